@@ -25,7 +25,7 @@ model = zt.Sequential([  # the same layers; images have their channels last
 
 
 def theirs(images):
-    """What PyTorch predicts; it wants channels first."""
+    """PyTorch's prediction; it takes channels first."""
     with torch.no_grad():
         return net(torch.from_numpy(np.moveaxis(images, -1, 1).copy())).numpy()
 
@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
     accuracy = program.evaluate(x_test, y_test, return_dict=True, verbose=0)["accuracy"]
     print(f"trained by ztorch: accuracy {accuracy:.3f}")
 
-    # The model has what was learned, and knows PyTorch's layout.
+    # The model has the trained weights, and knows PyTorch's layout.
     model.save_weights(Path(folder) / "back.safetensors", layout="torch",
                        names={"conv2d": "0", "dense": "4", "dense_1": "6"})
     from safetensors.torch import load_file

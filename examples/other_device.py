@@ -26,7 +26,7 @@ def build():
 
 
 def ztorch(*arguments):
-    """Runs the command line and gives what it printed."""
+    """Runs the command line and returns its output."""
     return subprocess.run([sys.executable, "-m", "ztorch", *map(str, arguments)], text=True,
                           check=True, capture_output=True).stdout.strip()
 

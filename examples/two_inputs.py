@@ -1,6 +1,6 @@
 """A functional model with two inputs and two outputs.
 
-It sees two digits at a time and says whether they are the same, and what their sum is.
+It sees two digits at a time and predicts whether they are the same, and their sum.
 """
 
 import numpy as np

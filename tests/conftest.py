@@ -60,7 +60,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true",
-                     help="write what tests found where they compare with files of their own")
+                     help="overwrite the golden files of tests with the actual results")
     parser.addoption("--few", action="store_true",
                      help="the inner loop: the first case of each test, and none that takes long")
     parser.addoption("--update-few", action="store_true",
@@ -118,14 +118,14 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """One look for what nothing refers to; pytest takes five, at all that the tests have left."""
+    """One garbage collection; pytest runs five over everything that the tests left behind."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Another checkout's package, or peers that this run promised to have, end the run at once."""
-    if not hasattr(config, "workerinput"):  # a worker of xdist inherits what was found here
+    if not hasattr(config, "workerinput"):  # a worker of xdist inherits the devices that were detected here
         named = config.args_source == pytest.Config.ArgsSource.ARGS
         os.environ["ZTORCH_FEW"] = "all" if named or config.getoption("update_few") else "quick"
         keep_temporary_files_together(config)

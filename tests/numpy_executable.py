@@ -1,4 +1,4 @@
-"""The contract of a compiled executable, answered by NumPy: what the training loop is tested on."""
+"""The contract of a compiled executable, implemented in NumPy: the training loop is tested on it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class NumpyCall(CopyingCall):
 
 
 class NullCall(CopyingCall):
-    """A step that takes no time, to see what the loop itself costs."""
+    """A step that takes no time, to measure the loop itself."""
 
     def __init__(self, call: NumpyCall):
         self.inputs, self.outputs = call.inputs, call.outputs
@@ -139,7 +139,7 @@ class NullCall(CopyingCall):
 def compile_numpy(model: Any, batch_size: int = 16, optimizer: Any = None, loss: Any = None,
                   metrics: Iterable[Any] = (), seed: int | None = None,
                   loss_weights: Any = None) -> Program:
-    """What model.compile gives, on the NumPy executable."""
+    """The result of model.compile, on the NumPy executable."""
     from ztorch.model.trace import trace
 
     traced = trace(model, batch_size, optimizer, loss, metrics, seed=seed, loss_weights=loss_weights)

@@ -72,7 +72,7 @@ class Job:
             self.graph = Graph(self.graph.outputs, updates)
 
     def alone(self, name: str) -> Graph:
-        """The graph with states of its own: in one program, equal names mean the same state."""
+        """The graph with its own states: in one program, equal names mean the same state."""
         if name not in self._own:
             self._own[name] = _renamed(self.graph, self.feeds, name)
         return self._own[name]
@@ -258,7 +258,7 @@ def agree(job: Job, got: Arrays, want: Arrays | None = None, terms: int = 1) -> 
     roots = job.graph.roots
     want = want or job.oracle()
     floats = [v.dtype for v in job.graph.nodes() if v.dtype.is_float]
-    narrow = min(floats, key=lambda d: d.bits, default=None)  # what its rounding can reach
+    narrow = min(floats, key=lambda d: d.bits, default=None)  # the reach of its rounding
     for g, w, v in zip(got, want, roots, strict=True):
         close(g, w, narrow if v.dtype.is_float and narrow else v.dtype, terms, job.label)
 

@@ -42,7 +42,7 @@ def test_what_imitates_a_gpu_gets_less_work() -> None:
 
 def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                              capsys: pytest.CaptureFixture[str]) -> None:
-    """One device has no memory, the other's result is wrong; what comes after is measured."""
+    """One device has no memory, the other's result is wrong; later ones are measured."""
     here = [ListedDevice("opencl:0", "cpu", "one"), ListedDevice("vulkan:0", "gpu", "other")]
     monkeypatch.setattr(gpu, "devices", lambda: here)
 
@@ -69,7 +69,7 @@ def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_run_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured is kept, and what failed is measured again."""
+    """Measurements are kept, and failures are measured again."""
     monkeypatch.setattr(gpu, "devices", lambda: [ListedDevice("vulkan:0", "gpu", "one")])
     ran, works = [], [False]
 

@@ -1,5 +1,5 @@
-"""The code on the pages that tests/test_docs.py does not run from top to bottom: what a reader has
-beforehand (a trained program, a file of another framework) is made first."""
+"""The code on the pages that tests/test_docs.py does not run from top to bottom: the reader's earlier
+objects (a trained program, a file of another framework) are created first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The tutorial and the guides: their python blocks run, and print what the pages say they print.
+"""The tutorial and the guides: their python blocks run, and print the output on the pages.
 
-The blocks of a page run in order in one namespace, in a folder of their own. A `text` block directly
-behind one is what it prints: the same words, integers the same, and fractions alike, for their last
-digits depend on the processor. Times may differ. `--update-goldens` writes what is printed into the pages.
+The blocks of a page run in order in one namespace, in a separate folder. A `text` block directly behind one is what it
+prints: the same words, integers the same, and fractions alike, for their last digits depend on the processor. Times may
+differ. `--update-goldens` writes what is printed into the pages.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_the_blocks_print_what_the_page_says(page: Path, tmp_path: Path, monkeyp
 
 
 def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the table on: blocks with a title are files, and what shells are told works."""
+    """From the table on: blocks with a title are files, and shell commands work."""
     pytest.importorskip("PIL")
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "tutorial.md").read_text()

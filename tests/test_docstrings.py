@@ -1,6 +1,6 @@
-"""The public API is documented: each argument, what comes out, and an example that runs.
+"""The public API is documented: each argument, the result, and an example that runs.
 
-The API is what `dir(zt)` lists, and all that families and the registry of ops hold. Docstrings
+The API is the result of `dir(zt)`, plus all members of families and of the registry of ops. Docstrings
 follow Google's layout, which the API reference is built from.
 """
 
@@ -68,7 +68,7 @@ ROOMS = tuple(f"{room}." for room in (*FAMILIES, "callbacks"))  # whose members 
 
 
 def sections(docstring: str) -> dict[str, str]:
-    """The text of each section of a docstring; "" is what comes before the first."""
+    """The text of each section of a docstring; "" is the part before the first."""
     parts = re.split(r"^([A-Z][\w ]*):\n(?=    )", inspect.cleandoc(docstring), flags=re.M)
     return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
 

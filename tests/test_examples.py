@@ -1,4 +1,4 @@
-"""Each script of examples/ runs from any folder and prints what it is there to show."""
+"""Each script of examples/ runs from any folder and prints the expected output."""
 
 from __future__ import annotations
 

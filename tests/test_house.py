@@ -30,7 +30,7 @@ KINDS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
 
 @functools.cache
 def _nodes(path: Path) -> list[Any]:
-    """The imports, classes and functions of a file: what rules are about."""
+    """The imports, classes and functions of a file, for the rules."""
     return [node for node in ast.walk(_tree(path)) if isinstance(node, KINDS)]
 
 
@@ -231,7 +231,7 @@ def test_extras_that_errors_advise_exist() -> None:
 
 
 def test_the_readme_says_what_is_run_to_test() -> None:
-    """Its command installs and runs what `.ci/run` does."""
+    """Its command installs and runs the same as `.ci/run`."""
     said = re.search(r"pip install -e \"(\.\[[\w,]+\])\" && (python -m pytest.*)",
                      (ROOT / "README.md").read_text())
     run = (ROOT / ".ci" / "run").read_text()
@@ -268,7 +268,7 @@ def test_tests_mirror_the_rooms() -> None:
 # Keras has two members of the first names: an initializer and a layer, a loss and a metric. Users' kernels
 # are a layer of this name, and the compiler's are the IR's.
 TWICE = {"Identity", "CosineSimilarity", "Kernel"}
-SAYING_NOTHING = {"found", "given", "what"}  # names that say nothing of what they hold
+SAYING_NOTHING = {"found", "given", "what"}  # names that do not describe their value
 
 
 def test_no_two_classes_have_one_name() -> None:

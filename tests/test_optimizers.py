@@ -1,4 +1,4 @@
-"""Optimizers: fifty steps beside PyTorch and Keras in float64, and what they remember."""
+"""Optimizers: fifty steps beside PyTorch and Keras in float64, and their states."""
 
 from __future__ import annotations
 

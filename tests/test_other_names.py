@@ -1,4 +1,4 @@
-"""Names of other libraries: what errors say they are here is there, and no name of ours is hidden."""
+"""Names of other libraries: the names in errors exist, and no name of ours is hidden."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ztorch.training import loop
 
 
 class Screen(io.StringIO):
-    """A terminal: it knows what a carriage return does."""
+    """A terminal that handles carriage returns."""
 
     encoding = "utf-8"
 

@@ -91,7 +91,7 @@ class Largest(Base):
 
 
 def test_one_that_ignores_weights_counts_each_row_once() -> None:
-    """21 rows in batches of 8: what fills up the last one is not a row."""
+    """21 rows in batches of 8: padding of the last one is not a row."""
     program = classifier(metrics=[Largest()])
     scores = program.evaluate(X, Y, sample_weight=WEIGHTS, verbose=0, return_dict=True)
     np.testing.assert_allclose(scores["mine"], program.predict(X).max(-1).mean(), rtol=1e-5)

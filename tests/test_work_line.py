@@ -1,4 +1,4 @@
-"""The line that says what long work is at: on terminals alone, in time, and gone when it ends."""
+"""The progress line of long tasks: on terminals alone, in time, and gone when it ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_counts_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
                 if part == "b":
                     wait_for(terminal, "\rcompile digits: assemble kernels 1/2, 0 s")
         at("load")
-        wait_for(terminal, "\rcompile digits: load, 0 s      ")  # over what was longer
+        wait_for(terminal, "\rcompile digits: load, 0 s      ")  # over a longer text
     assert terminal.getvalue().split("\r")[-2].strip() == "" and terminal.getvalue()[-1] == "\r"
     assert threading.active_count() == threads
     with working("again"):

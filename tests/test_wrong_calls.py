@@ -1,5 +1,5 @@
-"""Every public function and method called with what it does not take: it works, or one of our errors
-says what is wrong; nothing raw comes out from deep inside."""
+"""Every public function and method called with invalid arguments: it works, or one of our errors explains the fault; no
+raw exception comes out from deep inside."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def given(function: Callable[..., Any], but: str) -> dict[str, Any]:
-    """Good arguments for what has no default."""
+    """Valid arguments for parameters without a default."""
     found = {n: GOOD[n]() for n, p in parameters(function).items()
              if p.default is p.empty and n != but}
     file = FILES.get((function.__module__, function.__name__))
@@ -128,7 +128,7 @@ def tried(function: Callable[..., Any]) -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that are fine, for what reads some."""
+    """Valid files, for functions that read some."""
     made = tmp_path_factory.mktemp("files")
     program().save(made / "p.zt")
     zt.onnx.save(model(), made / "m.onnx")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-LONGEST = 72  # characters of a subject: what lists of commits show without a break
+LONGEST = 72  # characters of a subject: lists of commits show no more without a break
 CUT = "# ------------------------ >8 ------------------------"  # below it, the change that -v shows
 
 
@@ -20,7 +20,7 @@ def fault(message: str) -> str:
         message: The text as in Git's file, with lines that begin with `#`, which Git leaves out.
 
     Returns:
-        What is wrong, and how long a subject may be.
+        The fault, and the allowed length of a subject.
 
     Examples:
         >>> fault("Pools sum in float32\\n\\nSums of float16 lost digits.\\n")

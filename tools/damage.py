@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, or one field of what it holds, with checksums put right."""
+"""Ways to damage a file: its bytes, or one field of its contents, with checksums corrected."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from ztorch.host.processor import usable_cores
 SECONDS = 10  # of processor time, for one file
 MOST_BYTES = 1 << 30
 CHUNK = 25  # files that a process reads before it reports
-PARTS = re.compile(  # what in a message says which part of an ONNX file is damaged
+PARTS = re.compile(  # parts of a message that name the damaged part of an ONNX file
     r"\b(node|initializer|input|output|tensor|attribute)s? |value_info name|as output names|"
     r"onnx: '|two initializers")
 OUTCOMES = {
@@ -60,7 +60,7 @@ class TooLong(BaseException):
     """Not an Exception, so that no reader turns it into an error of its own."""
 
 
-_kinds: dict[str, Kind] = {}  # what processes find in the memory that they are forked with
+_kinds: dict[str, Kind] = {}  # inherited by forked processes
 
 
 def read_damaged(name: str, first: int, count: int) -> list[Report]:
@@ -119,7 +119,7 @@ def names_part(report: Report) -> bool:
 
 
 def parts(reports: Sequence[Report]) -> str:
-    """How many messages about ONNX files name the damaged part, and what the others say."""
+    """How many messages about ONNX files name the damaged part, and the other messages."""
     own = [r for r in reports if r.kind.startswith("ONNX") and r.outcome == "refused"]
     alike: collections.Counter[str] = collections.Counter()
     for report in own:

@@ -1,4 +1,4 @@
-"""Kinds of files that people bring: what damages one of a kind, and what reads it."""
+"""Kinds of files that people bring: functions that damage one of a kind, and its reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def network(*, ids: bool = False) -> zt.Sequential:
 
 
 def write_whole(folder: Path) -> None:
-    """Whole files of all kinds. In a process of its own: PyTorch takes much memory."""
+    """Whole files of all kinds. In a separate process: PyTorch takes much memory."""
     from benchmarks import peers
 
     for ids in (False, True):
@@ -53,7 +53,7 @@ def write_whole(folder: Path) -> None:
 
 
 class Kind(NamedTuple):
-    """Files of one kind: what writes a damaged one and says where, and what reads it."""
+    """Files of one kind: a function that writes and describes a damaged one, and the reader."""
 
     write: Callable[[Path, random.Random], Path]
     read: Callable[[Path], Any]

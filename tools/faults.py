@@ -3,8 +3,8 @@
     python tools/faults.py              # all of them, room by room
     python tools/faults.py ops feed     # those of some rooms
 
-Each fault is a file, a piece of its text that occurs once, and what to write in its place. The tests
-are `pytest --few` of the fault's room, which is what people run while they work. A fault that no
+Each fault is a file, a piece of its text that occurs once, and a replacement. The tests
+are `pytest --few` of the fault's room, the inner loop of development. A fault that no
 test notices is a test that is missing.
 """
 
@@ -25,10 +25,10 @@ class Fault(NamedTuple):
     """One change that makes the program wrong."""
 
     room: str  # whose it is
-    file: str  # where
-    old: str  # what is there now, once
-    new: str  # what is put in its place
-    tests: str  # what should notice, below tests/; several parted by spaces
+    file: str  # relative to the root
+    old: str  # occurs once in the file
+    new: str  # the replacement
+    tests: str  # tests that should fail, below tests/, separated by spaces
 
 
 FAULTS = [

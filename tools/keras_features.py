@@ -1,4 +1,4 @@
-"""Writes docs/keras_features.md: each public name of Keras, and what it is called here.
+"""Writes docs/keras_features.md: each public name of Keras, and its name here.
 
     python -m tools.keras_features > docs/keras_features.md
 """
@@ -108,7 +108,7 @@ def _counts(group: str, name: str, member: Any) -> bool:
 
 
 def _here(group: str, name: str, module: Any) -> str:
-    """The cell that says what a name of Keras is here."""
+    """The table cell for a name of Keras."""
     if (group, name) in OTHER_NAMES:
         return OTHER_NAMES[group, name]
     if module is not None and _offers(module, name):

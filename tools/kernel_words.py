@@ -74,7 +74,7 @@ from barrier to barrier.
 `dtype`, `size` and `T`.
 """
 USUAL = ("x", "x, y", "n", "n, m", "(x, y)")
-# How to call what takes more.
+# Calls of functions with other arguments.
 CALLS: dict[Any, str] = {
     max: "n, m", min: "n, m", abs: "n", np.where: "c, x, y", np.clip: "x, 0, 1",
     np.power: "x, 2", math.pow: "n, 2", pow: "n, 2", np.reshape: "x, (9,)", np.zeros: "3",
@@ -112,7 +112,7 @@ def calls() -> list[str]:
 
 
 def _threads() -> str:
-    """The words of threads, with the first sentence of what they say of themselves."""
+    """The functions for threads, with the first sentence of their docstrings."""
     rows = ["| word | |", "| --- | --- |"]
     for word in (threads, *THREAD_WORDS):
         arguments = ", ".join(inspect.signature(word).parameters)

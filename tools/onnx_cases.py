@@ -1,4 +1,4 @@
-"""ONNX's own backend tests, which come with the package onnx: the cases, what becomes of each."""
+"""ONNX's own backend tests, from the package onnx: the cases, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 STEPS = 4  # of rounding, at the largest number of an output; the suite asks for fewer in 16 bits
 RANDOM_OPS = {"Bernoulli", "RandomNormal", "RandomUniform", "RandomNormalLike",
               "RandomUniformLike", "Multinomial"}
-OUTCOMES = {  # and what each says in the table
+OUTCOMES = {  # with their descriptions in the table
     "pass": "equal within the tolerance of the case",
     "shape": "random numbers: their shape and dtype are right",
     "Unsupported": "refused by name, as out of reach",

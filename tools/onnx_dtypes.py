@@ -1,8 +1,8 @@
 """ONNX's own tests of one node, in every dtype and version of the standard that their op has.
 
 `python -m tools.onnx_dtypes` writes each test anew for each version of its op from opset 13 on and
-for each dtype that the standard allows one of its tensors, has onnx.reference compute what is
-right, and compares. It ends with 1 where a result differs that `EXPLAINED` does not list.
+for each dtype that the standard allows one of its tensors, has onnx.reference compute the result
+that is right, and compares. It ends with 1 where a result differs that `EXPLAINED` does not list.
 `--device cpu` compiles them; `--each 4 --turn K` takes a part.
 """
 
@@ -64,7 +64,7 @@ RIGHT = ("pass", "shape", "rounding")
 
 
 def variants(case: SuiteCase) -> Iterator[tuple[SuiteCase, str, str]]:
-    """A test in other versions and dtypes, with what is right: the case, its version, its dtype."""
+    """A test in other versions and dtypes, with its result: the case, its version, its dtype."""
     onnx = package()
     [node], graph = case.model.graph.node, case.model.graph
     own = next(o.version for o in case.model.opset_import if not o.domain)
@@ -160,9 +160,9 @@ def _converted(onnx: Any, node: Any, name: str, x: Any, types: Mapping[str, int]
     return y.astype(target)
 
 
-# -- what becomes of them --------------------------------------------------------------------------
+# -- outcomes --------------------------------------------------------------------------------------
 
-_chosen: list[SuiteCase] = []  # what processes find in the memory that they are forked with
+_chosen: list[SuiteCase] = []  # inherited by forked processes
 
 
 def _judged(k: int, device: str | None) -> list[Tried]:

@@ -23,7 +23,7 @@ from ztorch.host.processor import usable_cores
 
 MOST_FAULTS = 20  # differences that are listed before a check gives up
 
-_chosen: list[SuiteCase] = []  # what processes find in the memory that they are forked with
+_chosen: list[SuiteCase] = []  # inherited by forked processes
 
 
 def _verdict(k: int, device: str | None) -> Verdict:
@@ -37,7 +37,7 @@ def _verdict(k: int, device: str | None) -> Verdict:
 
 def judged(chosen: Sequence[SuiteCase], device: str | None,
            jobs: int) -> Iterator[tuple[SuiteCase, Verdict]]:
-    """Each case and what becomes of it, in so many processes; compiled where there is a device."""
+    """Each case and its outcome, in so many processes; compiled if there is a device."""
     _chosen[:] = chosen
     if jobs == 1:
         for k, case in enumerate(chosen):

@@ -31,7 +31,7 @@ def opcode_cells(target: Target) -> dict[str, str]:
     return dict(_CELLS[vocabulary])
 
 
-_CELLS: dict[tuple, dict[str, str]] = {}  # by what decides them, which many targets share
+_CELLS: dict[tuple, dict[str, str]] = {}  # by their inputs, which many targets share
 
 
 def _opcode_cells(target: Target) -> dict[str, str]:

@@ -4,8 +4,9 @@
 - `tuned_constants.md`: the table of `ztorch/lower/tuning/`
 - `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, links turned
 - `pictures/plan.svg`: the plan of a training step of `digits_mlp`, as `program.plot` draws it
-- in every page, a line `<!-- show: graph -->` becomes what `ztorch show digits_mlp --stage graph`
-  prints, for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
+- in every page, a line `<!-- show: graph -->` becomes the output of `ztorch show digits_mlp --stage
+graph`
+  for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
 
 Nothing of this is in git, so nothing of it can be out of date.
 """

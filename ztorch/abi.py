@@ -18,7 +18,7 @@ PAGED_BYTES = 1 << 14
 PAGE = 1 << 12
 
 # Bytes that processors pass to one another as one piece. A number that one thread writes and
-# another watches is in a line of its own, or each write would disturb its neighbours.
+# another watches is in a separate line, or each write would disturb its neighbours.
 CACHE_LINE = 64
 
 # On a device all inputs travel in one buffer, and all outputs in another; each starts at a multiple
@@ -26,7 +26,8 @@ CACHE_LINE = 64
 # code takes 256 for granted.
 PORT_ALIGN = 256
 
-# CPython calls compiled code by one native function, whose object holds a record of what to run.
+# CPython calls compiled code through one native function object, which holds a record of the
+# program to run.
 BYTES_HEAD = bytes.__basicsize__ - 1  # bytes of a bytes object before its contents and a zero
 TYPE_AT = object.__basicsize__ - 8  # where an object refers to its type, in bytes
 LENGTH_AT = object.__basicsize__  # where a bytes object, tuple or list says how much it holds, and
@@ -47,25 +48,25 @@ PYTHON_STEPS = {name: k for k, name in enumerate((
     "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",
     "references", "block"))}
 PYTHON_BUILDS = {name: k for k, name in enumerate(("leaf", "tuple", "list", "dict"))}
-# What it knows of the workers that may share its runs: their control block, C's clock_gettime, how
+# Its record of the workers that may share its runs: their control block, C's clock_gettime, how
 # often it ran, nanoseconds of runs that found workers asleep, for how many runs it leaves them
 # alone now and the next time, nanoseconds that they saved, and nanoseconds of a run by one thread.
 SHARING = {"control": "ptr", "clock": "ptr", **dict.fromkeys(
     ("runs", "missed", "rest", "penalty", "gained", "seconds"), "i64")}
 # Workers that are awake share its runs. Sleeping ones are woken once in so many nanoseconds of
-# runs, some ten times what that takes. Of a cycle of runs the last few are by one thread, to
+# runs, some ten times the cost of waking. Of a cycle of runs the last few are by one thread, to
 # compare. Then how many times the seconds of such a run may be lost before sharing rests, for how
-# many runs, and how much of what was gained counts.
+# many runs, and how much of the gain counts.
 SHARING_RULE = {"most_missed": 100_000, "cycle": 1024, "compared": 4, "most_lost": 16,
                 "least_rest": 64, "most_rest": 1 << 16, "most_gained": 1024}
-# DLPack's deleters of what we lend, before version 1 and since, and where its structures have a
+# DLPack's deleters of lent tensors, before version 1 and since, and where its structures have a
 # context, in bytes.
 DLPACK_DELETERS = {"zt.give_back": 48, "zt.give_back_versioned": 8}
 
 WASM_ARCH = "wasm32"  # the instruction set of code that browsers run on the CPU
 
-# Comes after the number in the name of a kernel that runs a second time in a call, so that what it
-# stores need not be kept: k7again_dense_matmul.
+# Comes after the number in the name of a kernel that runs a second time in a call, so that its
+# results need not be kept: k7again_dense_matmul.
 AGAIN = "again"
 
 
@@ -108,7 +109,7 @@ _FIELDS = (
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
     ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
     ControlField("busy", "i32", 3, "whether a run that Python started is under way; `BUSY`"),
-    ControlField("body", "address", 4, "what the current run calls on each worker"),
+    ControlField("body", "address", 4, "function that the current run calls on each worker"),
     ControlField("inputs", "address", 4, "arguments of the body: addresses of the inputs,"),
     ControlField("outputs", "address", 4, "addresses of the outputs,"),
     ControlField("params", "address", 4, "the block of states and constants,"),
@@ -157,7 +158,7 @@ WORKER_ENTRY = "zt_worker"  # the function of every CPU library that worker thre
 STEPS_ENTRY = "{}_steps"  # of a function's symbol
 STEPS = {
     "record": (
-        "body", "inputs",  # written by the entry: what to run, and the table of its inputs
+        "body", "inputs",  # the program to run, and the table of its inputs
         "order",  # address of the numbers of rows, or 0: rows follow one another
         "first", "rows", "count",  # place of the first row, rows of a batch, batches
         "ran",  # written: how many batches were run

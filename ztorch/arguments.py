@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from ztorch.errors import ConfigError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-# Arguments of other libraries, and what to do here.
+# Arguments of other libraries, with the equivalent here.
 _FOREIGN = {"requires_grad": "gradients are those of functions: zt.grad(f), zt.value_and_grad(f)",
             "size": "the shape is shape=", "low": "it is minval=", "high": "it is maxval=",
             "loc": "it is mean=", "scale": "it is stddev="}
@@ -57,8 +57,8 @@ def written(signature: inspect.Signature) -> str:
 
 
 def explained(function: _F) -> _F:
-    """Decorates a function that calls no function of the user's: what fails deep inside because of
-    its arguments becomes an error that names the call.
+    """Decorates a function that takes no callbacks: an exception from deep inside it, caused by its
+    arguments, becomes an error that names the call.
 
     >>> @explained
     ... def half(x: float) -> float:

@@ -58,7 +58,7 @@ def demo(**settings: Any) -> None:
 @click.option("--data", "data_name", type=DataName(), metavar="DATA",
               help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
               "table.csv with the label last, .npz or .jsonl with x and y, x.npy,y.npy, or a "
-              "folder with a folder of images per class. Default: what the model's file says.")
+              "folder with a folder of images per class. Default: from the model's file.")
 @options.epochs
 @options.batch_size
 @options.sizes
@@ -88,7 +88,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
     """Train a model on data.
 
     MODEL may also be an artifact that can train: it continues where it was saved. Or it is a table,
-    FILE.csv with a header: a model for it is chosen, and the artifact keeps what columns mean.
+    FILE.csv with a header: a model for it is chosen, and the artifact keeps the columns' meaning.
     """
     from ztorch.commands.train import train
 
@@ -197,9 +197,9 @@ def generate(model: str, **settings: Any) -> None:
 @examples("""ztorch inspect digits.zt
              ztorch inspect digits.zt --json""")
 def inspect(model: str, as_json: bool) -> None:
-    """Check an artifact and print what is in it.
+    """Check an artifact and print its contents.
 
-    Of another MODEL it prints the layers, and what its file says of training.
+    Of another MODEL it prints the layers, and the training settings in its file.
     """
     from ztorch.commands.inspect import inspect
 

@@ -1,7 +1,7 @@
 """Families of named classes with a config: layers, losses, metrics, optimizers, initializers.
 
 The config of a member is the arguments of its `__init__`, each kept as an attribute of the same
-name. So saving and loading a member takes no code of its own. The second half checks arguments.
+name. So saving and loading a member takes no separate code. The second half checks arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Named:
     known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
-    registered_as: ClassVar[str] = ""  # what files of Keras call a class of users' own
+    registered_as: ClassVar[str] = ""  # Keras' registered name of a user's class
 
     def __init_subclass__(cls, family: str = "", such_as: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:
@@ -121,7 +121,7 @@ class Named:
         named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
         init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
                         for method in ("__init__", "get_config"))
-        extends = config <= init  # then it may add what is missing here
+        extends = config <= init  # then it may add missing arguments here
         values = vars(self)
         if several and not extends and type(self).from_config.__qualname__[:6] == "Named.":
             raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config names; "

@@ -36,10 +36,10 @@ call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
 reset_states: Callable[[Any], None]  # a layer
-from_library: Callable[[str], Any]  # a public name of `library/` -> what has that name
+from_library: Callable[[str], Any]  # a public name of `library/` -> its object
 call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
-feed: Callable[[Any, Any], Any]  # a program, x -> what feeds it tensors; None: x is none of those
+feed: Callable[[Any, Any], Any]  # a program, x -> its tensor feed; None: x has no tensors
 encode: Callable[[Any, Any, Any], Any]  # a layer of the host, an input, keywords -> its result in a
 # model; None where the input is none of a model's
 serialize: Callable[[Any], Any]  # a layer, loss ... -> its description

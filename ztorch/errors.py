@@ -117,8 +117,8 @@ def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
     """An UnknownName that lists the known names, of many the eight nearest, and suggests one.
 
-    Names in `also` may be suggested too, but are not listed. A name that another library has for
-    one of them is told what it is here.
+    Names in `also` may be suggested too, but are not listed. The error for a name that another
+    library has for one of them gives the name here.
 
     >>> str(unknown("activation", "rellu", ["relu", "tanh"]))
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"

@@ -1,4 +1,4 @@
-"""Names that other libraries have and that this one lacks: what to use here."""
+"""Names of other libraries that do not exist here, with the equivalent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ REPLACEMENTS = {
     "nn": "zt.layers",
     "optim": "zt.optimizers",
     # Modules and names of Keras
-    "applications": "zt.load_keras(path), which loads what keras.applications saved, and the zoo "
+    "applications": "zt.load_keras(path), which loads models of keras.applications, and the zoo "
                     "(`ztorch zoo`); nothing is fetched from networks",
     "datasets": "zt.data.load(name, path) of files that you have, or zt.data.load('digits'); "
                 "nothing is fetched from networks",
@@ -19,12 +19,12 @@ REPLACEMENTS = {
     "visualization": "program.plot, history.plot and `ztorch report`",
     "wrappers": "nothing: fit and predict of a model take arrays and frames as they are",
     "FloatDTypePolicy": "zt.DTypePolicy", "Function": "zt.Model(inputs, outputs)",
-    "KerasTensor": "what zt.Input and layers return; zt.utils.is_keras_tensor(x) knows it",
+    "KerasTensor": "the result of zt.Input and layers; zt.utils.is_keras_tensor(x) tests it",
     "Operation": "zt.Layer", "name_scope": "the name= of layers",
     "remat": "zt.ops.checkpoint(function), and zt.layers.Checkpoint",
     "RematScope": "zt.layers.Checkpoint, and compile(memory_limit=...)",
     "StatelessScope": "zt.grad of functions, and model.stateless_call",
-    "SymbolicScope": "nothing: layers are called on what zt.Input returns",
+    "SymbolicScope": "nothing: layers are called on the result of zt.Input",
     "Variable": "add_weight of a layer, or zt.tensor, which never changes",
     "save": "program.save(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
@@ -34,12 +34,12 @@ REPLACEMENTS = {
     **{name: f"the string {name!r}" for name in (
         "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
     "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
-    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of what zt.vjp or zt.jvp gives"),
+    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of the result of zt.vjp or zt.jvp"),
     "no_grad": "nothing: only functions that zt.grad is given are differentiated",
     "set_printoptions": "np.set_printoptions, which tensors heed",
     "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
     "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
-    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists what is there"}
+    "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
 OF_UTILS = {  # of keras.utils
     "enable_interactive_logging": "fit(verbose=...)",

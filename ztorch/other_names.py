@@ -1,5 +1,5 @@
 """Names by which other libraries call layers, losses, metrics, optimizers and devices, where the
-nearest spelling of ours would mislead: the name here, or what to use instead."""
+nearest spelling here would mislead: the name here, or an alternative."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _ACTIVATION = "Activation({!r})"
 _CROSSENTROPY = ("'categorical_crossentropy' for one-hot rows, or "
                  "'sparse_categorical_crossentropy' for labels")
 
-OTHER_NAMES: dict[str, dict[str, str]] = {  # of a family: a name in lower case, and what to use
+OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, and the alternative
     "layer": {
         "linear": "Dense", "layernorm": "LayerNormalization", "batchnorm": "BatchNormalization",
         **{f"batchnorm{n}d": "BatchNormalization" for n in (1, 2, 3)},

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-registered: dict[str, Any] = {}  # what `zt.saving.register_keras_serializable` decorated, by name
+registered: dict[str, Any] = {}  # registered by `zt.saving.register_keras_serializable`, by name
 
 _NONE: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 _known: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("known", default=_NONE)

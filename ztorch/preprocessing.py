@@ -20,5 +20,5 @@ __all__ = ["array_to_img", "image", "image_dataset_from_directory", "img_to_arra
            "pad_sequences", "save_img", "sequence", "text_dataset_from_directory",
            "timeseries_dataset_from_array"]
 
-__path__: list[str] = []  # import ztorch.preprocessing.sequence finds what is here
+__path__: list[str] = []  # import ztorch.preprocessing.sequence finds the names of this file
 image = sequence = sys.modules[__name__]

@@ -103,7 +103,7 @@ class Progress:
         self._out.flush()
 
     def close(self) -> None:
-        """Ends the line of the bar: what is printed next begins a new one."""
+        """Ends the line of the bar: later output begins a new one."""
         if self._line_length:
             self._write("\n")
             self._line_length = 0

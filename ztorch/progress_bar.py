@@ -18,7 +18,7 @@ class Progbar:
         interval: The least seconds between two lines. Default: `0.05`.
         stateful_metrics: Names of numbers that are shown as they are, not as means. Default:
             `None`.
-        unit_name: What a step is called. Default: `"step"`.
+        unit_name: The name of a step. Default: `"step"`.
 
     Examples:
         >>> bar = Progbar(2, verbose=2)

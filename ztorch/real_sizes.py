@@ -1,4 +1,4 @@
-"""The real size of an axis that varies: what layers make of the size of an input.
+"""The real size of an axis that varies: the effect of layers on the size of an input.
 
 A window with strides, a border or repetition changes the size n of an axis to `(n * times + plus)
 // over`, and never below 0. Several layers are several such steps.

@@ -49,7 +49,7 @@ class Remembered(Generic[K, V]):
         Args:
             key: The key.
             value: Its value.
-            size: What the value counts for.
+            size: The weight of the value against the capacity.
         """
         with self._lock:
             self.size += size - self._values.pop(key, (value, 0))[1]

@@ -64,7 +64,7 @@ class ScriptSettings:
 
         Args:
             name: The name.
-            default: What to return where there is none. Default: `None`.
+            default: The result if there is none. Default: `None`.
         """
         return self._settings.get(name, default)
 

@@ -77,7 +77,7 @@ def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
 
 
 def map_structure(func: Callable[..., Any], *structures: Any) -> Any:
-    """The structure of what a function makes of the leaves of one or several like structures.
+    """The structure of a function's results on the leaves of one or several like structures.
 
     Args:
         func: Takes a leaf of each.
@@ -97,7 +97,7 @@ def map_structure(func: Callable[..., Any], *structures: Any) -> Any:
 
 
 def map_structure_up_to(shallow_structure: Any, func: Callable[..., Any], *structures: Any) -> Any:
-    """As `map_structure`, where what lies deeper than one structure counts as a leaf.
+    """Like `map_structure`, but anything deeper than one structure counts as a leaf.
 
     Args:
         shallow_structure: The structure of the result.

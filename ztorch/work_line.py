@@ -1,4 +1,4 @@
-"""One line on the terminal that says what a long piece of work is at: stage, kernels, seconds.
+"""One line on the terminal with the progress of a long task: stage, kernels, seconds.
 
 Whoever begins the work opens a block, and those inside it say how far they are:
 
@@ -27,7 +27,7 @@ class WorkLine:
     """The line of one piece of work. A thread draws it: the work may be in one native call.
 
     Args:
-        label: What is done, at the beginning of the line.
+        label: The name of the task, at the start of the line.
         stream: The terminal.
     """
 
@@ -36,7 +36,7 @@ class WorkLine:
         self.stage, self.done, self.total = "", 0, 0
         self._start = time.perf_counter()
         self._ended = threading.Event()
-        self._width = 0  # of what is on the terminal
+        self._width = 0  # of the text on the terminal
         self._thread = threading.Thread(target=self._draw, name="ztorch-work-line", daemon=True)
         self._thread.start()
 

@@ -12,7 +12,7 @@ rng = np.random.default_rng(0)
 
 
 def make_tickets(count):
-    """Titles and bodies as word ids, tags, and what they say about priority and department."""
+    """Titles and bodies as word ids, tags, and their priority and department."""
     department = rng.integers(num_departments, size=count)
     title = rng.integers(num_words, size=(count, 10))
     body = rng.integers(num_words, size=(count, 30))

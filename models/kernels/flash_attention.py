@@ -2,7 +2,7 @@
 
 A block of queries visits the keys a block at a time. Three things are kept for each query: the
 largest score so far, the sum of the weights, and the weighted sum of values. When a larger score
-appears, what was summed is scaled down to it. Slices such as `k[b, h, j:j + block]` are values with
+appears, the sums are rescaled to it. Slices such as `k[b, h, j:j + block]` are values with
 the operators and methods of NumPy. The gradient computes the scores again; it keeps these three of
 every block of keys.
 """

@@ -26,7 +26,7 @@ def sparse_product(starts, columns, values, x):
 
 @zt.kernel(max_steps=1000)
 def ragged_softmax(x, starts):
-    """softmax of each row, of up to 1000 elements: the gradient keeps what a row computes."""
+    """softmax of each row, of up to 1000 elements: the gradient keeps all values of a row."""
     out = np.empty_like(x)
     for r in zt.grid(starts.shape[0] - 1):
         high, total = -math.inf, 0.0

@@ -1,4 +1,4 @@
-"""Threads, blocks and what they share, for those who want to say it themselves.
+"""Threads, blocks and shared memory, for explicit control of parallel execution.
 
 Loops over elements suit most kernels: the compiler finds threads and memory for each device. Here
 blocks of threads share memory, meet at barriers, and update elements that others update too.

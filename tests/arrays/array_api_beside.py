@@ -26,7 +26,7 @@ DTYPE_ALONE = ("float32", "int8")  # where a test has dtypes alone, these are co
 
 @pytest.fixture(autouse=True)
 def compiles_some(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compiled are each function in one of its dtypes, each dtype of some functions, and what has no
+    """Compiled are each function in one of its dtypes, each dtype of some functions, and functions without a
     dtype. NumPy evaluates the graphs of the others: their kernels run in lower/test_every_op.py and
     ops/test_every_dtype.py. A full run compiles all."""
     given = getattr(getattr(request.node, "callspec", None), "params", {})

@@ -13,7 +13,7 @@ from ztorch.arrays import programs
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is compiled from now on; nothing was compiled before."""
+    """The names of programs compiled from now on; none were compiled before."""
     programs.forget()
     names: list[str] = []
     real = programs.build

@@ -1,4 +1,4 @@
-"""Programs of arrays that NumPy evaluates: for tests of what is computed, not of compiled code.
+"""Programs of arrays that NumPy evaluates: for tests of results, not of compiled code.
 
 Compiling a structure takes 50 ms, evaluating it less than one.
 """
@@ -21,7 +21,7 @@ from ztorch.graph.value import Graph, Value
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str) -> Any:
-    """What `ztorch.compile.pipeline.build` returns, as far as programs of arrays use it."""
+    """The result of `ztorch.compile.pipeline.build`, as far as programs of arrays use it."""
     [graph] = functions.values()
     inputs = graph.leaves("input")
     ports = {v.attrs["name"]: v for v in inputs}

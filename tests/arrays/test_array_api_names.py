@@ -1,4 +1,4 @@
-"""What `zt.array_api` is called and takes, beside `array_api_strict`: names, arguments, constants, dtypes."""
+"""Names, arguments, constants and dtypes of `zt.array_api`, compared with `array_api_strict`."""
 
 from __future__ import annotations
 

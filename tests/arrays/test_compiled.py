@@ -1,4 +1,4 @@
-"""zt.compiled: what goes in and out, what is an input and what is compiled in, closures and errors."""
+"""zt.compiled: arguments and results, inputs and compiled-in constants, closures and errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_closures_over_tensors() -> None:
     pending = w * 2.0
     f = zt.compiled(lambda x: x * w + pending)
     assert f(X).tolist() == [30.0, 40.0]
-    w = zt.tensor([0.0])  # another tensor for the name: what was compiled goes on with the first
+    w = zt.tensor([0.0])  # another tensor for the name: the compiled function keeps the first
     assert f(X).tolist() == [30.0, 40.0]
     pending = None
     assert f(X + 1.0).tolist() == [40.0, 50.0]

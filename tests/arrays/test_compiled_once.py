@@ -1,4 +1,4 @@
-"""Programs of ops on arrays are compiled once: what their key holds, how many are kept, threads and forks."""
+"""Programs of ops on arrays are compiled once: their key, how many are kept, threads and forks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (lambda: zt.compiled(lambda a: a if a > 0.0 else -a)(X), ConfigError, ["ops.where to choose"]),
 ])
 def test_errors_teach(wrong: Any, kind: type, parts: list[str]) -> None:
-    for _ in range(2):  # what failed is not kept
+    for _ in range(2):  # failures are not cached
         with pytest.raises(kind) as caught:
             wrong()
         for part in parts:

@@ -1,5 +1,5 @@
 """Complex tensors: how they are made and shown, promotion, other libraries, functions that are transformed
-or compiled, and what is refused.
+or compiled, and errors.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def test_devices_compute_them(device: str) -> None:
         z + zt.tensor(Z)
 
 
-# -- what is refused ---------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------
 
 
 @together()

@@ -83,7 +83,7 @@ def test_a_while_loop_and_a_branch() -> None:
 
 
 def test_what_is_recorded_once_runs_again() -> None:
-    """A second call compiles nothing, and sees new values of what the function uses from outside."""
+    """A second call compiles nothing, and sees new values of tensors from outside of the function."""
     for scale in (1.0, 2.0, 3.0):
         w = zt.tensor(W * np.float32(scale))
         assert decayed(zt.tensor(X), w).item() == pytest.approx(

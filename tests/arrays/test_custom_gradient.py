@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own."""
+"""Functions with a custom gradient."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_loop_compiles_once(builds: list[str]) -> None:
     assert len(builds) == 1
 
 
-# -- what NumPy evaluates --------------------------------------------------------------------------
+# -- evaluated by NumPy ----------------------------------------------------------------------------
 
 
 @fast

@@ -21,7 +21,7 @@ A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 
 @pytest.fixture
 def default() -> Iterator[None]:
-    """What set_default_device changes is put back."""
+    """Restores the settings that set_default_device changes."""
     before = list(placement._process_wide)
     yield
     placement._process_wide[:] = before
@@ -57,7 +57,7 @@ def test_an_exception_leaves_the_block() -> None:
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch, default: None) -> Iterator[pytest.MonkeyPatch]:
-    """The environment may be changed; what it meant at first is asked again."""
+    """The environment may change; its first meaning is looked up again."""
     placement._process_wide.clear()
     placement._configured.cache_clear()
     yield monkeypatch

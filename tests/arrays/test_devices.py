@@ -1,4 +1,4 @@
-"""Tensors of every device: where they lie, what computes them, what moves them, and who chooses."""
+"""Tensors on every device: their memory, computation, copies, and the choice of the device."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 
 @pytest.fixture(scope="module", params=["opencl:0", "vulkan:0", "webgpu:0"])
 def device(request: pytest.FixtureRequest) -> str:
-    """A device with memory of its own."""
+    """A device with separate memory."""
     name: str = request.param
     available(name.partition(":")[0])
     return name
 
 
-# -- devices with memory of their own ----------------------------------------------------------------
+# -- devices with separate memory ----------------------------------------------------------------
 
 
 def test_dlpack_finds_memory_that_the_host_sees_on_the_cpu(device: str) -> None:
@@ -167,7 +167,7 @@ def test_kernels_read_and_write_the_tensors_own_memory(device: str, monkeypatch:
 
 @pytest.fixture
 def sharing(device: str) -> str:
-    """A device that works in the host's memory: an integrated GPU, or what imitates one."""
+    """A device that works in the host's memory: an integrated GPU, or an imitation of one."""
     if device == "webgpu:0":
         pytest.skip("WebGPU shares no memory")
     return device
@@ -196,7 +196,7 @@ def test_a_device_reads_an_array_where_it_lies(sharing: str) -> None:
     a = _line(5000)
     x = zt.asarray(a, device=sharing, copy=False)
     assert np.shares_memory(x.numpy(), a) and (x + 1.0).sum().item() == 5000 * 5001 / 2
-    a[0] = 7.0  # who shares memory sees what is written there
+    a[0] = 7.0  # a tensor that shares memory sees the write
     assert x[0].item() == 7.0
     copies = zt.tensor(a, device=sharing), zt.asarray(a, device=sharing, copy=True)
     a[1] = 9.0

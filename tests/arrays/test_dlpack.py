@@ -89,7 +89,7 @@ assert ours.sum().item() == 499500.0
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 def test_arrays_of_jax_there_and_back() -> None:
-    """In a process of its own: JAX's threads are in the way of tests that fork."""
+    """In a separate process: JAX's threads are in the way of tests that fork."""
     ran = subprocess.run([sys.executable, "-c", JAX], env={**os.environ, "ZTORCH_DEVICE": "cpu"}, text=True,
                          capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -116,7 +116,7 @@ def test_pytorchs_bfloat16_and_gradients() -> None:
         zt.tensor(torch.ones(2, requires_grad=True))
     back = torch.from_dlpack(x * 2)
     assert back.dtype is torch.bfloat16 and back.tolist() == [2.0, 5.0, -6.0]
-    back[0] = 9.0  # a copy of its own
+    back[0] = 9.0  # its own copy
     assert x.tolist() == [1.0, 2.5, -3.0]
     assert torch.from_dlpack(zt.zeros((0, 3), dtype="bfloat16")).shape == (0, 3)
 

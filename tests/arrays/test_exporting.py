@@ -1,4 +1,4 @@
-"""Functions of tensors in files: they compute what the functions compute, without their source."""
+"""Functions of tensors in files: they compute the same as the functions, without their source."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ x.relu(); x.sigmoid(); x.softmax(-1); x.exp(); x.abs().log(); x.abs().sqrt(); x.
 x.isnan(); x.tile((2, 1)); x.norm(); x.topk(2)[0]; x.neg(); x.flip(0); x.tril(); x.log_softmax(-1)""".replace(
     "\n", "; ").split("; ")
 
-INSTEAD = {  # what an error must say
+INSTEAD = {  # required text of an error
     "x.backward()": "    value, grads = zt.value_and_grad(loss)(params)\n    params = optimizer.update(params, grads)",
     "x.grad": "zt.value_and_grad(loss)(params)", "x.requires_grad": "zt.value_and_grad(loss)(params)",
     "x.detach()": "ops.stop_gradient", "x.cpu()": "x.to('cpu')", "x.cuda()": "x.to('cuda:0')",

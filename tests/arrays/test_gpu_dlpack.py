@@ -110,7 +110,7 @@ def test_rules_of_streams_and_devices() -> None:
     with pytest.raises(BufferError, match="copied to the CPU"):
         x.__dlpack__(dl_device=(1, 0), copy=False)
     np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), A)  # a copy, asked for
-    with pytest.raises(Exception, match="Unsupported device"):  # it drops what it got
+    with pytest.raises(Exception, match="Unsupported device"):  # it drops the capsule
         np.from_dlpack(x)
 
 

@@ -122,7 +122,7 @@ def test_gradients_of_gradients() -> None:
 
 
 def test_inner_functions_over_outer_tensors() -> None:
-    """d/dx (x * d/dy (x + y)) is 1: what is inner and what is outer must not be confused."""
+    """d/dx (x * d/dy (x + y)) is 1: inner and outer derivatives must not be confused."""
     x = zt.tensor(3.0)
     assert zt.grad(lambda x: x * zt.grad(lambda y: x + y)(x))(x).item() == 1.0
     assert zt.grad(lambda x: x * zt.grad(lambda y: x * y)(x))(x).item() == 6.0
@@ -135,7 +135,7 @@ def test_inner_functions_over_outer_tensors() -> None:
 
 def test_branches_and_loops_on_values() -> None:
     def f(x: Any) -> Any:
-        while x < 100.0:  # computes x; what was recorded stays known
+        while x < 100.0:  # computes x; its recorded calls stay known
             x = x * x if x > 2.0 else x + 1.0
         return x
 

@@ -69,11 +69,11 @@ def test_two_consumers_of_what_no_variable_refers_to(runs: list[int]) -> None:
 
     a, b = both(zt.tensor([0.0]))
     assert a.item() == 2.0 and b.item() == 2.0
-    assert runs == [2, 1]  # the second still needed what they share
+    assert runs == [2, 1]  # the second still needed the shared node
     operands = b.node.operands
     del a, b
     gc.collect()
-    assert operands == ()  # what it was computed from may go
+    assert operands == ()  # its operands may be freed
 
 
 def test_one_operand_twice_and_results_of_one_call(runs: list[int]) -> None:

@@ -32,7 +32,7 @@ def resident() -> int:
 
 
 def run_threads(count: int, work: Callable[[int], None]) -> None:
-    """Runs work(0), work(1), ... at once; raises what one of them raised."""
+    """Runs work(0), work(1), ... at once; raises an error of one of them."""
     errors: list[BaseException] = []
     start = threading.Barrier(count)
 
@@ -73,7 +73,7 @@ def test_ten_thousand_realisations_take_no_memory() -> None:
 
 
 class Blocks(ctypes.Structure):
-    """What mallinfo2 of glibc says."""
+    """The result of glibc's mallinfo2."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in
                 ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]]
@@ -186,7 +186,7 @@ def test_threads_on_the_same_pending_tensors() -> None:
         def work(k: int, shared: Any = shared, last: Any = last, turn: int = turn) -> None:
             tensor, want = ((shared, turn * 2.0 + 1), (last, (turn * 2.0 + 1) ** 2))[k % 2]
             view = tensor.numpy()
-            fresh = [zt.tensor(np.full(2000, -1.0)) for _ in range(3)]  # take what was freed
+            fresh = [zt.tensor(np.full(2000, -1.0)) for _ in range(3)]  # take freed blocks
             np.testing.assert_array_equal(view, np.full(2000, want))
             np.testing.assert_array_equal((tensor - 1.0).numpy(), np.full(2000, want - 1))
             assert len(fresh) == 3

@@ -1,4 +1,4 @@
-"""Ops on arrays: what they take and give, that they are compiled once, and on any thread."""
+"""Ops on arrays: arguments and results, compiled once, and on any thread."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_list_of_ops_is_the_registry() -> None:
         _ = zt.ops.softmx
 
 
-# -- what goes in ------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------
 
 
 def test_values_make_graphs_and_arrays_beside_them_are_constants() -> None:

@@ -1,4 +1,4 @@
-"""Programs that predict on tensors: equal to what they predict on arrays, on each device."""
+"""Programs that predict on tensors: the same results as on arrays, on each device."""
 
 from __future__ import annotations
 

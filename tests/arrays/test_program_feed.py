@@ -84,7 +84,7 @@ def test_single_batches(device: str) -> None:
 
 @places("vulkan")
 def test_programs_of_several_batch_sizes(device: str) -> None:
-    """The smallest size that holds the rows; what fills it up leaves statistics alone."""
+    """The smallest size that holds the rows; padding does not change statistics."""
     def program() -> Any:
         model = zt.Sequential([L.Input((6,)), L.Dense(4), L.BatchNormalization(), L.Dense(3)], seed=3)
         return model.compile(device, batch_size=(2, 8, 16), optimizer="sgd", loss="mse")
@@ -215,7 +215,7 @@ def test_weights_as_tensors(device: str) -> None:
 
 
 def wide(**how: Any) -> Any:
-    """A program whose kernel is lent where it lies."""
+    """A program whose kernel is lent in place."""
     model = zt.Sequential([L.Input((512,)), L.Dense(512, use_bias=False, name="wide")], seed=1)
     return model.compile("cpu", batch_size=2, **how)
 

@@ -126,7 +126,7 @@ class TestByNumpy:
         for g in GRADIENTS[3:]:
             others = twin.update(others, tree(g))
         close(others, applied(optimizers.Adam(0.01)))
-        for g in GRADIENTS[3:]:  # the copy has states of its own
+        for g in GRADIENTS[3:]:  # the copy has its own states
             params = optimizer.update(params, tree(g))
         close(params, applied(optimizers.Adam(0.01)))
 

@@ -104,7 +104,7 @@ def test_derivatives_inside_and_outside_on_devices(place: str) -> None:
     assert got.device == place
 
 
-# -- what NumPy evaluates --------------------------------------------------------------------------
+# -- evaluated by NumPy ----------------------------------------------------------------------------
 
 pytestmark_fast = pytest.mark.usefixtures("by_numpy")
 

@@ -1,4 +1,4 @@
-"""C libraries against what Python computes with the same program: every bit has to be the same."""
+"""C libraries compared with the same program in Python: every bit must be the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Exported:
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """The library, and what the driver must write; the same steps are made in Python."""
+    """The library, and the expected output of the driver; the same steps are made in Python."""
     folder = tmp_path_factory.mktemp("net")
     traced = net(request.param)
     export_c(traced, folder)

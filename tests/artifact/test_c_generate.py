@@ -1,4 +1,4 @@
-"""C libraries that generate: what a C program gets is what Python gets."""
+"""C libraries that generate: a C program gets the same results as Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C libraries of several sizes: a C program gets what Python gets, for any rows and lengths."""
+"""C libraries of several sizes: a C program gets the same results as Python, for any rows and lengths."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(file: Path, data: bytes) -> bool:
-    """Whether these bytes are refused; if not, they must mean what the whole file means."""
+    """Whether these bytes are refused; if not, they must mean the same as the whole file."""
     file.write_bytes(data)
     try:
         found = read_artifact(file)

@@ -1,7 +1,6 @@
 """Artifacts and checkpoints of earlier versions of the formats load, predict and train on.
 
-`tests/artifact/old/VERSION` holds what `tests/artifact/old/remember.py` wrote with the last ztorch
-of that version.
+`tests/artifact/old/VERSION` holds the output of `tests/artifact/old/remember.py` with the last ztorch of that version.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
         model.predict = async (x) => { const y = await run(x); globalThis.seen = [[...x], [...y]]; return y; }; }""")
 
     def shown() -> np.ndarray:
-        """The picture that was predicted last, after checking what the page says of it."""
+        """The picture that was predicted last, after checking the page's text about it."""
         tab.until("globalThis.seen")
         pixels, probabilities, winner = map(np.array, tab.evaluate("[...seen, document.querySelector('#winner b').innerText]"))
         want = program.predict(pixels.astype(np.float32).reshape(1, 8, 8, 1))[0]

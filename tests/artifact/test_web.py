@@ -1,5 +1,5 @@
-"""Pages for browsers: their script runs in Deno, a browser's engine without a window, and computes
-what programs here do."""
+"""Pages for browsers: their script runs in Deno, a browser's engine without a window, and computes the same as programs
+here."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_predictions_are_the_same(device: str, tmp_path: Path) -> None:
     again = zt.load(tmp_path / "small.zt")
     assert np.array_equal(program.predict(x), again.predict(x))
     assert (again.name, again.device, again.batch_size) == ("small", program.device, 2)
-    again.set_weights([2 * w for w in again.get_weights()])  # what is derived from them follows
+    again.set_weights([2 * w for w in again.get_weights()])  # derived states follow
     program.set_weights(again.get_weights())
     assert np.array_equal(program.predict(x), again.predict(x))
 

@@ -1,4 +1,4 @@
-"""Pages run in a JavaScript engine: what they are asked, and what they answer."""
+"""Pages run in a JavaScript engine: requests and answers."""
 
 from __future__ import annotations
 

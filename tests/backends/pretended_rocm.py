@@ -39,12 +39,12 @@ def hosted(code: bytes) -> Hosted:
 
 def close() -> None:
     """Everything that tests have opened."""
-    gc.collect()  # programs give back what they hold
+    gc.collect()  # programs release their resources
     for device in registry._opened.values():
         device.close()
     registry._opened.clear()
     available.device.cache_clear()
-    gc.freeze()  # what is left stays: the next search need not go through it
+    gc.freeze()  # remaining objects stay: the next search need not go through them
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeHip]]
     """Puts a pretended library in place of HIP's."""
     def install(chip: str = "gfx90a", **more: Any) -> FakeHip:
         close()
-        default_device()  # which a process asks for once: what is here, not what is pretended
+        default_device()  # which a process asks for once: the real device, not the pretended one
         fake = FakeHip(hosted, chip, WAVES.get(chip, 32), **more)
         monkeypatch.setattr(hip, "library", lambda: fake)
         monkeypatch.setattr(rocm, "BACKEND", rocm.Rocm())

@@ -1,4 +1,4 @@
-"""The CUDA driver on a pretended device: the contract that all drivers keep, what is CUDA's own, and
+"""The CUDA driver on a pretended device: the contract that all drivers keep, CUDA's own features, and
 whole models whose rendered PTX runs thread by thread."""
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
     assert after == [[], [], [0, 1], [2], [2], [3, 4], [5], [6]]
 
 
-# -- what is there ---------------------------------------------------------------------------------
+# -- available devices -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("capability", "chip"), [
@@ -179,7 +179,7 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_each_kernel_is_timed_where_the_device_is(fake: FakeCuda) -> None:
-    """And what was measured stands beside the prediction."""
+    """Measured times stand beside the prediction."""
     graph = digits_mlp.build().trace(4, optimizer="adam", loss=digits_mlp.LOSS).functions["predict"]
     place = resolve("cuda:0")
     predicted = predict_functions({"predict": graph}, target_for(place), gpu("H200"))["predict"]

@@ -1,4 +1,4 @@
-"""The calls of the CUDA driver on a pretended device: which are made, and what follows if one fails."""
+"""The calls of the CUDA driver on a pretended device, and the consequences if one fails."""
 
 from __future__ import annotations
 

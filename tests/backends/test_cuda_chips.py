@@ -163,12 +163,12 @@ def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.Mon
         compiled(recipe, f"cuda:{chip}", 2)
 
 
-# -- what tells of a new GPU ---------------------------------------------------------------------------
+# -- recognising a new GPU -----------------------------------------------------------------------------
 
 
 def test_smoke_names_the_call_that_failed(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
-    """And what was measured stands beside what was predicted for the GPU of that name."""
+    """Measured times stand beside the prediction for the GPU of that name."""
     [d] = [d for d in devices() if d.id == "cuda:0"]
     d = replace(d, name="NVIDIA H200")
     some = [step for step in gpu_smoke.steps(d) if step.name in (

@@ -55,7 +55,7 @@ def gpu(function: str) -> Callable[[Device], tuple[Any, str]]:
 
 
 FAULTS = [
-    # The OpenCL driver itself refuses what is changed on the way to it.
+    # The OpenCL driver itself rejects the changed text.
     Fault("opencl", opencl("enqueue_nd_range_kernel"),
           lambda real: lambda q, k, size, group: real(q, k, size, (7, 1, 1)),
           "run", DeviceError, "clEnqueueNDRangeKernel: .*INVALID_WORK_GROUP_SIZE"),

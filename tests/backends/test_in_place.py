@@ -1,4 +1,4 @@
-"""States are written where they lie, but not before everybody in a workgroup has read them."""
+"""States are written in place, but not before everybody in a workgroup has read them."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_every_flipped_bit_is_refused(data: st.DataObject) -> None:
 
 
 def test_importing_costs_nothing() -> None:
-    """No compiler, no NumPy, no driver: only what Python itself needs for ctypes."""
+    """No compiler, no NumPy, no driver: only the libraries that Python needs for ctypes."""
     check = (
         "import sys, ztorch.errors; before = set(sys.modules); import ztorch.backends.library;"
         "new = {m.partition('.')[0] for m in set(sys.modules) - before};"

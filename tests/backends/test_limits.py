@@ -1,5 +1,5 @@
-"""A kernel that asks more of a device than it has is an error while compiling, which names the layer,
-the limit and a way out; what can be done within a limit is done there."""
+"""A kernel that asks more of a device than it has is an error while compiling, which names the layer, the limit and a
+way out; a limit that can be met is met."""
 
 from __future__ import annotations
 

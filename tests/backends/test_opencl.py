@@ -1,5 +1,4 @@
-"""Which language an OpenCL driver is spoken to in, against a stand-in for pyopencl that computes nothing
-but checks what it is handed."""
+"""The language for an OpenCL driver, with a stand-in for pyopencl that computes nothing but checks its arguments."""
 
 from __future__ import annotations
 

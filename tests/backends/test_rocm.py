@@ -1,4 +1,4 @@
-"""The ROCm driver on a pretended device: the contract that all drivers keep, what is HIP's own, and
+"""The ROCm driver on a pretended device: the contract that all drivers keep, HIP's own features, and
 whole models whose code objects are made and whose rendered IR runs thread by thread."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     assert np.abs(after - before).max() > 4 * allowed and losses[0][-1] < losses[0][0]
 
 
-# -- what is HIP's own ---------------------------------------------------------------------------------
+# -- HIP's own features --------------------------------------------------------------------------------
 
 
 def used(d: Any) -> None:
@@ -161,7 +161,7 @@ def test_every_call_may_fail(call: str, fake: FakeHip) -> None:
             d.close()
     fake.fail.clear()
     assert not isinstance(caught.value, OutOfMemory) and fake.last == 0
-    fake.handles.clear()  # what the failing call itself could not give back
+    fake.handles.clear()  # handles that the failing call could not release
     fake.buffers.clear()
     registry._opened.clear()
     with rocm.BACKEND.open() as d:

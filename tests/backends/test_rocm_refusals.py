@@ -24,7 +24,7 @@ from ztorch.errors import DeviceError
 from ztorch.machines import chips
 from ztorch.runtime.devices import resolve
 
-OLD = "gfx1030"  # a chip without a row of its own
+OLD = "gfx1030"  # a chip without a separate row
 
 
 @functools.cache

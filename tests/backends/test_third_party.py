@@ -16,7 +16,7 @@ PACKAGE = HERE.parent / "machines" / "third_party"
 
 
 def run(arguments: list[str], *beside: Path) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own, which sees packages beside ours."""
+    """Python in a separate process, which sees packages beside ours."""
     path = os.pathsep.join([str(ROOT), *map(str, beside), *filter(None, sys.path)])
     return subprocess.run([sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path}, text=True,
                           capture_output=True, check=False, cwd=ROOT)

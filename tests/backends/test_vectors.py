@@ -30,8 +30,8 @@ everywhere = pytest.mark.parametrize("backend", COMPUTING)
 
 
 def by_dtype(*others: DType) -> list[Any]:
-    """float32 on every device. Each other dtype on one of those that a processor plays: what loads and
-    stores it there, the tests of loads and stores below run everywhere."""
+    """float32 on every device. Each other dtype on one of those that a processor plays: loads and stores
+    of all dtypes are tested on every device below."""
     return [pytest.param(*p.values, id="{}-{!r}".format(*p.values),
                          marks=p.marks if p.values[1] is f32 else (*p.marks, pytest.mark.slow))
             for p in among_devices((f32, *others), (f32,))]

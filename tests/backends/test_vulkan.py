@@ -81,7 +81,7 @@ def test_a_feature_that_is_missing_is_named(capability: int, d: DType, says: str
         with pytest.raises(Unsupported, match=f"vulkan:0.*has no .*{says}") as error:
             programs.Module([wants], "vulkan")
         assert here.info.name in str(error.value)
-        module = programs.Module(jobs()["tanh"][:1], "vulkan")  # what needs none of it still runs
+        module = programs.Module(jobs()["tanh"][:1], "vulkan")  # programs that need none of it still run
         agree(jobs()["tanh"][0], module.run(0), terms=20)
         del module
 
@@ -169,7 +169,7 @@ LEAKS = {
 
 
 def complaints(source: str) -> str:
-    """What Khronos' validation layer says to a program, races between launches included."""
+    """The messages of Khronos' validation layer for a program, races between launches included."""
     device("vulkan")
     layers = vulkan_devices.vk().vkEnumerateInstanceLayerProperties()
     if LAYER not in [str(layer.layerName) for layer in layers]:
@@ -188,7 +188,7 @@ def test_nothing_is_used_against_the_rules(model: str) -> None:
 
 
 def test_all_is_given_back() -> None:
-    """The layer knows what a device that is closed has not been given back."""
+    """The layer knows the resources that a closed device has not released."""
     assert complaints(LIFE) == ""
 
 

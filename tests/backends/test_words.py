@@ -1,5 +1,5 @@
-"""Each opcode on each dtype, on registers and literals, computes on every device that is here what
-the interpreter does, to the bit."""
+"""Each opcode on each dtype, on registers and literals, computes on every available device the same as the interpreter,
+to the bit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def computed(made: dict[str, tuple[Kernel, Buffers]], backend: str) -> dict[str,
     try:
         run_kernels([kernel for kernel, _ in made.values()], [*got.values()], backend)
     except Unsupported as error:
-        assert backend in str(error)  # says who lacks what
+        assert backend in str(error)  # names the backend and the missing feature
         if len(made) == 1:
             return {}
         kernels, half = [*made.items()], len(made) // 2
@@ -66,8 +66,8 @@ def computed(made: dict[str, tuple[Kernel, Buffers]], backend: str) -> dict[str,
 
 @pytest.mark.parametrize("backend", COMPUTING)
 def test_random_kernels(backend: str) -> None:
-    """Structure and variables: loops, branches and what leaves them. Without bitcasts, which make
-    NaNs of any payload."""
+    """Structure and variables: loops, branches and exits from them. Without bitcasts, which make NaNs of any
+    payload."""
     words = renderer(target_of(device(backend)))
     able = tuple(d for d in ALL if d.bits in (16, 32) and (backend != "webgpu" or d.is_int))
     opcodes = tuple(o for o in EXACT if o != "bitcast")
@@ -108,7 +108,7 @@ def test_literals_keep_every_bit(backend: str, d: DType) -> None:
 @computing
 @pytest.mark.parametrize("d", [f32, i32], ids=repr)
 def test_masks(backend: str, d: DType) -> None:
-    """Where the mask is false, a load is zero wherever it points, and a store leaves what is there."""
+    """Where the mask is false, a load is zero wherever it points, and a store changes nothing."""
     device(backend)
     b = Builder("masked", i32)
     b.memory("x", d, 4)

@@ -26,7 +26,7 @@ def test_predicting_and_training(backend: str, name: str) -> None:
 
 @pytest.mark.slow
 def test_what_a_driver_optimises_computes_the_same() -> None:
-    """These tests take OpenCL C as it stands; users get what the driver's optimiser makes of it."""
+    """These tests take OpenCL C as it stands; users get the result of the driver's optimiser."""
     here = device("opencl")
     reference, x, _ = program("digits_cnn", "cpu")
     with settings.using(opencl_options=()):

@@ -12,7 +12,7 @@ X, Y = flowers()
 
 
 class Scripted(C.Callback):
-    """Overwrites what an epoch measured, so that other callbacks see a known course."""
+    """Overwrites the scores of an epoch, so that other callbacks see a known course."""
 
     order = -1
 

@@ -1,4 +1,4 @@
-"""Callbacks, each against what Keras does."""
+"""Callbacks, each compared with Keras' callback."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
 
 def numbers(kernel: Kernel, turned: bool = False, source_turned: bool = True,
             ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Small whole numbers, whose products are exact, and what y has to be."""
+    """Small whole numbers, whose products are exact, and the expected y."""
     rng, held, sides = np.random.default_rng(1), {}, []
     line = SWIZZLE_LINE // kernel.memory("a").dtype.bytes
     for name, along_k in (("a", not turned), ("b", source_turned)):

@@ -31,6 +31,6 @@ def fresh(name: str) -> Device:
 # Those that a processor plays wherever tests are run, among whom cases are shared out. A device of the
 # others' is rare, and is tried on everything.
 PLAYED = ("opencl", "vulkan", "webgpu")
-# The first is what the fast path takes, so it is one that is there.
+# The fast path takes the first one, so it must be available.
 NAMES = tuple(sorted(registry.names(), key=lambda n: (n != "dummy", n not in PLAYED)))
 COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing

@@ -124,8 +124,8 @@ def test_what_is_handed_over_later_happens_later(name: str) -> None:
 
 @computing
 def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
-    """Two runs take turns, as the steps of fit do; each finds its own inputs, and what the one before
-    it left on the device."""
+    """Two runs take turns, as the steps of fit do; each finds its own inputs, and the results of the one before
+    it on the device."""
     with fresh(name) as d:
         module, launches, buffers = loaded(d)
         [first] = launches
@@ -137,7 +137,7 @@ def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
         turns = []
         for k in range(2):
             buffers |= {f"in {k}": d.alloc(4 * N), f"out {k}": d.alloc(4 * N)}
-            # 4 * its input for itself, and twice what was left for the other one
+            # 4 * its own input, and twice the results of the other one
             recording = d.record(module, [adding(f"in {k}", "arena"), adding("arena", f"out {k}")._replace(
                 barrier=True), adding("outputs", "inputs"), adding("inputs", "outputs")._replace(barrier=True)])
             turns.append((recording, buffers[f"in {k}"], np.empty(4 * N, np.uint8), buffers[f"out {k}"],

@@ -123,7 +123,7 @@ def test_copies_on_the_device(name: str) -> None:
 
 @every
 def test_memory_that_is_shared_with_the_host(name: str) -> None:
-    """A device that has memory of its own gives None."""
+    """A device that has separate memory gives None."""
     d, block = device(name), aligned(1 << 16)
     block[:] = np.random.default_rng(0).integers(0, 256, block.size)
     kept, adopted = block.copy(), d.adopt(block)

@@ -46,7 +46,7 @@ def among_devices(cases: Sequence[Any], always: Sequence[Any] = ()) -> list[Any]
 
 
 def one_in_each_run(*backends: str) -> list[Any]:
-    """The first of these devices; in a full run all. For what the runtime does on the host alike for all
+    """The first of these devices; in a full run all. For host code of the runtime that is the same for all
     devices: another test begins with another of them."""
     return [pytest.param(b, marks=pytest.mark.full if k else ()) for k, b in enumerate(backends)]
 

@@ -83,8 +83,8 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
 
 
 def all_agree(backend: str, some: list[Job], **limits: int) -> None:
-    """Compiles what the device is able to do as one module, runs each and compares. `limits` replace
-    what the device says of itself."""
+    """Compiles all supported kernels as one module, runs each and compares. `limits` replace the device's own
+    limits."""
     device(backend)
     chosen = some
     try:

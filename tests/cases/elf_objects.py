@@ -1,4 +1,4 @@
-"""An object with every kind of symbol and relocation, and what our linker makes of it."""
+"""An object with every kind of symbol and relocation, linked by our linker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that generate, and what generating means, with the whole row computed for each number."""
+"""Models that generate, and a reference that computes the whole row for each number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--few` leaves out of all tests: those whose first case takes long, listed in `inner_loop.txt`.
+"""The tests that `--few` leaves out: those whose first case takes long, listed in `inner_loop.txt`.
 
 Where files or folders are named, as in `python -m pytest --few tests/lower`, none of their tests is left
 out. `python -m pytest --few --update-few` runs all and writes the list anew.
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).with_suffix(".txt")
-LONG = 0.1  # seconds; what is quicker is left in the inner loop
+LONG = 0.1  # quicker tests stay in the inner loop
 
 
 def name_of(nodeid: str) -> str:

@@ -124,7 +124,7 @@ def sharing(turn: int, of: int = 4) -> dict[str, Jobs]:
             for k, (op, some) in enumerate(jobs().items())}
 
 
-# The inner loop tries what between them use every kind of kernel.
+# The inner loop tries a set that together uses every kind of kernel.
 QUICK = ("matmul", "softmax'", "sum", "where", "cumsum", "take", "cast")
 
 

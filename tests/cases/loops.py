@@ -161,7 +161,7 @@ def _roots(x: Value) -> Value:
 
 
 def _rows(x: Value, w: Value) -> Value:
-    """Sequences along the last axis, a row of numbers for all, and what turns flip."""
+    """Sequences along the last axis, a row of numbers for all, and arrays that iterations flip."""
     def turn(s: tuple[Value, Value], row: tuple[Value, Value]
              ) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
         state, up = s
@@ -175,7 +175,7 @@ def _rows(x: Value, w: Value) -> Value:
 
 
 def _table(x: Value, w: Value) -> Value:
-    """Entries of what all turns share, at places that are computed."""
+    """Entries of an array that all iterations share, at computed indices."""
     def turn(s: Value, row: Value) -> tuple[Value, Value]:
         at = ops.cast(ops.abs(s) * 7.0, "int32") % w.shape[0]
         return ops.sin(s + row) + ops.take(w, at) * 0.5, s

@@ -64,7 +64,7 @@ def results(opcode: str, d: DType) -> list[DType]:
 
 
 def rows(opcode: str, d: DType) -> list[tuple]:
-    """Numbers at the edges, in all combinations; what no target defines is left out."""
+    """Numbers at the edges, in all combinations; operands that no target defines are left out."""
     columns = [edges(s) for s in sources(opcode, d)]
     found = list(itertools.product(*columns))
     if opcode in ("shl", "shr"):

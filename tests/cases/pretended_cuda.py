@@ -14,7 +14,7 @@ real = pytest.importorskip("cuda.bindings.driver", reason="needs cuda-bindings: 
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **more: object) -> FakeCuda:
-    default_device()  # which a process asks for once: what is here, not what is pretended
+    default_device()  # which a process asks for once: the real device, not the pretended one
     fake = FakeCuda(real, **more)  # type: ignore[arg-type]
     monkeypatch.setattr(cuda_calls, "driver", lambda: fake)
     monkeypatch.setattr(cuda, "BACKEND", cuda.Cuda())

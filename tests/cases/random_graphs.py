@@ -1,8 +1,8 @@
 """Random graphs with data to feed them: for property tests of passes and of lowering.
 
-An *exact* graph holds only small integers (in whatever dtype), so that sums may be taken in
-any order and every right implementation gives the same bits. The others use smooth functions, and
-are to be compared with a tolerance; they choose nothing by comparing what was rounded.
+An *exact* graph holds only small integers (in whatever dtype), so that sums may be taken in any order and every right
+implementation gives the same bits. The others use smooth functions, and are to be compared with a tolerance; no choice
+in them depends on rounded values.
 """
 
 from __future__ import annotations

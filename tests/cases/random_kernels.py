@@ -1,7 +1,7 @@
 """Random kernels that are well formed, in bounds, free of races, and mean the same on every target.
 
-Every store has a memory of its own in which every trip of the loops around it has its own place, so
-that all that a kernel computes can be seen afterwards. What targets may answer differently is left
+Every store has a separate memory in which every trip of the loops around it has its own place, so that all that a
+kernel computes can be seen afterwards. Operations on which targets may differ are left
 out: division by zero, shifts beyond the width, the sign of min(0, -0), the payload of a NaN.
 """
 

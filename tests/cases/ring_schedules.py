@@ -1,7 +1,7 @@
 """A simulator of rings: the threads of a cluster that arrive at barriers of phases, expect bytes, bring them and wait,
-read from the kernel itself, so that what is proved is what runs. Nothing else of the kernel is executed.
+read from the kernel itself, so that the proof holds for the code that runs. Nothing else of the kernel is executed.
 
-That a ring comes to its end for n tiles shows the same for fewer: nothing waits in a tile for what happens in a later
+That a ring comes to its end for n tiles shows the same for fewer: no tile waits for an event of a later
 one, which `played` checks for each wait.
 """
 
@@ -22,7 +22,7 @@ PLAIN = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, 
 
 
 def skeleton(kernel: Kernel) -> list[Instr]:
-    """The body without what no barrier depends on."""
+    """The body without the parts that no barrier depends on."""
     kept: list[Instr] = []
     needed: set[int] = set()
     for i in reversed(kernel.body):
@@ -99,7 +99,7 @@ class Barrier:
 
 
 def played(kernel: Kernel, last_first: bool = False) -> str:
-    """Runs the first cluster of a kernel; what is wrong, or nothing. Of threads that can go on the first does,
+    """Runs the first cluster of a kernel; the error, or None. Of threads that can go on the first does,
     as far as it can, or the last."""
     body, state = skeleton(kernel), {}
     threads = [Thread(kernel, body, group, number) for group in range(kernel.cluster)
@@ -125,7 +125,7 @@ def played(kernel: Kernel, last_first: bool = False) -> str:
 
 
 def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier]) -> str | None:
-    """None if a thread has to wait for it; else what is wrong, or nothing."""
+    """None if a thread has to wait for it; else the error, or None."""
     what, mem, index, more = event
     if what == "mbarrier_init":
         state[t.group, mem, index] = Barrier(more, more)

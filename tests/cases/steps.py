@@ -40,7 +40,7 @@ def long_sums() -> Job:
 
 
 def convolutions() -> Job:
-    """Products of windows that are read where they lie, and sums of several columns at once."""
+    """Products of windows that are read in place, and sums of several columns at once."""
     rng = np.random.default_rng(2)
     x, slope = (leaf("input", n, (3, 8, 8, 67), f32) for n in ("x", "slope"))
     full, each = (leaf("input", n, (3, 3, k, 67), f32) for n, k in (("full", 67), ("each", 1)))

@@ -1,4 +1,4 @@
-"""A small kernel for each word of threads, in any dtype: what it computes depends on no order of threads."""
+"""A small kernel for each word of threads, in any dtype: the result does not depend on the order of threads."""
 
 from __future__ import annotations
 

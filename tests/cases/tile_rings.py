@@ -51,7 +51,7 @@ def ringing(d: DType = f16, k: int = STRIPS * LINE, groups: int = 1, cluster: in
                 stage = b.rem(n, STAGES)
                 turn = b.div(n, STAGES)
                 step("wait for consumers", lambda: b.mbarrier_wait(empty, stage, b.rem(b.add(turn, parity), 2)))
-                step("what is expected", lambda: b.mbarrier_expect(full, stage, expected))
+                step("expected bytes", lambda: b.mbarrier_expect(full, stage, expected))
                 x = b.mul(n, LINE)
                 b.copy_tile("near_a", b.mul(stage, SIZE), "a", [x, b.mul(g, ROWS)], (k, extent), (1, k),
                             (LINE, ROWS), full, stage)
@@ -86,7 +86,7 @@ def ringing(d: DType = f16, k: int = STRIPS * LINE, groups: int = 1, cluster: in
 
 
 def numbers(kernel: Kernel) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Small whole numbers, whose products are exact, and what y has to be."""
+    """Small whole numbers, whose products are exact, and the expected y."""
     rng, k = np.random.default_rng(1), kernel.memory("b").size // COLUMNS
     a, b = (rng.integers(-4, 5, (kernel.memory(n).size // k, k)).astype(np.float16) for n in ("a", "b"))
     want = a.astype(np.float32) @ b.astype(np.float32).T

@@ -101,7 +101,7 @@ _bounds: dict[bytes, list[tuple[np.ndarray, float]]] = {}
 
 
 def bounded(name: str, roots: Sequence[Value], feeds: Mapping[Value, Any]) -> list[tuple[np.ndarray, float]]:
-    """What float64 says of the graph of a model, computed once for each data: a prediction and the first
+    """The float64 results of the graph of a model, computed once for each data: a prediction and the first
     step begin on all devices with the same."""
     told = hashlib.sha256(repr((name, [(v.op.name, v.shape, v.dtype.name) for v in roots])).encode())
     for v, a in feeds.items():

@@ -56,7 +56,7 @@ def _enumerants(kind: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The reduced form of what is published in a folder."""
+    """The reduced form of the grammar published in a folder."""
     core, *sets = (json.loads((folder / f"{name}.grammar.json").read_text())
                    for name in ("spirv.core", *SETS.values()))
     return reduced(core, dict(zip(SETS, sets, strict=True)))

@@ -269,7 +269,7 @@ def test_every_truncation_is_noticed(machine: str) -> None:
 @given(data=st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_objects_end_in_a_link_error_or_a_library(data: st.DataObject) -> None:
-    """Never another exception; what comes out of a damaged object is not loaded here."""
+    """Never another exception; the output of a damaged object is not loaded here."""
     obj = bytearray(compiled(SOURCE, data.draw(st.sampled_from(sorted(TRIPLES)))))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(obj) - 1))

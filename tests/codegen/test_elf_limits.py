@@ -61,7 +61,7 @@ def pointers(obj: bytes | bytearray) -> int:
 
 
 def with_pointer(offset: int = 0, addend: int = 0, add: bool = True) -> bytes:
-    """The object with the first entry of its table changed: where it lies, and what is added."""
+    """The object with the first entry of its table changed: its offset and its addend."""
     obj = bytearray(compiled(POINTERS))
     at = pointers(obj)
     _, info, old = RELA.unpack_from(obj, at)

@@ -1,5 +1,5 @@
-"""Words for AMD's GPUs, as IR and as HIP's C++: executed thread by thread they compute what the
-interpreter does, to the bit."""
+"""Words for AMD's GPUs, as IR and as HIP's C++: executed thread by thread they compute the same as the interpreter, to
+the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The child that runs LLVM for foreign machines: what it answers, how it fails, when it ends."""
+"""The child that runs LLVM for foreign machines: answers, failures, and its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""CUDA C++ is what NVRTC takes and NVIDIA's assembler makes code of, without spills. What the text
-computes is tested in test_gpu_words.py."""
+"""CUDA C++ compiles with NVRTC and NVIDIA's assembler, without spills. The results of the text are tested in
+test_gpu_words.py."""
 
 from __future__ import annotations
 

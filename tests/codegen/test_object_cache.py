@@ -66,7 +66,7 @@ def test_nothing_is_kept_where_nothing_may_be(folder: Path) -> None:
     assert not folder.exists()
 
 
-# -- what the key holds ------------------------------------------------------------------------------
+# -- contents of the key -----------------------------------------------------------------------------
 
 
 def other(value: Any) -> Any:
@@ -142,7 +142,7 @@ C = "#include <stdint.h>\n#include \"limit.h\"\nint32_t f(void) { return LIMIT; 
 @needs_compiler
 def test_what_a_c_compiler_depends_on(tmp_path: Path, folder: Path,
                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text, headers, flags, target, the command, and what the compiler says of itself."""
+    """Text, headers, flags, target, the command, and the compiler's version."""
     compiled: list[str] = []
     compile_ = cc._compiled
     monkeypatch.setattr(cc, "_compiled", lambda t, *more: (compiled.append(t), compile_(t, *more))[1])

@@ -37,7 +37,7 @@ def never() -> bytes:
     raise AssertionError("this was assembled before")
 
 
-# -- files that are not what they should be ------------------------------------------------------------
+# -- wrong files ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("damage", [
@@ -94,7 +94,7 @@ def test_a_full_or_read_only_disk_is_no_error(number: int, folder: Path,
 
     def refused(self: Path, data: bytes) -> int:
         with open(self, "wb") as file:
-            file.write(data[:5])  # what was written before the disk was full
+            file.write(data[:5])  # the part that was written before the disk was full
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "write_bytes", refused)
@@ -160,7 +160,7 @@ def test_processes_share_a_folder(tmp_path: Path, folder: Path) -> None:
     assert 0 < sum(p.stat().st_size for p in files(folder)) <= 20_000 + 4 * (20_000 // 32 + 932)
 
 
-# -- where it lies -----------------------------------------------------------------------------------------
+# -- in place -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("variables", "want"), [

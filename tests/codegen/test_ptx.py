@@ -158,7 +158,7 @@ def test_asynchronous_products_are_taken() -> None:
         kernels = [step.kernel for p in plans for step in p.steps]
         code, log = ptx.cubin(rendered(kernels, "sm_90a"), "sm_90a")
         found, threads = machine_code(code), max(k.workgroup[0] for k in kernels)
-        # This assembler ignores setmaxnreg (C7504), so it has to do with what each thread begins with.
+        # This assembler ignores setmaxnreg (C7504), so each thread keeps its initial number of registers.
         assert all(not spilled and registers * threads <= 1 << 16 for registers, spilled, _ in figures(log))
         assert set(re.findall(r"C7\d+", log)) <= {"C7504"}
         assert found["HGMMA"] >= 8 and not {"LDL", "STL", "CALL"} & found.keys()

@@ -1,5 +1,5 @@
-"""Words of the LLVM templates: each opcode on each dtype, as text that compiles and computes what the
-interpreter does, to the bit."""
+"""Words of the LLVM templates: each opcode on each dtype, as text that compiles and computes the same as the
+interpreter, to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler made of the loops of main kernels: which instructions do their work, and that none
+"""The machine code of NVIDIA's assembler for the loops of main kernels: which instructions do their work, and that none
 is there that should not be."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Disassembled(NamedTuple):
     """A kernel, or a subroutine that the assembler added."""
 
     name: str
-    opcodes: list[str]  # with what follows their dots
+    opcodes: list[str]  # with their suffixes
     loops: list[list[str]]  # opcodes of each innermost loop that does something
 
     def of_loops(self, word: str) -> list[list[str]]:
@@ -64,7 +64,7 @@ def parts(listing: str) -> Iterator[Disassembled]:
                     called[len(opcodes) - 1] = to[0]
                 if found[1].startswith("BRA") and (to := re.search(r"\.L_x_\d+", found[2])) and to[0] in labels:
                     back.append((labels[to[0]], len(opcodes)))
-        for at, behind in called.items():  # what is right behind a loop: so the assembler may leave it
+        for at, behind in called.items():  # the code right behind a loop: the assembler may leave it there
             if labels.get(behind) == at + 2 and at + 2 in {end for _, end in back}:
                 opcodes[at] = "BRA"
         inner = [(a, b) for a, b in back if b - a > 1 and not any(

@@ -30,7 +30,7 @@ from ztorch.lower.plan import KernelStep, Plan
 
 VULKAN = TARGETS["vulkan"].on_device({"subgroup": 8, "max_buffers": 64})
 OPENCL = TARGETS["opencl:spirv"]
-# A target, with what Khronos' tools call the rules that its modules are held to.
+# A target, with the name of its rules in Khronos' tools.
 FLAVOURS = {"vulkan": (VULKAN, "vulkan1.1"), "opencl": (OPENCL, "opencl2.0")}
 both = pytest.mark.parametrize("flavour", FLAVOURS)
 tools = pytest.mark.skipif(not (shutil.which("spirv-as") and shutil.which("spirv-val")),
@@ -198,15 +198,15 @@ def test_all_kinds_of_operands(tmp_path: Path) -> None:
     ("%1 = OpStore %2 %3", "has no result"),
     ("%1 = OpFAdd %2 %3", "an operand is missing"),
     ("%1 = OpFAdd %2 %3 %4 %5", "'%5' is one operand too many"),
-    ("%1 = OpFAdd %2 3 %4", "'3' stands where an id belongs"),
+    ("%1 = OpFAdd %2 3 %4", "'3' is not an id"),
     ("%1 = OpFAdd %2 %a.b %4", "letters, digits and _"),
-    ("%1 = OpFAdd", "'nothing' stands where an id belongs"),
+    ("%1 = OpFAdd", "'nothing' is not an id"),
     ("OpCapability Shade", "Capability has no Shade; did you mean 'Shader'?"),
     ("%1 = OpTypeInt 32 x", "'x' is not a number"),
     ("%1 = OpTypeInt 4294967296 0", "does not fit 32 bits"),
     ("%1 = OpConstant %2 3", "must be a number declared above"),
     ('OpExtension "abc', "a string without an end"),
-    ("OpExtension abc", 'a "string" belongs'),
+    ("OpExtension abc", 'is not a "string"'),
     ("%1 = OpExtInst %2 %3 Sqrt %4", "no instruction Sqrt in that set"),
 ])
 def test_errors_name_the_line(line: str, says: str) -> None:
@@ -218,7 +218,7 @@ def test_errors_name_the_line(line: str, says: str) -> None:
 
 @pytest.mark.skipif(not HEADERS.is_dir(), reason="the package spirv-headers is not installed")
 def test_the_grammar_is_khronos_own() -> None:
-    """Of a newer package only what both have need be equal."""
+    """Of a newer package only the common part must be equal."""
     published, ours = read(HEADERS), json.loads(gzip.decompress(VENDORED.read_bytes()))
     for part in ("instructions", "sets", "composites"):
         assert published[part].keys() >= ours[part].keys()

@@ -1,4 +1,4 @@
-"""What commands are tried on: an empty folder, an artifact, a model file of one's own."""
+"""Fixtures for commands: an empty folder, an artifact, a user's model file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """An artifact that was trained on a table, and what the command said."""
+    """An artifact that was trained on a table, and the output of the command."""
     folder = tmp_path_factory.mktemp("tables")
     write_csv(folder / "train.csv", COLUMNS, ROWS)
     said = ok(CliRunner().invoke(main, [

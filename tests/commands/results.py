@@ -1,4 +1,4 @@
-"""The result of a command that ran in this process, and what every result must fulfil."""
+"""The result of a command that ran in this process, and the rules for every result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what each command prints and writes, and how it says what is wrong."""
+"""The command line: output, files and error messages of each command."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ model = zt.Sequential([zt.layers.Input((64,)), Doubled()])
 
 
 def test_what_runs_by_itself_is_not_offered(run: Run) -> None:
-    """What is computed of weights once is a function of the program, and none of the user's."""
+    """Values that depend only on weights are a function of the program, hidden from users."""
     Path("own.py").write_text(DOUBLED)
     level = best_level()
     assert f"Wrote d.zt: predict for cpu:{level}, " in ok(run(

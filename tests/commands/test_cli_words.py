@@ -1,4 +1,4 @@
-"""The command line: help, completion, and how it says what is wrong."""
+"""The command line: help, completion and error messages."""
 
 from __future__ import annotations
 

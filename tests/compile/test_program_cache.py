@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is compiled from now on."""
+    """The names of programs that are compiled from now on."""
     names: list[str] = []
 
     def counted(functions: Any, target: Any, name: str, **options: Any) -> Any:
@@ -76,7 +76,7 @@ def test_another_process_finds_it(compiled: list[str]) -> None:
 
 
 def test_another_process_does(folder: Path) -> None:
-    """Really: what it wrote is what this one would have written."""
+    """In a real second process: it wrote the same as this one would have."""
     script = ("import ztorch as zt, numpy as np\n"
               "print((zt.tensor(np.ones(3, np.float32)) * 3.5).sum().numpy())")
     environment = {"ZTORCH_CACHE": str(folder.parent), "PATH": ""}

@@ -1,4 +1,4 @@
-"""CIFAR's binary files, made small, and what can be wrong with them; MNIST's place taken."""
+"""CIFAR's binary files, made small, and their possible errors; MNIST's place taken."""
 
 from __future__ import annotations
 

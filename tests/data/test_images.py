@@ -1,4 +1,4 @@
-"""Folders of images: order, classes, what Pillow decodes, and files that are not images."""
+"""Folders of images: order, classes, images that Pillow decodes, and files that are not images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text files: three kinds of tokens, passages and what follows, and files that are too short."""
+"""Text files: three kinds of tokens, passages and their next tokens, and files that are too short."""
 
 from __future__ import annotations
 

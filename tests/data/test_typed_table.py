@@ -1,4 +1,4 @@
-"""Tables of any kind: what columns hold is found out, and wrong tables are explained."""
+"""Tables of any kind: the kinds of columns are detected, and wrong tables are explained."""
 
 from __future__ import annotations
 

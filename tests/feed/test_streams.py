@@ -59,7 +59,7 @@ def test_a_generator_that_runs_out_says_so() -> None:
 
 
 def test_a_function_is_not_called() -> None:
-    with pytest.raises(DataError, match="x is a function; call it, and pass what it returns"):
+    with pytest.raises(DataError, match="x is a function; call it, and pass its result"):
         classifier().fit(lambda: pieces(8, 8))
 
 

@@ -1,4 +1,4 @@
-"""Tensor files: what we read is what the safetensors package reads, and views cost no copy."""
+"""Tensor files: we read the same as the safetensors package, and views cost no copy."""
 
 from __future__ import annotations
 

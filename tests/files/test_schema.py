@@ -1,4 +1,4 @@
-"""Records: what each kind of field takes, refuses and writes, and how errors name their place."""
+"""Records: valid and invalid values of each kind of field, its output, and positions in errors."""
 
 from __future__ import annotations
 

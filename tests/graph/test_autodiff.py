@@ -59,7 +59,7 @@ def test_by_an_inner_value_and_by_its_input() -> None:
     y = inner * inner * X
     by_inner, by_x = evaluate(gradients(y, [inner, X]), FEEDS)
     np.testing.assert_allclose(by_inner, 2 * np.sin(FEEDS[X]) * FEEDS[X])
-    # what is asked for by name counts as independent
+    # a value named as a variable counts as independent
     np.testing.assert_allclose(by_x, np.sin(FEEDS[X]) ** 2)
 
 

@@ -1,4 +1,4 @@
-"""Every op of the registry for many examples at once: what it computes for each by itself."""
+"""Every op of the registry on a batch of examples: the same results as for each example by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of a graph: what they mean, their gradients, and what passes do to them."""
+"""Loops of a graph: their semantics, their gradients, and passes over them."""
 
 from __future__ import annotations
 

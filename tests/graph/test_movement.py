@@ -19,7 +19,7 @@ NUMBERS = np.arange(23 * 30, dtype=np.float32).reshape(23, 30)
 
 
 def check(y: Value, want: np.ndarray, most: int) -> None:
-    """y after all passes is what is wanted, and takes `most` nodes besides its input."""
+    """y after all passes has the expected value, and takes at most `most` nodes besides its input."""
     graph = passes.run(Graph({"y": y}))
     [got] = evaluate(graph.roots, {X: NUMBERS})
     np.testing.assert_array_equal(got, want)

@@ -1,4 +1,4 @@
-"""Passes change how a graph is written, never what it means."""
+"""Passes change the form of a graph, never its results."""
 
 from __future__ import annotations
 

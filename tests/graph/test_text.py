@@ -36,7 +36,7 @@ def test_every_op_has_a_text(case: Case) -> None:
 
 
 def test_no_two_ops_have_one_name() -> None:
-    """In a text the name of an op stands for what it does."""
+    """In a text, the name of an op identifies its function."""
     nodes: list[Value] = []
     for case in cases("fsb"):
         leaves = case.leaves()

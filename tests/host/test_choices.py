@@ -1,4 +1,4 @@
-"""Which devices may be used: the config file, the environment before it, and what follows."""
+"""Which devices may be used: the config file, the environment before it, and the consequences."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backen
 
 @pytest.mark.parametrize(("variable", "content", "stderr"), [
     ("VK_ICD_FILENAMES", None, ""), ("OCL_ICD_VENDORS", None, ""),
-    # A loader that cannot read what is installed; it says so in a code of its own.
+    # A loader that cannot read the installed library; its error has a separate code.
     ("VK_ICD_FILENAMES", "this is not JSON", r"warning: backend vulkan is broken: VkError\w+\n")])
 def test_loaders_that_find_nothing_or_rubbish(tmp_path: Path, variable: str, content: str | None,
                                               stderr: str) -> None:

@@ -30,7 +30,7 @@ def test_caches_as_linux_describes_them(tmp_path: Path) -> None:
 
 @linux
 def test_caches_as_the_c_library_describes_them() -> None:
-    """They are what Linux says, where both answer; what neither knows is left to the row."""
+    """They agree with Linux where both have values; values unknown to both come from the row."""
     linux_says, libc_says = detect._linux_caches(), detect._libc_caches()
     for field in linux_says.keys() & libc_says.keys():
         assert libc_says[field] in (0, linux_says[field])

@@ -41,7 +41,7 @@ def test_numbers_are_sane() -> None:
 
 @linux
 def test_affinity_counts_at_once() -> None:
-    """In a process of its own: taking processors from the test runner would slow the rest."""
+    """In a separate process: taking processors from the test runner would slow the rest."""
     code = (
         "import os; from ztorch.host import processor; processor.usable_cores();"
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"

@@ -92,7 +92,7 @@ def written(made: onnx.ModelProto, path: Path) -> Path:
 
 
 def runtime(file: Path | bytes, *x: np.ndarray) -> list[np.ndarray]:
-    """What ONNX Runtime makes of it."""
+    """The results of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1  # more of them spin while they wait
@@ -102,7 +102,7 @@ def runtime(file: Path | bytes, *x: np.ndarray) -> list[np.ndarray]:
 
 
 def ours(model: Model, *x: np.ndarray) -> list[np.ndarray]:
-    """What the graph of the model means, by NumPy."""
+    """The results of the model's graph, by NumPy."""
     graph = model.trace(batch_size=len(x[0])).functions["predict"]
     feeds = dict(zip(graph.leaves("input"), x, strict=True))
     return evaluate(list(graph.outputs.values()), feeds)
@@ -135,7 +135,7 @@ def rows(model: Model, count: int) -> list[np.ndarray]:
 
 
 def agrees(model: Model, tolerance: float = 2e-5) -> bytes:
-    """The file, for batches of several sizes, once it gives what the model does."""
+    """The file, for batches of several sizes, after a check that it computes the same as the model."""
     data = encode(model)
     for count in (1, 3):
         x = rows(model, count)
@@ -158,7 +158,7 @@ def layer(path: Path, nodes: list[Any], inputs: list[Any], arrays: list[Any] | N
 
 
 def evaluated(graph: OnnxGraph, *x: np.ndarray) -> np.ndarray:
-    """What the graph means, by NumPy."""
+    """The results of the graph, by NumPy."""
     values = [leaf("input", p.name, a.shape, p.dtype)
               for p, a in zip(graph.file.inputs, x, strict=True)]
     context = Context()

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: what transformers computed with the same weights, and damage."""
+"""Folders of Hugging Face: results of transformers with the same weights, and damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDERS = Path(__file__).parent / "folders"
 
 
 def stored(name: str) -> tuple[Any, dict[str, np.ndarray]]:
-    """What the model takes here, channels and bins last, and what transformers computed."""
+    """Inputs of the model here, channels and bins last, and the results of transformers."""
     with np.load(FOLDERS / name / "expected.npz") as arrays:
         x = {k[2:]: v for k, v in arrays.items() if k[0] == "x"}
         y = {k[2:]: v for k, v in arrays.items() if k[0] == "y"}
@@ -50,7 +50,7 @@ def test_weights_have_the_names_of_modules() -> None:
 
 
 def test_a_model_of_a_folder_generates() -> None:
-    """With caches for shared heads of keys: what predictions of whole rows lead to."""
+    """With caches for shared heads of keys: the same as predictions of whole rows."""
     model = zt.load_model(FOLDERS / "LlamaForCausalLM")
     model.compile("cpu", batch_size=1, sizes={"length": 10}, decode=True, threads=1)
     row = [3, 7, 11]

@@ -61,7 +61,7 @@ def inception_resnet(keras: Any, patch: Any) -> Any:
 
 
 def nasnet(keras: Any, patch: Any) -> Any:
-    """Keras refuses to build it on PyTorch; what it computes there is what its layers compute."""
+    """Keras refuses to build it on PyTorch; its result there is the result of its layers."""
     from keras.src.applications import nasnet as code
 
     patch.setattr(code, "backend", SimpleNamespace(**{

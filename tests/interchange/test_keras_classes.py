@@ -82,7 +82,7 @@ def functional():
 
 
 def classes(keras: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
-    """What the source defines for a library, and its classes by name."""
+    """The definitions of the source for a library, and its classes by name."""
     names: dict[str, Any] = {"keras": keras, "__name__": "users_own"}
     exec(SOURCE, names)
     made = {name: x for name, x in names.items() if isinstance(x, type)}
@@ -112,7 +112,7 @@ def test_files_go_both_ways_and_train_on(make: str, tmp_path: Path) -> None:
 
 
 class Scaling(L.Layer):
-    """A layer whose config is what its arguments are."""
+    """A layer whose config equals its arguments."""
 
     def __init__(self, by: float = 2.0, **common: Any):
         super().__init__(**common)

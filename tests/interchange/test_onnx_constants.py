@@ -49,7 +49,7 @@ def test_a_node_of_constants_is_worked_out_while_importing(case: Case, tmp_path:
 
 
 def test_shape_arithmetic(tmp_path: Path) -> None:
-    """What exporters write for x.reshape(x.shape[0], -1) + arange: shapes are known in the end."""
+    """The nodes that exporters write for x.reshape(x.shape[0], -1) + arange: shapes are known in the end."""
     x = floats(2, 3, 4)
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
@@ -79,7 +79,7 @@ def test_shape_arithmetic(tmp_path: Path) -> None:
 
 
 def test_the_batch_may_come_first_in_sequences(tmp_path: Path) -> None:
-    """layout=1 means what Transposes around the other layout mean."""
+    """layout=1 equals Transposes around the other layout."""
     x, case = floats(2, 4, 5), recurrent("LSTM", 4)
     arrays = [tensor(n, a) for n, a in zip("wrb", case.known, strict=True)]
     plain = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),

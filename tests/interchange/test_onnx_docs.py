@@ -1,4 +1,4 @@
-"""docs/onnx.md lists what the registries hold today."""
+"""docs/onnx.md lists the current contents of the registries."""
 
 from __future__ import annotations
 

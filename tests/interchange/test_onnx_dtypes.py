@@ -58,7 +58,7 @@ def test_integers_are_resized_as_numbers(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("name", ["FLOAT6E2M3", "FLOAT6E3M2"])
 def test_floats_of_6_bits(name: str, raw: bool, tmp_path: Path) -> None:
-    """Raw ones lie side by side, four in three bytes; others have a number each."""
+    """Raw ones are adjacent, four in three bytes; others have a number each."""
     number = getattr(TensorProto, name)
     few = np.float32([0.25, -1.5, 6, 0, 2])
     stored = (tensor("c", few.astype(helper.tensor_dtype_to_np_dtype(number))) if raw else

@@ -1,4 +1,4 @@
-"""Models written as ONNX files: ONNX Runtime computes what ztorch does, and ztorch reads them."""
+"""Models written as ONNX files: ONNX Runtime computes the same as ztorch, and ztorch reads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ztorch.model.model import Model
 # -- the zoo ---------------------------------------------------------------------------------------
 
 SLOW = {"unet", "mobilenet", "bert_base"}
-FULL = {"resnet18", "cifar_resnet"}  # made of what mobilenet and unet are made of
+FULL = {"resnet18", "cifar_resnet"}  # consist of the same layers as mobilenet and unet
 ZOO = [pytest.param(n, marks=pytest.mark.full if n in FULL else pytest.mark.slow if n in SLOW else ())
        for n in NAMES]
 
@@ -181,7 +181,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", [c for c in cases() if c.dtype.name in ("f32", "i32", "bool")],
                          ids=str)
 def test_every_op(case: Case) -> None:
-    """Traced as layers do, through OPS; what ONNX has no word for is named."""
+    """Traced as layers do, through OPS; ops without an ONNX equivalent are named."""
     arrays = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in case.arrays()]
     x = {f"x{k}": v for k, v in enumerate(case.leaves("float32"))}
     with remember_calls() as calls:
@@ -236,7 +236,7 @@ def test_weights_have_their_names_and_can_be_others(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_depends_on_more_is_no_single_node() -> None:
-    """A mask or a state from elsewhere would be lost; so would what a subclass adds."""
+    """A mask or a state from elsewhere would be lost; so would additions of a subclass."""
     a, b = (leaf("input", name, (1, 4), "float32") for name in "ab")
     norm, context = L.LayerNormalization(), Context()
     alone = norm(a, context)
@@ -285,7 +285,7 @@ def test_a_deep_model_needs_no_deep_stack() -> None:
 
 
 def test_no_numbers_are_computed_in_the_file() -> None:
-    """What depends on weights alone is worked out while writing."""
+    """Values that depend only on weights are computed while writing."""
     model = zt.Sequential([L.Input((3, 4)), L.Lambda(
         lambda x: x * ops.exp(OPS.full((4,), math.log(2.0))))])
     assert kinds(agrees(model)) == {"Mul": 1}

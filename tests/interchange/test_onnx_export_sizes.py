@@ -61,7 +61,7 @@ def test_another_opset(tmp_path: Path) -> None:
 
 
 def test_ops_that_an_older_opset_lacks(tmp_path: Path) -> None:
-    """They become what the standard defines them by, some of it in two steps."""
+    """They are replaced by their definitions in the standard, some of them in two steps."""
     model = randomised(zt.Sequential([
         L.Input((4, 6)), L.Dense(6, activation="gelu"), L.GroupNormalization(2), L.RMSNormalization(),
         L.Dense(3, activation="mish")]))
@@ -91,7 +91,7 @@ def test_open_axes() -> None:
 
 
 def evaluated(model: zt.Model, *x: np.ndarray) -> np.ndarray:
-    """What a model with open axes predicts for rows of exactly these sizes."""
+    """The predictions of a model with open axes for rows of exactly these sizes."""
     sizes = {name: v.shape[axis + 1] for v, axes in zip(x, model.open_axes.values(), strict=True)
              for axis, name in axes.items()}
     leaves = model.leaves(len(x[0]), sizes=sizes)

@@ -179,7 +179,7 @@ def calling(*calls: list[str]) -> onnx.ModelProto:
 
 def test_functions_within_functions(tmp_path: Path) -> None:
     model = load(written(calling(["f1", "f1"], ["Relu", "Neg"]), tmp_path / "m.onnx"))
-    h = X @ KERNEL + 1.0  # above zero, so the second Relu sees what is below
+    h = X @ KERNEL + 1.0  # above zero, so the second Relu sees the values below
     np.testing.assert_array_equal(ours(model, X)[0], -np.maximum(-np.maximum(h, 0), 0))
 
 
@@ -194,7 +194,7 @@ def test_functions_without_end(calls: list[list[str]], message: str, tmp_path: P
 
 
 def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
-    """w @ x: the error says what was taken for the batch, and what reads such a file."""
+    """w @ x: the error names the axis taken for the batch, and a way to read such a file."""
     w, x = np.ones((5, 4), np.float32), np.ones((4, 3), np.float32)
     made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],
                     [port("y", w @ x, 5)], [tensor("w", w)])

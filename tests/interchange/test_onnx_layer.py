@@ -54,7 +54,7 @@ def test_inputs_that_shapes_depend_on(tmp_path: Path) -> None:
 
 def test_attributes_that_nobody_reads_are_refused(tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later opset may give an op an attribute that changes what it computes."""
+    """A later opset may give an op an attribute that changes its result."""
     graph = layer(tmp_path, [helper.make_node("LpNormalization", ["x"], ["y"], p=1)],
                   [info("x", TensorProto.FLOAT, 2)])
     assert evaluated(graph, np.float32([3, -1])).tolist() == [0.75, -0.25]
@@ -127,7 +127,7 @@ def test_eight_bit_floats_are_codes(tmp_path: Path) -> None:
         assert evaluated(graph, x).tolist() == codes
 
 
-DTYPES = {  # op, attributes and inputs of several dtypes, what comes out
+DTYPES = {  # op, attributes and inputs of several dtypes, dtype of the result
     "mean of integers": ("ReduceMean", {"keepdims": 0}, [np.int32([-3, -2, 0])], np.int32(-1)),
     "norm of integers": ("ReduceL2", {"keepdims": 0}, [np.uint32([3, 3])], np.uint32(4)),
     "shrunk integers": ("Shrink", {"lambd": 2.0, "bias": 1.0}, [np.uint8([1, 2, 3])], np.uint8([0, 0, 2])),

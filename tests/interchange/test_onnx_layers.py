@@ -39,7 +39,7 @@ def test_every_layer_has_a_file() -> None:
 
 @cache
 def made(case: Case) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """The file of a layer, what it is given, and what it means."""
+    """The file of a layer, its inputs and its results."""
     x = case.rows()
     x = x if case.ids else x.astype(np.float32)
     if case.layer == "Encoded":
@@ -77,7 +77,7 @@ def test_every_layer_of_the_oldest_opset(case: Case) -> None:
 
 
 def openvino(data: bytes, *x: np.ndarray) -> list[np.ndarray]:
-    """What OpenVINO makes of a file, in float32 on one thread."""
+    """OpenVINO's results for a file, in float32 on one thread."""
     core = pytest.importorskip("openvino").Core()
     model = core.compile_model(core.read_model(data, b""), "CPU", {
         "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})

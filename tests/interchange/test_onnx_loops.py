@@ -38,7 +38,7 @@ def info(name: str, shape: tuple[int, ...] = (), kind: int = TensorProto.FLOAT) 
 
 
 def same(nodes: list[Any], x: np.ndarray, y: np.ndarray, arrays: list[Any], tmp_path: Path) -> Any:
-    """The model, once it gives what ONNX Runtime does."""
+    """The model, after a check that it computes the same as ONNX Runtime."""
     path = written(model_of(nodes, [port("x", x, len(x))], [port("y", y, len(y))], arrays),
                    tmp_path / "f.onnx")
     model = load(path)

@@ -1,4 +1,4 @@
-"""ONNX's own backend tests: what passed still passes. docs/onnx.md has the table."""
+"""ONNX's own backend tests: the recorded passes still pass. docs/onnx.md has the table."""
 
 from __future__ import annotations
 

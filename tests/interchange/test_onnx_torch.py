@@ -19,7 +19,7 @@ NETWORKS = ("lenet", "resnet", "mobilenet", "unet", "encoder", "lstm", "gru", "r
 
 
 def exported(name: str, dynamo: bool, path: Path, dynamic: bool = True) -> tuple[Any, Any]:
-    """A network of PyTorch's with random weights, written to a file, and what it takes."""
+    """A network of PyTorch's with random weights, written to a file, and its inputs."""
     references.torch()
     from tests.interchange import torch_networks
 

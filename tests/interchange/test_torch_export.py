@@ -188,7 +188,7 @@ def test_recurrent_layers(tmp_path: Path) -> None:
 
 
 def test_blocks_without_gradients(tmp_path: Path) -> None:
-    """What PyTorch computes inside of no_grad has no gradient here; a step of training shows it."""
+    """PyTorch's no_grad blocks have no gradient here; a step of training shows it."""
     class Blocks(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""What PyTorch's operators compute, as functions of one tensor of shape (batch, 4, 6, 6)."""
+"""PyTorch's operators as functions of one tensor of shape (batch, 4, 6, 6)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.pixel_unshuffle(x, 2), lambda x: F.channel_shuffle(x, 2),
     # -- written in place: other tensors are in the same memory
     *WRITES,
-    # -- by position, and what shapes make
+    # -- by position, and from shapes
     lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),
     lambda x: x[:, torch.tensor([1, 0])],
     lambda x: x[:, torch.tensor([0, 1]), torch.tensor([3, 4])],
@@ -284,7 +284,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.grid_sample(x, x[..., 1:3], "bicubic", "border", align_corners=True),
 ]
 
-# What run_decompositions() fails at.
+# Operators at which run_decompositions() fails.
 WHOLE: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.affine_grid(x[:, 0, :3, :4], [x.shape[0], 3, 5, 1, 4], align_corners=True),
 ]

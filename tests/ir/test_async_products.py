@@ -50,7 +50,7 @@ def test_chips_without_them_multiply_at_once() -> None:
     assert not opcodes & {"mma_async", "mma_fence", "shared_fence", "mma_commit", "mma_wait"}
 
 
-MISTAKES = {  # what the interpreter says, and the PTX machine
+MISTAKES = {  # messages of the interpreter and of the PTX machine
     "wait for copies": ("a copy to it is in flight", "a copy to an operand is in flight"),
     "fence of memory": ("had no fence", "no fence.proxy.async"),
     "barrier": ("race", "a race of a product"),
@@ -83,7 +83,7 @@ def test_sums_are_out_of_reach_until_they_are_waited_for() -> None:
             by_wgmma(kernel, numbers(kernel)[0])
 
 
-SWIZZLE, LINES, PANELS = 1 << 62, 64 << 32, 512 << 16  # what descriptors hold beside addresses
+SWIZZLE, LINES, PANELS = 1 << 62, 64 << 32, 512 << 16  # fields of descriptors beside addresses
 BROKEN = {
     "swizzle of another width": (r"and\.b32 %z, %z, 112;", "and.b32 %z, %z, 48;"),
     "no swizzle": (r"xor\.b32 %a, %a, %z;", ""),

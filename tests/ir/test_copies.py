@@ -24,8 +24,8 @@ THREADS, SLABS, STAGES = 32, 5, 3
 
 def ring(d: DType = f32, elements: int = 4, pending: int = STAGES - 2, barrier: bool = True,
          stages: int = STAGES, behind: int = 0) -> Kernel:
-    """Sums over slabs that pass through a ring of stages; the last slab is not full. A thread reads
-    what its neighbour has copied. Arguments other than the usual ones are mistakes."""
+    """Sums over slabs that pass through a ring of stages; the last slab is not full. A thread reads its neighbour's
+    copy. Arguments other than the usual ones are mistakes."""
     b, part = Builder("ring", i32), THREADS * elements
     size = SLABS * part - part // 2
     b.memory("x", d, size), b.memory("y", d, part, access="w")
@@ -91,7 +91,7 @@ def test_chips_without_them_load_and_store(d: DType, elements: int) -> None:
     assert "cp.async" not in rendered([kernel], "sm_75")
 
 
-MISTAKES = {  # what the interpreter says, and the PTX machine
+MISTAKES = {  # messages of the interpreter and of the PTX machine
     "a dropped wait": ({"pending": STAGES}, "in flight", "in flight"),
     "a wait for too few": ({"pending": STAGES - 1}, "in flight", "in flight"),
     "a missing barrier": ({"barrier": False}, "race", "race"),

@@ -153,7 +153,7 @@ def found(b: Builder, x: object) -> tuple[int, int]:
 @given(st.sampled_from(["add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl",
                         "shr"]), st.randoms(use_true_random=False))
 def test_ranges_hold_all_results(opcode: str, rng: Random) -> None:
-    """Both ends of both operands and numbers between give results within what is claimed."""
+    """Both ends of both operands and numbers between give results within the claimed range."""
     def interval(least: int, most: int) -> tuple[int, int]:
         low, high = sorted((rng.randint(least, most), rng.randint(least, most)))
         return low, high

@@ -1,4 +1,4 @@
-"""Lanes, masks, structure and variables of the interpreter, and what it refuses to run."""
+"""Lanes, masks, structure and variables of the interpreter, and its errors."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_cpu_gemm() -> None:
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_out_of_bounds_names_everything() -> None:

@@ -1,4 +1,4 @@
-"""Opcodes rewritten into raw ones mean what they meant: against the interpreter and plain Python."""
+"""Opcodes rewritten into raw ones keep their meaning: compared with the interpreter and Python."""
 
 from __future__ import annotations
 

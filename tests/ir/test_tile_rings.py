@@ -36,11 +36,11 @@ def test_what_a_ring_computes(given: dict) -> None:
     np.testing.assert_array_equal(held["y"], want)
 
 
-MISTAKES = {  # what the interpreter says, and the PTX machine
+MISTAKES = {  # messages of the interpreter and of the PTX machine
     "fence of barriers": ({"leave_out": "fence of barriers"}, "no mbarrier_fence", "no fence and barrier"),
     "barrier": ({"leave_out": "barrier"}, "no barrier behind", "no fence and barrier"),
     "wait for consumers": ({"leave_out": "wait for consumers"}, "overwritten while a copy", "a stage is overwritten"),
-    "what is expected": ({"leave_out": "what is expected"}, r"deadlock: .*barrier full\[0\]", "deadlock"),
+    "expected bytes": ({"leave_out": "expected bytes"}, r"deadlock: .*barrier full\[0\]", "deadlock"),
     "wait for copies": ({"leave_out": "wait for copies"}, "touched while a copy", "a copy to an operand is in flight"),
     "wait for products": ({"leave_out": "wait for products"}, "a product in flight reads it", "a product in flight reads it"),
     "arrival": ({"leave_out": "arrival of consumers"}, r"deadlock: .*barrier empty\[0\]", "deadlock"),

@@ -1,4 +1,4 @@
-"""Every rule of the IR: what keeps it passes, what breaks it is refused by name."""
+"""Every rule of the IR: valid kernels pass, a violation is refused by name."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ BAD = [
     ("%1:f32 = add 1.0", "takes 2 operands, not 1"),
     ("%1:f32 = store y[0], 1.0", "defines a token, not a value"),
     ("add 1.0:f32, 1.0:f32", "defines a value, not a token"),
-    # attributes at the ends of what is possible
+    # attributes at their limits
     ("%1:f32 = load x[0] align=128", "align=128 is not possible"),
     ("%1:f32 = load x[0] align=-4", "align=-4 is not possible"),
     ("%1:f32 = extract 1.0:f32x4 lane=-1", "lane=-1 is not possible"),

@@ -86,7 +86,7 @@ class _Writer:
             self.line(depth, f"for m, f in (({r.randint(1, 31)}, 0.5), ({r.randint(1, 31)}, -0.25)):")
             self.line(depth + 1, r.choice(["a += zt.shuffle_xor(a, m) * f", "a = max(a * f, zt.shuffle(a, n + m))"]))
             self.line(depth, f"n = (n + m) % {SIZE}")
-        else:  # each turn of a loop that all threads take writes what the next one reads
+        else:  # each iteration of a loop of all threads writes the operand of the next one
             self.line(depth, f"reach = {r.choice([2, 4, 8])}")
             self.line(depth, "while reach > 0:")
             self.line(depth + 1, f"near = tile[(thread + reach) % {SIZE}]")

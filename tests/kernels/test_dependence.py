@@ -6,7 +6,7 @@ import itertools
 
 from ztorch.kernels.dependence import _apart
 
-Line = tuple[int, int]  # what an index grows by in a turn, and where it begins
+Line = tuple[int, int]  # the step of an index per iteration, and its start
 
 
 def meet(a: Line, b: Line, count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Wrong kernels: each is refused, and the message shows the line and says what to write."""
+"""Wrong kernels: each is refused, and the message shows the line and a fix."""
 
 from __future__ import annotations
 

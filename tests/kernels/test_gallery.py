@@ -1,4 +1,4 @@
-"""The kernels of models/kernels/: what plain Python computes, on every machine, and their gradients."""
+"""The kernels of models/kernels/: the same results as plain Python on every machine, and gradients."""
 
 from __future__ import annotations
 

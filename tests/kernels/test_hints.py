@@ -1,4 +1,4 @@
-"""Hints: what they change, and what is said of those that a device does not follow."""
+"""Hints: their effects, and the notes on those that a device does not follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random kernels: what they compute is what plain Python computes, translated and on every machine."""
+"""Random kernels: the same results as plain Python, translated and on every machine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_compiled(level: str) -> None:
 
 @pytest.mark.slow
 def test_interpreted() -> None:
-    """With bounds, races and reads of what nothing has written checked."""
+    """With checks of bounds, races and reads of uninitialised elements."""
     for job in _jobs("float64"):
         agree(job, interpreted(job, NARROW, workers=2), terms=50)
 

@@ -1,4 +1,4 @@
-"""Rows whose inner loops have bounds that are data: what plain Python computes, and its gradient."""
+"""Rows whose inner loops have data-dependent bounds: the same results as plain Python, and gradients."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def wandering(x, p):
 
 @zt.kernel
 def halves(x):
-    """float16: what elements get is added up in float32."""
+    """float16: gradients of elements are accumulated in float32."""
     out = np.zeros(x.shape[0], x.dtype)
     for _, thread in zt.threads(1, x.shape[0]):
         out[thread] = x[thread] * x[0] + x[(thread + 1) % x.shape[0]]
@@ -215,7 +215,7 @@ def test_on_tensors() -> None:
                                [gallery.block_sums.debug(row) for row in rows], rtol=1e-5)
 
 
-# -- what has no gradient ----------------------------------------------------------------------------
+# -- without a gradient ------------------------------------------------------------------------------
 
 
 @zt.kernel

@@ -1,5 +1,5 @@
-"""Each word of threads by itself, in each dtype, on each machine: what runs agrees with plain Python,
-and what is refused is what docs/kernel_words.md says."""
+"""Each word of threads by itself, in each dtype, on each machine: results agree with plain Python, and the unsupported
+cases are those of docs/kernel_words.md."""
 
 from __future__ import annotations
 

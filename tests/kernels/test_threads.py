@@ -1,4 +1,4 @@
-"""Loops over threads: what they compute, on workers and on devices, and what of them is refused."""
+"""Loops over threads: their results on workers and on devices, and errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def statements(x, p):
 
 @zt.kernel
 def settled(x):
-    """A loop with barriers that ends by what all threads see."""
+    """A loop with barriers whose condition all threads see."""
     out = np.zeros(x.shape[0], np.int32)
     for _, thread in zt.threads(1, SIZE):
         row, busy = zt.shared(SIZE, np.float32), zt.shared(1, np.int32)

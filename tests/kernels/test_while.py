@@ -1,4 +1,4 @@
-"""`while` loops that end by what is known, and those of rows: what plain Python computes."""
+"""`while` loops over compile-time constants, and over rows: the same results as plain Python."""
 
 from __future__ import annotations
 

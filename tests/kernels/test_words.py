@@ -1,4 +1,4 @@
-"""Every word of kernels gives what NumPy's function gives, for special numbers too."""
+"""Every function of kernels gives the result of NumPy's function, also for special numbers."""
 
 from __future__ import annotations
 

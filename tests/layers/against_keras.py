@@ -21,7 +21,7 @@ def plain(x: Any) -> Any:
 
 
 def is_keras(name: str, how: dict[str, Any], x: np.ndarray, rtol: float = 1e-9) -> Traced:
-    """Our layer does what Keras' does, with PyTorch's gradients, all in float64."""
+    """Our layer computes the same as Keras' layer, with PyTorch's gradients, all in float64."""
     keras, torch = references.keras(), references.torch()
     theirs = getattr(keras.layers, name)(**how, dtype="float64", name="tried")
     ours = getattr(L, name)(**how, name="tried")

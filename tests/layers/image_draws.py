@@ -1,4 +1,4 @@
-"""Images for augmentation layers, what layers draw for them, and what they make of them."""
+"""Images for augmentation layers, the layers' random draws, and the expected results."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class Traced:
         return Job(self.graph, {v: np.asarray(a, v.dtype.numpy) for v, a in self.feeds.items()})
 
     def compiled_agrees(self, terms: int = 100) -> None:
-        """Compiled float32 code gives what float64 does, give or take rounding: on one machine, and
-        layers with other arguments on the other."""
+        """Compiled float32 code gives the float64 result up to rounding: on one machine, and layers with other
+        arguments on the other."""
         narrow = Traced(self.layer, self.array, self.context.training, "float32")
         job = narrow.job()
         for machine in machines_for(self.layer):

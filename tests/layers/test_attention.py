@@ -90,7 +90,7 @@ def test_attention_and_all_its_gradients_are_pytorchs(causal: bool) -> None:
     case.compiled_agrees()
 
 
-# -- what has no peer ------------------------------------------------------------------------------------
+# -- without a peer --------------------------------------------------------------------------------------
 
 
 def test_rotary_attention_knows_distances_but_not_places() -> None:
@@ -117,7 +117,7 @@ def test_dropout_is_for_training_alone_and_repeats() -> None:
     np.testing.assert_array_equal(first, second)
     assert np.abs(first - quiet.oracle()[0]).max() > 0.1
     streams = {v.attrs["stream"] for v in graph.nodes() if v.op.name == "random_bits"}
-    assert len(streams) == 3  # weights of attention, and what each part adds
+    assert len(streams) == 3  # weights of attention, and those of each part
 
 
 @pytest.mark.parametrize("scale", [1e4, 0.0])

@@ -134,8 +134,8 @@ def in_torch(start: dict[str, np.ndarray], x: np.ndarray, d: str) -> tuple[list[
     ("cpu", "float32"), pytest.param("cpu:scalar", "float32", marks=pytest.mark.full),
     pytest.param("cpu", "float64", marks=pytest.mark.slow)])
 def test_twenty_training_steps_are_pytorchs(device: str, d: str) -> None:
-    """Ids that follow a rule, two causal blocks, Adam: losses and weights are no farther from those
-    of PyTorch in float64 than a few times what PyTorch's own are."""
+    """Ids that follow a rule, two causal blocks, Adam: losses and weights are no farther from those of PyTorch in
+    float64 than a few times PyTorch's own error."""
     model = Sequential([
         L.Input((6,), dtype="int32"), L.Embedding(IDS, WIDTH, name="ids"),
         L.TransformerDecoder(32, 2, activation="gelu", normalize_first=True, name="first"),

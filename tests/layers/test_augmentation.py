@@ -19,7 +19,7 @@ from ztorch.layers import Layer
 
 
 def compiled_agrees(layer: Layer, x: np.ndarray) -> None:
-    """Compiled code gives what the oracle does, gradient included, for these draws."""
+    """Compiled code gives the oracle's results, gradients included, for these draws."""
     case = Traced(layer, x, True, "float32")
     counters = {v: first_value(v) for v in case.context.states.leaves.values()}
     job = Job(case.graph, {v: np.asarray(a, v.dtype.numpy)

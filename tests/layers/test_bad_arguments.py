@@ -1,4 +1,4 @@
-"""Every argument of every layer given what it cannot take, and every layer on inputs of every rank and
+"""Every argument of every layer with invalid values, and every layer on inputs of every rank and
 dtype: it works, or one of our errors names the layer. Nothing else may come out."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers made of layers: what they compute, their names, files and descriptions, and mistakes."""
+"""Layers made of layers: results, names, files and descriptions, and mistakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(layer, array, training=False):
     return evaluate([y], {x: array, **weights}, oracle=True)[0], named
 
 
-# -- what they compute -----------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def test_residual_adds_its_input():

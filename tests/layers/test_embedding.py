@@ -1,4 +1,4 @@
-"""Ids and positions: against PyTorch and Keras, and what happens to ids that do not exist."""
+"""Ids and positions: compared with PyTorch and Keras, and ids out of range."""
 
 from __future__ import annotations
 

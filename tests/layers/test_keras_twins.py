@@ -97,7 +97,7 @@ ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
 @together()
 @pytest.mark.parametrize(("name", "wrong"), ARGUMENTS)
 def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
-    """Rather than ignored: even where it is what Keras takes by default."""
+    """An error rather than ignored: even for the default of Keras."""
     how = PLAIN[name][0][1]
     with pytest.raises(UnknownName, match=f"argument of {name} '{wrong}'"):
         getattr(L, name)(**how, **{wrong: None})

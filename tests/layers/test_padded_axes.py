@@ -18,7 +18,7 @@ BATCH, TIME, WIDTH = 3, 4, 6
 
 
 def padded(build: Callable[[Value], Value]) -> list[int]:
-    """The padded axes of what is made of a tensor (batch, time, width)."""
+    """The padded axes of a function of a tensor (batch, time, width)."""
     padding = Padding({"time": TIME})
     x = leaf("input", "x", (BATCH, TIME, WIDTH), "float32")
     padding.begin(x, {1: "time"})

@@ -1,4 +1,4 @@
-"""Pooling, upsampling, frames: against Keras and PyTorch, and what does not fit."""
+"""Pooling, upsampling, frames: against Keras and PyTorch, and errors."""
 
 from __future__ import annotations
 

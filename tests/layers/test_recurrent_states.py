@@ -101,7 +101,7 @@ def test_both_ways_under_a_mask_are_each_way_alone() -> None:
     got = evaluate([y], {**dict(zip([x, *map(context.read, layer.weights)], arrays, strict=True)),
                          mask: MASK}, oracle=True)[0]
     for way, part, order in ((arrays[1:4], got[..., :UNITS], 1), (arrays[4:], got[..., UNITS:], -1)):
-        for row in range(BATCH):  # the row alone, without what is masked
+        for row in range(BATCH):  # the row alone, without its masked steps
             kept = np.flatnonzero(MASK[row])
             one = L.LSTM(UNITS, return_sequences=True)
             rows = leaf("input", "x", (1, len(kept), FEATURES), f64)

@@ -1,4 +1,4 @@
-"""Stateful layers: what they remember from batch to batch."""
+"""Stateful layers: their states from batch to batch."""
 
 from __future__ import annotations
 

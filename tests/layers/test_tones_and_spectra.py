@@ -127,7 +127,7 @@ def test_boxes_of_other_images_have_their_share_of_the_label() -> None:
             continue
         box = image[rows.min():rows.max() + 1, columns.min():columns.max() + 1]
         assert (box == box[0, 0]).all() and box.size == len(rows), "one box, of one image"
-        edges = (np.ptp(rows) + np.ptp(columns) + 6) / image.size  # what whole pixels round
+        edges = (np.ptp(rows) + np.ptp(columns) + 6) / image.size  # rounding to whole pixels
         assert abs(labels[k, int(box[0, 0])] - len(rows) / image.size) < edges
     assert (images != np.arange(ROWS)[:, None, None]).any((1, 2)).mean() > 0.5
     assert L.CutMix()(NUMBERED)["labels"].numpy() == pytest.approx(NUMBERED["labels"])

@@ -1,5 +1,5 @@
-"""Images that are turned, distorted and recoloured by chance: each layer gives what Keras' layer of
-the same name computes from the same draws."""
+"""Images that are turned, distorted and recoloured by chance: each layer gives the result of Keras' layer of
+the same name for the same draws."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Images(Speaker):
         return work(x.movedim(-1, 1)).movedim(1, -1)
 
     def framed(self, layer: Any, x: Tensor, size: tuple[int, ...], fill: float = 0.0) -> Tensor:
-        """x with what "same" and "causal" put around; the odd element goes behind."""
+        """x with the padding of "same" and "causal"; the odd element goes behind."""
         frame: list[int] = []
         if not isinstance(layer.padding, str):
             return self.f.pad(x, [n for pair in reversed(layer.padding) for n in pair])

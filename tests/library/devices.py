@@ -52,7 +52,7 @@ class Operand:
             flat[self.offset:], self.shape, [s * flat.itemsize for s in self.strides])
 
     def now(self) -> np.ndarray:
-        """The elements; what lies between them must be as it was."""
+        """The elements; the bytes between them must be unchanged."""
         flat = np.empty_like(self.before)
         self.own.download(self.buffer, flat)
         result, rest = self.places(flat).copy(), flat.copy()

@@ -1,4 +1,4 @@
-"""Reported capabilities of a device, and objects with choices of one's own."""
+"""Reported capabilities of a device, and objects with custom choices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Builder = zt.backends.BackendBuilder
 
 
 def test_capabilities_are_what_happens() -> None:
-    """WebGPU has no float64; what the matrix says of gemm is what gemm does."""
+    """WebGPU has no float64; gemm behaves as the matrix of capabilities says."""
     own = library("webgpu:0")
     able = own.capabilities()
     x = own.alloc(64)

@@ -1,4 +1,4 @@
-"""Memory, order, limits, and kernels of one's own."""
+"""Memory, order, limits, and custom kernels."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_artifacts_need_no_compiler() -> None:
 
 
 def test_threads() -> None:
-    """Twenty threads use one routine, each on memory of its own."""
+    """Twenty threads use one routine, each on separate memory."""
     own = library("cpu")
 
     def work(seed: int) -> bool:
@@ -110,7 +110,7 @@ def test_threads() -> None:
         assert all(pool.map(work, range(20)))
 
 
-# -- kernels of one's own ------------------------------------------------------------------------------
+# -- custom kernels ------------------------------------------------------------------------------
 
 C = "void add(const float *x, float *y, long n, long ny, long nz) { for (long i = 0; i < n; i++) y[i] += x[i]; }"
 OPENCL = """__kernel void add(__global const float *x, __global float *y) {

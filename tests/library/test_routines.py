@@ -235,7 +235,7 @@ def test_fused_adam_step(name: str, gaps: bool) -> None:
 
 
 def test_one_launch_updates_all_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one before it computes what step and rate come to, whatever the number of tensors."""
+    """And one before it computes the step and the rate, whatever the number of tensors."""
     library("opencl:0")  # or a skip
     own, launches = zt.backends.BackendBuilder("opencl", device_id=0).build(), []
 

@@ -63,7 +63,7 @@ def backwards(x: Value, w: Value) -> dict[str, Value]:
 
 
 def padded(x: Value, w: Value) -> dict[str, Value]:
-    """Reads under a mask may reach outside what is there."""
+    """Reads under a mask may be out of bounds."""
     h = hidden(x, w)
     return {f"y{k}": ops.softmax(ops.pad(h, (0, k), (0, 4 - k)), axis=-1) for k in (1, 2, 3)}
 

@@ -200,7 +200,7 @@ def test_states_in_place_on_the_interpreter(make: Callable[[], Graph]) -> None:
               terms=30)
 
 
-# -- what random graphs found --------------------------------------------------------------------------
+# -- found by random graphs ----------------------------------------------------------------------------
 
 
 def _of_weights_alone() -> Graph:

@@ -1,4 +1,4 @@
-"""States that a loop carries: changed where they lie, unless somebody needs what they held before."""
+"""States that a loop carries: updated in place, unless a reader needs the previous value."""
 
 from __future__ import annotations
 

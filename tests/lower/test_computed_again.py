@@ -1,4 +1,4 @@
-"""Values that their readers compute for themselves, and epilogues that are kernels of their own."""
+"""Values that their readers compute for themselves, and epilogues that are separate kernels."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def planned(graph: Graph, limits: Limits) -> Plan:
 
 
 def stored(plan: Plan) -> list[int]:
-    """The sizes of what kernels write, in order."""
+    """The sizes of the values that kernels write, in order."""
     return [m.size for step in plan.steps
             for m, writes in zip((m for m in step.kernel.memories if m.space == "global"), step.writes,
                                  strict=True) if writes]
 
 
 def variance(n: int) -> Graph:
-    """x - mean has two readers in kernels of their own."""
+    """x - mean has two readers in separate kernels."""
     images = x(n, 16)
     away = images - ops.mean(images, axis=0)
     return Graph({"y": away * ops.rsqrt(ops.mean(away * away, axis=0) + 1e-3)})

@@ -201,7 +201,7 @@ def test_random_words_are_the_same_everywhere(target: str) -> None:
 
 @pytest.mark.parametrize("target", HERE)
 def test_no_elements(target: str) -> None:
-    """Tensors of size zero have no kernel, and what is made of them starts from nothing."""
+    """Tensors of size zero have no kernel, and values computed from them start from nothing."""
     x, y, s = _input("x", (3, 0)), _input("y", (3, 2)), leaf("state", "s", (0,), f32)
     job = Job(Graph({
         "joined": ops.concat(x, y, axis=1), "sum": ops.sum(x, axis=1), "prod": ops.prod(x),

@@ -69,7 +69,7 @@ def test_even_rows_are_read_in_twos() -> None:
 
 
 def test_neighbours_of_elements() -> None:
-    """Elementwise kernels read and write four neighbours at once where these lie side by side."""
+    """Elementwise kernels read and write four neighbours at once where these are adjacent."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
              "in a border", "in an odd border"}
@@ -85,7 +85,7 @@ def test_neighbours_of_elements() -> None:
 
 
 def test_neighbours_of_sums() -> None:
-    """Reducing kernels read four neighbours at once, and write what is side by side."""
+    """Reducing kernels read four neighbours at once, and write neighbours."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
     one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}
@@ -194,8 +194,8 @@ def test_a_launch_has_no_loop_over_its_grid() -> None:
                                                             (8, 4, "same")])
 def test_windows_of_a_convolution_are_read_where_they_lie(channels: int, lanes: int,
                                                           padding: str) -> None:
-    """They are written down nowhere, though a product reads each element again and again; channels
-    that lie side by side are read together. So are those that the gradient of the kernel reads."""
+    """They are written down nowhere, though a product reads each element again and again; channels that are adjacent
+    are read together. So are those that the gradient of the kernel reads."""
     rng = np.random.default_rng(0)
     x = leaf("input", "x", (2, 9, 7, channels), f32)
     w = leaf("input", "w", (3, 3, channels, 16), f32)

@@ -61,7 +61,7 @@ def test_on_devices(backend: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "causal"])
 def test_through_ptx(name: str) -> None:
-    """As what a GPU runs, with its barriers and shuffles."""
+    """The kernel that a GPU runs, with its barriers and shuffles."""
     one = case(name)
     [step] = plan_of(one.alone("j"), SM_80)[0].steps
     held, out = buffers_of(step, one)
@@ -94,7 +94,7 @@ def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
 
 
 def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of 4,096 positions take half of what WebGPU lets a buffer have."""
+    """Those of 4,096 positions take half of WebGPU's limit on a buffer."""
     monkeypatch.undo()
     for positions, kernels in ((4096, 1), (2048, 3)):
         q, k, v = (leaf("input", n, (1, positions, 16), f32) for n in "qkv")

@@ -65,7 +65,7 @@ def test_schedules(name: str, schedule: str) -> None:
 
 @pytest.mark.parametrize("name", ["no whole matrices", "causal"])
 def test_through_ptx(name: str) -> None:
-    """As what a GPU runs: fragments as PTX documents them, copies that land when they are waited for,
+    """The kernel that a GPU runs: fragments as PTX documents them, copies that land when they are waited for,
     exponentials and quotients with the errors that it allows."""
     one = case(name)
     [step] = plan_of(one.alone("j"), SM_80)[0].steps
@@ -103,7 +103,7 @@ def test_what_is_missing_is_found(missing: str, why: str) -> None:
 @pytest.mark.parametrize(("chip", "size", "causal", "masked"), [
     ("sm_80", 128, False, False), ("sm_100", 96, True, True)])
 def test_nothing_spills(chip: str, size: int, causal: bool, masked: bool) -> None:
-    """Though more than 128 registers are taken, which is what rows of twice the height need."""
+    """Though more than 128 registers are taken, as rows of twice the height need."""
     pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
     q, k, v = (leaf("input", n, (1, 64, 2048, size), bf16) for n in "qkv")
     mask = leaf("input", "m", (1, 1, 1, 2048), "bool") if masked else None
@@ -127,7 +127,7 @@ def test_where_it_is_chosen() -> None:
 
 
 def test_mixed_precision() -> None:
-    """Tensors are float32, and what products round is read in 16 bits; the result is not rounded."""
+    """Tensors are float32, and the rounded operands of products are read in 16 bits; the result is not rounded."""
     q, k, v = (leaf("input", n, (2, 2, 40, 16), f32) for n in "qkv")
     with products_of(bf16):
         graph = Graph({"y": ops.attention(q, k, v, causal=True)})

@@ -55,7 +55,7 @@ def test_results(name: str) -> None:
     assert off(one, from_storage(root.dtype, held[out]).reshape(root.shape)) < 4
 
 
-FAULTS = {  # of what is in the text of the kernel
+FAULTS = {  # replacements in the text of the kernel
     "keys that are not waited for": (r"L\d+_wait: mbarrier\.try_wait\S+ %p, \[%a\], %v\d+; @!%p bra L\d+_wait; \}", "}"),
     "an arrival before the products are done": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
     "weights without a fence": (r"wgmma\.fence\.sync\.aligned;", ""),

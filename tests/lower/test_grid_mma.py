@@ -96,7 +96,7 @@ def test_without_it_results_differ_by_rounding_alone(d: DType) -> None:
     (lambda a, b: ops.matmul(ops.transpose(a), b), ((40, 80), (40, 24))),
     (lambda a, b: ops.relu(ops.matmul(a, b)), ((130, 100), (100, 136)))])
 def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
-    """The same kernel by PTX's layouts: to the bit what the interpreter's layout gives."""
+    """The same kernel by PTX's layouts: the same bits as with the interpreter's layout."""
     one = job(make, *shapes, d=d)
     [step] = plan_of(one.alone("j"), TF32)[0].steps
     assert "mma" in step.kernel.opcodes()

@@ -91,7 +91,7 @@ def fused(m: int = 128, n: int = 128, k: int = 328) -> Job:
     return job(lambda a, b, c: ops.relu(ops.matmul(a, ops.transpose(b)) + c), (m, k), (n, k), (n,), d=f16)
 
 
-FAULTS = {  # of what is in the text, once or again and again
+FAULTS = {  # replacements in the text, single or repeated
     "an arrival before the products are done": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
     "no arrival": (r"mbarrier\.arrive\.shared::cta\.b64 _, \[%a\];", ""),
     "a byte count of one operand": (r"(arrive\.expect_tx\S+ _, \[%a\], )\d+", r"\g<1>8192"),

@@ -1,4 +1,4 @@
-"""Values that kernels store where they lie in larger ones: no kernel pads or joins them."""
+"""Values that kernels store in place in larger ones: no kernel pads or joins them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
 
 
 def strided() -> Job:
-    """A border around what a product gives, read in steps."""
+    """A border around the result of a product, read in steps."""
     c = Case(2, 9, 7, 16)
     return c.job(y=c.conv(c.conv(c.x, 16), 24, 3, stride=2))
 
@@ -124,13 +124,13 @@ def test_no_kernel_pads_or_joins(name: str, borders: int) -> None:
 
 
 def test_gradients_of_what_is_joined_are_read_where_they_lie() -> None:
-    """Only the border of the image and what has other readers is written down."""
+    """Only the border of the image and values with other readers are stored."""
     names = kernels_of(JOBS["trained"])
     assert not [n for n in names if "_concat_" in n or "_slice_" in n]
 
 
 def test_a_buffer_holds_what_is_joined_once() -> None:
-    """The arena of a dense block: all that was joined, and what is computed meanwhile."""
+    """The arena of a dense block: all joined values, and temporaries."""
     plan = plan_of(JOBS["nested"].graph, WIDE)[0]
     whole = 5 * 8 * 64 * f32.bytes
     assert max(size for _, buffer, _ in plan.buffers for size in [buffer.size]) == whole

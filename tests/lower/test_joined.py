@@ -20,7 +20,7 @@ def parts(axis: int, *sizes: int) -> list[Value]:
 
 
 def job(axis: int, *sizes: int) -> Job:
-    """Joined parts with what follows, which reads another value at the same place."""
+    """Joined parts with a reader, which reads another value at the same place."""
     xs = parts(axis, *sizes)
     joined = ops.concat(*xs, axis=axis)
     beside = leaf("input", "beside", joined.shape, f32)
@@ -65,7 +65,7 @@ def test_loops_of_a_part_ask_for_no_other(name: str, asks: bool) -> None:
     text = text_of(JOINED[name].graph)
     assert ("select" in text) == asks
     if name == "whole vectors":
-        assert text.count("load") == 2 * 3  # an element of a part, and what is beside it
+        assert text.count("load") == 2 * 3  # an element of a part, and its neighbour
 
 
 def test_what_is_inside_a_border_is_copied_in_one_run() -> None:

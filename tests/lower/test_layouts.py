@@ -20,7 +20,7 @@ NUMBERS = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
 
 
 def turned(y: Value) -> Graph:
-    """The graph of y in its best orders, which must mean what it meant."""
+    """The graph of y in its best orders, with unchanged results."""
     graph = Graph({"y": y})
     better = with_fewest_turns(graph)
     [want], [got] = (evaluate(g.roots, {X: NUMBERS}) for g in (graph, better))

@@ -1,4 +1,4 @@
-"""Loops on workers: where they meet, what stays in one buffer, and how much memory a loop takes."""
+"""Loops on workers: barriers, values that share a buffer, and the memory of a loop."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_a_turn_waits_for_what_the_turn_before_left() -> None:
     # while someone may still read it.
     steps = [[(row, False), (other, True)], [(other, False), (state, False), (state, True)]]
     assert meetings(steps, once) == [True, True]
-    # Each turn writes a row of its own: nothing waits.
+    # Each turn writes a separate row: nothing waits.
     assert meetings([[(row, False), (kept, True)]], [LoopSpan(0, 1, 8)]) == [False]
-    # A kernel after the loop reads all rows; one before it wrote what rows are read from.
+    # A kernel after the loop reads all rows; one before it wrote the operands of the rows.
     around = [[(place(64, size=512), True)], [(row, False), (kept, True)],
               [(place(1024, size=512), False), (place(8192), True)]]
     around = [[(Location(p.space, p.offset, p.size), w) for p, w in around[0]], around[1],

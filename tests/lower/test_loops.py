@@ -34,7 +34,7 @@ def panels(depth: int, columns: int) -> Value:
                               (1, 0, 2)))
 
 
-# what is computed, and the loops over it
+# the computation, and the loops over it
 CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "elementwise": (lambda: ops.exp(x(3, 4, 5)), (60,)),
     "a row for each": (lambda: x(3, 4, 5) + ops.reshape(x(3, 4, 5), (60,))[:5], (12, 5)),

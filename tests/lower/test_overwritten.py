@@ -51,7 +51,7 @@ def test_it_changes_no_bit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_interpreter_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds races, and what is read before it is written."""
+    """It finds races, and reads of uninitialised memory."""
     def learned() -> list[np.ndarray]:
         model = zt.Sequential([L.Input((3, 2)), L.LSTM(2)], seed=2)
         with using(cache=None):
@@ -77,6 +77,6 @@ def arena_of(layer: type[L.Layer], steps: int, batch: int, width: int) -> float:
     (L.GRU, 5),  # three gates, the last one's product of the state, and the state
     (L.LSTM, 6)])  # four gates, and both states
 def test_what_is_stored_for_each_output(layer: type[L.Layer], stored: int) -> None:
-    """And what does not grow with the steps. The states before and after each step are one array."""
+    """And memory that does not grow with the steps. The states before and after each step are one array."""
     assert stored <= arena_of(layer, 1000, 16, 64) < stored + 0.25
     assert arena_of(layer, 2000, 16, 64) < stored + 0.15

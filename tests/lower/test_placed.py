@@ -28,7 +28,7 @@ def want(x: np.ndarray, new: np.ndarray, axis: int) -> np.ndarray:
 @pytest.mark.parametrize(("shape", "axis"), [((6, 7), 1), ((6, 7, 33), 1), ((6, 3, 5, 7), 3),
                                              ((6, 3, 7, 12), 2)])
 def test_entries(name: str, shape: tuple[int, ...], axis: int) -> None:
-    """Twice, so that the second call goes on from what the first one left."""
+    """Twice, so that the second call continues from the first one's state."""
     if not name.startswith("cpu"):
         device(name[:-2])
     random = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_entries(name: str, shape: tuple[int, ...], axis: int) -> None:
 
 
 def test_only_entries_are_touched() -> None:
-    """The work of a write does not grow with what it is written into."""
+    """The work of a write does not grow with the size of its target."""
     kernels = []
     for length in (8, 8000):
         state = leaf("state", "cache", (1, length, 16), "float32", np.zeros((1, length, 16)),

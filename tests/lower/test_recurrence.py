@@ -190,7 +190,7 @@ def test_vectors_side_by_side(shape: tuple[int, int], schedule: str) -> None:
     assert [repr(s.schedule) for s in plan.steps] == [schedule]
 
 
-# -- results whose turns lie side by side ----------------------------------------------------------
+# -- results whose turns are adjacent ----------------------------------------------------------
 
 
 def running(a: Value, reverse: bool = False, heavy: bool = False) -> list[Value]:

@@ -20,7 +20,7 @@ from ztorch.machines.processors import ANY
 
 
 def test_large_copies_of_inputs_are_made_right_before_they_are_read() -> None:
-    """Region 0 reads no value of the arena, and 2 is the first that reads what it makes."""
+    """Region 0 reads no value of the arena, and 2 is the first that reads its result."""
     def order(*shape: int) -> list[int]:
         a, b, c = x(*shape), x(2, 3), x(2, 4)
         return ordered({0: [], 1: [], 2: [0, 1]}, {0: (), 1: (), 2: (a, b)}, {0: (a,), 1: (b,), 2: (c,)})

@@ -1,4 +1,4 @@
-"""Schedules as values: their text, what is refused and why, and that none changes results."""
+"""Schedules as values: their text, the reasons of refusals, and that none changes results."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_call_allocates_nothing(module: Module, threads: int) -> None:
     finally:
         tracemalloc.stop()
     assert after - before < 1000  # not a byte a call; the interpreter itself may keep a few
-    assert peak - before < 2048  # what comes and goes is a lock's worth
+    assert peak - before < 2048  # temporary objects have the size of a lock
 
 
 def _python_calls(module: Module, number: int) -> int:

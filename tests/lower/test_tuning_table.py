@@ -1,4 +1,4 @@
-"""The table of tuned constants, and what schedules know of the machine."""
+"""The table of tuned constants, and the machine properties in schedules."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_what_the_second_cache_holds_is_computed_at_once() -> None:
     assert len(plan(400, 2, 512).loops) == 1  # large, but few rows a block would read all weights again
     longer = plan(1000, 16, 64)
     assert len(longer.loops) == 2
-    assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of what the product takes
+    assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of the product's memory
     wide = plan(256, 16, 256)  # eight turns would fit the second cache, and be too few rows
     assert len(wide.loops) == 2 and wide.arena < 256 * 16 * 1024 * 4 / 2
 

@@ -16,7 +16,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower import winograd
 
-BOUND = 1e-5  # of the largest result: what the guide to performance promises
+BOUND = 1e-5  # of the largest result: the promise of the performance guide
 
 # Sides that tiles of 4 fill and do not, channels and filters that vectors fill and do not, and borders
 # of which each side may have another: (images), (channels, filters), padding.
@@ -79,7 +79,7 @@ def test_gradients() -> None:
 
 
 def test_without_multiply_add() -> None:
-    """On the interpreter, which finds what is read outside of a buffer."""
+    """On the interpreter, which finds reads outside of a buffer."""
     one = convolutions()
     right(one, interpreted(one, NARROW))
 

@@ -50,7 +50,7 @@ def _form(x: Any) -> Any:
 
 @dataclass
 class Node:
-    """A node of a graph: what it runs, and after which nodes."""
+    """A node of a graph: its operation, and the nodes before it."""
 
     after: list[int]
     entry: Entry | None = None

@@ -120,7 +120,7 @@ class FakeCuda(CudaMemory):
 
     def encode(self, to: int, kind: int, axes: int, address: int, extents: int, strides: int, box: int, steps: int,
                interleave: int, swizzle: int, promotion: int, fill: int) -> int:
-        """cuTensorMapEncodeTiled: 0, or 1 for what the driver calls an invalid value."""
+        """cuTensorMapEncodeTiled: 0, or 1 for a value that the driver calls invalid."""
         def numbers(at: int, of: Any, n: int) -> tuple[int, ...]:
             return tuple((of * n).from_address(at)) if n else ()
         made = TensorMap(address, {6: 2, 9: 2}.get(kind, 0), numbers(extents, ctypes.c_uint64, axes),

@@ -170,7 +170,7 @@ class FakeHip(HipMemory):
 
 
 class FakeRtc:
-    """Stands for libhiprtc; `compile(text, chip)` gives a code object, or raises what is wrong."""
+    """Stands for libhiprtc; `compile(text, chip)` gives a code object, or raises an error."""
 
     def __init__(self, compile: Callable[[str, str], bytes]):
         self.compile = compile

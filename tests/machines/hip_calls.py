@@ -42,7 +42,7 @@ class Work:
 
 
 class Symbol:
-    """One function of the library: converts what it is given by its argtypes, as ctypes does."""
+    """One function of the library: converts its arguments by argtypes, as ctypes does."""
 
     def __init__(self, fake: HipCalls, name: str):
         self.fake, self.name = fake, name

@@ -1,4 +1,4 @@
-"""Models that are classes with a `call` of their own, as in Keras."""
+"""Models that are classes with a custom `call`, as in Keras."""
 
 from __future__ import annotations
 

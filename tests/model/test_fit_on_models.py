@@ -1,5 +1,5 @@
-"""A model runs by the program that compile returned: fit, predict and the rest are on the model, and
-its weights are what the program learned, whatever the size of batches."""
+"""A model runs by the program that compile returned: fit, predict and the rest are on the model, and its weights are
+those of the program, whatever the size of batches."""
 
 from __future__ import annotations
 

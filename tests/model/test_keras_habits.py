@@ -31,7 +31,7 @@ def test_a_sequential_without_an_input_is_compiled_by_its_data():
 
 
 class Counter(L.Layer):
-    """Adds up what it sees."""
+    """Sums its inputs."""
 
     def __init__(self):
         super().__init__()

@@ -48,7 +48,7 @@ def test_the_data_choose_sizes_and_training_goes_on_when_they_grow() -> None:
     want = [told.fit(x, Y, epochs=2, verbose=0).history["loss"] for x in (SHORT, LONG)]
     np.testing.assert_allclose([*first, *more], np.ravel(want), rtol=1e-5)
     np.testing.assert_allclose(model.predict(LONG), told.predict(LONG), rtol=1e-4, atol=1e-6)
-    assert axes(model) == (8, 16, 32)  # what fits compiles nothing
+    assert axes(model) == (8, 16, 32)  # a batch that fits compiles nothing
 
 
 def test_validation_data_count() -> None:

@@ -1,4 +1,4 @@
-"""Functions as losses: their targets are what data have, of any shape and dtype."""
+"""Functions as losses: their targets are the data's, of any shape and dtype."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztorch.graph.value import Value
 
 RANDOM = np.random.default_rng(3)
 STEPS, TAGS = 4, 3
-MOVES = RANDOM.normal(size=(TAGS, TAGS)).astype(np.float32)  # what a tag after a tag scores
+MOVES = RANDOM.normal(size=(TAGS, TAGS)).astype(np.float32)  # the score of each pair of successive tags
 X = RANDOM.integers(0, 9, (10, STEPS)).astype(np.int32)
 Y = RANDOM.integers(0, TAGS, (10, STEPS)).astype(np.int32)
 

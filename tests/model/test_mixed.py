@@ -105,7 +105,7 @@ def test_a_program_that_only_predicts_keeps_matrices_in_16_bits(policy: str) -> 
         want = rounded(given, MIXED[policy]) if given.ndim > 1 else given
         assert got.dtype == np.float32
         np.testing.assert_array_equal(got, want)
-    for few in (1, 2, 3):  # few rows are multiplied by 16-bit weights where they lie
+    for few in (1, 2, 3):  # few rows are multiplied by 16-bit weights in place
         one = mlp().compile("cpu", batch_size=few, dtype=policy)
         one.set_weights(trains.get_weights())
         np.testing.assert_allclose(one.predict(X), trains.predict(X), rtol=0, atol=2e-6)

@@ -1,4 +1,4 @@
-"""Models of layers called on tensors: what they compute, their names, order and description."""
+"""Models of layers called on tensors: results, names, order and description."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def _net(model, **options):
 
 
 class Same(zt.Model):
-    """Does what the default does."""
+    """Does the same as the default."""
 
     def train_step(self, data):
         return super().train_step(data)
@@ -121,7 +121,7 @@ def test_a_consistency_loss_over_two_passes_trains_as_in_keras():
 
 
 class Gan(zt.Model):
-    """Two networks with an optimizer each. The second step sees what the first one changed."""
+    """Two networks with an optimizer each. The second step sees the changes of the first one."""
 
     def __init__(self):
         super().__init__()

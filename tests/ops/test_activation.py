@@ -1,4 +1,4 @@
-"""Activations and what is done to rows: far from zero, at their kinks, and against PyTorch."""
+"""Activations and row-wise ops: far from zero, at their kinks, and against PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention against PyTorch, and what its definition promises where PyTorch's gives NaN."""
+"""Attention against PyTorch, and its definition where PyTorch's gives NaN."""
 
 from __future__ import annotations
 

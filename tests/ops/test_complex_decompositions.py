@@ -28,7 +28,7 @@ def _numbers(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(2, 3, 3), (4, 2), (1, 3)])
 @pytest.mark.usefixtures("evaluated")
 def test_decompositions(shape: tuple[int, ...]) -> None:
-    """Of numbers and of what has equal values or none: the product, and orthonormal columns."""
+    """Of numbers, and of matrices with equal or no singular values: the product, and orthonormal columns."""
     linalg, number = zt.array_api.linalg, _numbers(*shape)
     for a in (number, np.ones_like(number), np.zeros_like(number)):
         x, k = zt.tensor(a), min(shape[-2:])

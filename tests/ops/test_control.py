@@ -1,4 +1,4 @@
-"""`scan`, `while_loop` and `cond` on values: results against Python's loops, and what is refused."""
+"""`scan`, `while_loop` and `cond` on values: results compared with Python's loops, and errors."""
 
 from __future__ import annotations
 

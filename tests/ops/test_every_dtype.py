@@ -18,8 +18,8 @@ from ztorch.graph.value import Graph
 from ztorch.ir.halves import HALVES
 
 WHOLE = tuple(d for d in ALL if d.is_int and d.bits != 32)
-# Where a rounding of the arguments changes what is asked, or a bound is not one of roundings.
-UNLIKE = {"one_hot", "cast"}  # their results have a dtype of their own
+# Ops whose result depends on the rounding of the arguments, or whose bound is not one of roundings.
+UNLIKE = {"one_hot", "cast"}  # their results have their own dtype
 FLOATS = [c for c in cases("f") if c.sample.shapes and c.public.name not in UNLIKE]
 INTEGERS = [c for c in cases("su") if c.sample.shapes and c.public.name not in UNLIKE]
 

@@ -82,7 +82,7 @@ def test_gradient_is_the_finite_difference(case: Case) -> None:
     found = evaluate(gradients(total, floats), feeds, oracle=True)
     nodes = topological([total])
     for v, got in zip(floats, found, strict=True):
-        moving = {v}  # what does not depend on it is computed once
+        moving = {v}  # values that do not depend on it are computed once
         for node in nodes:
             if node.op.kind in ("loop", "threads") or any(a in moving for a in node.args):
                 moving.add(node)

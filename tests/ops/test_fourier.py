@@ -1,4 +1,4 @@
-"""Fourier transforms of all kinds of lengths beside NumPy and Keras, and what they refuse."""
+"""Fourier transforms of all kinds of lengths beside NumPy and Keras, and errors."""
 
 from __future__ import annotations
 

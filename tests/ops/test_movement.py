@@ -1,4 +1,4 @@
-"""Movement: NumPy's slicing, and errors that say what does not fit."""
+"""Movement: NumPy's slicing, and error messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def slicing(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple]:
             key.append(slice(draw(ends), draw(ends), draw(steps)))
     if draw(st.booleans()):
         key.insert(draw(st.integers(0, len(key))), Ellipsis)
-        # what follows the ellipsis counts from the end: keep it only if it still fits
+        # keys after the ellipsis count from the end: keep one only if it still fits
         try:
             np.empty(shape)[tuple(key)]
         except IndexError:

@@ -15,7 +15,7 @@ NUMBERS = np.random.default_rng(5).normal(size=(2, 7, 6, 3)).astype(np.float32)
 
 
 def windows(size: int, stride: int, same: bool) -> list[list[np.ndarray]]:
-    """The windows of an image, without what is outside."""
+    """The windows of an image, without padding."""
     def spans(n: int) -> list[slice]:
         count = -(-n // stride) if same else (n - size) // stride + 1
         before = max(0, (count - 1) * stride + size - n) // 2 if same else 0

@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values and what is made of them, beside LAPACK, at matrices of all kinds."""
+"""Eigenvalues, singular values and functions of them, compared with LAPACK, for matrices of all kinds."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_condition_and_norms(p: Any) -> None:
 
 SYMMETRIC = np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.4], [0.1, 0.4, 0.5]])
 POSITIVE = np.array([[4.0, 1.0], [1.0, 3.0]])
-TWICE: dict[str, tuple[Any, np.ndarray]] = {  # functions with a gradient of their own
+TWICE: dict[str, tuple[Any, np.ndarray]] = {  # functions with a custom gradient
     "eigh": (lambda x: sum(ops.sum(y * y * y) for y in ops.eigh(x)), SYMMETRIC),
     "svd": (lambda x: sum(ops.sum(y * y * y) for y in ops.svd(x, False)), SYMMETRIC[:, :2] + 1),
     "svdvals": (lambda x: ops.sum(ops.svdvals(x) ** 3.0), SYMMETRIC),

@@ -1,4 +1,4 @@
-"""Windows and what is made of them: against PyTorch, at odd shapes, and what does not fit."""
+"""Windows and ops built from them: compared with PyTorch, at odd shapes, and errors."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_convolutions_are_pytorchs(name: str) -> None:
     tried.is_torchs(theirs)
 
 
-# and what Keras adds at the end where a stride is wider than the kernel
+# and Keras' padding at the end if a stride is wider than the kernel
 TRANSPOSED = {"plain": ({}, 0), "stride": ({"stride": (2, 3)}, (0, 1)),
               "dilation": ({"dilation": (1, 2)}, 0), "wide stride": ({"stride": 5}, (2, 3))}
 
@@ -149,7 +149,7 @@ def test_upsampling_is_pytorchs() -> None:
         lambda f, x: last(f.interpolate(first(x), scale_factor=(2, 3), mode="bilinear")))
 
 
-# -- what windows are made of ------------------------------------------------------------------------
+# -- ops that windows consist of -----------------------------------------------------------------------
 
 
 @together()
@@ -216,7 +216,7 @@ def test_equal_elements_share_the_gradient() -> None:
     np.testing.assert_array_equal(got.ravel(), [0.5, 0.5, 0, 1])
 
 
-# -- what does not fit -------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------
 
 
 def value(*shape: int) -> Value:

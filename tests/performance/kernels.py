@@ -14,7 +14,7 @@ THREADS = 256
 
 def kernel(body: Callable[[Builder, Operand, Operand], Any], size: int = 1 << 20, shared: int = 0,
            d: DType = f32) -> Kernel:
-    """x is read and y written by what the body emits for a workgroup's and a thread's number."""
+    """x is read and y written by the statements that the body emits for a workgroup and a thread."""
     b = Builder("k", i32)
     b.memory("x", d, size)
     b.memory("y", d, size, access="w")

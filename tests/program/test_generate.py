@@ -1,4 +1,4 @@
-"""Generating: the loop with its caches gives what the whole model gives, number by number."""
+"""Generating: the loop with its caches gives the results of the whole model, number by number."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ IDS = np.array([[1, 4, 0, 2, 0], [3, 0, 0, 0, 0], [2, 5, 1, 7, 6]], np.int32)
 
 
 class LastSum(L.Layer):
-    """Mixes what lies along the last axis."""
+    """Mixes the elements along the last axis."""
 
     def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
         return zt.ops.sum(x, axis=2)

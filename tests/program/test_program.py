@@ -115,7 +115,7 @@ def test_steps_per_epoch_walks_on_through_the_data() -> None:
 
 
 def test_a_part_of_the_validation_data() -> None:
-    """Of arrays and what can be iterated again the first batches, of a generator the next ones."""
+    """Of arrays and re-iterable sources the first batches, of a generator the next ones."""
     x, y = flowers(40)
     pieces = [(x[k:k + 8], y[k:k + 8]) for k in range(0, 40, 8)]
     program = classifier()

@@ -1,4 +1,4 @@
-"""Programs with several inputs and outputs: beside Keras, in files, and what is handed to them."""
+"""Programs with several inputs and outputs: beside Keras, in files, and their arguments."""
 
 from __future__ import annotations
 

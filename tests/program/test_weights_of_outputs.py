@@ -105,7 +105,7 @@ def test_weights_come_by_name_and_in_batches() -> None:
 
 
 def test_one_batch_may_have_more_rows_than_compile_said() -> None:
-    """As in Keras; a program takes what it was compiled for."""
+    """As in Keras; a program takes the weights that it was compiled for."""
     model, alike = two_outputs(zt), two_outputs(zt)
     want = model.evaluate(X, TARGETS, sample_weight=[STEPS, ROWS], verbose=0)
     model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(0.1), loss=["sparse_categorical_crossentropy", "mse"],

@@ -13,7 +13,7 @@ from ztorch import layers as L
 from ztorch.feed.columns import DIRECT_BYTES
 from ztorch.program.program import Program
 
-ROWS, WIDTH = 16, 512  # a batch and its result are larger than what is copied
+ROWS, WIDTH = 16, 512  # a batch and its result are too large to be copied
 
 
 @pytest.fixture(scope="module")

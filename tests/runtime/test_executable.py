@@ -89,7 +89,7 @@ class Positive(L.Layer):
 
 
 def packed() -> zt.Program:
-    """A program that predicts from what it computes of its weights whenever they change."""
+    """A program that predicts from values that it derives from its weights whenever they change."""
     model = zt.Sequential([L.Input((64,)), Positive()])
     program = model.compile("cpu", batch_size=256)
     assert PREPARE in program.executable.functions

@@ -64,7 +64,7 @@ def on_a_cpu(loops: Loops, count: int = 4) -> ProgramSpec:
 
 
 ALLOWED: list[tuple[Loops, Moves]] = [
-    ([], []), ([(0, 4, 5)], []), ([(0, 2, 3), (2, 4, 3)], []),  # one behind the other
+    ([], []), ([(0, 4, 5)], []), ([(0, 2, 3), (2, 4, 3)], []),  # one after the other
     ([(0, 4, 3), (0, 4, 3), (1, 3, 2)], []),  # inside one another, also with the same ends
     ([(0, 4, MAX_RUNS // 4)], []),
     ([(0, 4, 2)] * MAX_DEPTH, []),

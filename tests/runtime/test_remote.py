@@ -1,4 +1,4 @@
-"""Programs on devices: what stays there, what crosses at each step, and sizes of any machine."""
+"""Programs on devices: data that stay there, data that cross at each step, and sizes of any machine."""
 
 from __future__ import annotations
 

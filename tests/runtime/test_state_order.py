@@ -85,7 +85,7 @@ def test_a_weight_that_is_also_read_as_it_is_lies_there_too() -> None:
 
 
 def test_a_device_keeps_the_order_too() -> None:
-    """Whatever is there: the host packs what it writes, and reads it back."""
+    """In every case the host packs the values that it writes, and reads them back."""
     made = zt.Sequential([L.Input((4,)), L.Dense(6, name="d")]).compile(device("dummy").id,
                                                                       batch_size=2).executable
     assert isinstance(made, Remote)

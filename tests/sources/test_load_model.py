@@ -200,10 +200,10 @@ def test_onnx_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"path": "out"}, "does not tell what to write"),
+    ({"path": "out"}, "has no known format"),
     ({"path": "x.zt", "format": "c"}, "'x.zt' does not look like one"),
     ({"path": "x", "format": "dll"}, "unknown format 'dll'"),
-    ({"path": "x.zt", "loss": "mse"}, r"export\(loss=...\) is for what trains: add train=True"),
+    ({"path": "x.zt", "loss": "mse"}, r"export\(loss=...\) requires training: add train=True"),
     ({"path": "x.zt", "train": True}, "needs a loss and an optimizer"),
     ({"path": "x.onnx", "train": True}, "an ONNX file only predicts"),
     ({"path": "x.onnx", "batch_size": (1, 2)}, "takes any batch size, or one"),

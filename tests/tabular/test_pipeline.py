@@ -94,7 +94,7 @@ def test_wrong_tables_are_explained(name: str) -> None:
 
 
 def test_a_table_with_nothing_to_learn_from() -> None:
-    with pytest.raises(DataError, match="no column to learn from: 'k' numbers the rows; say what one holds"):
+    with pytest.raises(DataError, match="no column to learn from: 'k' numbers the rows; declare one's kind"):
         zt.Pipeline(zt.data.table({"k": range(30), "y": ["a", "b"] * 15}, "y"))
 
 
@@ -154,7 +154,7 @@ def test_artifacts_keep_it(tmp_path: Path) -> None:
     width = len(learned.features)
     model = zt.Sequential([zt.layers.Input((width,)), zt.layers.Dense(2, activation="softmax")])
     program = model.compile("cpu:scalar", batch_size=4)
-    with pytest.raises(ConfigError, match="does not say what its inputs mean"):
+    with pytest.raises(ConfigError, match="has no description of its inputs"):
         program.predict_table(TABLE)
     program.pipeline = learned
     program.save(tmp_path / "t.zt")

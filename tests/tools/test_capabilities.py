@@ -1,4 +1,4 @@
-"""docs/capabilities.md says what the registries do, and what is run is what it says."""
+"""docs/capabilities.md agrees with the registries, and the supported cases run."""
 
 from __future__ import annotations
 

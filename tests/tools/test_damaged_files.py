@@ -1,4 +1,4 @@
-"""The command that reads damaged files: it tells every fault from what is right."""
+"""The command that reads damaged files: it tells every faulty result from a correct one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small tools that look at files: what a wheel holds, whitespace, messages of commits."""
+"""The small tools that look at files: contents of a wheel, whitespace, messages of commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/keras_features.md is what the registries say today."""
+"""docs/keras_features.md agrees with the registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/kernel_words.md is what the table of words says today."""
+"""docs/kernel_words.md agrees with the table of words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/ops.md is what the registry says today."""
+"""docs/ops.md agrees with the registry."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_finished_checkpoint_says_so(tmp_path: Path) -> None:
     program.fit(X, Y, epochs=2, verbose=0)
     program.save_checkpoint(tmp_path / "run.ckpt")
     program.load_checkpoint(tmp_path / "run.ckpt")
-    with pytest.warns(UserWarning, match="stands after epoch 2 already"):
+    with pytest.warns(UserWarning, match="already at epoch 2"):
         program.fit(X, Y, epochs=2, verbose=0)
 
 
@@ -121,7 +121,7 @@ def test_weights_go_and_come_back(tmp_path: Path) -> None:
     a.save_weights(path)
     b.load_weights(path)
     assert all(np.array_equal(p, q) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
-    others = safetensors.load_file(path)  # what other tools read
+    others = safetensors.load_file(path)  # by other tools
     assert set(others) == {"hidden/kernel", "hidden/bias", "out/kernel", "out/bias"}
     assert np.array_equal(others["hidden/kernel"], a.weight_arrays()["hidden/kernel"])
     safetensors.save_file({k: v.astype(np.float64) for k, v in others.items()}, path)

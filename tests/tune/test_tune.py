@@ -1,4 +1,4 @@
-"""The tuner: what it measures and remembers, what the compiler takes of it, and what it ignores."""
+"""The tuner: its measurements and its cache, their use by the compiler, and entries that it ignores."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> No
         assert finding.seconds == (share if gains else 1.0)
 
 
-# -- what is remembered ----------------------------------------------------------------------------
+# -- the cache -------------------------------------------------------------------------------------
 
 
 def test_a_model_is_tuned_once_and_compiled_by_what_was_found(
@@ -138,7 +138,7 @@ def test_time_that_is_up_and_ctrl_c_keep_what_was_found(
     monkeypatch.setattr(tuner, "search", interrupted)
     report = model.tune(batch_size=7)
     assert report.interrupted and report.measured == 1 and report.left == none.left - 1
-    assert "what was found is kept" in str(report) and len(os.listdir(folder)) == 1
+    assert "measurements are kept" in str(report) and len(os.listdir(folder)) == 1
     monkeypatch.setattr(tuner, "search", whole)
     assert model.tune(batch_size=7).measured == report.left
 

@@ -138,7 +138,7 @@ def test_an_artifact_runs_its_own_code(net: str, where: str) -> None:
     bad = run("bad.zt", "--steps", 1)
     assert bad.exit_code == 1
     assert "diverges first in output y (predict)" in bad.stderr
-    assert "so the code in bad.zt is what is wrong: export it again" in bad.stderr
+    assert "so the code in bad.zt is faulty: export it again" in bad.stderr
     late = run("good.zt", "--device", "cpu")
     assert late.exit_code == 0 and "verified" in late.stdout  # its model, compiled again
 
@@ -216,7 +216,7 @@ def test_a_chip_that_is_not_here(net: str) -> None:
 @pytest.mark.parametrize("n", [1, 100, 10_000])
 @pytest.mark.parametrize("d", [np.float32, np.float64])
 def test_bounds_hold_and_are_near(n: int, d: type) -> None:
-    """NumPy's own float sums stay inside; what they may be off by grows as their length does."""
+    """NumPy's own float sums stay inside; their error bound grows with their length."""
     rng = np.random.default_rng(n)
     a = rng.normal(size=n)
     x = leaf("input", "x", (n,), str(np.dtype(d)))

@@ -1,4 +1,4 @@
-"""A small model of Keras' on disk, and files made of it that are not what they should be."""
+"""A small model of Keras' on disk, and invalid files derived from it."""
 
 from __future__ import annotations
 

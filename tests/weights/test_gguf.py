@@ -1,4 +1,4 @@
-"""GGUF files and .npz files: what is read, damage, and names that would mislead."""
+"""GGUF files and .npz files: reading, damage, and names that would mislead."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def spoiled(data: bytes, seed: int) -> bytes:
 
 
 def attack(path: str, first: int, count: int) -> None:
-    """Loads many spoiled versions of a file; prints how many were refused and the memory it took.
-    Runs in a process of its own, which a crash or a walk without end would not outlive."""
+    """Loads many spoiled versions of a file; prints how many were refused and the memory it took. Runs in a separate
+    process, which a crash or a walk without end would not outlive."""
     data, ours, refused = Path(path).read_bytes(), model(), 0
     bad = Path(path).with_name("bad.weights.h5")
     ours.load_weights(path)

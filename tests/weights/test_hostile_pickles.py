@@ -97,7 +97,7 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
 
 
 class Stored:
-    """A pickled tensor: what torch.save would write, with numbers of our choice."""
+    """A pickled tensor as torch.save would write it, with numbers of our choice."""
 
     def __init__(self, *numbers: Any, key: Any = "0", count: Any = 6, kind: str = "FloatStorage"):
         self.numbers, self.id = numbers, ("storage", kind, key, "cpu", count)

@@ -1,4 +1,4 @@
-"""Keras' models and files that are refused: what they lack is named."""
+"""Keras' models and files that are refused: the errors name the missing features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's weights in our layers and back: equal outputs, and errors that say what differs."""
+"""PyTorch's weights in our layers and back: equal outputs, and errors that name the differences."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_parameters_for_every_dtype_that_torch_saves(tmp_path: Path) -> None:
     assert model.get_weights()[0].min() == 1
 
 
-# -- what does not fit ---------------------------------------------------------------------------
+# -- mismatches ----------------------------------------------------------------------------------
 
 
 def two(first: int = 5) -> Sequential:
@@ -220,6 +220,6 @@ def test_paths_and_arguments_that_contradict(tmp_path: Path) -> None:
             two().save_weights(tmp_path / name, **how)
     with pytest.raises(ConfigError, match="channels_first, channels_last"):
         two().load_weights(saved(tmp_path / "w.pt", state(4, 5, 3)), flatten_from="nchw")
-    with pytest.raises(ConfigError, match=r"names=3 must say what layers are called there"):
+    with pytest.raises(ConfigError, match=r"names=3 must map layers to their names there"):
         two().load_weights(tmp_path / "w.pt", names=3)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["w.pt"]

@@ -1,4 +1,4 @@
-"""Layers of ours beside modules of PyTorch with the same arguments, and what both are fed."""
+"""Layers of ours and PyTorch modules with the same arguments, and inputs for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ztorch generate: what it prints, and how it says what is wrong."""
+"""ztorch generate: its output and its error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every model of the zoo builds, trains alike on scalar and SIMD code, and is what its page says."""
+"""Every model of the zoo builds, trains alike on scalar and SIMD code, and agrees with its page."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_each_can_be_described(name: str) -> None:
 
 
 def test_trained_weights_that_come_with_digits_mlp_meet_its_bar() -> None:
-    """Computed in NumPy, of what `zt.load_model` gives."""
+    """Computed in NumPy, from the result of `zt.load_model`."""
     model = zt.load_model("digits_mlp")
     _, (x, y) = zt.data.load("digits")
     v = x.reshape(len(x), -1).astype(np.float64)
@@ -169,7 +169,7 @@ def test_mobilenet_is_keras_own() -> None:
     assert ours.count_params() == theirs.count_params() == 4_253_864
 
 
-# -- what single models do -------------------------------------------------------------------------
+# -- single models ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_the_autoencoder_learns_to_draw() -> None:
 
 @pytest.mark.slow
 def test_the_variational_autoencoder() -> None:
-    """Its loss is the cross-entropy of pixels and the distance of the code, in closed form; what
+    """Its loss is the cross-entropy of pixels and the distance of the code, in closed form; images that
     its decoder draws of standard normal codes looks like digits to a classifier."""
     vae = importlib.import_module("models.vae")
     recipe = find("vae")

@@ -109,7 +109,7 @@ class _Custom:
                             f"backward of {self.name}", list(map(tensor_of, upstreams)))
         if trace.read or trace.written:
             raise Unsupported(f"backward of {self.name} uses random numbers or a state; use them "
-                              "in the function, and what they give in backward")
+                              "in the function, and their results in backward")
         nodes = _attached([y.node for y in ys], args, [x.node for x in inside], upstreams,
                           [None if s is None else s.node for s in slopes])
         return unflatten(tree, map(tensor_of, nodes))

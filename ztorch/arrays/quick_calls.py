@@ -24,7 +24,7 @@ from ztorch.runtime.executable import HostMemoryCall
 
 # Of a result that is in a bytes object: from 128 KiB on, C's allocator maps each block again.
 MOST_BYTES = 120 << 10
-# Of one of several: C's allocator gives back what it has at its end, from 128 KiB on.
+# Limit of each of several results: above 128 KiB, C's allocator returns freed memory to the system.
 SEVERAL_BYTES = 1 << 15
 
 MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
@@ -58,7 +58,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     """A program as a native function.
 
     Args:
-        call: The program, which may be called so, and reads what is matched in that order.
+        call: The program; `may_be_native` holds, and its inputs are in the order of the matching.
         matching: How the function looks at its arguments.
         outputs: The results of the program.
         pool: Where large results lie.

@@ -46,8 +46,8 @@ when_default_changes.append(_forget)
 
 def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell],
                 captured: Sequence[TensorNode]) -> Matching | None:
-    """How to tell arguments like these, and to find what the program reads; None where a part is
-    no tensor, or is in a tree of another kind.
+    """The matching of arguments like these, and of the tensors that the program reads; None if a
+    part is no tensor, or is in a tree of another kind.
 
     Args:
         args: The arguments of a function. Its program reads their tensors first.

@@ -22,8 +22,7 @@ when_default_changes.append(find_calls_again)
 def realize(nodes: Sequence[TensorNode]) -> None:
     """Computes pending nodes, all that are in one memory by one native call.
 
-    What they are computed from is kept where something else refers to it, so nothing is computed
-    twice.
+    Intermediate nodes are kept if something else refers to them, so nothing is computed twice.
     """
     if len(nodes) == 1:
         if nodes[0].block is None:

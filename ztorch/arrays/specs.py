@@ -27,8 +27,8 @@ class Spec:
     def __init__(self, shape: tuple[int, ...], dtype: DType, memory: str, number: bool):
         self.shape = shape
         self.dtype = dtype
-        self.memory = memory  # where it lies: "cpu", or a device such as "vulkan:0"
-        self.kind = float if number else dtype  # what promotion sees: one of Python's floats
+        self.memory = memory  # "cpu", or a device such as "vulkan:0"
+        self.kind = float if number else dtype  # for promotion; `float`: a Python float
         self.size = math.prod(shape)  # elements
         self.nbytes = self.size * dtype.bytes
 

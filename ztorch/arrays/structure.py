@@ -32,7 +32,7 @@ class Pending:
     key: list[Any]  # the structure
     leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
     blocks: list[Block]  # the memory of those that have some
-    places: list[Any]  # what programs take of it
+    places: list[Any]  # their addresses
     numbers: list[Any]  # Python's numbers, in the order of the key
     order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
     slots: dict[TensorNode, int]  # the slot of each node

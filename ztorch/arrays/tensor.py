@@ -61,7 +61,7 @@ class Tensor(Handle, Operators):
             data = data.astype(d)  # recorded, so that it can be differentiated
         self.node = node_from(data, d, device, copy=True)
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]

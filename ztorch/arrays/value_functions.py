@@ -51,7 +51,7 @@ def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequ
 
 def as_layer_input(label: str, x: Any, place: str) -> TensorNode:
     """An argument of a layer or a loss, as a node in a memory. As in Keras, arrays of float64
-    become float32; tensors stay what they are."""
+    become float32; tensors keep their dtype."""
     if isinstance(x, Handle):
         return x.node
     array = as_host_array(label, x)

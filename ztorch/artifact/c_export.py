@@ -37,7 +37,7 @@ class CLibrary:
     interface: CInterface
     arch: str  # x86_64 or aarch64
     object: bytes  # its code, relocatable
-    params: np.ndarray  # what it starts from
+    params: np.ndarray  # initial parameters
     choosers: tuple[CChooser, ...] = ()  # functions that take any sizes
 
     @property
@@ -75,7 +75,7 @@ class CSource:
     """A model as C source."""
 
     interface: CInterface
-    params: np.ndarray  # what it starts from
+    params: np.ndarray  # initial parameters
     code: str  # its functions
     choosers: tuple[CChooser, ...] = ()  # functions that take any sizes
 

@@ -186,8 +186,8 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
 
 
 def _row_sizes(spec: ProgramSpec) -> list[tuple[str, int, str]]:
-    """For each input, output and target of a model: a macro, the numbers in a row, what they are.
-    """
+    """For each input, output and target of a model: a macro, the number of elements in a row, and a
+    description."""
     predict = spec.functions["predict"]
     scored = next((f.inputs for f in spec.functions.values() if "w" in f.inputs), {})
     targets = {n: t for n, t in scored.items() if n[0] == "y"}

@@ -1,6 +1,6 @@
 """Writes a compiled program to one .zt file, from which it runs, and trains on, anywhere.
 
-    manifest.json         what the program is, and size and hash of every other member
+    manifest.json         a description of the program, and size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
     code/TARGET.so        the library that compiling in memory runs too; .bin for a device, .wasm
                           for browsers

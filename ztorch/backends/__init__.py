@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PUBLIC = ("BackendBuilder", "get")  # what users name; the rest of this room is for drivers
+PUBLIC = ("BackendBuilder", "get")  # for users; the rest of this package is for drivers
 
 
 def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The contract of devices with memory of their own, which every driver keeps.
+"""The contract of devices with separate memory, which every driver keeps.
 
 The public methods are written once, for all drivers. Closing twice is harmless. A closed device, a
 freed buffer, a range outside a buffer and a buffer of another device are errors before any driver
@@ -138,10 +138,10 @@ class Device(DeviceMemory):
 
     def submit(self, recording: Recording, inputs: DeviceBuffer, data_in: np.ndarray,
                outputs: DeviceBuffer, data_out: np.ndarray) -> Any:
-        """Hands over a copy of an array of bytes to the device, launches, and a copy of the
-        beginning of a buffer to another array of bytes. `finish` waits for what this returns;
-        before, the arrays and the two buffers are the device's: the copy to it may overlap what was
-        submitted earlier."""
+        """Submits three steps: a copy of a byte array to the device, launches, and a copy from the
+        start of a buffer to another byte array. `finish` waits for the result of this call. Until
+        then the arrays and the two buffers belong to the device: the copy may overlap earlier
+        work."""
         with self._guard:
             self._need_live(recording)
             self._need(inputs, 0, data_in.nbytes)

@@ -77,7 +77,7 @@ class DeviceMemory(DriverCalls):
 
     def seen(self, buffer: DeviceBuffer, nbytes: int) -> np.ndarray | None:
         """The beginning of a buffer as bytes of the host's memory, without a copy, once the work
-        that computes them is done. None if the device has memory of its own. The memory stays, but
+        that computes them is done. None if the device has separate memory. The memory stays, but
         a view of it keeps the buffer from being written again."""
         with self._guard:
             self._need(buffer, 0, nbytes)

@@ -94,7 +94,7 @@ def lent(memory: Description, owner: Any, versioned: bool, library: bytes) -> An
 
     Args:
         memory: The memory, in C order.
-        owner: What keeps it. It is referred to until the other library gives the memory back.
+        owner: The object that keeps the memory alive, until the other library returns it.
         versioned: Whether that library knows version 1.
         library: The native functions of `compile/python_calls.py`. The deleter is not a function of
             Python's: it may be called while an error is under way, or by a thread that Python does

@@ -1,4 +1,4 @@
-"""The calls of each driver of a device with memory of its own; `Device` offers them to all
+"""The calls of each driver of a device with separate memory; `Device` offers them to all
 others."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class DriverCalls(ABC):
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
-        """Copies in, replays and copies out, or hands all of that over; then what it returns is
-        given to `_finish`, which waits."""
+        """Copies in, replays and copies out, or submits all of that; then passes the result to
+        `_finish`, which waits."""
         if data_in.nbytes:
             self._write(inputs, 0, data_in)
         self._run(recording)

@@ -25,7 +25,7 @@ class GpuBackend(Backend):
 
     @abstractmethod
     def _start(self) -> str:
-        """Starts the driver unless it is started; returns what is missing, or an empty string."""
+        """Starts the driver if needed; returns an error message, or an empty string."""
 
     @abstractmethod
     def _count(self) -> int:

@@ -48,8 +48,8 @@ class KernelEntry(NamedTuple):
     at: int  # where the part of the code that holds it begins, in bytes
     size: int  # of that part, in bytes
     workgroup: tuple[int, int, int]  # threads
-    shared: int = 0  # bytes of shared memory that its launches ask for, beside what it declares
-    maps: tuple[TensorMap, ...] = ()  # that it gets after its memories
+    shared: int = 0  # bytes of dynamic shared memory per launch
+    maps: tuple[TensorMap, ...] = ()  # arguments after its memories
 
 
 class DeviceBuffer:

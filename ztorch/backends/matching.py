@@ -22,7 +22,7 @@ class Matching:
         blocks: Entries that are memory. Where one is None, there is no memory yet: no match.
         inputs: How many of those the program reads.
         words: The steps, three words each.
-        objects: What the steps refer to, which must be kept.
+        objects: Objects that the steps refer to, to keep them alive.
 
     Examples:
         >>> m = Matching(1)
@@ -115,7 +115,7 @@ class Building:
 
     Attributes:
         words: The steps, three words each.
-        objects: What the steps refer to, which must be kept.
+        objects: Objects that the steps refer to, to keep them alive.
     """
 
     def __init__(self) -> None:

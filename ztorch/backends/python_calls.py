@@ -54,17 +54,17 @@ def room_for(nbytes: int) -> int:
 
 def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping[str, Any],
                     shared: bool, table: Sequence[int], owner: Any) -> Callable[..., Any]:
-    """A function that runs a program on the memory of what it is given, if that is what the program
-    was compiled for; else it returns NotImplemented. `backends/matching.py` says how it looks, and
-    what it returns.
+    """A function that runs a program on its arguments' memory if they match those that the program
+    was compiled for; else it returns NotImplemented. `backends/matching.py` defines the matching
+    and the results.
 
     Args:
         library: The native functions of `compile/python_calls.py`.
         numbers: Fields of its record that are numbers and addresses.
         objects: Those that are objects.
         shared: Whether other threads of Python run meanwhile, perhaps the same program.
-        table: What follows the record: outputs, steps and builds, three words each.
-        owner: What keeps all that these refer to. The function refers to it.
+        table: The words after the record: outputs, steps and builds, three words each.
+        owner: Keeps all of these alive. The function refers to it.
     """
     api = ctypes.pythonapi
     lock = ("PyEval_SaveThread", "PyEval_RestoreThread")

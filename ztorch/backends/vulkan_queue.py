@@ -43,7 +43,7 @@ class HostExchange:
     outputs: Held
     submit: Any  # the VkSubmitInfo array of the launches, and of copies before and after them
     copies: list[Any] = field(default_factory=list)  # the command buffers of these
-    stages: list[Held] = field(default_factory=list)  # memory of its own
+    stages: list[Held] = field(default_factory=list)  # separate memory
 
 
 class VulkanQueue:

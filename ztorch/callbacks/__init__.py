@@ -1,4 +1,4 @@
-"""Callbacks of `fit`, under Keras' names: what to do before and after epochs and batches.
+"""Callbacks of `fit`, with Keras' names: actions before and after epochs and batches.
 
 Each loads when it is first used: a program that continues a run needs none of them.
 """
@@ -36,9 +36,9 @@ _FILES = {
 }
 __all__ = sorted(_FILES)
 
-# Names that other libraries have, and what to use here.
+# Names in other libraries, with the equivalent here.
 _REPLACEMENTS = {
-    "ProgbarLogger": "verbose=1 of fit", "History": "what fit returns, and program.history"}
+    "ProgbarLogger": "verbose=1 of fit", "History": "the result of fit, and program.history"}
 
 
 def __getattr__(name: str) -> Any:

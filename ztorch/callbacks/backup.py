@@ -30,7 +30,7 @@ class BackupAndRestore(Callback):
         'backup/latest.safetensors'
     """
 
-    order = 2  # last, so that the checkpoint holds what other callbacks change
+    order = 2  # last, so that the checkpoint holds the changes of other callbacks
 
     @checked
     def __init__(self, backup_dir: str | os.PathLike[str], save_freq: str | int = "epoch",

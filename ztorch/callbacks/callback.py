@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Logs = dict[str, float]  # what was measured, by name
+Logs = dict[str, float]  # scores by name
 SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as in Keras
            "on_train_batch_end": "on_batch_end"}
 
@@ -14,7 +14,7 @@ class Callback:
 
     `self.program` is the program in training, and `self.model` the model, where its `fit` was
     called, else the program. `self.params` holds epochs, steps, verbose and the names of metrics.
-    What a hook puts into `logs` gets into the history.
+    Values that a hook adds to `logs` appear in the history.
 
     Examples:
         >>> class Rates(Callback):
@@ -40,7 +40,7 @@ class Callback:
         self.program = program
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Called by `fit` with what it was asked for, before training."""
+        """Called by `fit` with its arguments, before training."""
         self.params = params
 
     def on_train_begin(self, logs: Logs | None = None) -> None:

@@ -18,7 +18,8 @@ class Monitor(Callback):
 
     Args:
         monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
-        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
+            Default: `"auto"`.
         min_delta: A smaller change is not an improvement. Default: `0.0`.
 
     Examples:
@@ -81,7 +82,8 @@ class EarlyStopping(Monitor):
         min_delta: A smaller change is not an improvement. Default: `0.0`.
         patience: How many epochs without improvement to wait. Default: `0`.
         verbose: 1 prints when training ends. Default: `0`.
-        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
+            Default: `"auto"`.
         baseline: A score that must be reached, else training ends; None: none. Default: `None`.
         restore_best_weights: Whether to set the weights of the best epoch at the end. Default:
             `False`.
@@ -151,7 +153,8 @@ class ReduceLROnPlateau(Monitor):
         factor: The rate is multiplied by it, between 0 and 1. Default: `0.1`.
         patience: How many epochs without improvement to wait. Default: `10`.
         verbose: 1 prints each new rate. Default: `0`.
-        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
+            Default: `"auto"`.
         min_delta: A smaller change is not an improvement. Default: `0.0001`.
         cooldown: How many epochs to wait after a change before counting again. Default: `0`.
         min_lr: The rate never gets lower than this. Default: `0.0`.

@@ -20,10 +20,10 @@ from ztorch.progress import format_number
 class ModelCheckpoint(Monitor):
     """Saves the program after each epoch, or after every so many batches.
 
-    The arguments say what is written. A path that ends in .zt: the whole program, for `zt.load`. In
-    `model.fit` one that ends in .keras or .weights.h5: the model or its weights, for Keras. Else
-    with `save_weights_only=True` the weights, for `load_weights`; without it a checkpoint, for
-    `load_checkpoint`.
+    The path and the arguments choose the contents. A path that ends in .zt: the whole program, for
+    `zt.load`. In `model.fit` one that ends in .keras or .weights.h5: the model or its weights, for
+    Keras. Else with `save_weights_only=True` the weights, for `load_weights`; without it a
+    checkpoint, for `load_checkpoint`.
 
     Args:
         filepath: The file. It may hold {epoch} (from 1), {batch} and names of scores, as in
@@ -32,7 +32,8 @@ class ModelCheckpoint(Monitor):
         verbose: 1 prints each file. Default: `0`.
         save_best_only: Whether to save only when the score has improved. Default: `False`.
         save_weights_only: Whether to save only the weights. Default: `False`.
-        mode: "min" or "max" says what is better; "auto" decides by the name. Default: `"auto"`.
+        mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
+            Default: `"auto"`.
         save_freq: "epoch", or a number of batches. Default: `"epoch"`.
         initial_value_threshold: With `save_best_only`, the score to improve on first; None: any.
             Default: `None`.
@@ -41,7 +42,7 @@ class ModelCheckpoint(Monitor):
         >>> callback = ModelCheckpoint("best.safetensors", save_best_only=True)
     """
 
-    order = 2  # last, so that files hold what other callbacks change, such as the learning rate
+    order = 2  # last, so that files hold the changes of other callbacks, such as the learning rate
 
     @checked
     def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
@@ -141,7 +142,7 @@ def _kind_of(path: str, weights_only: bool) -> str:
             return kind
     need_name(path, "checkpoints", (".safetensors", ".ckpt"), "name it .zt for the whole program, "
               ".keras or .weights.h5 for Keras, or .safetensors for weights "
-              "(save_weights_only=True) or for what load_checkpoint goes on from")
+              "(save_weights_only=True) or for a checkpoint of load_checkpoint")
     return "weights" if weights_only else "checkpoint"
 
 
@@ -150,7 +151,7 @@ class CSVLogger(Callback):
 
     Args:
         filename: The file.
-        separator: What separates cells, one character. Default: `","`.
+        separator: The separator of cells, one character. Default: `","`.
         append: Whether to continue a file that exists; else it is replaced. Default: `False`.
 
     Examples:

@@ -23,7 +23,7 @@ class RemoteMonitor(Callback):
 
     Args:
         root: The address of the server. Default: `"http://localhost:9000"`.
-        path: What follows it. Default: `"/publish/epoch/end/"`.
+        path: The path on the server. Default: `"/publish/epoch/end/"`.
         field: The field of the form that holds the scores as JSON. Default: `"data"`.
         headers: More headers. `None` means none. Default: `None`.
         send_as_json: Whether the body is JSON, not a form. Default: `False`.

@@ -1,4 +1,4 @@
-"""The callback that writes what TensorBoard shows. The package of that name writes the files."""
+"""The callback that writes logs for TensorBoard, with the package `tensorboard`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TensorBoard(Callback):
 
 
 class _Package(NamedTuple):
-    """Members of the package: what makes a summary, and what writes it."""
+    """Members of the package: a constructor of summaries, and their writer."""
 
     writer: Any
     event: Any

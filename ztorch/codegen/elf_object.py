@@ -81,7 +81,8 @@ class Object:
 
 
 def read_object(data: bytes) -> Object:
-    """Parses a 64-bit little-endian relocatable object; `LinkError` says what is wrong.
+    """Parses a 64-bit little-endian relocatable object; raises a `LinkError` with the reason if it
+    is invalid.
 
     >>> read_object(b"MZ")
     Traceback (most recent call last):

@@ -47,7 +47,7 @@ def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
     try:
         return head + b"".join(struct.pack("<ii", *row) for row in sorted(rows))
     except struct.error:
-        raise LinkError("unwind table: a function lies more than 2 GiB away") from None
+        raise LinkError("unwind table: a function is more than 2 GiB away") from None
 
 
 def table_size(frame: bytes | memoryview) -> int:

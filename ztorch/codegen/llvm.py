@@ -48,8 +48,8 @@ def assembly(text: str, options: MachineOptions) -> str:
 def _loop_passes(options: MachineOptions) -> Iterator[None]:
     """Inside, the code generator leaves loops as they are, if the options say so.
 
-    LLVM has one such setting for the whole process, and other users of llvmlite share it. So it is
-    changed for the time of one module only.
+    LLVM has one such setting for the whole process, and other users of llvmlite share it. It is
+    therefore changed only while one module is compiled.
     """
     if options.strength_reduction:
         yield
@@ -93,7 +93,7 @@ def _prepared(text: str, options: MachineOptions) -> Any:
     """
     llvm, machine = binding(), _machine(options)
     try:
-        # A context of its own: types and constants are freed with the module.
+        # A separate context: types and constants are freed with the module.
         module = llvm.parse_assembly(text, llvm.create_context())
     except RuntimeError as error:
         raise ZtorchError(

@@ -1,6 +1,6 @@
 """Turns CUDA C++ into PTX by NVRTC, NVIDIA's compiler as a library, which needs no GPU.
 
-The PTX is for the oldest chip that there is code for, so drivers assemble it for any chip. They
+The PTX is for the oldest supported chip, so drivers can assemble it for any chip. They
 must be as new as NVRTC. Code for a named chip is PTX of our own instead, and takes older drivers.
 """
 

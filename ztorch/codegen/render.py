@@ -117,7 +117,7 @@ class Renderer:
         return module_text(self.target, **data)
 
     def _resident_groups(self, kernel: Kernel) -> int:
-        """Workgroups that a compute unit shall have registers for at once; 0: as many as come."""
+        """The number of workgroups per compute unit that registers are limited for; 0: no limit."""
         grid = self.target.limits.grid
         if grid is None:
             return 0

@@ -129,7 +129,7 @@ class _Assembler:
 
     def _id(self, token: str) -> int:
         if token[:1] != "%" or len(token) == 1:
-            raise _LineError(f"{token or 'nothing'!r} stands where an id belongs, such as %1")
+            raise _LineError(f"{token or 'nothing'!r} is not an id such as %1")
         number = self.numbers.get(token)
         if number is None:
             if not (token.isascii() and token[1:].replace("_", "0").isalnum()):
@@ -260,5 +260,5 @@ def _tokens(line: str) -> list[str]:
 
 def _unquoted(token: str) -> str:
     if len(token) < 2 or token[0] != '"' or token[-1] != '"':
-        raise _LineError(f"{token!r} stands where a \"string\" belongs")
+        raise _LineError(f"{token!r} is not a \"string\"")
     return token[1:-1]

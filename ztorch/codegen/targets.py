@@ -21,15 +21,15 @@ from ztorch.machines.processors import Processor
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: the language it is spoken to in, and what it can do."""
+    """A machine: its language and its capabilities."""
 
-    name: str  # what devices and artifacts call it
-    template_folders: tuple[str, ...]  # of its language, the most special first
+    name: str  # for devices and artifacts
+    template_folders: tuple[str, ...]  # of its language, the most specific first
     template_suffix: str  # of the files in them
-    limits: Limits  # what lowering needs to know
+    limits: Limits  # for lowering
     arch: str = ""  # of a processor: its instruction set
-    llvm_triple: str = ""  # what LLVM calls arch and operating system
-    llvm_cpu: str = ""  # what LLVM calls the processor or chip
+    llvm_triple: str = ""  # architecture and operating system
+    llvm_cpu: str = ""  # processor or chip
     llvm_features: tuple[str, ...] = ()  # instructions that LLVM may use
     required_features: tuple[str, ...] = ()  # features without which the code must not run
     missing_opcodes: frozenset = field(default_factory=frozenset)  # opcode, or (opcode, dtype)

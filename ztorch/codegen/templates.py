@@ -84,14 +84,14 @@ def dtype_names(language: str) -> dict[str, str]:
 
 
 def own_c(text: str) -> str:
-    """A module of a user's own C functions."""
+    """A module of a user's C functions."""
     return str(environment().get_template("c/own.c.j2").render(text=text))
 
 
 def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
     """The macros of all template folders; those of a more specific folder replace others.
 
-    Names of a template's own helper macros start with an underscore.
+    Names of a template's private helper macros start with an underscore.
     """
     merged: dict[str, Any] = {}
     for folder_name in reversed(target.template_folders):

@@ -22,8 +22,8 @@ KERNELS = 10  # of a function that are listed
 def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | None,
           seconds: float, dtype: str | None, profile: bool = False,
           sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-    """Prints the median time of one call, with the data in the program's buffers already, and on a
-    CPU, if `profile`, what each kernel takes."""
+    """Prints the median time of one call with the data already in the program's buffers; with
+    `profile`, on a CPU, also the time of each kernel."""
     recipe = find(name)
     if profile:
         chosen = target_for(resolve(device))

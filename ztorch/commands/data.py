@@ -210,8 +210,8 @@ def read_texts_with_answers(path: str) -> TrainingData:
 
 
 def _shaped(x: Any, shape: tuple[int, ...] | None) -> Any:
-    """Flat rows in the shape of the model's input, and other rows flat where the input is. All else
-    is left as it is: the program accepts it, or explains what is wrong."""
+    """Reshapes flat rows to the model's input, and flattens other rows if the input is flat.
+    Anything else is returned unchanged: the program accepts it or reports the error."""
     if shape is None or isinstance(x, list) or not (
             x.ndim == 2 or (x.ndim > 2 and len(shape) == 1)):
         return x

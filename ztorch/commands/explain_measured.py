@@ -16,8 +16,8 @@ from ztorch.runtime.remote import RemoteCall
 
 
 def measured(predicted: FunctionPrediction, graph: Graph, device: str) -> FunctionPrediction:
-    """A prediction with what a GPU of this machine takes: each kernel, and the whole function on
-    random inputs that are there already."""
+    """A prediction together with times measured on a GPU of this machine: of each kernel, and of
+    the whole function on random inputs in device memory."""
     name = predicted.name
     call = pipeline.build({name: graph}, device, name).bind(name)
     if not isinstance(call, RemoteCall):

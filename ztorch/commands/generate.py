@@ -18,8 +18,8 @@ TEMPERATURE = 0.5  # where none is said: few surprises
 def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
              alphabet: str | None, weights: str | None, device: str, threads: int | None,
              **drawing: Any) -> None:
-    """Prints a text and what follows it, letter by letter. Of `drawing`, None stands for what was
-    not said."""
+    """Prints a text and its continuation, letter by letter. Options that are None in `drawing` keep
+    their defaults."""
     program = _program(name, weights, device, threads, beams or True)
     letters = verse.ALPHABET if alphabet is None else alphabet
     prompt = encode(text, letters)

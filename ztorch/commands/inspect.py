@@ -1,4 +1,4 @@
-"""ztorch inspect: what is in an artifact, or which layers another model has."""
+"""ztorch inspect: the contents of an artifact, or the layers of another model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def inspect(path: str, as_json: bool) -> None:
-    """Prints what an artifact holds and needs, without running it."""
+    """Prints an artifact's contents and requirements, without running it."""
     from ztorch.runtime.load import open_artifact
 
     if not is_artifact(path):

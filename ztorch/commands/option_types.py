@@ -1,4 +1,4 @@
-"""The values of arguments and options: what they must be, and what shells complete them to."""
+"""Types of arguments and options: validation and shell completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE_SUFFIXES = (".csv", ".tsv")  # of those that `ztorch train` chooses a mode
 
 
 def completions(incomplete: str, names: Iterable[str]) -> list[Any]:
-    """The names that begin with what was typed, or with its last part after a comma or `=`."""
+    """The names that start with the typed text, or with its last part after a comma or `=`."""
     from click.shell_completion import CompletionItem
 
     start = max(incomplete.rfind(","), incomplete.rfind("=")) + 1
@@ -36,7 +36,7 @@ class ModelName(click.ParamType):
         suffixes = MODEL_SUFFIXES + (TABLE_SUFFIXES if ctx.info_name == "train" else ())
         files = [str(p) for p in sorted(folder.glob("*"))
                  if p.suffix in suffixes and str(p).startswith(incomplete)]
-        # Folders come first: the script of bash forgets what stands before them.
+        # Folders come first: the bash script drops everything before them.
         return [CompletionItem(incomplete, type="dir"), *names, *map(CompletionItem, files)]
 
 

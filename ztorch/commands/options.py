@@ -50,7 +50,7 @@ device = click.option("--device", type=DeviceName(), default="auto", show_defaul
 threads = click.option("--threads", type=click.IntRange(1), metavar="N",
                        help="Worker threads on a CPU. Default: one per core.")
 epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
-                      help="Passes over the data. Default: what the model's file says.")
+                      help="Passes over the data. Default: from the model's file.")
 batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
                           help="Rows of a batch, or several sizes. Default: the model's file's.")
 sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",

@@ -16,7 +16,7 @@ def program_of(name: str, threads: int | None = None, **options: Any) -> Program
     """The program in an artifact, or that of another model that has learned something.
 
     Args:
-        name: What names a model.
+        name: The name or path of a model.
         threads: Worker threads on a CPU. Default: `None`.
         **options: Those of `compile` for models that are not compiled yet.
     """
@@ -42,9 +42,9 @@ def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     all weights are the random ones that a model begins with.
 
     Args:
-        name: What names the model.
+        name: The name or path of the model.
         recipe: The model.
-        *more: What else the user may do about it.
+        *more: Other options for the user.
     """
     weights = recipe.model.weights
     if not weights or not all(w.has_first_value for w in weights):

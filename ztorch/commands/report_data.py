@@ -28,16 +28,16 @@ MOST_NUMBERS = 8  # of an array that are shown for a row
 
 @dataclass(frozen=True)
 class Examined:
-    """A program with rows whose answers are known, and what it predicts for them."""
+    """A program with rows whose targets are known, and its predictions for them."""
 
     program: Program
-    target: TargetRecord  # what is predicted; classes have names
+    target: TargetRecord  # the target; classes have names
     inputs: Inputs  # the name of a single one is empty
     truth: np.ndarray  # numbers of classes, or quantities
     outputs: np.ndarray  # probabilities, or quantities
     table: Columns | None  # the rows as the user has them
     columns: dict[str, Place]  # features by column; empty where importance is not measured
-    output: str = ""  # the name of what is examined; empty where the program has one output
+    output: str = ""  # the examined output; empty if the program has only one
     files: tuple[str, ...] = ()  # of images: that of each row
 
     @property

@@ -44,7 +44,7 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
 
 def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
                threads: int | None) -> Callable[[], None]:
-    """Predicts, and returns what writes the result."""
+    """Predicts, and returns a writer of the result."""
     if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
         return lambda: run_function(model, sources, out, threads)
     at("load")
@@ -99,7 +99,7 @@ def _write_outputs(names: list[str], outputs: list[Rows], out: str | None) -> No
 
 def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
                 classes: bool) -> Callable[[], None]:
-    """Predicts for files of images; what is returned writes a line for each, with the likeliest
+    """Predicts for image files; the returned writer prints a line for each, with the likeliest
     class."""
     from ztorch.data.images import read_images
 
@@ -121,7 +121,7 @@ def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
 
 def _write_table(pipeline: Pipeline, predictions: Predictions, out: str | None,
                  names_only: bool) -> None:
-    """Writes what a table's rows are, after what the model has never seen."""
+    """Writes predictions for a table's rows, after a note on values that are new to the model."""
     _say_unseen(pipeline)
     _write_named(predictions, out, names_only)
 

@@ -13,7 +13,7 @@ from ztorch.program.function import load_function
 
 
 def run_function(path: str, sources: Sequence[str], out: str | None, threads: int | None) -> None:
-    """Calls the function in a file, and writes what it returns.
+    """Calls the function in a file, and writes its results.
 
     Args:
         path: The file.

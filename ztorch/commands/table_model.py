@@ -1,4 +1,4 @@
-"""The model for a table: a linear part, and beside it a small network for what is not linear."""
+"""The model for a table: a linear part, and a small network in parallel for nonlinear effects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray, name: str) -> 
     statistics of the features, and of a quantity, are layers of it.
 
     Args:
-        pipeline: What made the arrays.
+        pipeline: The pipeline that encoded the arrays.
         x: The inputs to train on.
         y: The targets to train on.
         name: The name of the model.

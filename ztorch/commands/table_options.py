@@ -1,4 +1,4 @@
-"""The options of `ztorch train` for a table: the column to learn, and what others hold."""
+"""The options of `ztorch train` for a table: the target column, and the kinds of other columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TableOptions:
     """The options of a table on the command line."""
 
     target: str | None = None  # the column to learn; of a model x or y
-    kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by what they hold
+    kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by their kind
     balance: bool = False  # whether each class counts as much as any other
 
 
@@ -35,5 +35,5 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for kind, contents in reversed(KINDS.items()):
         run = click.option(f"--{kind}", multiple=True, metavar="COLUMN", help="A column of the "
                            f"table that holds {contents}.")(run)
-    return click.option("--target", metavar="NAME", help="What to learn: the column of a table; of "
+    return click.option("--target", metavar="NAME", help="The target: the column of a table; of "
                         "a model y, or x as an autoencoder does.")(run)

@@ -34,7 +34,7 @@ def traced_model(name: str, batch_size: int | tuple[int, ...] | None, function: 
 
 
 def device_of(name: str, device: str) -> Where:
-    """Where to compile for: by default, an artifact for what its code is for."""
+    """The device to compile for; by default, the device of the artifact's code."""
     from ztorch.runtime.devices import Where, resolve
     from ztorch.runtime.load import open_artifact
 

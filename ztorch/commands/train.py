@@ -82,7 +82,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     if data_name is None:
         small = (f"; or train {name}:small, which trains on {recipe.small_data}"
                  if recipe and recipe.small_data else "")
-        raise ConfigError(f"{name} does not say what to train on; add --data NAME or --data FILE"
+        raise ConfigError(f"{name} has no default training data; add --data NAME or --data FILE"
                           f"{small}")
     learns_x = (table.target or (recipe.target if recipe else "y")) == "x"
     rows = _read_data(data_name, shapes, program)  # before compiling, which takes longer
@@ -160,7 +160,7 @@ def _name_classes(program: Program, classes: tuple[str, ...], images: bool) -> N
 
 
 def _refuse(name: str, because: str, options: dict[str, Any]) -> None:
-    """Raises where an option is set that makes no sense for what is trained."""
+    """Raises if an option has no effect for this kind of training."""
     if set_ := [option for option, value in options.items() if value is not None]:
         raise ConfigError(f"{name} {because}, so {set_[0]} has no meaning; leave it out")
 
@@ -169,13 +169,13 @@ def _load_trainable(path: str, threads: int | None) -> Program:
     """The program in an artifact, which must train."""
     program = load(path, threads)
     if "train" not in program.executable.functions:
-        raise ConfigError(f"{path} only predicts; to compile its model again, say what to learn: "
+        raise ConfigError(f"{path} only predicts; to compile its model again, set a loss: "
                           "add --loss, such as --loss mse")
     return program
 
 
 def _read_data(name: str, shapes: PortShapes, program: Program | None) -> TrainingData:
-    """The data of a name, for a model, or for a program that may say what columns mean."""
+    """The data for a name, for a model, or for a program that may know the columns' meaning."""
     pipeline = program and program.pipeline
     if pipeline and pipeline.record.columns and name.lower().endswith(SUFFIXES):
         from ztorch.data import table
@@ -188,7 +188,7 @@ def _read_data(name: str, shapes: PortShapes, program: Program | None) -> Traini
 
 
 def _with_targets(pair: Pair, learns_x: bool, program: Program) -> Pair:
-    """x and what the program learns: y, or x itself."""
+    """x and the target of the program: y, or x itself."""
     return pair[0], pair[0] if learns_x else named_arrays.targets_of(pair[1], program)
 
 

@@ -110,7 +110,7 @@ def _say_model(pipeline: Pipeline, train: TypedTable, validation: TypedTable) ->
 
 def _comparison(program: Program, pipeline: Pipeline, validation: TypedTable,
                 y: np.ndarray) -> str:
-    """The score on rows that were kept apart, beside what needs no model."""
+    """The score on held-out rows, next to the score of a baseline without a model."""
     target = pipeline.record.target
     assert target is not None
     predictions = pipeline.predict(program, validation)

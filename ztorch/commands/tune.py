@@ -1,4 +1,4 @@
-"""ztorch tune: measures schedules, and manages what was found."""
+"""ztorch tune: measures schedules, and manages the measurements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tune() -> None:
     """Measure how kernels are computed fastest here.
 
     Tries other tiles, orders of loops and the like than the rules of the compiler choose, and keeps
-    what is faster in the cache, where every later compile finds it. It is never needed: results
+    the faster ones in the cache, where every later compile finds it. It is never needed: results
     are the same but for rounding. `ztorch tune model --help` has the options of `ztorch tune
     MODEL`.
     """
@@ -53,7 +53,7 @@ def tune() -> None:
 @options.loss
 @click.option("--seconds", type=click.FloatRange(0), default=60.0, show_default=True,
               help="For how long to measure; kernels with the most work come first.")
-@click.option("--again", is_flag=True, help="Measure again what is known already.")
+@click.option("--again", is_flag=True, help="Repeat measurements that are in the cache.")
 def tune_model(model: str, device: str, loss: str | None, dtype: str | None, sizes: Any,
                batch_size: Any, **settings: Any) -> None:
     """Measure the kernels of a model, which is `ztorch tune MODEL`.
@@ -76,7 +76,7 @@ def tune_model(model: str, device: str, loss: str | None, dtype: str | None, siz
 @tune.command("list")
 @options.as_json
 def list_known(as_json: bool) -> None:
-    """List what was measured."""
+    """List the measurements."""
     import json
 
     from ztorch.tune.exchange import known
@@ -98,7 +98,7 @@ def export(file: str) -> None:
 @tune.command("import")
 @click.argument("file", type=click.Path())
 def import_(file: str) -> None:
-    """Add what `ztorch tune export` wrote.
+    """Add the measurements in a file from `ztorch tune export`.
 
     Schedules are only used on machines like the one where they were measured.
     """

@@ -54,7 +54,7 @@ def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check
     in_layer = failed.layer.startswith("layer ")
     if is_artifact(name) and layers_passed and not in_layer:
         advice = ("all layers are right when they are compiled again, so the code in "
-                  f"{name} is what is wrong: export it again")
+                  f"{name} is faulty: export it again")
     else:
         advice = (f"its kernel is {failed.kernel}. `ztorch show {name} --device {device} "
                   "--stage text` prints it")

@@ -43,7 +43,8 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     several sizes, NAME_sizes.c chooses among its functions.
 
     Args:
-        traced: What `model.trace` returns. Traced with an optimizer, the library can train.
+        traced: The result of `model.trace`. If it was traced with an optimizer, the library can
+            train.
         path: The folder.
         device: "cpu" or a level of it, such as "cpu:avx2"; "c" writes C source, NAME.c, in place of
             the libraries. Default: `"cpu"`.
@@ -113,7 +114,7 @@ def _words_of(pipeline: PipelineRecord) -> dict[str, Any]:
     lists = (("FEATURE_NAMES", "Names of the numbers in a row of x", pipeline.features),
              ("FEATURE_UNITS", "Units of the numbers in a row of x, \"\" for none", units),
              ("CLASS_NAMES", "Names of the numbers in a prediction", target.classes))
-    texts = (("TARGET_NAME", target.name, "what is predicted"),
+    texts = (("TARGET_NAME", target.name, "the predicted quantity"),
              ("TARGET_UNIT", target.unit, "of a prediction"))
     return {"lists": tuple((macro, meaning, tuple(map(literal, words)))
                            for macro, meaning, words in lists if words),

@@ -176,9 +176,9 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
 
 
 def _flushes(plan: Plan) -> bool:
-    """Whether a function writes zeros for subnormal numbers. Those with loops do: what decays from
-    turn to turn, such as gradients along a sequence, would end in many of them, and processors take
-    a hundred times as long for each."""
+    """Whether a function writes zeros for subnormal numbers. Those with loops do: values that decay
+    from iteration to iteration, such as gradients along a sequence, would end in many of them, and
+    processors take a hundred times as long for each."""
     return bool(plan.loops) or any(step.schedule is not None and step.schedule.kind == "recurrence"
                                    for step in plan.steps)
 

@@ -1,4 +1,4 @@
-"""From plans to the code of a device with memory of its own: kernels, and lists of launches.
+"""From plans to the code of a device with separate memory: kernels, and lists of launches.
 
 A function of the program becomes the list of its launches. Each names a kernel, a grid, and the
 parts of inputs, outputs, parameters and arena that the kernel works on.

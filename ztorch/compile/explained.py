@@ -39,7 +39,7 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
 
     Args:
         functions: The graph of each function, by name.
-        target: What code is made for.
+        target: The target to compile for.
         threads: The worker threads for which measured schedules are taken; None: one per core.
             Default: `None`.
     """
@@ -102,7 +102,7 @@ def _reason(v: Value, source: Value, region: Region, other: Region) -> str:
     if v.op.kind not in ("map", "reduce"):
         return f"{v.op.name} reads all of it again and again"
     if other.kind not in ("map", "reduce", "contract"):
-        return "what it gives is known at its end only"
+        return "its result is complete only at its end"
     if region.kind == other.kind == "contract":
         return "a kernel has one product"
     if other.size != region.size:

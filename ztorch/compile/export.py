@@ -31,7 +31,7 @@ def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None
     if format_ is None:
         suffix = Path(name).suffix
         if suffix not in (".zt", ".onnx"):
-            raise ConfigError(f"export({name!r}) does not tell what to write: end the name in .zt "
+            raise ConfigError(f"export({name!r}) has no known format: end the name in .zt "
                               "or .onnx, or add format='c' or format='web' for a folder (in a "
                               "shell --so or --web)")
         format_ = suffix[1:]
@@ -50,7 +50,7 @@ def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str
     """Writes a traced model and returns the paths of the files.
 
     Args:
-        traced: What `model.trace` returns.
+        traced: The result of `model.trace`.
         path: The file, or the folder for "c" and "web".
         device: The device or chip, which need not be in this machine.
         format_: "zt", "c" or "web".

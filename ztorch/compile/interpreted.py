@@ -74,7 +74,7 @@ class Interpreted(HostProgram):
 
 
 class InterpretedCall(BoundCall):
-    """A function with arrays of its own."""
+    """A function bound to its own arrays."""
 
     program: Interpreted
 

@@ -19,7 +19,7 @@ def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
     """First values of states, which are drawn now, and constants, each in its place.
 
     Args:
-        spec: What the program is.
+        spec: The specification of the program.
         states: The states by name. The function `prepare` computes those that have no first value,
             when the program is loaded.
         constants: The numbers of each constant.

@@ -10,7 +10,7 @@
 
 A program has a function for each graph: predict, evaluate, train, and those by which it generates.
 They share one block of parameters. Render, assemble and link are in `cpu_code.py` for processors
-and in `device_code.py` for devices with memory of their own. An artifact stores the code and
+and in `device_code.py` for devices with separate memory. An artifact stores the code and
 parameters that are loaded here: the same bytes run in both cases.
 """
 
@@ -156,7 +156,7 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         name: The name of the program.
         optional: The graph passes to run. They change speed, and results only by rounding. Default:
             `passes.DEFAULT`.
-        fusion: False makes each op a kernel of its own. Default: `True`.
+        fusion: False makes each op a separate kernel. Default: `True`.
         schedules: Schedules in place of those that the rules propose, by the keys that `ztorch show
             --stage plan` prints. Default: `None`.
         memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
@@ -203,7 +203,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     """The kernels of each function in order, and the place of each buffer.
 
     A program that only predicts never changes its weights, only states of stateful layers. With
-    `prepare_once`, values of weights alone move to a function of their own, which runs when
+    `prepare_once`, values that depend only on weights move to a separate function, which runs when
     the program is loaded; its results are stored beside the weights, or in their place.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
@@ -233,8 +233,9 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
 
 
 def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str, Value]:
-    """Puts packed weights in their derived states, and returns what `prepare` must compute. Web
-    pages read weights as the model declares them: for devices and WebAssembly, that is all."""
+    """Stores packed weights as derived states, and returns the states that `prepare` must compute.
+    Web pages read weights as the model declares them, so for devices and WebAssembly these are
+    all."""
     updates = {name: v for name, v in derived.updates.items() if name in params.offsets}
     if target.limits.grid is not None or target.arch == WASM_ARCH:
         return updates

@@ -1,8 +1,8 @@
 """Compiled programs that are kept for other processes, by the text of their graphs.
 
-They lie with the assembled code, under the same rules (`codegen/object_cache.py`). A process that
-finds its program there skips every stage but `load`. First values of weights are not kept: the
-graphs have them, and change no code by them.
+They are stored with the assembled code, under the same rules (`codegen/object_cache.py`). A process
+that finds its program there skips every stage but `load`. Initial values of weights are not stored:
+the graphs have them, and change no code by them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
         return start(new[0].spec, new[0].code, new[0].params, threads, place.ordinal)
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
     parts = unpack(kept_parts)
-    if parts is None or not _has_all(parts[0], states):  # too large for what files may say
+    if parts is None or not _has_all(parts[0], states):  # too large for the limits of files
         return compiled_anew()
     spec, code, constants = parts
     at("load")
@@ -121,7 +121,7 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
 def _source() -> bytes:
     """A digest of the compiler's sources and templates.
 
-    It is kept itself, by what the file system says of them: reading them takes longer.
+    The file itself is cached under its size and modification time, because reading it takes longer.
     """
     package = Path(__file__).parents[1]
     files = list(package.glob("*.py"))

@@ -1,5 +1,5 @@
-"""The native functions by which CPython calls compiled code, and other libraries give back what we
-lend them: compiled once, and kept in the cache."""
+"""The native functions by which CPython calls compiled code and other libraries return lent memory.
+They are compiled once and cached."""
 
 from __future__ import annotations
 

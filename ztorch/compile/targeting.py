@@ -12,8 +12,8 @@ from ztorch.runtime.devices import Where, info_of
 
 
 def target_for(place: Where) -> Target:
-    """The target for a device, with what is known of the machine: what the device says of itself,
-    the row of a named processor, or this machine's processor where it can run the code. For a
+    """The target for a device, with the properties of the machine: the device's own report, the row
+    of a named processor, or this machine's processor if it can run the code. For a
     machine elsewhere it is the row of the target alone.
 
     >>> from ztorch.runtime.devices import resolve

@@ -73,7 +73,7 @@ def file_name(work: str, machine: str, threads: int, version: str = __version__)
 
 
 def folder() -> Path | None:
-    """Where the files lie; None where there is no cache (ZTORCH_CACHE=0)."""
+    """The folder of the files; None if there is no cache (ZTORCH_CACHE=0)."""
     cache = current().cache
     return None if cache is None else Path(cache, "tuned")
 

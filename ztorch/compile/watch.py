@@ -1,4 +1,4 @@
-"""Shows what each stage of the compiler made, as ZTORCH_DEBUG and ZTORCH_DUMP ask."""
+"""Shows the output of each compiler stage, as ZTORCH_DEBUG and ZTORCH_DUMP request."""
 
 from __future__ import annotations
 

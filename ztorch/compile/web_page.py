@@ -32,13 +32,13 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
     runs it, and index.html, which holds both, to try it.
 
     Args:
-        traced: What `model.trace` returns. Traced with an optimizer, the page can train.
+        traced: The result of `model.trace`. If it was traced with an optimizer, the page can train.
         path: The folder.
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
         samples: Rows of the model's only input that the page offers, x or (x, y); or a table for
             its pipeline. Default: `None`.
-        letters: For a model of text: the letter that each number stands for. Default: `""`.
+        letters: For a model of text: the letter for each number. Default: `""`.
         webassembly: Whether there is code for browsers without WebGPU, which takes the package
             ziglang; None: where it is installed, with a warning where it is not. Default: `None`.
 

@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 
 
 class Constraint(Named, family="constraint", such_as="max_norm"):
-    """Base class of constraints: what a weight becomes after each training step.
+    """Base class of constraints, which project a weight after each training step.
 
     A subclass implements `__call__` with `zt.ops`. A layer takes one for each kind of weight:
     `kernel_constraint`, `bias_constraint` ...

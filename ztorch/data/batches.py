@@ -27,7 +27,7 @@ def shuffled(seed: int, epoch: int, rows: int) -> np.ndarray:
 class Batches:
     """Base of batches (x, y) that are read from files: iterate over them once an epoch.
 
-    With a seed, each epoch has an order of its own. It depends on the seed and on `epoch`, the
+    With a seed, each epoch has a different order, which depends on the seed and on `epoch`, the
     number of the next epoch: set `epoch` to continue an earlier run. Files must not change while
     they are in use.
 

@@ -107,7 +107,7 @@ class CsvFile(Batches):
                  seed: int | None, like: CsvFile | None):
         self.path = os.fspath(path)
         if not isinstance(like, CsvFile | None):
-            raise ConfigError(f"csv(like={like!r}) must be what csv gave for another file")
+            raise ConfigError(f"csv(like={like!r}) must be a result of csv for another file")
         need_file(path)
         with open(path, "rb") as file:
             first = file.readline(LONGEST_LINE).decode("utf-8", "replace")
@@ -206,7 +206,7 @@ class CsvFile(Batches):
                 self._need_texts_only(column)
 
     def _examine(self, column: _Column, cell: str, line: int) -> None:
-        """Notes what a cell tells of its column, or raises where it fits none."""
+        """Records the kind of a cell for its column, or raises if it fits none."""
         if not cell:
             raise DataError(f"{self.path}, line {line}, {column}: the cell is empty; fill gaps "
                             "first, or leave the column out with columns=")

@@ -12,7 +12,7 @@ FORMATS = tuple(day + time for day in _DAYS for time in _TIMES)  # of Python's s
 
 
 def parsed_date(text: str, pattern: str) -> datetime | None:
-    """A date in UTC, or as it stands where no zone is written; None if the text is not such a date.
+    """A date in UTC, or unchanged if there is no time zone; None if the text is not such a date.
 
     >>> parsed_date("24.12.2023", "%d.%m.%Y")
     datetime.datetime(2023, 12, 24, 0, 0)

@@ -26,7 +26,7 @@ class DirectoryBatches(Batches):
     """
 
     def begin(self, labelled: LabelledFiles, label_mode: str | None) -> None:
-        """Sets what `read` needs of labels."""
+        """Sets the label attributes for `read`."""
         files, labels, names = labelled
         if label_mode not in ("int", "binary", "categorical", None):
             raise ConfigError(f"label_mode={label_mode!r} must be 'int', 'binary', 'categorical' "
@@ -105,7 +105,7 @@ def image_dataset_from_directory(
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
         batch_size: The images of a batch. Default: `32`.
         image_size: (height, width): images are scaled to it. Default: `(256, 256)`.
-        shuffle: Whether each epoch has an order of its own. Default: `True`.
+        shuffle: Whether each epoch uses a different order. Default: `True`.
         seed: The seed of these orders; None: 0. Default: `None`.
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
@@ -167,7 +167,7 @@ def text_dataset_from_directory(
         class_names: As those of `image_dataset_from_directory`. Default: `None`.
         batch_size: The texts of a batch. Default: `32`.
         max_length: Longer texts are cut to so many characters. Default: `None`.
-        shuffle: Whether each epoch has an order of its own. Default: `True`.
+        shuffle: Whether each epoch uses a different order. Default: `True`.
         seed: The seed of these orders; None: 0. Default: `None`.
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.

@@ -1,6 +1,7 @@
 """Rows with gaps to fill, computed: data for a model of masked words.
 
-The second half of each row repeats the first, so what a gap hides can be read in the other half.
+The second half of each row repeats the first, so the letters in a gap can be read in the other
+half.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import numpy as np
 
 from ztorch.data.registry import Split, data_set
 
-WORDS = 32  # the numbers in rows are below this; 0 stands for a gap
+WORDS = 32  # the numbers in rows are below this; 0 is a gap
 GAPS = 0.15  # the fraction of numbers that is hidden
 
 

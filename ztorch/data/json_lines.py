@@ -100,7 +100,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def labels_of(y: Rows) -> tuple[Rows, tuple[str, ...] | None]:
-    """Labels as numbers, and the texts that they stand for, if they were texts.
+    """Labels as numbers, and the original texts, if they were texts.
 
     >>> labels_of([np.array(["b", "a"]), np.array(["b"])])
     ([array([1, 0], dtype=int32), array([1], dtype=int32)], ('a', 'b'))

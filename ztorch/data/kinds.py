@@ -34,7 +34,7 @@ class ColumnKind:
     gaps: int  # cells in which nothing is known
     distinct: int  # different cells
     examples: tuple[str, ...]  # different cells, in the order of the rows
-    note: str = ""  # why it is ignored, or what else to know
+    note: str = ""  # why it is ignored, or another remark
     format: str = ""  # of dates, for strptime
 
     @property
@@ -83,7 +83,7 @@ def _kind(table: Columns, column: Column, forced: str | None) -> ColumnKind:
     if valid.mean() >= 0.8 and len(numbers) >= 5:
         row = int(np.flatnonzero(np.isnan(column.numbers) & ~column.gaps)[0])
         raise DataError(f"{table.place(row)}, column {column.name!r}: {column.texts[row]!r} is not "
-                        f"a number, as the others are; correct it, or say what the column holds: "
+                        f"a number, as the others are; correct it, or declare the column's kind: "
                         f"--number {column.name} (texts become gaps), --category {column.name} or "
                         f"--ignore {column.name}")
     if pattern := date_format(texts):

@@ -86,10 +86,10 @@ def timeseries_dataset_from_array(data: Any, targets: Any, sequence_length: int,
         data: The series: an array with a step in each row.
         targets: An array with the target of the window that begins at each row; None: none.
         sequence_length: The steps of a window.
-        sequence_stride: Windows begin so many rows apart. Default: `1`.
-        sampling_rate: Steps of a window lie so many rows apart. Default: `1`.
+        sequence_stride: The distance between the starts of windows, in rows. Default: `1`.
+        sampling_rate: The distance between the steps of a window, in rows. Default: `1`.
         batch_size: The windows of a batch. Default: `128`.
-        shuffle: Whether each epoch has an order of its own. Default: `False`.
+        shuffle: Whether each epoch uses a different order. Default: `False`.
         seed: The seed of these orders; None: 0. Default: `None`.
         start_index: Rows before it are left out. Default: `None`.
         end_index: Rows from it on are left out. Default: `None`.

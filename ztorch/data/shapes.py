@@ -1,7 +1,8 @@
 """Pictures of shapes, computed: for classification and segmentation.
 
-The background is a gradient of two colours with noise. On it lie shapes in other colours, of any
-size and at any place. Only its outline tells what a shape is: colours are drawn alike for all.
+The background is a gradient of two colours with noise. It contains shapes in other colours, of any
+size and at any position. Only its outline identifies a shape: all shapes draw from the same
+colours.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _place(numbers: _Random, rows: int, size: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _colours(numbers: _Random, drawn: np.ndarray, covered: np.ndarray) -> np.ndarray:
-    """A colour for the shape of each picture, in contrast to what it covers."""
+    """A colour for the shape of each picture, in contrast to its background."""
     beneath = np.einsum("nyxc,nyx->nc", drawn, covered) / covered.sum((1, 2)).clip(1)[:, None]
     away = numbers.between(0.35, 0.5, len(drawn), 3)
     colours = beneath + np.where(beneath < 0.5, away, -away)

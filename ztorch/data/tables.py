@@ -163,7 +163,7 @@ def _narrow(x: np.ndarray, columns: tuple[str, ...], path: str) -> np.ndarray:
         row, k = np.argwhere(lost)[0]
         name = f" ({columns[k]})" if columns else ""
         raise DataError(f"{path} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
-                        "what float32 holds; scale it first")
+                        "the range of float32; scale it first")
     return narrow
 
 

@@ -1,4 +1,4 @@
-"""Text files for models that predict what comes next: letters, bytes or words as numbers."""
+"""Text files for models that predict the next token: letters, bytes or words as numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError
 
 TOKENIZERS = ("chars", "bytes", "words")
-UNKNOWN = "<unknown>"  # stands for words that the vocabulary lacks
+UNKNOWN = "<unknown>"  # replaces words that the vocabulary lacks
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -27,7 +27,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars", *,
          stride: int | None = None, vocab: Sequence[Any] | None = None,
          vocab_size: int | None = None, batch_size: int = 32, seed: int | None = None) -> Text:
-    """Reads a text file as passages of numbers, for models that predict what comes next.
+    """Reads a text file as passages of numbers, for models that predict the next token.
 
     Args:
         path: The file, in UTF-8.
@@ -97,7 +97,7 @@ class Text(Batches):
         count = (len(self.tokens) - self.length - 1) // self.stride + 1
         if len(self.tokens) <= self.length:
             raise DataError(f"{self.path} has {len(self.tokens)} tokens; passages of {length} and "
-                            f"what follows need {length + 1} at least")
+                            f"the token after them need {length + 1} at least")
         super().__init__(count, batch_size, seed)
 
     def _find_tokens(self, content: Any, most: int | None) -> list[Any]:

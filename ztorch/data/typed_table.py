@@ -45,7 +45,7 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
 
     Raises:
         DataError: A row has too few cells, or a text stands among numbers; the message names line,
-            column and what to do.
+            column and a fix.
 
     Examples:
         >>> rows = table({"age": [22, None, 35, 28], "sex": ["m", "f", "f", "m"],

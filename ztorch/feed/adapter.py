@@ -55,7 +55,7 @@ class DataAdapter(NamedTuple):
     buckets: Buckets
     input_ports: tuple[InputPort, ...]
     target_ports: tuple[TargetPort, ...] = ()  # of the outputs that have a loss
-    weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have weights of their own
+    weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have separate weights
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
     outputs: tuple[str, ...] = ()  # the names of all outputs, in their order
     pipeline: PipelineRecord | None = None  # how tables become the only input
@@ -214,7 +214,7 @@ class DataAdapter(NamedTuple):
 
     def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:
         ports = self.target_ports
-        if not ports:  # a step of one's own needs none
+        if not ports:  # a custom step needs none
             return {}
         value = of_outputs(value, rows, {p.name: len(p.shape) for p in ports}, self.outputs)
         if len(ports) == 1 and not (ports[0].name and isinstance(value, Mapping)):
@@ -275,8 +275,8 @@ class DataAdapter(NamedTuple):
 
     def stage(self, call: BoundCall, columns: Columns,
               row_weights: np.ndarray | None = None) -> float:
-        """Has a call read at most a batch of rows: in place, or from its own buffers, which
-        are filled up. Returns what its scores count."""
+        """Lets a call read at most a batch of rows: in place, or from its own padded buffers.
+        Returns the number of rows that its scores count."""
         staging, dtypes, rows = call.inputs, self.dtypes, 0
         call.release()
         for name, array in columns.items():

@@ -130,7 +130,7 @@ class ArrayBatches:
         return self._planned[1][position]
 
     def _order(self, data_pass: int) -> np.ndarray | None:
-        """The order of rows in a pass over the data; None: as they lie."""
+        """The order of rows in a pass over the data; None: as stored."""
         if self._seed is None:
             return None
         if self._ordered is None or self._ordered[0] != data_pass:

@@ -26,7 +26,7 @@ class Calls(Protocol):
 
 
 class CallPool:
-    """The calls of an executable. Each has buffers of its own: a thread borrows one and gives it
+    """The calls of an executable. Each has its own buffers: a thread borrows one and gives it
     back, and no more are made than are used at once."""
 
     def __init__(self, executable: Running, buckets: Buckets):
@@ -109,7 +109,7 @@ class BorrowedCalls:
 
 
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:
-    """Runs a call, and returns the first rows of its outputs in arrays of their own. Large outputs
+    """Runs a call, and returns the first rows of its outputs in separate arrays. Large outputs
     of a full batch are written there by the call itself."""
     results: dict[str, np.ndarray] = {}
     for name, own in call.outputs.items():

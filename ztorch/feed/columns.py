@@ -39,7 +39,7 @@ def as_array(value: Any, name: str) -> np.ndarray:
 def _foreign(value: Any, name: str) -> np.ndarray:
     need_no_mask(name, value)
     if inspect.isroutine(value):
-        raise DataError(f"{name} is a function; call it, and pass what it returns")
+        raise DataError(f"{name} is a function; call it, and pass its result")
     try:
         if is_frame(value):
             return frame_array(value, name)
@@ -50,7 +50,7 @@ def _foreign(value: Any, name: str) -> np.ndarray:
         return np.asarray(value)
     except DataError:
         raise
-    except Exception as error:  # foreign __array__ methods raise what they like
+    except Exception as error:  # foreign __array__ methods raise anything
         raise DataError(f"{name} cannot be read as an array: {_reason(value, error)}") from error
 
 

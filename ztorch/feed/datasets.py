@@ -27,7 +27,7 @@ def as_stream(adapter: DataAdapter, source: Any, batch_size: int, with_targets: 
 
     Args:
         adapter: Knows the inputs and targets of the program.
-        source: What a user passed.
+        source: The user's argument.
         batch_size: The rows of a batch.
         with_targets: Whether batches must hold y; False to predict.
         seed: Shuffles a dataset; None keeps its order. Default: `None`.

@@ -25,7 +25,7 @@ class DeviceBatches:
     """Batches of columns on a device, in the order that `ArrayBatches` gives rows of arrays.
 
     Args:
-        feed: What feeds the program with tensors; see `dispatch.feed`.
+        feed: The tensor feed of the program; see `dispatch.feed`.
         columns: Tensors by input and target.
         numbers: The numbers of the rows, with the weight of each.
     """

@@ -20,7 +20,7 @@ def parts_of_columns(adapter: DataAdapter, item: Mapping[str, Any], with_targets
         adapter: Knows the inputs and targets of the program.
         item: The columns by name. All inputs and nothing else are x themselves.
         with_targets: Whether there must be y; False to predict.
-        whose: What has the columns, with its verb, for errors.
+        whose: The owner of the columns, with a verb, for errors.
     """
     inputs = [p.name for p in adapter.input_ports]
     if not with_targets and set(item) == {*inputs}:

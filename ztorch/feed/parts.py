@@ -16,7 +16,7 @@ def parts_by_name(role: str, value: Any, names: Sequence[str], kind: str,
         role: "x" or "y", for errors.
         value: A list in the order of `names`, or a mapping.
         names: The names of the inputs or outputs.
-        kind: What they are called in errors: "inputs" or "outputs with a loss".
+        kind: Their name in errors: "inputs" or "outputs with a loss".
         suffix: Follows `role` in errors.
     """
     fix = (f"the model has {len(names)} {kind} ({', '.join(names)}): pass a list of arrays in "
@@ -38,7 +38,7 @@ def of_outputs(value: Any, rows: int, ranks: Mapping[str, int], outputs: Sequenc
     """Targets without those of outputs that have no loss, as Keras takes them: y=[a, None].
 
     Args:
-        value: What a user passed.
+        value: The user's argument.
         rows: The rows of x.
         ranks: Of a row of the outputs that have a loss.
         outputs: All outputs.

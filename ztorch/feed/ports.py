@@ -157,8 +157,8 @@ def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
     """Rows whose first axis may differ in size: an array, or a list of arrays.
 
     Args:
-        value: What a user passed.
-        name: What errors call it.
+        value: The user's argument.
+        name: The port's name in errors.
         row: The shape of the longest row.
         axis: The name of the axis.
         checked: Makes an array of steps of a value, or raises an error that calls it by a name.
@@ -195,8 +195,8 @@ def grids(value: Any, name: str, row: tuple[int, ...], axes: Mapping[int, str],
     """Rows that may differ in size along some axes: an array, or a list of arrays.
 
     Args:
-        value: What a user passed.
-        name: What errors call it.
+        value: The user's argument.
+        name: The port's name in errors.
         row: The shape of the largest row.
         axes: The names of the axes, by number.
         checked: Makes a row of an array, or raises an error that calls it by a name.

@@ -1,4 +1,4 @@
-"""Slow iterators are read in a thread of their own, while the program computes."""
+"""Slow iterators are read in a separate thread, while the program computes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ReadAhead(Generic[T]):
     they are read before they are asked for.
 
     Args:
-        items: What is read, from then on in a thread with a copy of the context.
-        kept: An item as it is now, which a source that fills the same array again does not change.
+        items: The items to read, from now on in a thread with a copy of the context.
+        kept: Copies an item whose array the source will overwrite.
             It is called in the thread alone.
     """
 

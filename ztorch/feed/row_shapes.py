@@ -18,7 +18,7 @@ def row_shapes(x: Any) -> Shapes:
     """The shape of x with None for the batch; of several inputs a list or dict.
 
     Args:
-        x: What `fit` or `predict` takes.
+        x: The argument of `fit` or `predict`.
 
     Raises:
         ConfigError: x can be read only once, so that it cannot be looked at beforehand.

@@ -17,10 +17,10 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Itera
     """The sizes that rows have along each open axis.
 
     Args:
-        x: What `fit` or `predict` takes.
+        x: The argument of `fit` or `predict`.
         open_axes: For each input that has some, the name of each open axis of a row by its number.
         inputs: The names of all inputs, in order.
-        fix: What to do where x can be read only once, for the error.
+        fix: Advice for the error if x can be read only once.
 
     Raises:
         ConfigError: x can be read only once.

@@ -17,7 +17,7 @@ from ztorch.feed.sequences import Ragged
 
 
 def axes_of_weights(model: Any, *data: Any) -> dict[str, int]:
-    """How many axes of steps weights have, for each output that has weights of its own. Empty where
+    """How many axes of steps weights have, for each output that has separate weights. Empty where
     all rows have one weight, the same for all outputs, or none.
 
     Args:
@@ -78,7 +78,7 @@ def output_weights(ports: Sequence[TargetPort], outputs: Sequence[str], sample_w
     Args:
         ports: The ports.
         outputs: The names of the outputs that have a loss.
-        sample_weight: What a user passed.
+        sample_weight: The user's argument.
         rows: How many rows there are.
     """
     by_output = _by_output(sample_weight, outputs)

@@ -24,8 +24,8 @@ class Scored(Protocol):
 
 
 class EpochScores:
-    """Loss and metrics over an epoch: means, in which each batch counts by its weight, and what is
-    computed from sums over all batches."""
+    """Loss and metrics over an epoch: weighted means over batches, and metrics that are computed
+    from sums over all batches."""
 
     __slots__ = ("_names", "_program", "_readers", "_sums", "_totals", "_weight", "finite")
 
@@ -41,7 +41,7 @@ class EpochScores:
 
     def add(self, call: BoundCall, weight: float) -> float:
         """Adds the scores of the batch that a call has just computed; returns its loss, or
-        0 where a step of one's own gives sums alone."""
+        0 where a custom step returns only sums."""
         readers = self._readers.get(call)
         if readers is None:
             readers = self._begin(call)

@@ -11,7 +11,7 @@ from ztorch.feed.grids import Grids
 
 
 class Sequences:
-    """Rows whose steps lie one behind the other in one array.
+    """Rows whose steps lie one after the other in one array.
 
     Args:
         steps: The steps of all rows.
@@ -77,7 +77,7 @@ Ragged = Sequences | Grids  # rows that differ in size
 
 
 def joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
-    """Several arrays, or several rows of sequences, one behind the other."""
+    """Several arrays, or several rows of sequences, one after the other."""
     if isinstance(parts[0], Grids):
         rows = [part[k] for part in parts for k in range(len(part))]
         return Grids(rows, parts[0].axes)

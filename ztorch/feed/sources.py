@@ -27,7 +27,7 @@ def is_indexed(x: Any) -> bool:
 
 def is_column(x: Any) -> bool:
     """Whether x is read by index and its slices are rows, as a column of a dataset is that reads
-    from disk when it is asked. Beside targets it stands for an array.
+    from disk when it is asked. With targets it is treated as an array.
 
     >>> is_column([1, 2]), is_column(range(3))
     (False, False)
@@ -36,7 +36,7 @@ def is_column(x: Any) -> bool:
         return False
     try:
         rows = x[0:1]
-    except Exception:  # items of datasets raise what they like
+    except Exception:  # items of datasets raise anything
         return False
     if isinstance(rows, list) and rows and isinstance(rows[0], tuple):  # (x, y), not a row
         return False

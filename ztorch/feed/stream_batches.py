@@ -31,7 +31,7 @@ class StreamBatches:
 
     Args:
         adapter: Knows the inputs and targets of the program.
-        source: What gives batches: x, (x, y) or (x, y, sample_weight).
+        source: The source of batches: x, (x, y) or (x, y, sample_weight).
         batch_size: The rows of a batch.
         with_targets: Whether batches must hold y; False to predict.
         class_weight: The weight of each class. Default: `None`.

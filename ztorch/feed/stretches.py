@@ -15,8 +15,8 @@ class Stretch:
     """Takes the place of several batches of an epoch. Its scores are added as it runs.
 
     Args:
-        native: What runs the batches.
-        order: The numbers of rows in the order of the epoch; None: as they lie.
+        native: Runs the batches.
+        order: The numbers of rows in the order of the epoch; None: as stored.
         first: The place of its first row in it.
         count: How many batches there are.
         rows: The rows of each.

@@ -67,7 +67,7 @@ def texts(value: Any, row: tuple[int, ...], name: str) -> np.ndarray:
     for k, x in enumerate(flat):
         if not isinstance(x, str):
             raise DataError(f"{name} holds {x!r} in row {k * len(rows) // len(flat)}, which is not "
-                            "text; convert what is there, and fill gaps with ''")
+                            "text; convert it, and fill gaps with ''")
     read = np.empty(rows.shape, object)
     read.reshape(-1)[:] = flat
     return read
@@ -78,8 +78,8 @@ def with_numbers(x: Any, readers: Mapping[str, TextReader]) -> Any:
     batches stays as it is.
 
     Args:
-        x: What `fit` or `predict` takes.
-        readers: What reads texts, by the names of all inputs that hold some.
+        x: The argument of `fit` or `predict`.
+        readers: The text readers, by the names of the inputs with text.
     """
     if not readers or is_stream(x, None):
         return x

@@ -114,7 +114,7 @@ def _walk(data: memoryview, at: int, end: int, count: int,
         # The local header repeats the directory's entry, from the version to the name's length.
         if (bytes(data[here:here + 4]) != b"PK\3\4" or bytes(data[body - name_size:body]) != raw
                 or data[here + 4:here + 30] != data[at + 6:at + 32]):
-            raise bad(f"is damaged: the header of member {name!r} is not what the directory says")
+            raise bad(f"is damaged: the header of member {name!r} differs from the directory")
         if text or rights != RIGHTS or made_by != UNIX << 8 | version:
             raise bad(f"is damaged, or another tool packed it: ztorch marks member {name!r} "
                       "otherwise")

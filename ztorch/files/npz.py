@@ -22,7 +22,7 @@ def is_npz(data: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
-    except Exception:  # zipfile raises what it likes; other readers then say what is wrong
+    except Exception:  # zipfile raises anything; other readers then report the error
         return False
     return bool(names) and all(name.endswith(".npy") for name in names)
 

@@ -19,8 +19,8 @@ def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
     Args:
         where: The file.
         kind: The class of the error.
-        complaint: What is wrong with the file, after its name.
-        fix: What to do about it.
+        complaint: The fault of the file, after its name.
+        fix: Advice for the user.
         member: The part of the file that is read. Default: `""`.
 
     Examples:
@@ -35,15 +35,15 @@ def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
         yield
     except ZtorchError:
         raise
-    except Exception as error:  # parsers raise what they like
+    except Exception as error:  # parsers raise anything
         place = f"{where}: {member}" if member else where
         raise kind(f"{place} {complaint} ({_reason(error)}); {fix}") from error
 
 
 @contextmanager
 def describing(where: str, member: str = "") -> Iterator[None]:
-    """Within the block a model is made as a file describes it. Layers know no file: what they say
-    of sizes and names that do not fit gets its name.
+    """Within the block a model is built from a file. Layers do not know the file, so its name is
+    added to their errors
 
     Args:
         where: The file.

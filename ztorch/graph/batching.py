@@ -53,8 +53,8 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
         roots: Values of one example.
         examples: For each value that differs between examples, one with a new first axis.
         count: Size of that axis.
-        shared: Values that all examples share; what they are computed from does not matter.
-            Default: `()`.
+        shared: Values that all examples share; the batching does not look behind them. Default:
+            `()`.
 
     Returns:
         For each value that depends on the example, its value for all. Roots that do not depend on
@@ -163,7 +163,7 @@ class _Example:
 
 
 def _one_of(v: Value) -> Value:
-    """A leaf that stands for one example of v."""
+    """A leaf that represents one example of v."""
     return leaf("input", "example", v.shape[1:], v.dtype)
 
 

@@ -1,7 +1,7 @@
 """The body of a loop of the graph.
 
-A body is a graph of its own. Its leaves are what changes from turn to turn, and what it reads from
-outside, which stays the same.
+A body is a separate graph. Its leaves are the values that change from iteration to iteration, and
+the values that it reads from outside, which stay the same.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Ahead:
 class Body:
     """The turns of a loop.
 
-    The arguments of the loop are the first values of the carries, then the sequences, then what
-    all turns share. Its results are the last values of the carries, then the stacks of outs.
+    The arguments of the loop are the first values of the carries, then the sequences, then the
+    values that all iterations share. Its results are the last values of the carries, then the
+    stacks of outs.
     """
 
     turns: int  # how many, at most
@@ -92,12 +93,12 @@ class Body:
 
 
 def carry_leaf(like: Value, number: int) -> Value:
-    """A leaf that stands for a state before the turn."""
+    """A leaf that represents a state before the iteration."""
     return leaf(CARRY, f"carry {number}", like.shape, like.dtype)
 
 
 def slice_leaf(sequence: Value, number: int) -> Value:
-    """A leaf that stands for the turn's element of a sequence."""
+    """A leaf that represents the iteration's element of a sequence."""
     return leaf(SLICE, f"slice {number}", sequence.shape[1:], sequence.dtype)
 
 
@@ -135,7 +136,8 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
            ) -> tuple[Body, tuple[Value, ...]]:
     """The body with a leaf for each value that it reads from outside, and these values.
 
-    What does not depend on the turn is such a value, so it is computed once, before the loop.
+    A value that does not depend on the iteration becomes such a shared value, so it is computed
+    once, before the loop.
 
     Args:
         body: The turns; `shared` is empty.

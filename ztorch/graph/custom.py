@@ -1,4 +1,4 @@
-"""Values with gradients of their own, which users give instead of those that autodiff derives."""
+"""Values with custom gradients, which users define in place of those that autodiff derives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_gradient(results: Sequence[Value], args: Sequence[Value], shared: Seque
     """Results whose gradients a rule gives.
 
     Args:
-        results: Float tensors of one dtype, computed from what `ops.stop_gradient` makes of `args`.
+        results: Float tensors of one dtype, computed from `ops.stop_gradient` of `args`.
         args: Tensors that the rule gives gradients of.
         shared: Further tensors that the rule takes.
         rule: `rule(upstreams, args, shared)`.
@@ -63,7 +63,7 @@ def with_gradient(results: Sequence[Value], args: Sequence[Value], shared: Seque
 
 
 def unpacked(packed: Value, shapes: Sequence[tuple[int, ...]]) -> list[Value]:
-    """Tensors of shapes whose elements lie one after the other."""
+    """Tensors of the given shapes whose elements are stored one after the other."""
     parts, start = [], 0
     for shape in shapes:
         size = math.prod(shape)
@@ -92,9 +92,9 @@ def rule_of(slopes: Sequence[Value | None], upstreams: Sequence[Value],
     """The rule that computes slopes, and its inputs beside upstreams and arguments.
 
     Args:
-        slopes: What users computed from upstreams and `inside`.
-        upstreams: Leaves that stand for the gradients of the results.
-        inside: Values that stand for the arguments.
+        slopes: Results of the user's backward, computed from upstreams and `inside`.
+        upstreams: Leaves that represent the gradients of the results.
+        inside: Values that represent the arguments.
     """
     roots = [s for s in slopes if s is not None]
     sources = {*upstreams, *inside}

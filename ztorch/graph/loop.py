@@ -47,7 +47,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     """A loop as values of the graph.
 
     Args:
-        body: The turns; `shared` is empty, and what it reads from outside are values around it.
+        body: The iterations; `shared` is empty, and outer values are read directly.
         inits: First values of the carries.
         sequences: A sequence for each slice: tensors whose first axis is the turn.
         inside: Whether a value that does not depend on the turn is computed in the body all the
@@ -75,7 +75,7 @@ def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead
 
 
 def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Value]]:
-    """The body with products of sequences alone as slices of their own."""
+    """The body with products that depend only on sequences as separate slices."""
     ahead = dependents(body.roots, body.slices) - dependents(body.roots, body.carries)
     order = topological(body.roots, {*body.carries, *body.slices})
     heavy: set[Value] = set()  # products of sequences, and values made of them alone

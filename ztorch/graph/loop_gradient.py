@@ -36,8 +36,9 @@ class Backward:
         Args:
             loop: The loop.
             upstreams: Gradients of results, by their index.
-            in_segments: Whether the forward loop keeps its states alone, and the rest of what this
-                loop reads is computed again. Default: `False`.
+            in_segments: Whether the forward loop only keeps its states, and the other values that
+            this
+                loop reads are computed again. Default: `False`.
         """
         self.forward, self.upstreams, self.in_segments = loop, upstreams, in_segments
         self.first = OPS.full((), 0).serial  # number from which on values are made here
@@ -91,7 +92,7 @@ class Backward:
 
     def inside(self, v: Value) -> bool:
         """Whether a value is computed in this loop, though it does not depend on the turn: where
-        there is one turn, so that what is computed again is not in memory before."""
+        there is one iteration, so that recomputed values are not in memory before."""
         return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
@@ -179,8 +180,8 @@ class Backward:
             map(self._is_kept, self._sources(v, turning)))
 
     def _is_cheap(self, v: Value) -> bool:
-        """Whether v takes less to compute again than to store and load, as a function of a state
-        alone does: a state lies beside the one before."""
+        """Whether recomputing v is cheaper than to store and load it: true for a function of a
+        state alone, which is stored next to the one before."""
         return v.op.kind == "map" and (v.op.cost <= CHEAP or self.beside.issuperset(v.args))
 
     def _is_kept(self, v: Value) -> bool:

@@ -25,14 +25,14 @@ class Totals:
     Args:
         body: The body of the forward loop.
         slices: Leaves of the new body: their sequences.
-        depends: What depends on the turn.
-        outs: What is kept of every turn; this adds to them.
+        depends: Values that depend on the iteration.
+        outs: Values of which every iteration is kept; this adds to them.
     """
 
     def __init__(self, body: Body, slices: Mapping[Value, Value], depends: set[Value],
                  outs: list[Value]):
         self.body, self.slices, self.depends, self.outs = body, slices, depends, outs
-        self.own_sums: list[Value] = []  # values added up by a carry of their own
+        self.own_sums: list[Value] = []  # values accumulated in a separate carry
 
     def of(self, v: Value) -> Callable[..., Value]:
         """The sum of v over all turns, as a function of the results of this loop. A sum of products
@@ -64,7 +64,7 @@ class Totals:
         return lambda stacks, sums: sums[v]
 
     def _columns(self, v: Value) -> list[Callable[..., Value]]:
-        """v of every turn, or columns of it side by side, of which some are in what is kept anyway:
+        """v of every turn, or columns of it side by side, some of which are kept anyway:
         the slopes of a GRU's gates but the last are the same for its input and its state."""
         own = columns(v)
         if sum(x.shape[-1] for x in own.values()) < v.shape[-1]:
@@ -107,8 +107,8 @@ def _cut(v: Value, start: int, end: int, stacks: Mapping[Value, Value]) -> Value
 
 
 def columns(v: Value) -> dict[int, Value]:
-    """The values that lie side by side along the last axis of v, by their first column there, where
-    v is the sum of such with zeros around; nothing if v is anything else."""
+    """The values that are concatenated along the last axis of v, by their first column, if v is a
+    sum of zero-padded values; else nothing."""
     if v.op.name == "pad":
         [x] = v.args
         low, high = v.attrs["low"], v.attrs["high"]

@@ -76,7 +76,8 @@ def _result(v: Value, loop: Value, index: int) -> Value:
 
 
 def _pruned(graph: Graph) -> Graph:
-    """The graph with every loop as small as its readers allow; the graph itself if all are."""
+    """The graph with every loop reduced to the results that are read; the graph itself if all
+    are."""
     read: dict[Value, set[int]] = {}
     nodes = graph.nodes()
     for v in nodes:

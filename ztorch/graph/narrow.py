@@ -57,7 +57,7 @@ class Rounding:
     own: Mapping[str, DType | None] = field(default_factory=dict)  # of layers, by path
 
     def of(self, path: str) -> DType | None:
-        """The dtype of a layer: that of its own, of a layer around it, or of the program."""
+        """The dtype of a layer: its own, that of a layer around it, or that of the program."""
         while self.own and path:
             if path in self.own:
                 return self.own[path]
@@ -115,8 +115,8 @@ def fewer(v: Value) -> Value | None:
 
 
 def converts(v: Value) -> bool:
-    """Whether v was widened from 16 bits or rounded to them, of which products need nothing: they
-    read 16 bits as they lie."""
+    """Whether v was widened from 16 bits or rounded to them: products then read the 16 bits
+    directly."""
     return v.op is ROUNDED or (v.op.name == "cast" and v.args[0].dtype in HALVES)
 
 

@@ -23,7 +23,7 @@ UNARY = {"neg": "neg", "pos": "positive", "abs": "abs", "invert": "bitwise_not"}
 
 
 class Operators:
-    """The base of operands of ops. A subclass says in `apply_op` what calling an op does."""
+    """Base class of operands of ops. A subclass implements the call of an op in `apply_op`."""
 
     __slots__ = ()
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us

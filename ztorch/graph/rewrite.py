@@ -48,7 +48,7 @@ def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
 
 
 def by_others(graph: Graph) -> Graph:
-    """The graph with ops that stand for several others written as these, in loops too."""
+    """The graph with composite ops expanded into others, in loops too."""
     def rule(v: Value) -> Value | None:
         if v.op.others is not None:
             return v.op.others(*v.args, **v.attrs)

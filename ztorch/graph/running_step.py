@@ -1,6 +1,6 @@
 """The step of a model that is being traced, as far as optimizers and metrics must know it.
 
-In a `train_step` of one's own, `optimizer.apply(gradients, weights)` changes the weights of this
+In a user's `train_step`, `optimizer.apply(gradients, weights)` changes the weights of this
 step, and `metric.update_state(y, y_pred)` measures its batch.
 """
 

@@ -1,7 +1,6 @@
 """A graph as text that determines its results: equal texts, equal programs.
 
-Only graphs of the package's own ops have such a text: the name of a third party's op does not
-say what it does. First values of states are not part of it: they change no code.
+Only graphs of the package's own ops have a text: the name of a third-party op does not identify
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def _attribute(x: Any) -> str | None:
     if isinstance(x, (tuple, list)):
         parts = [_attribute(part) for part in x]
         return None if None in parts else f"({', '.join(map(str, parts))})"
-    if hasattr(x, "text"):  # the body of a loop, a graph of its own
+    if hasattr(x, "text"):  # the body of a loop, which is a graph
         text: str | None = x.text
         return text
     return repr(x) if isinstance(x, PLAIN) else None

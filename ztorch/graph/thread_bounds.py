@@ -1,4 +1,4 @@
-"""Between which numbers a whole number of a thread lies, as far as the compiler knows."""
+"""The range of an integer of a thread, as far as the compiler knows it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Copies of the statements of threads, with other numbers in them: what is known is computed, and
-loops whose turns are known while compiling are written out."""
+"""Copies the statements of threads with other numbers: known values are folded, and loops with a
+known number of iterations are unrolled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ThreadCopies:
 
     Args:
         prefix: Of the names of new numbers, other than those in the program.
-        known: What takes the place of numbers.
+        known: The replacements of numbers.
         place: The place in a flat array, given the array's name and the place that a statement
             names. Default: as it is.
     """
@@ -92,7 +92,7 @@ class ThreadCopies:
 
 class WrittenOut(ThreadCopies):
     """Copies statements, and unrolls loops that end by a test of known numbers, such as
-    `while half > 0`: their turns differ in what is known then.
+    `while half > 0`: the known values differ between iterations.
 
     Args:
         lines: The lines of the program's statements; those of copies are added.
@@ -161,7 +161,7 @@ class WrittenOut(ThreadCopies):
 
 
 def side_by_side(program: ThreadProgram, count: int, own: Collection[str]) -> ThreadProgram:
-    """The program of many examples: each has blocks of its own.
+    """The program of many examples: each has its own blocks.
 
     Args:
         program: The program of one example.

@@ -1,10 +1,10 @@
 """The gradient of a program of threads: each thread goes back through its statements.
 
-An element that was read gets what its readers add to it, atomically, since they may be several; one
-that was written gives what it got to what was written there, and starts again at 0. So between two
-barriers, threads meet at the same elements as on the way forward, and the barriers stay where they
-are. Numbers of the way forward are computed again, where that is cheap and can be; for others,
-threads first go forward once more, and keep them (`thread_tape.py`).
+The gradient of an element that was read is the sum over its readers, added atomically, since there
+may be several; an element that was written passes its gradient to the written value, and starts
+again at 0. So between two barriers, threads meet at the same elements as on the way forward, and
+the barriers stay where they are. Numbers of the way forward are computed again, where that is cheap
+and can be; for others, threads first go forward once more, and keep them (`thread_tape.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bounds tests that a loop can drop because all of its turns stay inside of arrays.
 
 A row whose bounds are data reads `x[k]` at the nearest element that there is, and writes only where
-there is one. Two comparisons before its loop tell whether all turns lie inside; then the counter is
-that element.
+there is one. Two comparisons before its loop tell whether all iterations are in bounds; then the
+counter is that element.
 """
 
 from __future__ import annotations

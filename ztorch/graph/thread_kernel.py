@@ -201,7 +201,7 @@ class _Thread:
         return self.wide.get(x) or self.b.cast(x, dtype=self.b.index)
 
     def number_of(self, v: Value) -> Operand:
-        """The number that a value stands for, computed here."""
+        """The number that a value represents, computed here."""
         return self._number(v, {})
 
     def _number(self, v: Value, known: dict[Value, Operand]) -> Operand:

@@ -1,6 +1,6 @@
 """The program of the threads of a grid of blocks: one statement of a thread after the other.
 
-Numbers of a thread are values of rank 0. Their leaves stand for the result of a statement: an
+Numbers of a thread are values of rank 0. Their leaves represent the result of a statement: an
 element that was loaded, the value of a variable, the counter of a loop.
 """
 

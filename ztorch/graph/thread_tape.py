@@ -1,9 +1,9 @@
 """Numbers of the way forward that the threads of a gradient keep: one for each turn of the loops
 around them, in an array of all threads.
 
-A number that is kept is written and read, on a way forward that is gone once more for it. So what
-is read of arrays that do not change is read again, and what a variable was set to is computed
-again, if that takes at most `AGAIN_SLOTS`; only the rest is kept.
+A kept number is written and read on an additional forward pass. So reads of arrays that do not
+change are repeated, and the value of a variable is computed again if that takes at most
+`AGAIN_SLOTS`; only the rest is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.value import Value, topological
 
 MOST_KEPT = (1 << 31) - 1  # elements of an array that an int32 numbers
-AGAIN_SLOTS = 100  # issue slots, about what a store and a load beyond the caches take
+AGAIN_SLOTS = 100  # issue slots, about the cost of a store and a load beyond the caches
 WAY_OUT = "attach a gradient of your own with zt.custom_gradient"
 
 
@@ -172,7 +172,7 @@ class ThreadTape:
         """The tape of a kept number, and the place there.
 
         Args:
-            x: What is kept.
+            x: The value to keep.
             turns: The number of the turn of each loop around it.
         """
         p = self.program
@@ -195,7 +195,7 @@ class ForwardAgain:
     """The way forward once more, keeping numbers.
 
     Args:
-        tape: What is kept.
+        tape: The kept values.
         counted: The variables that count the turns of loops.
         fresh: Makes a number that a statement gives.
     """

@@ -17,7 +17,7 @@ def traced(function: Callable[..., Any], culprit: str, *tensors: Any) -> Any:
 
     Args:
         function: The function.
-        culprit: What it belongs to, for the error, such as `"loss 'mine'"`.
+        culprit: Its owner, for the error, such as `"loss 'mine'"`.
         *tensors: Its arguments.
 
     Returns:

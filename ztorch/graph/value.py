@@ -64,7 +64,7 @@ class Op:
         cost: Issue slots for one element, for decisions about recomputing.
         movement: Whether it only chooses which element to read.
         alias: Whether the result is its first argument: the node exists for its gradient.
-        written: Whether a movement is worth a buffer of its own, unless reading it is free.
+        written: Whether a movement deserves its own buffer, unless reading it is free.
         partial: Whether it changes few elements of its first argument, which is worth a kernel of
             its own.
         opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
@@ -214,8 +214,8 @@ class Graph:
 
 
 def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Value]:
-    """All values that the roots depend on, each after its arguments; ties in order of creation.
-    What those of `until` depend on is left out."""
+    """All values that the roots depend on, each after its arguments; ties in order of creation. The
+    walk stops at the values of `until`."""
     seen: set[Value] = set()
     order: list[Value] = []
     path: list[Value] = []  # values whose arguments are being visited

@@ -3,7 +3,7 @@
 It works without LLVM, because an artifact is also checked on machines that have no compiler.
 Features have LLVM's names. If the operating system gives no answer, the safe one is assumed: no
 optional features, one thread per processor. Caches are in `host.detect`, which a cold start does
-not need, and what only macOS answers is in `host.mac`.
+not need; `host.mac` has the queries for macOS.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
     flat = x.reshape(-1)
-    # By parts: what only the search needs would take as much memory as a large weight itself.
+    # In parts: the temporaries of the search would take as much memory as a large weight.
     far = np.concatenate([k + np.flatnonzero(np.abs(flat[k:k + PART]) > 2)
                           for k in range(0, max(flat.size, 1), PART)])
     while far.size:

@@ -19,7 +19,7 @@ SCALINGS = ("density", "spectrum", None)
 
 
 class STFT(Initializer, names=("stft",)):
-    """Cosines or sines of each frequency, times a window: what `STFTSpectrogram` begins with.
+    """Cosines or sines of each frequency, times a window: the initial kernel of `STFTSpectrogram`.
 
     Args:
         side: `"real"` for cosines, `"imag"` for sines. Default: `"real"`.

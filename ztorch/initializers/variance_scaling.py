@@ -37,7 +37,7 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
 
     Args:
         scale: Factor of the variance. A positive number. Default: `1.0`.
-        mode: What `n` is: `"fan_in"`, `"fan_out"`, or their mean with `"fan_avg"`. Default:
+        mode: The meaning of `n`: `"fan_in"`, `"fan_out"`, or their mean with `"fan_avg"`. Default:
             `"fan_in"`.
         distribution: `"truncated_normal"` (or `"normal"`), `"untruncated_normal"` or `"uniform"`.
             Default: `"truncated_normal"`.

@@ -25,7 +25,7 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
     """Loads a model that Keras 3 saved: a Sequential, a functional Model, or one of your own class.
 
     Layers keep their names. A model that was compiled is compiled in the same way when it is first
-    trained or evaluated, and its optimizer goes on where it stood.
+    trained or evaluated, and its optimizer continues from its state.
 
     Args:
         path: The .keras file.
@@ -34,8 +34,8 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
         custom_objects: Classes and functions of your own that the file names: layers, models,
             losses, metrics, activations, as a list, or as a dict by name. A class that is defined
-            is found without, by its name or by what `zt.saving.register_keras_serializable` calls
-            it. Default: `None`.
+            is found without, by its name or by its name in `zt.saving.register_keras_serializable`.
+            Default: `None`.
 
     Returns:
         A Sequential or a Model with the weights of the file.

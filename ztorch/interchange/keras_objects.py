@@ -112,7 +112,7 @@ def serialize_keras_object(obj: Any) -> Any:
     `get_config` of a class that has one as an argument.
 
     Args:
-        obj: The member; what JSON can hold is left as it is, also in lists and dicts.
+        obj: The member; JSON values are left unchanged, also in lists and dicts.
 
     Raises:
         Unsupported: Keras cannot write it; the message says why.
@@ -148,7 +148,7 @@ def deserialize_keras_object(config: Any, custom_objects: Any = None) -> Any:
         custom_objects: Classes that it may name. Default: `None`.
 
     Raises:
-        Unsupported: It describes what ztorch lacks.
+        Unsupported: It describes an object that ztorch lacks.
         ConfigError: It describes nothing.
 
     Examples:

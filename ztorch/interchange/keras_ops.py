@@ -43,7 +43,7 @@ def op_of(spec: dict[str, Any]) -> Callable[..., Any]:
     def called(*args: Any, **more: Any) -> Any:
         if known.takes_list:
             args = tuple(args[0])
-        if "subscripts" in keywords:  # the only argument that stands before the tensors
+        if "subscripts" in keywords:  # the only argument before the tensors
             args = (keywords["subscripts"], *args)
         attrs = {k: v for k, v in keywords.items() if k != "subscripts"}
         return Operation.of(known.op, args, attrs | more, label)

@@ -9,7 +9,7 @@ _WIDE = (None, "float32", "float64")  # compile's dtype= chooses between them
 
 
 def common_policy(spec: Any) -> str:
-    """The policy of a model for all layers without one of their own: the first of mixed precision,
+    """The policy of a model for all layers without their own: the first of mixed precision,
     or float32."""
     return next((name for name in _policies(spec) if name.startswith("mixed_")), "float32")
 

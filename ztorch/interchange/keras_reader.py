@@ -45,13 +45,13 @@ class KerasReader:
         self.source, self.ignore = source, ignore
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self.problems: list[str] = []
-        self.policy = "float32"  # of layers without one of their own
+        self.policy = "float32"  # of layers without their own
 
     def model(self, spec: dict[str, Any]) -> Model:
         self.policy = common_policy(spec)
         model = self.layer(spec)
         if self.problems:
-            raise Unsupported(f"{self.source} holds what ztorch lacks:\n" + "\n".join(
+            raise Unsupported(f"{self.source} holds members that ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
         if not isinstance(model, Model):
             raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is not a model")

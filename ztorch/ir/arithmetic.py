@@ -1,5 +1,5 @@
-"""The part of a builder that rewritings need: it lies below the table of opcodes, the builder above
-it."""
+"""The part of a builder that rewritings need. It does not import the table of opcodes; the full
+builder does."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def lacking_updates(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Instr | 
 
 
 def with_atomic_memories(kernel: Kernel) -> Kernel:
-    """Declares the memories with atomic updates as such.
+    """Declares the memories with atomic updates as atomic.
 
     >>> b = Builder("total")
     >>> _ = b.memory("y", u32, 1, access="rw")

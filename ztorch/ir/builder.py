@@ -139,7 +139,7 @@ class Builder(Rings):
     def while_(self, counter: Operand, condition: Operand, rare: bool = False) -> None:
         """Go on with the innermost loop, whose counter this is, only if some lane of the condition
         holds. Otherwise the rest of the trip does not run, nor do later trips. A rare rest gets no
-        registers that what is around it could use."""
+        registers that the code around it could use."""
         self._token("while", counter, condition, rare=rare)
 
     @contextmanager
@@ -219,7 +219,7 @@ class Builder(Rings):
                   sums: Sequence[Operand], off: int = 0, turned: bool = False, source_off: int = 0,
                   source_turned: bool = False, panel: int = 0,
                   fresh: bool = False) -> None:
-        """Start to add a @ b to the variables `sums`, which lie side by side; to zero if they are
+        """Start to add a @ b to the adjacent variables `sums`; to zero if they are
         `fresh`. a is in the swizzled memory `mem`, b in `source`. Nobody may touch the variables
         or write to the operands until the threads have waited for the product."""
         self._token("mma_async", self._index(index), self._index(source_index), *sums, mem=mem,
@@ -235,7 +235,7 @@ class Builder(Rings):
                     turned=turned, panel=panel, fresh=fresh)
 
     def mma_fence(self) -> None:
-        """Order what was assigned to matrices before asynchronous products that add to them."""
+        """Order assignments to matrices before asynchronous products that accumulate into them."""
         self._token("mma_fence")
 
     def shared_fence(self) -> None:

@@ -1,4 +1,4 @@
-"""Cheaper division of integers where a kernel itself says between which numbers they lie.
+"""Cheaper division of integers whose ranges a kernel declares.
 
 By a constant: shifts, masks and products give the same numbers. Compilers of GPUs divide where they
 are told to, and those of CPUs cannot know which numbers are never negative, as most positions are.

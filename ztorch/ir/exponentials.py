@@ -71,7 +71,7 @@ def _split_power(b: Arithmetic, x: Operand, rate: float, high: float, low: float
     """r and 2 ** (n - 1), for a whole n next to x * rate and r = x - n * (high + low).
 
     Each part of a sum serves twice: it moves n into the low bits of a float, which lack a shift to
-    be the exponent of that power, and without what was added it is n. The largest n is chosen from
+    be the exponent of that power, and minus the addend it is n. The largest n is chosen from
     the bits, because for larger x it is right that r grows, and a compiler sees no two sums of
     floats in a row that it might join.
     """

@@ -43,7 +43,7 @@ class Expressions:
 
     def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
               **attrs: Any) -> Operand:
-        # An id stands for its operand: it is hashed faster.
+        # An id represents its operand: it is hashed faster.
         key = (opcode, dtype, lanes, *[a if a.is_const else a.id for a in args],
                *(sorted(attrs.items()) if attrs else ()))
         dest = self._visible.get(key)

@@ -36,11 +36,10 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
     Without `grid` the launch is as large as the kernel's grid loops. A grid or block loop gives
     every workgroup or thread its own counter values (and is a serial loop where there is but one);
     a parallel loop runs serially, and where the kernel asks for `worker` so many of them run side
-    by side. For the race detector each trip of a parallel loop is a thread of its own. `written`
-    are masks of the elements that were written before, for buffers of which not all were; what the
-    kernel writes is noted in them.
-    Raises `InterpretError` for an access out of bounds, a race, a divergent barrier or a read of
-    something never written.
+    by side. For the race detector each trip of a parallel loop is a separate thread. `written` are
+    masks of the elements that were written before, for buffers that were partly written; the
+    kernel's writes are added to them. Raises `InterpretError` for an access out of bounds, a race,
+    a divergent barrier or a read of something never written.
 
     >>> from ztorch.dtypes import f32
     >>> from ztorch.ir.builder import Builder

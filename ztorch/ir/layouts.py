@@ -15,8 +15,8 @@ from ztorch.ir.kernel import Fragment
 
 @dataclass(frozen=True)
 class ElementLayout:
-    """Where element number p of a subgroup lies, p = thread * elements of a thread + element: the
-    bits of p that are the bits of its row and of its column, the lowest first."""
+    """The position of element number p of a subgroup, p = thread * elements of a thread + element:
+    the bits of p that are the bits of its row and of its column, the lowest first."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]

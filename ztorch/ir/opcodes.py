@@ -4,9 +4,8 @@ A row is all it takes to add a scalar opcode. `meaning` is the definition that e
 to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
 the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets that lack the word.
 
-A raw opcode is the machine's own instruction, with no promise for operands on which
-machines trap or differ. Only rewritings emit it (`ir/safe.py`); its meaning gives a wrong result
-there, so that one that lets such operands through is found.
+A raw opcode is the machine's own instruction; machines trap or differ for some operands. Only
+rewritings emit it (`ir/safe.py`), and its meaning is wrong there, so that tests find misuses.
 """
 
 from __future__ import annotations
@@ -234,7 +233,7 @@ _row("copies_wait", 0, "until all groups of this thread but the last `pending` h
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
 # Element (i, j) is at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
-_row("mma_load", 1, "a matrix out of memory, rounded to what its shape keeps (index)", kinds="f",
+_row("mma_load", 1, "a matrix from memory, rounded to its shape's precision (index)", kinds="f",
      result="attr", attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
 _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are the machine's",
      kinds="f", cost=8)
@@ -258,9 +257,9 @@ _row("mma_held_async", 2, "the same with a in registers, which stay as they are 
      "for; the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
      variadic=True, attrs=("mem", "off", "turned", "panel", "fresh"), cost=64,
      via_whole=product_rewritings.held_at_once)
-_row("mma_fence", 0, "what this thread has assigned to matrices is there for asynchronous "
+_row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous "
      "products", result="none", via_whole=copies.nothing)
-_row("shared_fence", 0, "what this thread has written to shared memory is there for asynchronous "
+_row("shared_fence", 0, "writes of this thread to shared memory are visible to asynchronous "
      "products, behind a barrier also for those of others", result="none",
      via_whole=copies.nothing)
 _row("mma_commit", 0, "end a group of the asynchronous products that this thread has started",

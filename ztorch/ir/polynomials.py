@@ -65,7 +65,7 @@ QUARTER_PI: Coefficients = {f32: (0.785398185253143, -2.1855695e-08),
 
 @widened
 def atan(b: Arithmetic, x: Operand) -> Operand:
-    """The arctangent, by t = x, (x - 1) / (x + 1) or -1 / x: it lies 0, 1 or 2 eighths of a turn
+    """The arctangent, by t = x, (x - 1) / (x + 1) or -1 / x: it is 0, 1 or 2 eighths of a turn
     below that of x."""
     size = b.abs(x)
     middle, far = b.gt(size, 0.4142135623730951), b.gt(size, 2.414213562373095)

@@ -10,7 +10,7 @@ ALIGN_BYTES = 16  # of rows of matrices in shared memory, as instructions that l
 
 
 def at_once(b: Any, instr: Instr) -> Operand:
-    """The product of each subgroup by instructions of its own."""
+    """The product of each subgroup by separate instructions."""
     attrs, (left, right, *sums) = instr.attrs, instr.args
     shape, subgroup, line = _sizes(sums)
     number = b.rem(b.div(b.identity("block_id"), subgroup), WARPGROUP)

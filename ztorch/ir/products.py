@@ -226,7 +226,7 @@ def _whole_teams(m: Lockstep, team: int) -> np.ndarray:
 
 
 def _places_of_b(shape: MmaShape, columns: int, along_k: bool, attrs: dict) -> np.ndarray:
-    """Where the elements (k, column) of a right operand lie."""
+    """The positions of the elements (k, column) of a right operand."""
     line = SWIZZLE_LINE // shape.of.bytes
     k, j = np.indices((shape.k, columns))
     return j * line + k if along_k else j // line * attrs["panel"] + k * line + j % line

@@ -1,4 +1,4 @@
-"""Between which numbers the integers of a kernel lie."""
+"""The value ranges of a kernel's integers."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Registers(Lockstep):
         regs, d, a = self.regs, instr.dest.id, self.key(instr.args[0])
 
         def step() -> None:
-            regs[d] = regs[a]  # one column stands for every lane
+            regs[d] = regs[a]  # one column for all lanes
         return step
 
     def _iota(self, at: int, instr: Instr) -> Step:

@@ -40,7 +40,7 @@ def rewrite(kernel: Kernel, change: Change) -> Kernel:
             b.body[-1] = replace(b.body[-1], dest=instr.dest)
         else:
             new[instr.dest.id] = result
-        b.forget()  # the next instruction may stand where this one is out of sight
+        b.forget()  # this instruction may be out of scope at the next one
     return replace(kernel, variables=tuple(b.variables), body=tuple(b.body))
 
 

@@ -24,8 +24,8 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
                         {}),
     "mbarrier_expect": (1, "arrive, and let the phase last until copies have brought `bytes` "
                         "(index)", (*BARRIER, "bytes"), {}),
-    "mbarrier_wait": (2, "until the phase of a parity has ended; what its copies have brought is "
-                      "there (index, parity)", BARRIER, {}),
+    "mbarrier_wait": (2, "until the phase of a parity has ended; the data of its copies are "
+                      "visible (index, parity)", BARRIER, {}),
     # Coordinates and tuples begin with the innermost axis, along which a box is a line of swizzled
     # memory. Element (x, y, ...) of the source is at source_off + x * pitches[0] + ...
     "copy_tile": (2, "start to copy a box of a global memory that is only read to swizzled shared "

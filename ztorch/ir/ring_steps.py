@@ -1,8 +1,8 @@
 """The NumPy definition of rings: barriers of phases, copies of tiles, and the roles they join.
 
 A copy lands when a thread waits for the phase of the barrier that counts it, and not before. From
-its start until then nobody may touch what it writes, nor may it write what a product in flight
-reads; and a thread that reads what it has brought must itself have waited.
+its start until then no thread may touch its destination, and it may not overwrite the operands of a
+product in flight; a thread that reads the copied data must itself have waited.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class Rules:
         return abs(a.number) if a.is_const else self.multiples.get(a.id, 1)
 
     def multiple_of(self) -> int:
-        """A divisor of the index that the instruction gives, as far as its operands tell."""
+        """A divisor of the index that the instruction gives, if its operands imply one."""
         i = self.instr
         known = [self.known_multiple(a) for a in i.args]
         if i.opcode in ("add", "sub", "rem"):

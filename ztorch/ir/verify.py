@@ -189,7 +189,7 @@ class _Verifier(RingRules):
         i, scope = self.instr, OpenScope(self.instr, set(self.assigned))
         self.open.append(scope)
         if i.attrs.get("kind") in PRIVATE_KINDS:
-            # A trip may run on its own thread: it cannot read what another trip has set.
+            # A trip may run on its own thread, so it cannot read values that another trip has set.
             carried = set_in_loop(self.kernel.body, self.at)
             scope.before -= carried
             self.assigned -= carried

@@ -142,7 +142,7 @@ class TileArithmetic:
         return self.apply(COMPARISONS[type(op)], a, b)
 
     def both(self, a: Any, b: Any) -> Any:
-        """Whether both hold. True stands for no condition."""
+        """Whether both hold. True means no condition."""
         if a is True or b is True:
             return b if a is True else a
         if a is False or b is False:
@@ -196,7 +196,7 @@ def table(numbers: Any, axes: tuple[LoopVar, ...]) -> LoopTensor:
     return LoopTensor(constant(numbers, i32), axes, weak=True)
 
 
-# -- what is known while compiling -----------------------------------------------------------------
+# -- constant folding ------------------------------------------------------------------------------
 
 _PYTHON: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,

@@ -27,7 +27,7 @@ class CallRules(ExpressionRules):
     def _run_assert(self, s: ast.Assert) -> None:
         test = self.value(s.test)
         if isinstance(test, (LoopTensor, Affine)):
-            raise self.source.error(s, "assert can only test what is known while compiling")
+            raise self.source.error(s, "assert can only test compile-time constants")
         if not test:
             raise self.source.error(s, f"the assertion fails"
                                     f"{': ' + str(self.value(s.msg)) if s.msg else ''}")

@@ -66,7 +66,7 @@ class Counters:
     ordered: bool  # whether turns have an order, so that of several writes the last one counts
     ragged: bool = False  # whether the number of turns depends on other loops
     # Counters of inner loops whose bounds are data. Where they write, nobody can see while
-    # compiling: a loop without order promises that each turn has places of its own.
+    # compiling: a loop without order promises that each iteration has its own elements.
     unseen: frozenset[str] = frozenset()
 
 
@@ -76,7 +76,7 @@ def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict |
     Args:
         loop: The loop.
         outside: Names of variables and arrays that were set before it.
-        counters: What is known of it.
+        counters: The ranges of the loop counters.
     """
     targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     for name, node in assigned(loop.body).items():

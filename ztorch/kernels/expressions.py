@@ -158,7 +158,8 @@ class ExpressionRules(Scope):
         return x
 
     def _boolop(self, node: ast.BoolOp) -> Any:
-        """`and` and `or`: what comes later is only read where what came before lets it."""
+        """`and` and `or` short-circuit: a later operand is only read if the earlier ones allow
+        it."""
         total: Any = None
         known = len(self.masks)
         is_and = isinstance(node.op, ast.And)
@@ -191,7 +192,7 @@ class ExpressionRules(Scope):
                 part: Any = same if isinstance(op, ast.Is) else not same
             elif isinstance(op, (ast.In, ast.NotIn)):
                 if isinstance(a, (LoopTensor, Affine)):
-                    raise self.source.error(node, "`in` compares only what is known",
+                    raise self.source.error(node, "`in` compares only compile-time constants",
                                             "write x == 1 or x == 2")
                 part = (a in b) == isinstance(op, ast.In)
             elif not isinstance(a, (LoopTensor, Affine, *NUMBERS)) or not isinstance(
@@ -250,7 +251,7 @@ class ExpressionRules(Scope):
             raise self.source.error(node, str(error)) from None
 
     def _table(self, node: ast.Subscript, numbers: tuple[Any, ...]) -> LoopTensor:
-        """A tuple of numbers as an array, which can be indexed by what is not known."""
+        """A tuple of numbers as an array, which can be indexed by run-time values."""
         if not all(isinstance(x, NUMBERS) for x in numbers):
             raise self.source.error(node, "a tuple can only be indexed by a known integer",
                                     "use an array")
@@ -262,14 +263,14 @@ class ExpressionRules(Scope):
                        for n in (node.lower, node.upper, node.step)))
 
 
-INSTEAD: dict[type[ast.AST], str] = {  # of what is not supported
+INSTEAD: dict[type[ast.AST], str] = {  # statements and expressions that are not supported
     ast.Import: "import it outside, at the top of the file",
     ast.ImportFrom: "import it outside, at the top of the file",
     ast.FunctionDef: "define it outside; kernels may call it",
     ast.Lambda: "define a function outside; kernels may call it",
     ast.ListComp: "make an array, and fill it in a loop", ast.Dict: "take several arguments",
-    ast.Raise: "test what is known while compiling with assert; data cannot stop a kernel",
-    ast.Global: "return the value", ast.Delete: "leave it out: what is not read takes no memory"}
+    ast.Raise: "use assert for compile-time constants; data cannot stop a kernel",
+    ast.Global: "return the value", ast.Delete: "leave it out: unused values take no memory"}
 
 
 def kind_of(node: ast.AST) -> str:

@@ -86,7 +86,7 @@ class KernelFunction:
 
         Args:
             arguments: Values, or numbers and tuples that are compiled in, by name.
-            numbers: Names of values that stand for numbers of Python's. Default: `()`.
+            numbers: Names of values that represent Python numbers. Default: `()`.
         """
         if self.hints is None:
             return self._translated(arguments, numbers)[0]
@@ -127,8 +127,8 @@ class KernelFunction:
         return PlacedKernel(self, device)
 
     def grad(self, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-        """The gradient of the kernel, which returns one number; for others there is `zt.vjp`. It is
-        what `zt.grad(kernel, argnums)` gives.
+        """The gradient of the kernel, which must return one number: the same as `zt.grad(kernel,
+        argnums)`. Use `zt.vjp` for other kernels.
 
         Args:
             argnums: The argument, or the arguments, to differentiate with respect to. Default: `0`.
@@ -251,13 +251,12 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
 
     The function is parsed, not run. Its loops become tensor operations: loops whose turns are
     independent run at once, sums and extremes over loops are reductions, and sums of products are
-    contractions. So a kernel has a gradient, fuses with what is around it, and runs on any device.
+    contractions. So a kernel has a gradient, fuses with adjacent ops, and runs on any device.
 
     Args:
         function: A function of arrays and numbers that uses `for`, `if`, `while`, arithmetic, and
-            functions of `numpy` and `math`; or a signature, such as
-            `"f32[b, n], f32[n] -> f32[b, n]"`, which calls are checked against. In it, a name
-            stands for the same size everywhere.
+            functions of `numpy` and `math`; or a signature, such as `"f32[b, n], f32[n] -> f32[b,
+            n]"`, which calls are checked against. In it, a name means the same size everywhere.
         max_steps: The most turns of its `while` loops, and of loops over rows or threads whose
             bounds are data. `None` allows no `while` that data ends, but in such rows and in
             threads. Default: `None`.

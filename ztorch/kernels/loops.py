@@ -18,8 +18,8 @@ from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.turns import in_order
 from ztorch.kernels.words import grid
 
-UNROLLED_TURNS = 4  # turns up to which a loop that needs an order is written out
-WRITTEN_OUT_MAX = 64  # turns of a `while` loop that ends by what is known, such as a doubling size
+UNROLLED_TURNS = 4  # sequential loops with at most this many iterations are unrolled
+WRITTEN_OUT_MAX = 64  # the same for `while` loops over compile-time constants
 
 
 class LoopRules(AssignmentRules):
@@ -62,7 +62,7 @@ class LoopRules(AssignmentRules):
             self.block(s.body)
 
     def _run_while(self, s: ast.While) -> None:
-        """Writes out the turns of a loop that ends by what is known."""
+        """Unrolls a loop whose condition is a compile-time constant in each iteration."""
         for turn in range(WRITTEN_OUT_MAX + 1):
             test = self.value(s.test)
             if isinstance(test, (LoopTensor, Affine)) or (test and turn == WRITTEN_OUT_MAX):
@@ -81,7 +81,7 @@ class LoopRules(AssignmentRules):
         for x in (start, stop):
             if isinstance(x, LoopTensor) and x.dtype.is_int and not x.shape:
                 raise DataBounds(str(self.source.error(
-                    s.iter, "the number of turns is data, and this loop stands in a branch at the "
+                    s.iter, "the number of turns is data, and this loop is in a branch at the "
                     "top of the kernel", "put the condition inside of the loop")))
             if not isinstance(x, (Affine, int)):
                 raise self.source.error(s.iter, f"range takes integers, not {x!r}")

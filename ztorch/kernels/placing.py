@@ -72,7 +72,7 @@ def positions(place: Affine) -> np.ndarray:
 
 
 def contiguous(index: ElementIndex) -> bool:
-    """Whether the places that turns write lie side by side."""
+    """Whether the elements that iterations write are adjacent."""
     return all(isinstance(p, Affine) and (np.diff(positions(p)) == 1).all()
                for p in index.places)
 
@@ -89,7 +89,7 @@ def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, .
 
 
 def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
-    """The old array with what turns write in the middle, if that is a range of one axis."""
+    """The old array with the written elements in the middle, if they are a range of one axis."""
     value = arranged(tile, own, index)
     axes = [k for k, (n, m) in enumerate(zip(old.shape, value.shape, strict=True)) if n != m]
     if len(axes) != 1:

@@ -1,7 +1,7 @@
 """Writes `break` and `continue`, and `while` loops that data ends, in terms of `for` and `if`.
 
-A loop that may end early gets a flag: what follows a `break` runs only while the flag holds, and so
-do all later turns.
+A loop with a `break` gets a flag: the statements after the `break`, and all later iterations, run
+only while the flag holds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def plainer(source: Source, max_steps: int | None) -> list[ast.stmt]:
 
     Args:
         source: The function.
-        max_steps: The most turns of a `while` loop, which becomes a `for` loop. None: `while` loops
-            stay, and must end by what is known.
+        max_steps: The maximum number of iterations of a `while` loop, which becomes a `for` loop.
+            None: `while` loops stay, and their conditions must be compile-time constants.
     """
     return _Plainer(source, max_steps).block(source.tree.body)
 
 
 def inside_threads(source: Source, statements: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a thread without `break` and `continue`. Its `while` loops stay: a thread
-    may turn as often as it likes."""
+    """The statements of a thread without `break` and `continue`. Its `while` loops stay, because a
+    thread may iterate any number of times."""
     return _Plainer(source, None, whiles=True).block(statements)
 
 
@@ -136,6 +136,6 @@ def _assign(name: str, value: ast.expr) -> ast.Assign:
 
 
 def _at(place: ast.stmt, new: Any) -> Any:
-    """A new statement where another one stood, for messages."""
+    """A new statement in the position of another one, for messages."""
     ast.copy_location(new, place)
     return ast.fix_missing_locations(new)

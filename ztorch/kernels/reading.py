@@ -156,8 +156,9 @@ def _shaped(tile: LoopTensor, index: ElementIndex) -> LoopTensor:
 
 def _padded(value: Value, first: int, places: Sequence[Affine | LoopTensor], guarded: bool
             ) -> tuple[Value, list[Affine | LoopTensor]]:
-    """A tensor with zeros around it wherever places reach beyond it, and the places there. All
-    axes at once, so that what is read of them stays movement: windows, say, of zeros around."""
+    """A tensor padded with zeros wherever indices reach beyond it, and the shifted indices. All
+    axes are padded at once, so that reads of them remain movement ops: for example, windows of
+    padding."""
     before, after = [0] * value.rank, [0] * value.rank
     moved = list(places)
     for k, place in enumerate(places):

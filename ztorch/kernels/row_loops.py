@@ -1,8 +1,8 @@
 """Loops over rows, with loops inside whose bounds are data: `range(starts[r], starts[r + 1])`.
 
-How many turns such a loop has is only known when it runs, so rows are not axes of tensors: they are
-the threads of a program, and each runs its statements in order. Where it cannot be seen that rows
-are independent, one thread runs them one after the other.
+The number of iterations of such a loop is only known at run time, so rows are not axes of tensors:
+they are the threads of a program, and each runs its statements in order. Where it cannot be seen
+that rows are independent, one thread runs them one after the other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unseen_counters(t: Scope, s: ast.For) -> frozenset[str]:
     """Counters of loops inside a loop whose bounds are elements of arrays."""
     arrays = {n for n, v in t.env.items() if isinstance(v.value, LoopTensor) and v.value.shape}
     data: set[str] = set()
-    for n in ast.walk(s):  # outer statements first, so that what is set is known where it is used
+    for n in ast.walk(s):  # outer statements first: assigned names are known when used
         if isinstance(n, ast.Assign) and _is_data(n.value, arrays, data):
             data |= {*assigned([n])}
     return frozenset(n.target.id for n in ast.walk(s) if isinstance(n, ast.For) and isinstance(
@@ -75,7 +75,7 @@ class Rows:
     firsts: Sequence[int]  # first value of each counter
     steps: Sequence[int]  # the increment of each
     extents: Sequence[int]  # how many values each has
-    counters: Counters | None  # what is known of them; None for a tuple of counters
+    counters: Counters | None  # their ranges; None for a tuple of counters
 
     @property
     def count(self) -> int:
@@ -199,8 +199,8 @@ def _targets(s: ast.For) -> list[ast.expr]:
 
 
 class RowRules(ThreadRules):
-    """Runs the statements of a row. As everywhere but in `zt.threads`, what is read outside of an
-    array is its first or last element, and what is written there is dropped."""
+    """Runs the statements of a row. As everywhere except in `zt.threads`, reads outside of an array
+    return its first or last element, and writes outside are dropped."""
 
     who, loop = "a row whose loops depend on data", "the loop over rows"
     scattered: frozenset[str] = frozenset()  # arrays of whose elements several rows may write one
@@ -212,7 +212,7 @@ class RowRules(ThreadRules):
         self.env[name] = Variable(OwnVariable(self.prefix + name))
 
     def lends(self) -> dict[Value, str]:
-        return {}  # who writes what is seen in the loop itself
+        return {}  # the loop itself shows the writers
 
     def row(self, s: ast.For, number: Value, rows: Rows) -> None:
         """Runs one row, if there is one of its number."""

@@ -46,7 +46,7 @@ class Turns(Protocol):
     """A sequential loop while its body is translated."""
 
     twin: LoopVar  # its counter, outside of it: all turns at once
-    late: frozenset[str]  # arrays that are written after the loop, with what all turns give
+    late: frozenset[str]  # arrays written after the loop, with the results of all iterations
 
     def sequence(self, value: Value) -> Value:
         """The turn's element of a tensor with an element for each turn."""
@@ -77,7 +77,7 @@ class Scope:
         self.loops: list[Loop] = []
         self.masks: list[Any] = []  # conditions around the line
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set
-        self.bounds: dict[Value, tuple[IndexBound, ...]] = {}  # what conditions ask of indices
+        self.bounds: dict[Value, tuple[IndexBound, ...]] = {}  # index bounds in conditions
         self.notes: dict[tuple[str, int], str] = {}  # how each loop runs, by file and line
         self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
 
@@ -93,7 +93,7 @@ class Scope:
         return total
 
     def both(self, a: Any, b: Any) -> Any:
-        """Whether both conditions hold. It keeps what they ask of indices."""
+        """Whether both conditions hold. It keeps the index bounds that they require."""
         total = self.arithmetic.both(a, b)
         if isinstance(total, LoopTensor) and isinstance(a, LoopTensor) and isinstance(
                 b, LoopTensor) and a.value in self.bounds and b.value in self.bounds:
@@ -101,8 +101,8 @@ class Scope:
         return total
 
     def unless_zero(self, first: int) -> Any:
-        """The conditions from a number on, but for those that only keep reads inside of arrays: a
-        product of what is read is zero outside."""
+        """The conditions from a number on, except those that only keep reads inside of arrays: a
+        product with an element read outside is zero."""
         total: Any = True
         for mask in self.masks[first:]:
             asked = self.bounds.get(mask.value, ()) if isinstance(mask, LoopTensor) else ()
@@ -121,7 +121,8 @@ class Scope:
 
     def read(self, tile: LoopTensor, changes: int, index: ElementIndex) -> LoopTensor:
         """The elements of an array that changes in the first `changes` loops. A sequential loop
-        inside of these gets what all its turns read as one tensor, made before the loop."""
+        inside of these gets the elements for all its iterations as one tensor, made before the
+        loop."""
         places = [p for p in index.places if isinstance(p, Affine)]
         counters = {v for p in places for v in p.terms if v.turn is not None}
         if len(places) == len(index.places):
@@ -143,7 +144,7 @@ class Scope:
             self.reads.append(ReadPlaces(index.places, tile.shape))
         return read(self.arithmetic, tile, index, bool(self.masks))
 
-    # -- what statements do ----------------------------------------------------------------------
+    # -- effects of statements --------------------------------------------------------------------
 
     def bind(self, name: str, x: Any, fixed: str = "", of: str = "") -> None:
         """Gives a variable a value."""
@@ -160,8 +161,8 @@ class Scope:
         raise NotImplementedError
 
     def mark_parts(self, arrays: Iterable[str]) -> None:
-        """Marks what was taken from arrays that are written: in NumPy a slice sees later writes,
-        here it is a copy, and nobody may notice."""
+        """Marks values that were read from arrays that are written: in NumPy a slice sees later
+        writes, here it is a copy, so using it afterwards must be an error."""
         names = set(arrays)
         self.env = {n: replace(v, stale=True) if v.of in names else v for n, v in self.env.items()}
 
@@ -172,7 +173,7 @@ class Scope:
         self.notes[self.source.file, line] = f"line {line}: {text}  # {how}"
 
     def note_more(self, loop: ast.For, how: str) -> None:
-        """Adds to what is remembered of a loop."""
+        """Adds to the notes of a loop."""
         self.notes[self.source.file, self.source.first_line + loop.lineno - 1] += f"; {how}"
 
     def _at(self, number: int) -> Scope:

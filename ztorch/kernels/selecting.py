@@ -1,4 +1,4 @@
-"""The extreme over loops together with where it lies: `if x > best: best, at = x, i`."""
+"""The extreme over loops together with its position: `if x > best: best, at = x, i`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ztorch.kernels.writing import neutral
 
 
 def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
-    """Sets the variables of a selection to those of the chosen turn, if it beats what was there."""
+    """Sets the variables of a selection to those of the chosen iteration, if it beats their old
+    values."""
     a = t.arithmetic
     best = t.env[chosen.best]
     over = t.parallel(best.depth)

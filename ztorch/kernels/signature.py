@@ -30,7 +30,7 @@ class Signature:
     results: tuple[ArrayType, ...]  # empty: anything
 
     def sizes(self, name: str, arguments: Mapping[str, Any]) -> dict[str, int]:
-        """The sizes that names stand for.
+        """The sizes of the names.
 
         Args:
             name: Name of the kernel, for errors.
@@ -50,7 +50,7 @@ class Signature:
         return {n: size for n, (size, _) in known.items()}
 
     def check_results(self, name: str, results: Sequence[Any], sizes: Mapping[str, int]) -> None:
-        """Raises a KernelError if results are not what the signature says."""
+        """Raises a KernelError if the results differ from the signature."""
         if not self.results:
             return
         if len(results) != len(self.results):

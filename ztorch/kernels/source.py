@@ -21,7 +21,7 @@ class Source:
     """The text of a function, parsed."""
 
     name: str  # of the function
-    file: str  # that it stands in
+    file: str  # that contains it
     first_line: int  # of its text in the file
     indent: int  # columns that were cut from each line
     lines: tuple[str, ...]  # of its text, without the indent
@@ -32,7 +32,7 @@ class Source:
         """An error that shows a place of the source.
 
         Args:
-            node: Where the problem lies.
+            node: The position of the problem.
             problem: The mistake, with the shapes or types that disagree.
             fix: The correct code. Default: `""`.
         """
@@ -82,8 +82,8 @@ class Source:
 
 
 class DefaultNumber(float):
-    """A number that a call left at its default, which is compiled in: what depends on it alone is
-    computed once."""
+    """A number that a call left at its default and that is compiled in, so that expressions of it
+    alone are computed once."""
 
 
 @functools.lru_cache(1024)

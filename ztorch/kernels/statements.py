@@ -72,7 +72,7 @@ class StatementRules(LoopRules):
             raise self.source.error(s, "the value is not used", "assign it, or delete the line")
 
     def _run_return(self, s: ast.Return) -> None:
-        raise self.source.error(s, "return stands inside a loop or a branch",
+        raise self.source.error(s, "return is inside a loop or a branch",
                                 "return once, at the end of the function")
 
     def _run_if(self, s: ast.If) -> None:

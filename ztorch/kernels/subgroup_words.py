@@ -1,6 +1,6 @@
 """The words of subgroups: 32 neighbouring threads of a block that see one another's values.
 
-Compiled, a word means a statement of a thread; in plain Python it does here what it says.
+In a compiled kernel, these functions stand for statements of a thread; in plain Python they run.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
         update: The statement: `old += term`, or `old -= term`.
         masks: Number of the first condition that turns must fulfil to count.
         over: The loops.
-        old: What it is added to, which decides the dtype together with the term.
+        old: The array that it is added to; together with the term it decides the dtype.
     """
     a = e.arithmetic
     e.reads.clear()
@@ -61,16 +61,16 @@ def _product(a: Any, factors: list[Any]) -> Any:
 
 
 def _written_out(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
-    """The sum of few turns, such as the places of a small window: a chain of additions, which is
-    part of what is computed around it."""
+    """The sum over a few iterations, such as the positions of a small window: a chain of additions,
+    which fuses with the computation around it."""
     total = _chain(a, factors, over, lambda x, y: a.binary(ast.Add(), x, y))
     return a.apply("neg", total) if negative else total
 
 
 def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes, how: str,
                d: DType) -> LoopTensor:
-    """The largest or smallest of all turns of some loops, or another way in which they combine.
-    Few turns whose numbers lie apart are written out, as those of sums are.
+    """The largest or smallest of all iterations of some loops, or another reduction. A few
+    iterations whose operands are not adjacent are unrolled, as for sums.
 
     Args:
         e: The evaluator of expressions.

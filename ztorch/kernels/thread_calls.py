@@ -55,7 +55,7 @@ class ThreadCalls(ThreadNumbers):
         except TypeError as error:
             raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
         if known is words.threads:
-            raise self.source.error(node, "a loop over threads stands in another one",
+            raise self.source.error(node, "a loop over threads is inside another one",
                                     "for several axes write zt.threads((4, 4), (8, 8))")
         for n in node.args:
             x = self.value(n) if isinstance(n, (ast.Name, ast.Attribute)) else None

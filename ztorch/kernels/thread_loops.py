@@ -28,7 +28,7 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
     """Runs a loop over threads."""
     assert isinstance(s.iter, ast.Call)
     if t.loops or t.masks:
-        raise t.source.error(s, "zt.threads stands inside a loop or a branch", "it is a loop at "
+        raise t.source.error(s, "zt.threads is inside a loop or a branch", "it is a loop at "
                              "the top of a kernel; put the others inside it")
     targets = s.target.elts if isinstance(s.target, ast.Tuple) else []
     if len(targets) != 2:
@@ -65,8 +65,8 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
         s: The loop.
         blocks: Number of blocks.
         size: Threads of a block.
-        body: Translates what a thread does, given its memory, and what stands for the number of
-            its block and its own there.
+        body: Translates the statements of a thread, given its memory and the values for the indices
+            of its block and of the thread in it.
     """
     kinds: dict[str, tuple[DType, bool]] = {}
     for _ in range(TRIALS_MAX):

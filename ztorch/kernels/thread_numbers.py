@@ -44,8 +44,8 @@ class ThreadMemory:
         self.arrays: dict[Value, str] = {}  # names, by the arrays outside
         self.scalars: dict[Value, LoadElement] = {}  # numbers from outside, and how they are read
         self.written: dict[str, Value] = {}  # of those that threads change, by the kernel's name
-        self.shared: dict[Value, ThreadArray] = {}  # by what stands for them
-        self.own: set[Value] = set()  # of these, where each thread has elements of its own
+        self.shared: dict[Value, ThreadArray] = {}  # by the value that represents them
+        self.own: set[Value] = set()  # the arrays with separate elements for each thread
         self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
@@ -69,7 +69,7 @@ class ThreadMemory:
         return LoopTensor(stands)
 
     def striped(self, a: TileArithmetic, place: Any) -> Value:
-        """The place in an array of each thread: the same ones of all threads lie side by side."""
+        """The index in an array for each thread: equal indices of all threads are adjacent."""
         return a.cast(a.binary(ast.Add(), a.binary(ast.Mult(), place, self.size),
                                LoopTensor(self.thread, (), weak=True)), i32).value
 
@@ -99,7 +99,7 @@ class ThreadMemory:
 
 
 class ThreadNumbers(CallRules):
-    """Evaluates expressions; what they read and change becomes statements."""
+    """Evaluates expressions; their reads and changes become statements."""
 
     memory: ThreadMemory
     statements: list[ThreadStatement]
@@ -225,7 +225,7 @@ class ThreadNumbers(CallRules):
                and not v.fixed and isinstance(v.value, LoopTensor) and v.value.shape}
         return {**self.lent, **own}
 
-    # -- what is only read where something holds --------------------------------------------------
+    # -- conditional reads ------------------------------------------------------------------------
 
     def chosen(self, test: LoopTensor, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         """The value of `yes` where a condition holds, else that of `no`, each read only then."""

@@ -110,7 +110,7 @@ class ThreadRules(ThreadCalls):
             raise self.source.error(s, "the value is not used", "assign it, or delete the line")
 
     def _run_return(self, s: ast.Return) -> None:
-        raise self.source.error(s, "return stands in the body of a thread", "let threads write "
+        raise self.source.error(s, "return is in the body of a thread", "let threads write "
                                 "into arrays, and return these after the loop")
 
     def _run_annassign(self, s: ast.AnnAssign) -> None:
@@ -163,7 +163,8 @@ class ThreadRules(ThreadCalls):
     # -- structure -------------------------------------------------------------------------------
 
     def _within(self, body: Sequence[ast.stmt]) -> tuple[ThreadStatement, ...]:
-        """The statements of a loop or branch; what it sets is known after it as its caller says."""
+        """The statements of a loop or branch; the caller decides which of its variables are known
+        after it."""
         around, self.statements = self.statements, []
         self.nested += 1
         self.block(body)
@@ -263,7 +264,7 @@ class ThreadRules(ThreadCalls):
 
 
 def _reading(target: ast.expr) -> ast.expr:
-    """The expression that reads what a target is."""
+    """The expression that reads an assignment target."""
     read = ast.parse(ast.unparse(target), mode="eval").body
     for n in ast.walk(read):
         ast.copy_location(n, target)

@@ -1,7 +1,7 @@
 """The words of threads: shared memory, barriers, atomic updates.
 
-Compiled, a word means a statement of a thread. In a kernel that runs as plain Python
-(`kernel.debug`) it does here what it says.
+In a compiled kernel, these functions stand for statements of a thread. In a kernel that runs as
+plain Python (`kernel.debug`) they run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def threads(blocks: int | tuple[int, ...], size: int | tuple[int, ...]
             ) -> Iterator[tuple[Any, Any]]:
     """The threads of a grid of blocks, each with the number of its block and its own in the block.
 
-    All threads run at the same time, in no order. Those of a block share memory (`shared`) and
-    meet at a `barrier`. The loop stands at the top of a kernel; it runs nowhere else.
+    All threads run at the same time, in any order. Those of a block share memory (`shared`) and
+    meet at a `barrier`. The loop must be at the top level of a kernel.
 
     Args:
         blocks: Number of blocks; a tuple of numbers where they have several axes.

@@ -106,7 +106,7 @@ def union(groups: Iterable[Axes]) -> Axes:
 
 def spread(tile: LoopTensor, axes: Axes, rank: int = 0) -> Value:
     """The tensor of a tile with an axis for each of some loops, of size 1 where it does not depend
-    on the loop, and then at least `rank` axes of its own."""
+    on the loop, followed by at least `rank` other axes."""
     lengths = [v.extent if v in tile.axes else 1 for v in axes]
     own = (1,) * (rank - len(tile.shape)) + tile.shape
     shape = (*lengths, *own)
@@ -114,7 +114,7 @@ def spread(tile: LoopTensor, axes: Axes, rank: int = 0) -> Value:
 
 
 def full(tile: LoopTensor, axes: Axes, shape: tuple[int, ...] | None = None) -> Value:
-    """The tensor of a tile, repeated along all loops of `axes`, and to a shape of its own."""
+    """The tensor of a tile, broadcast along all loops of `axes`, and to its own shape."""
     own = tile.shape if shape is None else shape
     target = (*[v.extent for v in axes], *own)
     value = spread(tile, axes, len(own))

@@ -1,4 +1,4 @@
-"""Loops whose turns run one after the other: a loop of the graph, with a body of its own.
+"""Sequential loops: each becomes a loop of the graph, with a separate body.
 
 Variables that the body changes are the loop's state. Arrays that it only fills, each turn its own
 part, are written after the loop from the results of all turns. Reads of arrays that do not change
@@ -82,7 +82,7 @@ def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int
             break
         state = grown
     else:
-        raise t.source.error(s, "the shapes of what the loop changes grow with each turn",
+        raise t.source.error(s, "the shapes of the loop's variables grow with each turn",
                              f"they must stay the same: {', '.join(names)}")
     _finish(t, s, steps, state, carries, after)
 
@@ -148,7 +148,7 @@ def _alike(a: LoopTensor, b: LoopTensor) -> bool:
 
 def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str, LoopTensor],
             carries: dict[str, Value], after: dict[str, LoopTensor]) -> None:
-    """Makes the loop, and gives variables what they are after it."""
+    """Creates the loop, and sets variables to their final values."""
     news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
     proceed = None

@@ -79,7 +79,7 @@ def _use(s: ast.stmt, name: str) -> str:
 
 
 def _branch(statements: Sequence[ast.stmt], name: str) -> str:
-    """Like `first_use`, but tells what may be set from what is read."""
+    """Like `first_use`, but distinguishes possible writes from reads."""
     for s in statements:
         use = _use(s, name)
         if use != "none":
@@ -128,7 +128,7 @@ def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, 
 
 
 def parts(index: ast.expr, known: dict[str, ast.expr]) -> list[ast.expr]:
-    """The index of each axis, with variables replaced by what they are set to."""
+    """The index of each axis, with variables replaced by their definitions."""
     whole = _Replaced(known).visit(deepcopy(index))
     return list(whole.elts) if isinstance(whole, ast.Tuple) else [whole]
 

@@ -173,7 +173,7 @@ WORDS: dict[Any, Word] = {
     bool: _number("bool"), **OF_TILES, **CREATING}
 METHODS: dict[str, Word] = {**_OF_ARRAYS, "astype": lambda a, x, kind: a.cast(x, dtype_from(kind))}
 
-# Functions that only see what is known while compiling, such as sizes.
+# Functions that only take compile-time constants, such as sizes.
 KNOWN = (len, range, min, max, abs, round, sum, int, float, bool, tuple, list, enumerate, zip,
          isinstance, divmod, sorted, all, any, math.ceil, math.floor, math.sqrt, math.log2,
          math.prod, math.gcd, math.log, math.exp, math.pow, math.isqrt, reversed)

@@ -1,7 +1,8 @@
 """The effect of `x[...] = y` and `x[...] += y` on an array, in every turn of the loops at once.
 
-Where each turn writes an element of its own, the new array is what they write, moved to its place.
-Turns that write the same element must combine: their sum, product, largest or smallest.
+If each iteration writes a different element, the new array consists of the written elements, moved
+to their positions. Turns that write the same element must combine: their sum, product, largest or
+smallest.
 """
 
 from __future__ import annotations

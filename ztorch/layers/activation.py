@@ -274,7 +274,7 @@ class Softmax(Layer):
         axes = example_axes(self.axis, x.rank)
         padding, padded = context.padding, context.padding.of(x)
         hidden = [axis for axis in axes if axis in padded]
-        for axis in hidden:  # what lies behind the end has no share
+        for axis in hidden:  # elements behind the end have no share
             lowest = float(np.finfo(x.dtype.working).min)
             x = OPS.where(spread(padded[axis].value, x.rank, axis), x, lowest)
         if hidden:

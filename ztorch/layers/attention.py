@@ -187,7 +187,7 @@ class MultiHeadAttention(Layer):
     def _attended(self, query: Value, value: Value, key: Value | None,
                   attention_mask: Value | None, use_causal_mask: bool,
                   context: Context) -> tuple[Value, Value]:
-        """What `attend` gives, and the weight of each key for each query."""
+        """The result of `attend`, and the weight of each key for each query."""
         key = value if key is None else key
         with layer_scope(self.path):
             if not self.built:
@@ -240,7 +240,7 @@ class MultiHeadAttention(Layer):
 def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
     """The attention mask with an axis of heads, false where value or key are masked, too.
 
-    The mask of the query changes nothing but what it gives at steps that do not count.
+    The mask of the query only affects results at steps that do not count.
     """
     if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
         attention_mask = OPS.expand_dims(attention_mask, 1)

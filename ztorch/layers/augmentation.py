@@ -267,7 +267,7 @@ class RandomTranslation(AugmentationLayer):
         return OPS.concat(*(p for p in (first, x, last) if p.shape[axis]), axis=axis)
 
     def _read(self, wide: Value, axis: int, n: int, start: Value) -> Value:
-        """n elements of each example from its start, which may lie between two of them."""
+        """n elements of each example from its start, which may be between two of them."""
         if self.interpolation == "nearest":
             return OPS.crop(wide, _whole(OPS.floor(start + 0.5)), n, axis)
         first = OPS.clip(OPS.floor(start), 0.0, wide.shape[axis] - n - 1.0)

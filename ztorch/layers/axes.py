@@ -64,8 +64,8 @@ OpenSizes = dict[str, OpenSize]  # by the name of the axis
 
 def traced_with_open_axes(names: Iterable[str], trace: Callable[[OpenSizes], tuple[T, bool]]
                           ) -> tuple[OpenSizes, T]:
-    """Sizes of open axes with which something can be traced, and what tracing gives. `trace` also
-    tells whether all axes that it made have more than one element."""
+    """Sizes of open axes with which a function can be traced, and the trace. `trace` also returns
+    whether all axes that it made have more than one element."""
     short, long = ({name: OpenSize(name, n) for name in names} for n in TRACED)
     result: T | None = None
     error: ShapeError | None = None

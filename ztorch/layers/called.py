@@ -13,7 +13,7 @@ from ztorch.graph.value import current_layer
 from ztorch.layers.context import Context, States
 from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
 
-OF_FIRST_CALL = ("input", "output", "inputs", "outputs")  # what a layer or model has once called
+OF_FIRST_CALL = ("input", "output", "inputs", "outputs")  # of a layer or model that was called once
 
 
 class NeverCalled(ConfigError, AttributeError):

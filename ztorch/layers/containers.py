@@ -167,8 +167,8 @@ class TimeDistributed(Layer):
     """Calls one layer on every step of a sequence.
 
     All steps run as one larger batch, so a BatchNormalization inside sees all of them. A mask
-    `(batch, steps)` passes on to what comes after; of a mask with more axes, the layer sees the
-    part of its step.
+    `(batch, steps)` passes on to the next layer; of a mask with more axes, the layer gets the part
+    for its step.
 
     Args:
         layer: The layer for one step.

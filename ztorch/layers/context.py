@@ -221,8 +221,8 @@ class Context:
 
     @contextmanager
     def calling(self, training: bool | None) -> Iterator[None]:
-        """While a layer is called: whether as in training, if that is given, and what weights and
-        layers without a context take for theirs."""
+        """In this block a layer is called: with `training` if it is given, and with the weights
+        that layers without a context use as theirs."""
         before, token = self.training, tracing.set(self)
         self.training = before if training is None else bool(training)
         try:

@@ -89,8 +89,8 @@ class Input(Layer, names=("InputLayer",)):
                 raise type(error)(f"Input(encoder=...): {error}") from None
 
     def read_by(self, layer: HostLayer) -> SymbolicTensor:
-        """Has a layer of the host read the texts, and returns the tensor of what it makes of them,
-        which is all that the model sees."""
+        """Runs a host layer on the texts, and returns the tensor of its results. The model sees
+        only this tensor."""
         kind = type(layer).__name__
         if not self.holds_text or not layer.reads_text:
             raise ConfigError(f"{kind} does not read Input {self.name!r} of dtype "
@@ -125,7 +125,7 @@ class Input(Layer, names=("InputLayer",)):
 
     @cached_property
     def symbol(self) -> SymbolicTensor:
-        """The symbolic tensor that stands for the input while a Model is declared."""
+        """The symbolic tensor for the input while a Model is declared."""
         if self.holds_text and self.encoder is None:
             raise ConfigError(f"Input {self.name!r} holds text; call TextVectorization, "
                               "StringLookup or Hashing on it, and other layers on the result")

@@ -21,7 +21,7 @@ class RandomElasticTransform(WarpingLayer):
     Args:
         factor: Probability that an image is changed, from 0 to 1. A pair draws the probability
             between its numbers; one number is drawn from 0 up to it, as in Keras. Default: `1.0`.
-        scale: How far pixels are shifted, and how far those that are shifted alike lie apart: a
+        scale: How far pixels are shifted, and the distance of pixels that are shifted alike: a
             pair, or one number for the range from 0 to it, from which all images of a batch draw
             one. From 0 to 1. Default: `1.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.

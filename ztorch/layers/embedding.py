@@ -1,4 +1,4 @@
-"""Layers that turn ids into vectors, and tell vectors where they stand."""
+"""Layers that turn ids into vectors, and encode positions."""
 
 from __future__ import annotations
 

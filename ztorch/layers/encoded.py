@@ -91,7 +91,7 @@ _FORMULAS: dict[type, Callable[..., Value]] = {
 
 
 class Encoded(Layer):
-    """A layer of the host as a part of a model: what calling `CategoryEncoding`, `Discretization`
+    """A host layer as a part of a model: the result of calling `CategoryEncoding`, `Discretization`
     or `IntegerLookup` on an Input makes.
 
     Args:
@@ -142,7 +142,7 @@ def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
 
 
 def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer of the host by what it takes of a config of Keras."""
+    """A host layer from a config of Keras."""
     accepted = inspect.signature(kind.__init__).parameters
     return {"class_name": kind.__name__, "config": {
         key: value for key, value in config.items() if key in accepted}}

@@ -104,7 +104,7 @@ class FeatureKinds:
 
     @staticmethod
     def feature(dtype: str, preprocessor: Any, output_mode: str) -> TableFeature:
-        """A feature by a layer of one's own choice."""
+        """A feature by a custom layer choice."""
         return TableFeature(dtype, preprocessor, output_mode)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Columns of a table as features, by what is said of each: `zt.utils.FeatureSpace`."""
+"""Columns of a table as features, each declared by its kind: `zt.utils.FeatureSpace`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeatureSpace(FeatureKinds):
     """The columns of a table as features, as in Keras.
 
     Called on a dict of columns or a frame, it gives NumPy arrays; columns that it does not name
-    are left out. `get_config` holds what it learned. Hashes are not those of Keras.
+    are left out. `get_config` holds the learned state. Hashes are not those of Keras.
 
     Args:
         features: By column: `FeatureSpace.float_normalized()` or its kin, or their names, such as
@@ -97,7 +97,7 @@ class FeatureSpace(FeatureKinds):
         return cross
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, with what was learned, ready for JSON."""
+        """The arguments and the learned state, ready for JSON."""
         return {"features": {key: {"class_name": "Feature", "config": feature.get_config()}
                              for key, feature in self.features.items()},
                 "output_mode": self.output_mode,
@@ -108,7 +108,7 @@ class FeatureSpace(FeatureKinds):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> FeatureSpace:
-        """The space that `get_config` described; it keeps what was learned."""
+        """The space that `get_config` described, with its learned state."""
         return cls(**config)
 
     # -- learning and preparing --------------------------------------------------------------------

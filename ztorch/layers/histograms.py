@@ -80,12 +80,13 @@ class Equalization(AugmentationLayer):
 class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
     """Spreads the tones of each channel of each image evenly, tile by tile: CLAHE.
 
-    It does so while training and otherwise. Between the middles of tiles, what they give is mixed.
+    It does so both in training and in inference. Between the centres of tiles, their mappings are
+    interpolated.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        clip_limit: The most pixels of one tone, as a multiple of their mean number; what is above
-            is shared among all tones. 0: no limit. Default: `4.0`.
+        clip_limit: The limit of pixels of one tone, as a multiple of the mean count; the excess is
+            distributed among all tones. 0: no limit. Default: `4.0`.
         tile_grid_size: How many tiles there are along rows and columns. Default: `(8, 8)`.
         data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
             `None` means `"channels_last"`. Default: `None`.

@@ -1,4 +1,4 @@
-"""Which inputs a layer of one's own takes, as in Keras."""
+"""The inputs that a custom layer takes, as in Keras."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InputSpec:
     """The inputs that a layer takes: an attribute `input_spec` of it is checked at each call.
 
     Args:
-        dtype: Has no effect: layers cast what they are given. Default: `None`.
+        dtype: Has no effect: layers cast their inputs. Default: `None`.
         shape: All sizes with the batch; `None` in it is any size. Default: `None`.
         ndim: How many axes there are, with the batch. Default: `None`.
         max_ndim: The most of them. Default: `None`.

@@ -77,7 +77,7 @@ class Kernel(Layer):
             self.add_weight(name, tuple(shape), initializer)
 
     def _sizes(self, shapes: list[Shape]) -> dict[str, int]:
-        """The sizes that names of the signature stand for; the batch has none yet."""
+        """The sizes of the names in the signature; the batch has none yet."""
         sizes: dict[str, int] = {}
         for name, shape in zip(self.inputs_taken, shapes, strict=False):
             for dim, n in zip(self._dims(name)[1:], shape, strict=False):

@@ -115,8 +115,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
                 context of a trace may be the last of them.
             context: Context of the trace. `None` makes a new one. Default: `None`.
             **keywords: Other arguments of `call`; `mask`, the mask of the input, in place of the
-                one that travels with it; `training`, whether to behave as in training, in place of
-                what the function that is traced does.
+                one that travels with it; `training`, whether to behave as in training, instead of
+                the mode of the traced function.
 
         Returns:
             The result of `call`.

@@ -35,7 +35,7 @@ class LayerWeights:
 
     @property
     def variables(self) -> list[Weight]:
-        """All weights: what Keras counts as variables and no weights does not exist here."""
+        """All weights; Keras' variables that are not weights do not exist here."""
         return self.weights
 
     @property

@@ -1,7 +1,7 @@
 """Masks: which steps of a sequence count. They travel with tensors from layer to layer.
 
 The context of a trace knows the mask of each tensor that has one, a bool tensor `(batch, steps)`.
-Where the size of a sequence varies, what fills it up does not count either.
+If the size of a sequence varies, its padding does not count either.
 """
 
 from __future__ import annotations

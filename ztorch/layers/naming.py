@@ -24,7 +24,7 @@ def snake_case(name: str) -> str:
 
 
 def checked_name(name: Any, of: str) -> str:
-    """The name of a layer, or a ConfigError that says what is wrong with it."""
+    """The name of a layer, or a ConfigError if it is invalid."""
     fault = ("is not a string" if not isinstance(name, str) else
              "is empty" if not name else
              "contains a '/'" if "/" in name else

@@ -43,7 +43,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
             del cls.build
 
-    pipeline: Any = None  # a `zt.Pipeline`: what data and classes mean; programs and files get it
+    pipeline: Any = None  # a `zt.Pipeline`: the meaning of data and classes, for programs and files
 
     @checked
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
@@ -155,7 +155,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
-        """Input leaves of a function by name; inputs without a dtype of their own have dtype d.
+        """Input leaves of a function by name; inputs without their own dtype have dtype d.
         `sizes` are those of open axes by name; None leaves them open."""
         shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         if sizes is not None:
@@ -217,7 +217,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         """Computes all shapes and makes the weights. It is called automatically when needed.
 
         Args:
-            input_shape: For a class with a `call` of its own the shape of its inputs with the
+            input_shape: For a class with a custom `call` the shape of its inputs with the
                 batch, such as `(None, 4)`; a list or dict for several. Default: `None`.
         """
         if self.making_weights:

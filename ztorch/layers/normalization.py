@@ -59,10 +59,10 @@ class ScaledNormalization(Layer, abstract=True):
 
 def _centred(x: Value, axes: tuple[int, ...],
              share: Value | None = None) -> tuple[Value, Value]:
-    """The mean along axes, kept at size 1, and x without it. `share`: what each element counts.
+    """The mean along axes, kept at size 1, and x without it. `share`: the weight of each element.
 
-    Summed as differences from one of the elements: where the mean is large against the deviation,
-    a sum of the elements themselves would round away what matters here.
+    Summed as differences from one of the elements: if the mean is large compared to the deviation,
+    rounding in a sum of the elements themselves would lose the deviation.
     """
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])

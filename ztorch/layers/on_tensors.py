@@ -1,4 +1,4 @@
-"""Layers on tensors: what they compute with weights as they are, or with weights that are given."""
+"""Calls layers on tensors, with their current weights or with given ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OnTensors:
     def reset_states(self) -> None:
         """Makes the states of this layer and those inside it zero, where they are `stateful`.
 
-        A program keeps states of its own: `program.reset_states()`.
+        A program keeps its own states: `program.reset_states()`.
 
         Examples:
             >>> import ztorch as zt

@@ -21,7 +21,8 @@ _LOGITS = ("softmax", "sigmoid")  # whose argument a loss prefers to their resul
 
 
 class Operation(Layer):
-    """A function of `zt.ops` with fixed arguments, as a layer: what calling it on an Input makes.
+    """A function of `zt.ops` with fixed arguments, as a layer: the result of calling it on an
+    Input.
 
     Args:
         op: Name of the op.

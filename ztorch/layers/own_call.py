@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model that is a class with a `call` of its own.
+"""The inputs and outputs of a model that is a class with a custom `call`.
 
 They are known once the model was built: by `build(input_shape)`, by its first call, or by the data
 that it is first used with.
@@ -118,7 +118,7 @@ class OwnCall:
 
 
 class ClassModel:
-    """The part of a model that is a class with layers as attributes and a `call` of its own."""
+    """The part of a model that is a class with layers as attributes and a custom `call`."""
 
     is_class = False  # whether it is such a class
     own_call: OwnCall | None = None

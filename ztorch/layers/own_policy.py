@@ -74,8 +74,8 @@ def checked_policy(kind: str, policy: Any) -> DTypePolicy:
         raise Unsupported(f"{kind}(dtype={name!r}): layers keep weights and sums in float32; "
                           f"dtype='mixed_{name}' rounds operands of matrix products to {name}")
     if not name.startswith("mixed") and not dtype(name).is_float:
-        raise Unsupported(f"{kind}(dtype={name!r}): layers compute in floats; cast what it "
-                          f"returns: zt.ops.cast(y, {name!r})")
+        raise Unsupported(f"{kind}(dtype={name!r}): layers compute in floats; cast its "
+                          f"result: zt.ops.cast(y, {name!r})")
     return DTypePolicy(name)
 
 
@@ -85,7 +85,7 @@ def rounding_of(layer: Any, computed: DType = f32, narrow: DType | None = None) 
     Args:
         layer: The layer.
         computed: The dtype that its program computes in. Default: float32.
-        narrow: The dtype that products of layers without a policy of their own round to, if any.
+        narrow: The dtype that products of layers without their own policy round to, if any.
             Default: `None`.
 
     Raises:

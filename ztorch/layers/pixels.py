@@ -19,7 +19,7 @@ class RandomContrast(AugmentationLayer):
 
     Args:
         factor: Range of the factor: from `1 - lower` to `1 + upper` for a pair `(lower, upper)`.
-            One number stands for both. From 0 to 1.
+            One number is used for both. From 0 to 1.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and

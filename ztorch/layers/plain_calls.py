@@ -1,6 +1,6 @@
 """Layers written as in Keras: `call(self, x, training=False)`, without a context.
 
-While such a call is traced, weights stand for their tensors, and the layers that it calls have its
+While such a call is traced, weights act as their tensors, and the layers that it calls have its
 context.
 """
 

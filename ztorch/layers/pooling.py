@@ -48,7 +48,7 @@ class BasePooling(SpatialLayer, abstract=True):
         unpadded = copy.copy(self)
         unpadded.padding = "valid"
         y = SpatialLayer.call(unpadded, seen, context)
-        if self.op != "max_pool" and self.padding == "same":  # what is beyond does not count
+        if self.op != "max_pool" and self.padding == "same":  # padding does not count
             ones = padding.declare(OPS.ones_like(x), padded)
             counted, _ = framed(ones, first, windows, 0, context)
             share = SpatialLayer.call(unpadded, counted, context)

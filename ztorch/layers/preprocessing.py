@@ -26,7 +26,7 @@ class Normalization(Layer):
     Give `mean` and `variance`, or let `adapt(data)` measure them before the model is compiled.
 
     Args:
-        axis: Axis or axes with statistics of their own, counted with the batch as axis 0. `None`
+        axis: Axis or axes with separate statistics, counted with the batch as axis 0. `None`
             means one mean and one variance for everything. Default: `-1`.
         mean: The mean: a number, or a list of numbers. `None` leaves it to `adapt`. Default:
             `None`.

@@ -33,7 +33,7 @@ class RandAugment(AugmentationLayer):
     """While training, changes all images of a batch in `num_ops` ways, drawn from eleven.
 
     They are shear, translation, rotation, brightness, color degeneration, contrast, sharpness,
-    solarization, posterization, auto contrast and equalization, each with random numbers of its own
+    solarization, posterization, auto contrast and equalization, each with its own random numbers
     for each image. Equalization counts the tones of each image alone.
 
     Args:
@@ -82,7 +82,7 @@ class RandAugment(AugmentationLayer):
 class AugMix(AugmentationLayer):
     """While training, mixes each image with results of random chains of changes.
 
-    A batch has the same chains, whose changes have random numbers of their own for each image. A
+    A batch has the same chains, whose changes have separate random numbers for each image. A
     step of a chain is one of eleven changes, which are those of `RandAugment`, or none.
 
     Args:

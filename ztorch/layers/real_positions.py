@@ -167,8 +167,9 @@ class Padding:
                                                      *self._derived.values()))
 
     def resize(self, padded: dict[int, Mask], axis: int, step: Step, size: int) -> None:
-        """Notes, among the padded axes of a tensor, that one has `size` positions now, and that its
-        real size is a step from what it was. Every row has a single position."""
+        """Records, among the padded axes of a tensor, that one has `size` positions now, and that
+        its real size follows from the previous one by a step. All rows have the same size before
+        padding."""
         if size > 1:
             padded[axis] = self._resized(padded[axis], step, size)
         else:
@@ -262,8 +263,8 @@ class Padding:
         return real
 
     def real_rows(self, batch: int, d: DType) -> Value:
-        """An input of the function: 1 for each row of the batch that is real, 0 for what fills it
-        up. Its dtype is the one that is asked for first."""
+        """An input of the function: 1 for each real row of the batch, 0 for padding rows. Its dtype
+        is the one that is requested first."""
         if self._real_rows is None:
             self._real_rows = leaf("input", REAL, (batch,), d)
         return self._real_rows
@@ -283,7 +284,7 @@ class Padding:
         steps = next(axes[1] for axes in padded if axes)
         for v, mask in zip_longest(outputs, masks):
             try:
-                self.of(v)  # also what a layer has declared
+                self.of(v)  # also values that a layer has declared
             except Unsupported:
                 self.declare(v, {} if mask is None else {1: steps})
 

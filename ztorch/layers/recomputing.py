@@ -15,7 +15,7 @@ class Checkpoint(Layer):
     Only the inputs of the layer are kept from the forward to the backward pass. Kernels of the
     forward pass run a second time, so results and gradients have the same bits as without it.
     Predictions run the same code. In the names of weights, in files and in summaries, the layer
-    stands as it would without the wrapper. `compile(memory_limit=...)` finds such blocks itself.
+    appears as without the wrapper. `compile(memory_limit=...)` finds such blocks itself.
 
     It counts in programs that train. Within the step of a recurrent layer it changes nothing; for
     functions and gradients of tensors there is `zt.ops.checkpoint`.

@@ -58,7 +58,7 @@ class RecurrentLayer(Layer, abstract=True):
                               "compiled loop, which is as fast and has no limit; leave it out")
         super().refuse(wrong)
 
-    # -- what a subclass has -----------------------------------------------------------------------
+    # -- attributes that a subclass defines --------------------------------------------------------
 
     def step(self, x: Value, states: Tree, context: Context) -> tuple[Value, Tree]:
         """The output of one step and the next states, from the element of the sequence."""
@@ -180,8 +180,8 @@ class RecurrentLayer(Layer, abstract=True):
         if len(own) != len(wanted):
             many = "state" if len(wanted) == 1 else "states"
             raise shape_error(f"it has {len(wanted)} {many} of {shapes}, and is given {len(own)}",
-                              fix="initial_state takes what return_state=True returns after the "
-                                  "output")
+                              fix="initial_state takes the states that return_state=True adds "
+                                  "to the output")
         for k, (v, w) in enumerate(zip(own, wanted, strict=True)):
             if v.shape[:1] != x.shape[:1]:
                 raise shape_error(f"initial state {k} has {v.shape[0]} rows where inputs have "
@@ -194,7 +194,7 @@ class RecurrentLayer(Layer, abstract=True):
 
 
 def where(counts: Value, x: Value, otherwise: Value) -> Value:
-    """x in the rows that count, else what stood there before."""
+    """x in the rows that count, else the previous value."""
     return OPS.where(OPS.reshape(counts, (*counts.shape, *(1,) * (x.rank - counts.rank))), x,
                      otherwise)
 

@@ -171,7 +171,7 @@ class StackedRNNCells(Layer):
 
 
 def checked_cell(kind: str, cell: Any) -> Layer:
-    """The cell, or a ConfigError that says what a cell is."""
+    """The cell, or a ConfigError that explains the requirements of a cell."""
     layer = Layer.get(cell) if isinstance(cell, dict) else cell
     if not isinstance(layer, Layer) or "states" not in inspect.signature(layer.call).parameters:
         raise ConfigError(f"{kind} takes a cell, such as LSTMCell(8), not {cell!r}; a cell is a "

@@ -100,8 +100,8 @@ class SpatialLayer(Layer, abstract=True):
             x: The input.
             context: Context of the trace.
             times: The number for each axis.
-            zeroed: Whether the output depends on what lies behind the end of an axis whose size
-                varies, which then must be zeros. Default: `False`.
+            zeroed: Whether the output depends on elements behind the end of an axis of varying
+                size, which must then be zeros. Default: `False`.
         """
         padding, first = context.padding, 2 if self.channels_first else 1
         padded = padding.of(x)

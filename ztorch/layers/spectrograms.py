@@ -16,7 +16,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.spatial import SpatialLayer
 
 MODES = ("log", "magnitude", "psd", "real", "imag", "angle", "stft")
-LEAST = 1e-7  # of what a root or a logarithm is taken of, as in Keras
+LEAST = 1e-7  # lower bound of the argument of a root or a logarithm, as in Keras
 MEL_Q, MEL_BREAK = 1127.0, 700.0  # of the mel scale, the latter in hertz
 
 
@@ -120,7 +120,7 @@ class STFTSpectrogram(SpatialLayer):
         if self.mode == "stft":
             return OPS.concat(real, imag, axis=-1)
         power = real * real + imag * imag
-        if self.mode == "psd":  # frequencies between the ends stand for negative ones, too
+        if self.mode == "psd":  # frequencies between the ends represent negative ones, too
             twice = np.ones(power.shape[-1])
             twice[1:-1] = 2.0
             return power * constant(twice, power.dtype)

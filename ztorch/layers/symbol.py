@@ -102,7 +102,7 @@ class SymbolicTensor(StandIn):
     def __neg__(self) -> Any:
         return self._scaled(-1.0, 0.0)
 
-    # -- what it cannot do -------------------------------------------------------------------------
+    # -- unsupported operations --------------------------------------------------------------------
 
     def _refuse(self, *_: Any, fix: str = "zt.ops") -> NoReturn:
         raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with {fix}")
@@ -218,8 +218,8 @@ def _traced(call: LayerCall) -> tuple[Any, Context]:
 
 
 def _lengthen(tensors: list[SymbolicTensor]) -> bool:
-    """Traces what leads to these tensors once more, with long open axes, where they were too short
-    for a window; whether that was possible."""
+    """Repeats the trace up to these tensors with long open axes, if they were too short for a
+    window; returns whether that was possible."""
     sources, calls = upstream(tensors)
     before = [(s, s.value, s.mask, s.producers)
               for s in [*sources, *(s for call in calls for s in symbols(call.result))]]

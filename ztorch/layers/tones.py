@@ -112,7 +112,7 @@ class Solarization(AugmentationLayer):
     """While training, adds a random number to each image and inverts the pixels above a threshold.
 
     Args:
-        addition_factor: Range of what is added, as a share of the range of values: a pair, or one
+        addition_factor: Range of the offset, as a share of the range of values: a pair, or one
             number for the range from 0 to it. From 0 to 1. Default: `0.0`.
         threshold_factor: Range of the threshold, in the same form; 0 inverts all pixels. Default:
             `0.0`.
@@ -156,7 +156,8 @@ class Solarization(AugmentationLayer):
 class AutoContrast(SpatialLayer):
     """Stretches each channel of each image to the whole range of values.
 
-    It does so while training and otherwise. A channel whose pixels are all alike stays as it is.
+    It does so both in training and in inference. A channel whose pixels are all alike stays as it
+    is.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.

@@ -1,4 +1,5 @@
-"""Layers as nodes of a tree: their names, and what they take from the layers around them.
+"""Layers as nodes of a tree: their names, and the settings that they inherit from the layers around
+them.
 
 The files below `layer.py` know no more of a layer than this.
 """

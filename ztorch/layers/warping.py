@@ -33,7 +33,7 @@ class WarpingLayer(AugmentationLayer, abstract=True):
         self.fill_value = number(f"{type(self).__name__}(fill_value=...)", fill_value)
 
     def read(self, x: Value, row: Value, column: Value) -> Value:
-        """The image at positions that may lie between pixels or outside of it.
+        """The image at positions between pixels or outside of it.
 
         Args:
             x: Images `(batch, rows, columns, channels)`.

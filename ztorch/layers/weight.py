@@ -52,7 +52,7 @@ class Weight(StandIn):
     """An array of a layer. Its initial values are drawn when it is first read.
 
     The value is on the host, or in the program that was last compiled or trained with the
-    weight, its home. In the `call` of a layer that is written as in Keras, a weight stands for its
+    weight, its home. In the `call` of a layer that is written as in Keras, a weight acts as its
     tensor: `x @ self.kernel`.
     """
 
@@ -106,8 +106,8 @@ class Weight(StandIn):
             self._version = self.version
 
     def first_value(self) -> np.ndarray:
-        """The array for a program that begins with it. If nothing has read it yet, it is drawn for
-        the program alone: the host need not keep what the program will hold."""
+        """The array for a program that starts with it. If nothing has read it yet, it is drawn for
+        the program alone, so that the host need not keep a second copy."""
         return self._drawn() if self._home is None and self._value is None else self.value
 
     def _drawn(self) -> np.ndarray:
@@ -138,8 +138,7 @@ class Weight(StandIn):
         return self._home is not None and self._home[0].busy
 
     def move(self, home: Home | None, name: str = "") -> None:
-        """From now on the value is what a program holds under this name. With None it stays as it
-        is, on the host."""
+        """Moves the value to a program, under this name. With None it moves to the host."""
         if home is None and self._home is not None:
             self._value, self._version = self.value, object()
         elif home is not None:
@@ -147,7 +146,7 @@ class Weight(StandIn):
         self._home = None if home is None else (home, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of the weight has a value of its own, on the host."""
+        """A copy of the weight has its own value, on the host."""
         value = self._value if self._home is None else self.value.copy()
         return {**vars(self), "_value": value, "_home": None, "_version": object()}
 
@@ -166,8 +165,8 @@ class Weight(StandIn):
     def assign(self, value: Any) -> None:
         """Sets the value: to an array; or, where a layer or a step is traced, to a tensor.
 
-        Programs keep what a training step assigns, and layers called on tensors what the call
-        assigns; evaluate and predict leave weights as they are.
+        Programs keep the assignments of a training step, and layers called on tensors keep those of
+        the call; evaluate and predict leave weights unchanged.
 
         Args:
             value: An array or a tensor of the weight's shape.

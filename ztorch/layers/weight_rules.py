@@ -97,8 +97,8 @@ class WithWeightRules:
 
     @property
     def losses(self) -> list[Any]:
-        """The terms that regularizers of the weights that train add to the loss: scalars. In a
-        `train_step` those of a model also hold what layers add in `call`.
+        """The scalar terms that regularizers of trainable weights add to the loss. In a
+        `train_step` those of a model also include the losses that layers add in `call`.
 
         >>> import ztorch as zt
         >>> layer = zt.layers.Dense(2, kernel_regularizer=zt.regularizers.L2(0.5),

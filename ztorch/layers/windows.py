@@ -1,7 +1,7 @@
 """Windows that move along axes whose size varies: convolutions and pooling.
 
-Rows of a batch end at different places there. Beyond its end, a row is filled with what a window
-reads beyond the end of an axis of fixed size, so that all else is as for the exact size.
+Rows of a batch end at different positions there. Beyond its end, a row is filled with the padding
+value of an axis of fixed size, so that everything else is as for the exact size.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
         if window.padding != "valid":  # whose windows read nothing beyond
             x = OPS.where(spread(mask.value, x.rank, axis), x, OPS.full(x.shape, fill, x.dtype))
         size = before + n + after
-        # Where windows are centred, what lies before the first element depends on the row's size.
+        # For centred windows, the padding before the first element depends on the row's size.
         begins = {r: window.pair(r + window.size * window.stride)[0] for r in range(window.stride)}
         parts = {b: _between(x, axis, b, size - n - b, fill) for b in {*begins.values(), before}
                  } if window.padding == "same" else {before: _between(x, axis, before, after, fill)}

@@ -170,7 +170,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
 
 
 def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:
-    """The Input of a symbolic tensor: a new one for what a layer gave. Notes it in `begins`."""
+    """The Input of a symbolic tensor: a new one for a layer's output. Records it in `begins`."""
     symbol = as_symbol(x)
     if symbol is None:
         return x

@@ -1,12 +1,12 @@
 """For authors of other libraries: the memory, the streams and the routines of each device, on raw
-buffers, and kernels of one's own."""
+buffers, and custom kernels."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-PUBLIC = {"get": "device_library", "BackendBuilder": "builder"}  # what `zt.backends` offers
+PUBLIC = {"get": "device_library", "BackendBuilder": "builder"}  # the names of `zt.backends`
 
 
 def public(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A device's object with choices of one's own."""
+"""A device's object with custom choices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BackendBuilder:
         backend: The backend, such as "cpu" or "cuda".
         device_id: Number of the device; `None` means the first that may be used. Default: `None`.
         memory_limit: Bytes that its buffers may take together, or a text such as "512MB" or "2GiB";
-            `None` means what the device has. Default: `None`.
+            `None` means the device's memory. Default: `None`.
         threads: Worker threads of the CPU; `None` means one for each core. Default: `None`.
         simd: SIMD level of the CPU, such as "avx2"; `None` means the best. Default: `None`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.

@@ -1,4 +1,4 @@
-"""Where buffers lie: the host's memory, or that of a device with its own."""
+"""The memory of buffers: the host's, or that of a device with separate memory."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class HostStore(Store):
         place[:value.nbytes] = value.reshape(1).view(np.uint8)
 
     def number_address(self, place: np.ndarray) -> int:
-        """Where a number lies."""
+        """The position of a number."""
         address: int = place.__array_interface__["data"][0]
         return address
 

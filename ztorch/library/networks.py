@@ -97,7 +97,7 @@ class Networks(RawDevice):
                   mask: Strided | None = None) -> None:
         """`softmax(q @ k.T * scale) @ v` in each head.
 
-        Where heads lie behind the positions in memory, strides say so. Several heads of `q` may
+        Strides describe a layout with heads behind the positions. Several heads of `q` may
         share one of `k` and `v`.
 
         Args:

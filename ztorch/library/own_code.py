@@ -1,4 +1,4 @@
-"""Kernels of one's own, in the language of the device."""
+"""Custom kernels, in the language of the device."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Code(NamedTuple):
 
 
 class OwnCode(RawDevice):
-    """Loading and launching kernels of one's own."""
+    """Loading and launching custom kernels."""
 
     def load(self, code: str | bytes, kernels: Mapping[str, Sequence[int]] | Sequence[str],
              language: str | None = None) -> Code:
@@ -63,8 +63,8 @@ class OwnCode(RawDevice):
             code: Text, or the bytes of a module.
             kernels: The name of each kernel, with the threads of its workgroup; names alone in C.
             language: "c" on the CPU, "ptx" on CUDA, "hip" on ROCm, "spirv" on Vulkan, "opencl" or
-                "spirv" on OpenCL, "wgsl" on WebGPU, "msl" on Metal. `None` means what the device
-                takes, and SPIR-V by its first bytes. Default: `None`.
+                "spirv" on OpenCL, "wgsl" on WebGPU, "msl" on Metal. `None` means the language of
+                the device; SPIR-V is recognised by its first bytes. Default: `None`.
 
         Returns:
             The code, for `launch`.
@@ -135,7 +135,7 @@ class OwnCode(RawDevice):
             kernel: The kernel's name.
             buffers: Its arguments in order: buffers, parts or tensors of them. A part begins at a
                 multiple of `capabilities().limits["buffer_align"]` bytes, where there is one.
-            grid: Workgroups along up to three axes; in C, what the function is told. With a size
+            grid: Workgroups along up to three axes; in C, an argument of the function. With a size
                 of zero nothing happens. Default: `(1, 1, 1)`.
             stream: The stream to run it in; `None` means after all that was submitted before.
                 Default: `None`.

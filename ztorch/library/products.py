@@ -18,7 +18,7 @@ from ztorch.library.programs import Number
 from ztorch.library.raw_device import RawDevice, old_name
 from ztorch.library.strides import has_gaps, read, write
 
-LAYOUTS = ("row", "column")  # of a matrix: which of its neighbours lie side by side
+LAYOUTS = ("row", "column")  # of a matrix: which of its neighbours are adjacent
 Place = Buffer | BufferPart
 
 
@@ -50,7 +50,7 @@ class Products(RawDevice):
                 means that they are dense. Default: `None`.
             ldb: The same of `b`. Default: `None`.
             ldc: The same of `c`. Default: `None`.
-            layout: "row" or "column": whether rows or columns lie side by side in all three.
+            layout: "row" or "column": whether rows or columns are adjacent in all three.
                 Default: `"row"`.
 
         Raises:

@@ -122,7 +122,7 @@ class Programs:
 
 
 class Trial(Programs):
-    """Compiles routines and runs none of them: what a device can do, without asking its driver."""
+    """Compiles routines without running them: the capabilities of a device, without its driver."""
 
     def run(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
             writes: Extents, numbers: Numbers | None = None) -> None:
@@ -161,8 +161,8 @@ class CompiledRoutine:
         self._call = running.bind_memory("call")
         self._store = store
         self._lock = new_lock()  # one thread at a time uses the memory below
-        self._numbers: dict[str, Any] = {}  # where each number lies
-        self._values: dict[str, float] = {}  # what is there
+        self._numbers: dict[str, Any] = {}  # position of each number
+        self._values: dict[str, float] = {}  # their values
         self._scratch: dict[str, np.ndarray] = {}  # of the host, in place of a caller's memory
 
     def run(self, reads: Extents, writes: Extents, numbers: Numbers) -> None:
@@ -187,8 +187,8 @@ class CompiledRoutine:
 
     def _run_on_host(self, store: HostStore, reads: Mapping[str, Extent],
                      writes: Mapping[str, Extent]) -> None:
-        """Compiled code wants aligned memory, and results that lie apart from what it reads. Where
-        the callers' is not so, there is memory in between."""
+        """Compiled code requires aligned memory, and results that do not overlap its operands. If
+        the caller's memory is different, a buffer is used in between."""
         inputs, outputs, moved = [], [], []
         taken = [(address, address + r.nbytes) for r in reads.values()
                  for address in (store.address(r.part),)]

@@ -1,4 +1,4 @@
-"""The part of a device's library that is about memory and order, and what routines share."""
+"""The memory and ordering part of a device's library, and helpers that routines share."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RawDevice:
             array: An array in C order, which lives as long as the buffer.
 
         Raises:
-            DeviceError: The device has memory of its own.
+            DeviceError: The device has separate memory.
 
         Examples:
             >>> import numpy as np, ztorch as zt
@@ -251,7 +251,7 @@ class RawDevice:
         """
         return self._store.stream()
 
-    # -- what routines share -----------------------------------------------------------------------
+    # -- shared by routines ------------------------------------------------------------------------
 
     def _need_dtype(self, name: str, d: DType) -> None:
         """Raises Unsupported for a kind of numbers that a routine does not take on any device."""

@@ -11,4 +11,4 @@ from ztorch.library.updates import Updates
 
 
 class Routines(Products, Elementwise, Reductions, Networks, Updates, OwnCode):
-    """Memory, streams, routines and kernels of one's own."""
+    """Memory, streams, routines and custom kernels."""

@@ -1,4 +1,4 @@
-"""How many buffers a kernel of a user's own takes, by its text."""
+"""How many buffers a user's kernel takes, by its text."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def write(y: Value, strides: Shape, old: Value | None) -> Value:
 
 
 def has_gaps(shape: Shape, strides: Shape) -> bool:
-    """Whether elements of others lie between those of a tensor.
+    """Whether other elements are between those of a tensor.
 
     >>> has_gaps((2, 3), (3, 1)), has_gaps((2, 3), (1, 2)), has_gaps((2, 3), (4, 1))
     (False, False, True)

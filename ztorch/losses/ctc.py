@@ -13,7 +13,7 @@ from ztorch.losses.loss import Loss, Shape, TargetSpec
 class CTC(Loss, names=("ctc",)):
     """The negative log-likelihood of labels, over all ways to place them in time.
 
-    Predictions are logits `(batch, steps, classes)`, and class 0 stands for no label. Targets are
+    Predictions are logits `(batch, steps, classes)`, and class 0 means no label. Targets are
     class numbers `(batch, labels)` as int32; zeros at the end fill up shorter ones.
 
     Args:

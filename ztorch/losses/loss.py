@@ -75,8 +75,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
     `target`, the description of the targets that it takes. Calling a loss averages the values over
     all axes but the batch. As in Keras, a subclass may implement `call(y_true, y_pred)` instead.
 
-    Every loss also takes Keras' `name`, `dtype`, which has no effect, and `reduction`, which says
-    what calling it on numbers gives: `"sum_over_batch_size"`, the mean over all elements; `"sum"`;
+    Every loss also takes Keras' `name`, `dtype`, which has no effect, and `reduction` for calls on
+    numbers: `"sum_over_batch_size"`, the mean over all elements; `"sum"`;
     `"mean_with_sample_weight"`; or `None`, one number for each row or position.
 
     Args:
@@ -109,7 +109,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     @property
     def takes_any(self) -> bool:
-        """Whether it gets labels as users give them: no class says what targets are like."""
+        """Whether it gets labels as users pass them: there is no class that describes the
+        targets."""
         return type(self).target is Loss.target and type(self).values is Loss.values
 
     def counted(self, y_true: Value) -> Value | None:

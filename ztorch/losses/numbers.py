@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 
 def on_numbers(culprit: str, member: Any, function: Callable[..., Any],
                operands: Sequence[Any]) -> Any:
-    """A function of values on what a user has: values of a step that is traced, or numbers."""
+    """Applies a function of values to users' arguments: values of a traced step, or numbers."""
     if any(isinstance(x, Value) for x in operands):
         return function(*map(as_value, operands))
     registered = member.known.get(type(member).__name__) is type(member)

@@ -43,8 +43,8 @@ class Tversky(_Overlap, names=("tversky",)):
     `(1 - y_true) * y_pred`.
 
     Args:
-        alpha: Weight of what is true and not predicted. Default: `0.5`.
-        beta: Weight of what is predicted and not true. Default: `0.5`.
+        alpha: Weight of false negatives. Default: `0.5`.
+        beta: Weight of false positives. Default: `0.5`.
         axis: The axes of a region, such as `(1, 2, 3)` for one in each row. `None` means all: one
             region of the whole batch. Default: `None`.
 

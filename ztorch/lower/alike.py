@@ -45,7 +45,7 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
         region: The region.
         buffers: The buffers of its kernel, in order.
         fixed: Whether a buffer must be passed from its first element on.
-        context: What else the kernel depends on.
+        context: Everything else that the kernel depends on.
     """
     reads = _Reads(region, {v: k for k, v in enumerate(buffers)})
     members = tuple(reads.of_member(v) for v in region.members)

@@ -11,8 +11,8 @@ from ztorch.lower.attention import Softened, filled, hidden_by
 
 @dataclass(frozen=True)
 class BareScores:
-    """Scores as factors of what is computed: the largest score is the factor times the largest bare
-    one."""
+    """Scores as products with a common factor: the largest score is the factor times the largest
+    raw product."""
 
     bare: Value
     shown: Value  # the same where no mask hides it

@@ -141,7 +141,8 @@ class BlockLoops:
     # -- one block -------------------------------------------------------------------------------
 
     def _block(self, read: dict[Use, Value], rows: int, columns: int) -> list[Value]:
-        """The results of one block. Sums over rows are (columns, what the other operand has)."""
+        """The results of one block. Sums over rows have shape (columns, axes of the other
+        operand)."""
         made: dict[Value, Value] = {}
         for v in self.order:
             with layer_scope(v.layer):

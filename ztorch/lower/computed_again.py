@@ -1,8 +1,8 @@
 """Values that each kernel which reads them computes for itself, instead of one that stores them.
 
-Kernels of a grid mostly wait for memory. A cheap elementwise value of what its readers read in any
-case, such as `x - mean`, costs them a few instructions, while storing it costs a pass over memory.
-The numbers are the same, bit by bit: it is the same operation on the same operands.
+Kernels of a grid mostly wait for memory. A cheap elementwise value of operands that its readers
+read anyway, case, such as `x - mean`, costs them a few instructions, while storing it costs a pass
+over memory. The numbers are the same, bit by bit: it is the same operation on the same operands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Recipe:
     """How to compute a value from stored ones."""
 
     steps: list[Value] = field(default_factory=list)  # in order; the value itself is the last
-    bases: set[Value] = field(default_factory=set)  # what they read
+    bases: set[Value] = field(default_factory=set)  # their operands
 
 
 class ComputedAgain:

@@ -1,8 +1,9 @@
 """Sums over all positions of images, one for each place of a window, on a processor: gradients of
 depthwise kernels.
 
-All places of a window are summed together, one vector of channels each: the element at a position
-is loaded once for all of them. Positions whose windows reach over a border have code of their own.
+All positions of a window are summed together, one vector of channels each: the element at a
+position is loaded once for all of them. Positions whose windows reach over a border have separate
+code.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Correlation:
     """The loops of a region that correlates images."""
 
     window: list[Var]  # over results, but for channels
-    column: Var  # over channels, which lie side by side
+    column: Var  # over channels, which are adjacent in memory
     inner: list[Var]  # over positions
     full: dict[Var, Index]  # the region's own two variables as sums of these loops
     edges: Edges
@@ -139,7 +140,7 @@ def _most(axes: _Correlation, v: Var, s: CorrelationSchedule) -> int:
 
 
 def _code(axes: _Correlation, group: Sequence[_Places], v: Var, s: CorrelationSchedule) -> int:
-    """How many positions along a loop have code of their own."""
+    """The number of positions along a loop that have separate code."""
     return sum(run.size for run in runs(v.extent, _most(axes, v, s),
                                         lambda at: axes.inside(group, v, at)))
 

@@ -4,7 +4,7 @@
     steps along k, where 8 products would be as many kernels, each with copies of its operands
 
 Each turn adds the product of a part of both operands to the sum. That needs operands whose rows
-along k lie one after the other, as those of weight gradients do: the left one is a matrix of
+along k are contiguous, such as those of weight gradients: the left one is a matrix of
 examples, transposed. Other deep products are cut up in `products.py`.
 """
 
@@ -67,7 +67,7 @@ def depth_of_parts(k: int) -> int:
 
 
 def _lies_by_depth(a: Value) -> bool:
-    """Whether the left operand lies with neighbouring rows side by side, each of them once."""
+    """Whether neighbouring rows of the left operand are adjacent in memory, each of them once."""
     row, depth = Var("row", a.shape[0]), Var("k", a.shape[1])
     base = view_of(a, (Index.of(row), Index.of(depth)))
     return base is not None and a.size <= base[0].size and base[1].factor(row) == 1

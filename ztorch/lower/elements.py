@@ -177,7 +177,7 @@ def _divisions(region: Region, shape: Sequence[int], positions: list[Index]) -> 
 
 
 def _shared(rows: Sequence[int], columns: int) -> int:
-    """How many of the row axes workers share out. The others are loops of their own: a counter
+    """How many of the row axes workers share out. The others are separate loops: a counter
     costs an addition, an axis of the shared loop a division."""
     inner = columns
     for k in reversed(range(1, len(rows))):

@@ -22,8 +22,8 @@ from ztorch.lower.positions import flatten, proper
 
 @dataclass
 class Emitter:
-    """One scope of emission. Members of the region are only read where they are computed (that is
-    what makes them members), so `here` needs no positions.
+    """One scope of emission. Members of the region are only read where they are computed (by the
+    definition of a member), so `here` needs no positions.
     """
 
     b: Builder
@@ -105,7 +105,7 @@ class Emitter:
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""
         b, mem = self.b, self.memory[v]
-        if where is not None and where.is_const:  # a border, where tiles of single elements lie
+        if where is not None and where.is_const:  # a border, in tiles of single elements
             if not where.number:
                 return b.const(0, v.dtype)
             where = None
@@ -152,7 +152,7 @@ class Emitter:
             start = self.bound[self.lane]
             if isinstance(base, int):
                 return start, off, self.lanes
-            if base.lanes == 1:  # else each lane has loaded a place of its own
+            if base.lanes == 1:  # else each lane has loaded a separate element
                 return self.b.add(base, start), off, self.lanes
         return self.value(flat - flat.const), flat.const, self.lanes
 

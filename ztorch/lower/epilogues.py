@@ -1,8 +1,8 @@
-"""Epilogues of products: which stay with the product, and which become a kernel of their own.
+"""Epilogues of products: the choice between fusing them with the product and a separate kernel.
 
 Asynchronous products fill a compute unit with few threads: their sums take all its registers. Long
 arithmetic, or several arrays to read, would keep these threads busy while the matrix unit waits; a
-kernel of its own has eight times as many threads.
+separate kernel has eight times as many threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work on weights that never change moves out of the step: done once, by a function of its own.
+"""Moves work on weights that never change out of the step, to a function that runs once.
 
 In a program that only predicts, a value made of weights alone (packed for a product, transposed,
 scaled) is the same at every call. It becomes a state that is derived from the others. Where it only

@@ -37,8 +37,8 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
     `max_buffers` buffers; None means no limit. With `again`, regions compute cheap values for
-    themselves rather than read a value that another has stored. With `light_epilogues`, products
-    leave what is heavy to kernels of their own.
+    themselves rather than read a stored value. With `light_epilogues`, heavy elementwise work after
+    products gets separate kernels.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers, light_epilogues)
@@ -55,7 +55,7 @@ class _Fusion:
     def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool):
         self.enabled, self.max_buffers = enabled, max_buffers
         self.light_epilogues = light_epilogues
-        self.readers: dict[Value, set[Value | None]] = {}  # of each value; None stands for a root
+        self.readers: dict[Value, set[Value | None]] = {}  # of each value; None represents a root
         self.regions: dict[int, Region] = {}  # by number
         self.region_of: dict[Value, int] = {}  # number of each value's region
         self.before: dict[int, int] = {}  # bit set of the regions that must run before each
@@ -256,7 +256,7 @@ class _Fusion:
         return in_order(graph, self.regions, self.region_of, self.before, self._sources)
 
     def _split_epilogues(self) -> None:
-        """Makes heavy epilogues kernels of their own."""
+        """Makes heavy epilogues separate kernels."""
         for k, region in list(self.regions.items()):
             if region.kind == "contract" and is_heavy(region, self._sources):
                 j, self.next_number = self.next_number, self.next_number + 1

@@ -97,7 +97,7 @@ class AsyncTile(Block):
 
 def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: int,
             bands: int = 1) -> AsyncTile:
-    """A tile whose strips are as deep as a line of swizzled memory."""
+    """A tile whose strips have the depth of a line of swizzled memory."""
     return AsyncTile(rows, columns, SWIZZLE_LINE // shape.of.bytes, shape, grid.subgroup, stages,
                      bands)
 

@@ -1,5 +1,5 @@
-"""Attention by matrix instructions: what becomes of the scores that a thread holds as elements of
-matrices, and of its results."""
+"""Attention by matrix instructions: operations on scores and results that a thread holds as
+fragments of matrices."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class FragmentRows(AttentionRows):
 
     def soften(self, i: int, start: Operand, scores: list[Operand], state: State,
                tested: bool = True) -> dict[int, Operand]:
-        """Replaces the scores of a matrix of rows by their exponentials. Returns what earlier
-        results of each row are multiplied by now. Without tests, all columns of the block are
-        inside of the matrix and seen."""
+        """Replaces the scores of a matrix of rows by their exponentials. Returns the factor by
+        which earlier results of each row are multiplied by now. Without tests, all columns of the
+        block are inside of the matrix and seen."""
         b = self.b
         held = [b.get(v) for v in scores]
         weights: dict[tuple[int, int], Operand] = {}

@@ -41,7 +41,7 @@ class GridAttentionRolesSchedule(Schedule):
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """The rows and columns of a workgroup, and how they lie in shared memory."""
+    """The rows and columns of a workgroup, and their layout in shared memory."""
 
     shape: MmaShape
     subgroup: int

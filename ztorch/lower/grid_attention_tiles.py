@@ -29,7 +29,7 @@ class GridAttentionMatrixSchedule(Schedule):
     subgroups: int  # of a workgroup
     high: int  # matrices of scores of a subgroup, below one another
     block: int  # columns whose keys and values are in shared memory at once
-    stages: int  # such blocks, one of which is computed
+    stages: int  # blocks in flight, including the one that is computed
     held: int  # steps along queries that stay in registers; others are loaded again for each block
 
     def tile(self, lanes: int) -> str:

@@ -82,7 +82,7 @@ class TileOfProduct:
 
         `store(array, band)` has every thread leave its share of a band there. The code after it
         is a loop, so it is emitted once a band, and neighbouring threads have neighbouring
-        elements, several at once where they lie side by side.
+        elements, several at once if they are contiguous.
 
         Args:
             bands: How the tile is cut.

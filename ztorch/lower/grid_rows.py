@@ -109,8 +109,8 @@ def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
 
 
 def _loads(columns: int, ways: int) -> int:
-    """How many loads a thread starts in one turn of its loop: as many as divide its share, or as
-    usual where its share is long, with a loop for the rest."""
+    """The number of loads that a thread starts in one iteration of its loop: a divisor of its
+    share, or the usual number for a long share, with a loop for the rest."""
     even = next(n for n in REDUCTION_LOADS if columns % (n * ways) == 0 or n == 1)
     long = columns >= 2 * REDUCTION_LOADS_UNEVEN * ways
     return REDUCTION_LOADS_UNEVEN if even == 1 and long else even

@@ -66,7 +66,7 @@ def refusal(s: GridTransposeSchedule, region: Region, limits: Limits) -> str:
 
 
 def _pitch(turn: Turn, edge: int) -> int:
-    """Elements from one line of a tile to the next, such that threads in a column use different
+    """The line pitch of a tile in elements, chosen so that threads in a column use different
     banks."""
     return edge + max(1, f32.bytes // turn.source.dtype.bytes)
 

@@ -1,5 +1,5 @@
-"""Schedules by the hints of users: each hint changes a number of what the rules propose, where the
-loop nest has such a number and the machine can have it so."""
+"""Schedules by the hints of users: each hint changes a number of the proposed schedule, if the loop
+nest has such a number and the machine supports it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hinted(proposal: Schedule, hints: Hints, lanes: int,
     """A proposal of the rules with hints in it.
 
     Args:
-        proposal: What the rules propose.
+        proposal: The schedule that the rules propose.
         hints: The hints.
         lanes: Elements of a vector, by which columns are counted in vectors.
         refusal: Why a schedule cannot be had; empty if it can.

@@ -5,9 +5,9 @@
                <---- before each turn ---->
                           <---- after each turn ----->
 
-Such a state has no buffer of its own: a turn reads it in one row and writes the next one in the row
-after. The last value and the stacks of all states before and after turns are views of the array. A
-loop in reverse begins at the last row.
+Such a state has no separate buffer: an iteration reads it in one row and writes the next one in the
+row after. The last value and the stacks of all states before and after turns are views of the
+array. A loop in reverse begins at the last row.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def row_steps(body: Body, align: int) -> dict[int, int]:
 
 
 class Histories:
-    """The arrays of states of all loops among some regions. The first value of a carry stands for
+    """The arrays of states of all loops among some regions. The first value of a carry represents
     its array.
 
     Args:
-        regions: What is computed.
+        regions: The regions of the program.
         align: Bytes that each row is aligned to.
     """
 

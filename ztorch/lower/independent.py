@@ -79,7 +79,7 @@ def turns_last(recurrence: Value, results: Collection[Value],
     Args:
         recurrence: The recurrence.
         results: The results of the loop, in the graph that it was made from.
-        readers: What reads them there; an output is read by itself.
+        readers: The readers of each result there; an output counts as its own reader.
         limits: Those of the machine.
     """
     r: Recurrence = recurrence.attrs["recurrence"]
@@ -191,9 +191,9 @@ class _Buffers:
 
 
 def _side_by_side(sequence: Value, size: int, limits: Limits) -> Value:
-    """The sequence; on a grid a copy of it, where neighbouring elements lie apart in each turn, as
-    neighbouring threads read together. On a processor each lane goes along a row of its own, which
-    takes half the time of a copy."""
+    """The sequence; on a grid a copy of it if neighbouring elements of an iteration are apart in
+    memory, so that neighbouring threads read together. On a processor each lane reads a separate
+    row, which takes half the time of a copy."""
     if limits.grid is None or size == 1 or not is_view(sequence) or (
             sequence.size == sequence.shape[0]):
         return sequence

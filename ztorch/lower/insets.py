@@ -1,5 +1,5 @@
-"""Values that are stored where they lie in larger ones: inside of a border, or beside the values
-they are joined with. Kernels that compute them write them there, so nothing is copied."""
+"""Values that are stored inside larger ones: within a border, or next to the values they are joined
+with. Kernels that compute them write them there, so nothing is copied."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def part_of(v: Value) -> Value:
 
 
 def position(v: Value, flat: Index) -> Index:
-    """Where an element of `part_of(v)` lies in v."""
+    """The position of an element of `part_of(v)` in v."""
     if v.op is not INSET:
         return flat
     index = unflatten(flat, v.args[0].shape)

@@ -59,7 +59,7 @@ class _Insets:
                 yield r, turned
 
     def _take(self, whole: Value) -> None:
-        """Computes the parts of a value in its buffer, if kernels can do so with most of it."""
+        """Computes the parts of a value in its buffer, if kernels can do this for most of it."""
         inside: dict[Value, Place] = {}
         parts: list[tuple[Value, Value, Shape]] = []  # computed, as part, where
         stack = [(whole, (0,) * whole.rank)]
@@ -136,7 +136,7 @@ class _Insets:
 
 
 def _parts(v: Value) -> list[tuple[Value, Shape]]:
-    """The parts that v is made of, and where each begins; none where it is no such value."""
+    """The parts that v consists of, with their offsets; empty if v is not joined."""
     if v.op is COPY:
         return _parts(v.args[0])
     if is_view(v) or not v.size:

@@ -2,9 +2,9 @@
 
 A network declared channels first turns its images before each convolution and back behind it.
 Elementwise work, padding and joins in between can be done in either order. They form *groups*:
-values of one rank that read one another. A group is computed in the order in which the fewest
-elements are turned where it meets the rest of the graph, such as products and reshapes. So what is
-turned there and back is not turned at all, and transposes remain at the edges of a network only.
+values of one rank that read one another. A group is computed in the order that transposes the
+fewest elements at its borders with the rest of the graph, such as products and reshapes. So pairs
+of opposite transposes disappear, and transposes remain only at the edges of a network.
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ def _orders(graph: Graph) -> dict[Value, Order]:
 
 
 def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
-    """Whether nothing but a product reads v, through views and as its left operand. Such a product
-    adds up one element at a time, and wherever the few channels of an image lie, its rows do."""
+    """Whether only a product reads v, through views and as its left operand. Such a product sums
+    one element at a time, so the layout of the few channels of an image does not matter, only that
+    of its rows."""
     while v.op.movement:
         if len(readers.get(v, ())) != 1:
             return False
@@ -140,8 +141,8 @@ def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
 
 
 def _placed(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
-    """Whether v is turned for a map that looks for each element in the place where it lies, as that
-    which adds up windows does."""
+    """Whether v is transposed for a map that reads each element from its position, such as a sum of
+    windows."""
     return v.op.name == "transpose" and bool(readers.get(v)) and all(
         r.op.kind == "map" and not (r.op.movement or r.op.opcode or _flexible(r))
         for r in readers[v])
@@ -218,8 +219,8 @@ def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
 
 
 def _turns_computed(v: Value) -> bool:
-    """Whether v is a transpose of what is in memory; windows, for one, do not: their axes come in
-    the order in which they are best read."""
+    """Whether v is a transpose of a buffer; windows, for example, are not: their axes come in the
+    order that is best to read."""
     return v.op.name == "transpose" and not is_view(v.args[0])
 
 

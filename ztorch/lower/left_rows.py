@@ -34,7 +34,7 @@ class Reading:
 
     depths: tuple[int, ...]  # loops along k, the outermost first: positions are sums of these
     even: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
-    period: int  # rows that lie evenly, as all rows behind them do in as many: a row of an image
+    period: int  # rows with a constant stride, repeated for all later rows: a row of an image
     elements: int  # that all rows are read from; fewer than rows have, where windows overlap
     shift: int = 0  # steps along k until a row reads the next row's present element; 0: never
 
@@ -61,7 +61,7 @@ class Reading:
 
 
 def plain(m: int, k: int) -> Reading:
-    """The way to read rows that all lie evenly."""
+    """The way to read rows that all have one stride."""
     return Reading((k,), (), m, m * k)
 
 
@@ -71,7 +71,7 @@ _readings: dict[tuple, Reading | None] = {}  # by the views: networks repeat the
 def reading(left: Value) -> Reading | None:
     """The way to read the rows of a matrix, which may be windows of an image; None if there is
     none but a copy."""
-    if not is_view(left):  # it is read as it lies
+    if not is_view(left):  # it is read in place
         return plain(*left.shape[-2:])
     key = view_key(left)
     if key not in _readings:
@@ -130,7 +130,7 @@ def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] |
 
 
 def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
-    """Whether rows of a tile lie the same way in every tile of that height."""
+    """Whether the rows of a tile have the same offsets in every tile of that height."""
     tile, row = Var("t", left.shape[-2] // height), Var("r", height)
     base = view_of(left, (*where, Index.of(tile) * height + Index.of(row), along))
     return base is None or not any(
@@ -138,7 +138,7 @@ def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
 
 
 def _period(left: Value, where: list[Index], along: Index) -> int:
-    """The most rows within which all lie evenly, wherever they begin."""
+    """The largest number of rows that have one stride, wherever they begin."""
     m = left.shape[-2]
     row = Var("m", m)
     base = view_of(left, (*where, Index.of(row), along))

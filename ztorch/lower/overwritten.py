@@ -1,10 +1,10 @@
-"""Stacks of loops that lie where sequences lay that the loops read.
+"""Stacks of loops that overwrite sequences that the loops read.
 
     an LSTM: the inputs' product, then its four gates, then their slopes, all in one buffer
 
 A turn has read its part of a sequence before it writes its parts of stacks over it: those that the
 kernel which reads it last computes by element, such as the gates of a GRU, it copies there at its
-end. Several stacks lie side by side in each turn's part; then only loops may read them, since only
+end. Several stacks are side by side in each turn's part; then only loops may read them, since only
 they know how far it is from one turn to the next. A stack of the loop that goes back takes the
 place of them all again.
 """
@@ -27,17 +27,17 @@ class Overlay:
 
     buffer: Value
     start: int  # in bytes
-    row: int | None  # bytes from one turn's part to the next, where others lie between
+    row: int | None  # bytes from one iteration's part to the next, if others are in between
 
 
 class Overwritten:
-    """The stacks that need no buffers of their own."""
+    """The stacks that need no separate buffers."""
 
     def __init__(self, regions: Sequence[Region], readers: Mapping[Value, Sequence[int]],
                  writers: Mapping[Value, Sequence[int]], bodies: Mapping[Value, Any], align: int):
         """
         Args:
-            regions: What is computed, in order.
+            regions: The regions, in order.
             readers: Of each buffer, the numbers of the regions that read it.
             writers: Of the buffers in the arena, the numbers of the regions that store them.
             bodies: The placements of the loops' bodies.
@@ -114,7 +114,7 @@ class Overwritten:
 
 
 def row_bytes(stack: Value, align: int) -> int:
-    """The bytes from one turn's part of a stack to the next, where it has a buffer of its own."""
+    """The bytes from one iteration's part of a stack to the next, if it has a separate buffer."""
     body: Body = stack.args[0].attrs["body"]
     out = body.outs[stack.attrs["index"] - len(body.carries)]
     return row_elements(out, align) * out.dtype.bytes

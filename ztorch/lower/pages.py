@@ -1,7 +1,7 @@
 """Left operands of products whose rows are whole pages apart. The first cache keeps only a few
 lines of such rows, so those of a tile evict one another.
 
-    attention of 1,024 positions: weights of 64 x 1024 lie in rows of 1,040 numbers
+    attention of 1,024 positions: weights of 64 x 1024 are stored in rows of 1,040 numbers
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.machines.processors import Processor
 
 
 def whole_pages(v: Value) -> bool:
-    """Whether the rows of a matrix that a tile reads together lie whole pages apart."""
+    """Whether the row stride of a matrix that a tile reads is a multiple of the page size."""
     period = _rows_together(v)
     again, row = Var("again", v.shape[-2] // period), Var("row", period)
     rows = Index.of(again) * period + Index.of(row)
@@ -29,12 +29,12 @@ def whole_pages(v: Value) -> bool:
 
 def held_anyway(v: Value, cpu: Processor) -> float:
     """Bytes up to which the second cache holds such a matrix so well that no copy pays. Of the
-    turns of a sequence, which lie behind one another, it holds more."""
+    iterations of a sequence, which are contiguous, it holds more."""
     return cpu.l2_bytes * (L2_SHARE if _rows_together(v) == v.shape[-2] else 1.0)
 
 
 def _rows_together(v: Value) -> int:
-    """How many rows lie evenly: all, or those of a turn of a sequence."""
+    """The number of rows with one stride: all, or those of an iteration of a sequence."""
     way = reading(v)
     return v.shape[-2] if way is None else way.period
 

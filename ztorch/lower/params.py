@@ -45,8 +45,8 @@ class Params:
         return self.offsets[name]
 
     def lies_as(self, name: str, packed: str, order: Order) -> None:
-        """Has a state lie where a derived one does, which holds the same numbers in another order.
-        """
+        """Gives a state the memory of a derived one, which holds the same numbers in another
+        order."""
         self.offsets[name] = self.offsets.pop(packed)
         self.states[name] = self.declared[name]
         del self.states[packed]

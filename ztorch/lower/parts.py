@@ -1,5 +1,5 @@
-"""Parts of elementwise work. Where values are joined or have a border, one loop would ask for each
-element where it lies; a part has loops of its own, and each of its elements is in the same."""
+"""Parts of elementwise work. If values are joined or have a border, one loop would have to find the
+part of each element; with separate loops, all elements of a loop are in the same part."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:
 
 def lane_by_lane(kernel: Kernel) -> Kernel:
     """Computes each lane of a vector by itself, for a machine without vector arithmetic. Vectors
-    are still loaded and stored as such.
+    are still loaded and stored whole.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("double")

@@ -1,4 +1,4 @@
-"""Where the buffers of a step lie: in inputs, outputs, params or the arena."""
+"""The memory of a step's buffers: inputs, outputs, params or the arena."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
 
 @dataclass(frozen=True)
 class Location:
-    """Where a buffer lies: a slot of the inputs or outputs, or an offset in params or arena. While
-    the body of a loop is placed by itself, its carries are slots, too."""
+    """The location of a buffer: a slot of the inputs or outputs, or an offset in params or arena.
+    While the body of a loop is placed by itself, its carries are slots, too."""
 
     space: str  # inputs, outputs, carries, params or arena
     offset: int  # in bytes, at the first turn of all loops around; or the number of the slot
@@ -57,13 +57,13 @@ class Placement:
                  bodies: Mapping[Value, Placement], in_outputs: bool = False):
         """`inputs` and `carries` have slots in that order; a carry's next value lies so many bytes
         after it. `bodies` are those of the loops. A region that is listed twice runs twice. With
-        `in_outputs`, a value that is copied to an output as it lies is computed there."""
+        `in_outputs`, a value that is copied to an output unchanged is computed there."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
         self.inputs, self.bodies = inputs, bodies
-        self.locations: dict[Value, Location] = {}  # where a value lies first
-        self._again: dict[Value, list[Location]] = {}  # where it lies each time it is stored again
+        self.locations: dict[Value, Location] = {}  # the first location of a value
+        self._again: dict[Value, list[Location]] = {}  # its location each time it is stored again
         self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nothing reads it
         self._writers: dict[Value, list[int]] = {}  # of buffers in the arena: who stores them
         self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
@@ -103,7 +103,7 @@ class Placement:
             {self.locations[v] for v in (*reads, *r.stores)}) for r, reads in divisible)
 
     def _carry_states(self) -> None:
-        """A state that only a loop reads and changes is carried where it lies, without copies
+        """A state that only a loop reads and changes is updated in place, without copies
         before and after the loop. So is a carry of the loop around it."""
         region_of = {v: r for r in self.regions for v in r.flat}
         for name, new in self.graph.updates.items():
@@ -124,7 +124,7 @@ class Placement:
                 self.locations[first] = self.locations[new] = self._home(name, state, new)
 
     def _has_rows(self, name: str, first: Value | None = None) -> bool:
-        """Whether a carry, or one that begins with `first`, has a row of its own in every turn."""
+        """Whether a carry, or one that begins with `first`, has a row for every iteration."""
         return first in self.histories.sizes or self.carries.get(name, (0, 0))[1] != 0
 
     def _place_updates(self) -> None:
@@ -163,7 +163,7 @@ class Placement:
                     self.regions.remove(region)
 
     def _home(self, name: str, state: Value | None, new: Value) -> Location:
-        """Where a state lies, or a carry."""
+        """The location of a state or a carry."""
         if name in self.carries:
             slot, step = self.carries[name]
             return Location("carries", slot, self._bytes(new), 0 if new is state else step)
@@ -221,7 +221,7 @@ class Placement:
         self.parts = over.parts
         self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
                                          for loop, outs in over.late.items() if outs}}
-        for v, part in self.parts.items():  # the value they are in is needed as long as they are
+        for v, part in self.parts.items():  # the value that contains them lives as long as they do
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else
                       self.histories.sizes.get(v, self._bytes(v)) for v in self._writers}
@@ -234,7 +234,7 @@ class Placement:
                 buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
-        whole: dict[Value, Location] = {}  # where a buffer lies first
+        whole: dict[Value, Location] = {}  # the first location of a buffer
         for (v, time), buffer in buffers.items():
             location = Location("arena", offsets[v.serial, time], buffer.size)
             if time < 0:
@@ -262,7 +262,7 @@ class Placement:
         return max(bisect_right(self._writers[v], number) - 1, 0)
 
     def at(self, number: int, v: Value) -> Location:
-        """Where a value lies when the region of this number runs."""
+        """The location of a value when the region of this number runs."""
         if (number, v) in self._unused:
             return self._unused[number, v]
         m = memory_of(v)

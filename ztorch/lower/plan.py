@@ -1,4 +1,4 @@
-"""A graph as kernels to run in order, and where each value lies: the whole step as one program."""
+"""A graph as kernels in order, with the location of each value: the whole step as one program."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int], limits: Limits,
             params: Params, fusion: bool, function: str = "",
             memory_limit: int | None = None) -> Placement:
-    """The regions of a graph, and where their buffers lie; the same for the bodies of loops.
+    """The regions of a graph, and the locations of their buffers; the same for the bodies of loops.
     `carries`: how many bytes after the state before a turn the next one is written."""
     bodies = {}
     for v in graph.nodes():
@@ -193,7 +193,7 @@ class _LoopPlaces:
                       "inputs": [*moving, *((at(x), 0) for x in shared)], "outputs": stacks}
 
     def _state(self, first: Location, step: int) -> tuple[Location, int]:
-        """The first row that turns read a state in, as it lies in memory, and the bytes of a
+        """The first row in which iterations read a state, in memory order, and the bytes of a
         row."""
         lowest = first.offset + (self.turns - 1) * min(step, 0)
         return replace(first, offset=lowest) if step else first, abs(step)
@@ -211,7 +211,7 @@ class _LoopPlaces:
         return Location(base.space, base.offset + start, location.size, 0, strides)
 
     def proceed(self) -> Location | None:
-        """Where the bool lies that ends the loop."""
+        """The location of the bool that ends the loop."""
         if self.body.proceed is None:
             return None
         location, _ = self.slots["carries"][self.body.proceed]

@@ -10,7 +10,7 @@ from ztorch.lower.index import REMEMBERED, Index, Var
 
 
 def strides(shape: Sequence[int]) -> list[int]:
-    """How far apart neighbours along each axis lie, row-major."""
+    """The stride of each axis, row-major."""
     return [math.prod(shape[k + 1:]) for k in range(len(shape))]
 
 
@@ -47,7 +47,7 @@ def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
 
 
 def beside(at: Index, axis: Var, n: int) -> Index | None:
-    """Where n neighbours along an axis begin, if they lie side by side from every multiple of n on;
+    """The first of n neighbours along an axis, if they are contiguous from every multiple of n on;
     the axis counts these multiples then.
 
     >>> k = Var("k", 24)

@@ -62,7 +62,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
             fixed.add(v)
-        if v.args and v.args[0] in turned:  # which lies as v does
+        if v.args and v.args[0] in turned:  # with the same layout as v
             new[v] = new[v.args[0]]
             continue
         args = tuple(new[a] for a in v.args)
@@ -126,7 +126,7 @@ def _empty(v: Value) -> Value:
 
 
 def _repeats_scattered(v: Value) -> bool:
-    """Whether v is a tensor again and again whose neighbours do not lie side by side, such as
+    """Whether v is a tensor repeated, and its neighbours are not contiguous, such as
     weights of which each vector would be gathered each time."""
     [x, *others] = v.args
     return not others and v.size > x.size and is_view(x) and bool(x.args) and _scattered(v)
@@ -142,7 +142,7 @@ def _looks_up_scattered(v: Value) -> bool:
 
 
 def _scattered(v: Value) -> bool:
-    """Whether the neighbours of a view along its last axis do not lie side by side."""
+    """Whether the neighbours of a view along its last axis are not contiguous."""
     axes = [k for k, n in enumerate(v.shape) if n > 1]
     if not axes or v.shape[axes[-1]] <= PLANES_MAX:
         return False
@@ -152,13 +152,13 @@ def _scattered(v: Value) -> bool:
 
 
 def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Value:
-    """A view whose neighbours lie side by side. Where it is cut from a tensor of `most` elements at
+    """A view whose neighbours are contiguous. Where it is cut from a tensor of `most` elements at
     most, one copy of that is for all its parts.
 
     Args:
         x: The view.
-        most: How many elements.
-        copies: Of tensors, by the axis that their neighbours lie along; this adds to them.
+        most: The limit of elements.
+        copies: Copies of tensors, by the axis of contiguous neighbours; this adds to them.
     """
     cut = x
     while cut.op.name == "reshape":

@@ -1,4 +1,4 @@
-"""Prepares matrix products: operands that lie as tiles read them, products that are cut up."""
+"""Prepares matrix products: packs operands for tiles, and splits products."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class ProductRewrites:
 
     def _on_grid(self, v: Value, grid: GridLimits) -> Value:
         """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
-        machine and k is deep, parts of k are products of their own, added up afterwards: where it
+        machine and k is deep, parts of k are separate products, summed afterwards: where it
         is cut depends on sizes only."""
         windowed = self._windowed(v, grid)
         if windowed is not None:
@@ -181,7 +181,7 @@ class ProductRewrites:
         return whole if all(copy_width(whole, side, tile, shape.of) for side in (0, 1)) else None
 
     def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
-        """A convolution whose images are copied as they lie, borders by copies that bring zeros;
+        """A convolution whose images are copied unchanged, with borders filled by zeros;
         None where they cannot be. Where positions are steps along k, images are cut up among as
         many products as occupy the machine best."""
         whole = self._seen_through(v)
@@ -260,7 +260,7 @@ def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
         return True
     way = cpu.l2_bytes // cpu.l2_ways
     rows_held: float = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
-    # Where pages lie is chance, so some sets are full long before; wider vectors wait less often.
+    # The pages are allocated at random, so some sets fill up early; wider vectors wait less often.
     rows_held *= limits.lanes(v.dtype) * b.dtype.bytes / LINE_BYTES
     return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
 
@@ -283,7 +283,7 @@ def _bare(v: Value) -> Value:
 
 
 def _affine(v: Value) -> bool:
-    """Whether a matrix lies where it can be read at sums of loop variables."""
+    """Whether the offsets of a matrix are sums of loop variables."""
     base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
     return base is not None and base[1].is_affine
 

@@ -1,8 +1,8 @@
 """Chooses kernels that run a second time, so that their results need not be kept until then.
 
 A training step keeps the values of the forward pass that its backward pass reads. A region that is
-dropped runs again before the first kernel that reads it late, with what it reads in turn, as far
-back as something is kept. It is the same kernel on the same numbers, so results keep every bit.
+dropped runs again before the first kernel that reads it late, together with its own operands, as
+far back as something is kept. It is the same kernel on the same numbers, so results keep every bit.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
         regions: The regions of the graph.
         place: Places regions.
         graph: The graph.
-        limit: The most bytes of the arena. `None`: as many as it takes.
+        limit: The limit of the arena in bytes. `None`: no limit.
         function: The name of the function, for the error.
 
     Raises:

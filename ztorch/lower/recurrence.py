@@ -65,7 +65,7 @@ class Recurrence:
                        outs=tuple(islice(values, len(self.outs))), flag=next(values, None))
 
     def position(self, v: Value, outer: Index) -> Index:
-        """Where the element `outer` of a carry or out lies."""
+        """The position of the element `outer` of a carry or out."""
         return outer if v.size == self.size else Index()
 
     def index(self, v: Value, outer: Index) -> tuple[Index, ...]:
@@ -73,8 +73,9 @@ class Recurrence:
         return unflatten(self.position(v, outer), v.shape)
 
     def result(self, index: int, outer: Index, turns_last: bool = False) -> Index:
-        """Where an element of a result lies. Results are the last state, then the stacks: the
-        elements of a turn side by side, or with `turns_last` the turns of an element."""
+        """The position of an element of a result. Results are the last state, then the stacks: the
+        elements of an iteration are contiguous, or with `turns_last` the iterations of an
+        element."""
         if index < len(self.carries):
             return self.position(self.carries[index], outer)
         out = self.outs[index - len(self.carries)]

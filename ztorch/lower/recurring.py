@@ -38,7 +38,7 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     before, so a single vector leaves most of the machine idle."""
     r = recurrence_of(region)
     *_, column = recurrence_axes(region)
-    if _turns_last(region):  # the lanes of a vector would lie apart
+    if _turns_last(region):  # the lanes of a vector would be apart
         return RecurrenceSchedule(1, min(RECURRENCE_VECTORS, column))
     lanes = limits.lanes(r.widest)
     while lanes > column:
@@ -56,8 +56,8 @@ def _turns_last(region: Region) -> bool:
 
 
 def _evicts_itself(region: Region) -> bool:
-    """Whether what a turn reads or writes is in the same lines of the first cache as what the
-    next one does."""
+    """Whether the reads and writes of an iteration hit the same lines of the first-level cache as
+    those of the next one."""
     r = recurrence_of(region)
     places = buffer_reads(region.members[0], region.outer)
     places += [(v, region.flat[v]) for v in region.stores]
@@ -70,7 +70,7 @@ def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
     if not 1 <= s.vectors <= SIDE_BY_SIDE_MAX:
         return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
     if s.lanes > 1 and _turns_last(region):
-        return f"lanes({s.lanes}) must be 1: the turns of an element lie side by side"
+        return f"lanes({s.lanes}) must be 1: the turns of an element are contiguous"
     if s.lanes > (most := recurrence_axes(region)[-1]):
         return f"lanes({s.lanes}) must be {most} at most, the elements of a row"
     return lanes_refusal(s.lanes, limits.lanes(recurrence_of(region).widest))
@@ -109,7 +109,7 @@ class Turning:
         self.results = {v.attrs["index"]: (v, target[v]) for v in region.members if v in target}
 
     def memory(self, names: Mapping[Value, str]) -> dict[Value, str]:
-        """The names of buffers by the leaves that stand for them."""
+        """The names of buffers by the leaves that represent them."""
         args = self.region.members[0].args
         return {leaf: names[v] for leaf, v in zip(self.r.buffers, args, strict=True) if v in names}
 

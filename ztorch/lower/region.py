@@ -1,4 +1,4 @@
-"""A region: values computed together by one loop nest, and where each element of them lies."""
+"""A region: values computed together by one loop nest, and the position of each element."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
-# Makes a value of its own out of something that would only be read through: a real kernel.
+# Turns a value that would only be read through a view into a separate one: a real kernel.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
           body=lambda e, index: e.read(0, index), cost=1)
 
@@ -81,7 +81,7 @@ class _Trace:
         return lambda *args, **kwargs: self
 
 
-_NOWHERE = object()  # of a trace: where no index lies
+_NOWHERE = object()  # of a trace: no index
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ def needed(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
 
 
 def sources(v: Value) -> list[Value]:
-    """The computed values and leaves that v reads, directly or through views, or that lay before
-    where v is stored."""
+    """The computed values and leaves that v reads, directly or through views, or that v
+    overwrites."""
     if v.op is INSET:
         return [s for a in v.args for s in behind(a)]
     if v.op.kind == "map":
@@ -182,8 +182,9 @@ def behind(v: Value) -> list[Value]:
 
 
 def bounds(v: Value, index: Sequence[Index]) -> list[tuple[Index, int]]:
-    """Where the answers change to what v and the views behind it ask of an index, such as which of
-    several values has an element: the index, and the number from which on it is another."""
+    """Where the conditions of v and of the views behind it change with an index, such as which of
+    several joined values has an element: the index, and the position from which on it is
+    another."""
     own = [] if v.op.opcode else traced(v, index).bounds
     return own + [bound for a, at in reads(v, index) if is_view(a) for bound in bounds(a, at)]
 

@@ -48,9 +48,9 @@ class RegionKernel:
 
     Args:
         function: The name of the function.
-        placement: Where the buffers of the function lie.
+        placement: The locations of the function's buffers.
         number: The number of the region.
-        label: What the kernel is called by, in place of its number.
+        label: The kernel's label, in place of its number.
     """
 
     def __init__(self, function: str, placement: Placement, number: int, label: str):
@@ -76,8 +76,8 @@ class RegionKernel:
 
     @property
     def work(self) -> str:
-        """The computation of the kernel as a digest: equal in all processes and programs, wherever
-        its buffers lie. Empty where that cannot be told."""
+        """A digest of the kernel's computation: equal in all processes and programs, whatever the
+        locations of its buffers. Empty if there is none."""
         shape = shape_of(self.region, self.buffers, dict.fromkeys(self.buffers, False),
                          (self.region.in_place,))
         text = repr(shape.key)

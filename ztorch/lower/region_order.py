@@ -20,7 +20,7 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
         regions: All regions, by number.
         home: The number of each value's region. Others may compute the value as well.
         before: A bit set of the regions that must run before each.
-        sources: What a value reads.
+        sources: The operands of a value.
     """
     roots = {*graph.roots}
     stored = {*roots}
@@ -58,7 +58,7 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
 
 def _must_follow(end: int, start: int, before: Mapping[int, int],
                  waits: Mapping[int, set[int]], waiting: int) -> bool:
-    """Whether region `end` runs after region `start`, because of what they read or of `waits`:
+    """Whether region `end` runs after region `start`, because of their operands or of `waits`:
     further regions that some wait for. `waiting` is the bit set of these."""
     stack, seen = [end], {end}
     while stack:

@@ -37,7 +37,7 @@ def in_blocks(graph: Graph, limits: Limits) -> Graph:
 
 
 def _block_rows(shape: WideShape, limits: Limits) -> int:
-    """Rows of a block: as many as the second cache holds. 0 where they are better left whole."""
+    """Rows of a block: the number that the second cache holds. 0 if they should stay whole."""
     row = f32.bytes * shape.columns
     size = row * shape.rows
     if limits.grid is not None:

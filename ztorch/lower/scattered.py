@@ -64,7 +64,7 @@ def refusal(s: ScatterSchedule, region: Region, limits: Limits) -> str:
     if s.parts < 1 or v.shape[-1] % s.parts:
         return f"parts({s.parts}) must divide the {v.shape[-1]} elements of an update"
     if s.lanes > 1 and v.args[1].shape[-1] > 1:
-        return f"lanes({s.lanes}) must be 1 where each element has a place of its own"
+        return f"lanes({s.lanes}) must be 1 where each element has a separate target"
     if s.tables and (s.parts > 1 or s.tables > SCATTER_UNROLL or not _fits(v, s.tables)):
         return f"tables({s.tables}) must be 0: they are too large, or workers share an update"
     return lanes_refusal(s.lanes, limits.lanes(v.dtype))
@@ -140,7 +140,7 @@ class _Table:
             self._turn(k)
 
     def _turn(self, number: Operand) -> None:
-        """Adds an update to its place, or each element of it to a place of its own."""
+        """Adds an update to its target, or each element of it to a separate target."""
         places, k = self.v.args[1], Var("k", self.v.args[0].shape[1])
         e = self.e.within(bound={**self.e.bound, k: number})
         columns: Iterable[tuple[Emitter, Index | None]] = [(e, None)]

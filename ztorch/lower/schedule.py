@@ -22,7 +22,7 @@ KINDS: dict[str, type[Schedule]] = {}
 @dataclass(frozen=True, repr=False)
 class Schedule:
     """How one kernel is computed. A field `tile_rows` is written `tile(rows=...)`, a field `lanes`
-    is written `lanes(...)`. The comment beside a field says what it decides."""
+    is written `lanes(...)`. The comment beside a field gives its meaning."""
 
     kind: ClassVar[str] = ""
 
@@ -228,7 +228,7 @@ class GridMatrixSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridAsyncSchedule(Schedule):
-    """A matrix product beside copies; strips are as deep as a line of swizzled memory."""
+    """An asynchronous matrix product; the depth of strips is a line of swizzled memory."""
 
     kind = "grid_async"
     tile_rows: int  # rows of a workgroup

@@ -58,7 +58,8 @@ def settles(body: Body, going: int, flag: Value | None, results: Collection[int]
     Args:
         body: The turns.
         going: The number of the bool carry that says whether to go on.
-        flag: What it is computed from for each element; None: the carry itself is the flag.
+        flag: The value for each element from which it is computed; None: the carry itself is the
+            flag.
         results: The numbers of the results that are read.
     """
     carries, size = body.carries, max(c.size for c in body.carries)

@@ -2,9 +2,9 @@
 
 Neighbouring results along a row of an image read mostly the same elements. Several of them are
 computed together, one vector of channels each: an element is loaded once for all windows that it
-is in, and so is a weight for all results that it takes part in. A border around images lies
-nowhere: its rows are left out of the loops over a window, and results whose windows reach over its
-columns have code of their own.
+is in, and so is a weight for all results that it takes part in. A border around images is not
+stored: its rows are left out of the loops over a window, and results whose windows reach over its
+columns have separate code.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Axes:
 
     rows: list[Var]  # over results, but for the last two axes
     across: Var  # over neighbouring results whose windows overlap
-    column: Var  # over channels, which lie side by side
+    column: Var  # over channels, which are contiguous
     inner: list[Var]  # over the window, but for its last axis
     last: Var  # over the last axis of the window
     full: dict[Var, Index]  # the region's own two variables as sums of these loops
@@ -128,7 +128,7 @@ def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
 
 
 def _border_groups(axes: _Axes, places: int) -> int:
-    """Groups of results that have code of their own."""
+    """Groups of results that have separate code."""
     return sum(run.count == 1 for run in axes.runs(places)) if axes.edges else 0
 
 

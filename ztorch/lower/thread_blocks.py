@@ -17,7 +17,7 @@ from ztorch.lower.schedule import ThreadSchedule
 
 
 def threads_on_buffers(v: Value) -> Value:
-    """The node with arguments that are in buffers; those that it writes are copies of its own."""
+    """The node with arguments that are in buffers; those that it writes are copied first."""
     program: ThreadProgram = v.attrs["program"]
     args = tuple(COPY(a) if array.written or is_view(a) else a
                  for a, array in zip(v.args, program.arrays, strict=True))

@@ -65,8 +65,8 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            way: Reading | None = None, panel: int = 0, distance: int = 0) -> ProductSchedule:
     """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;
-    rows are read in this `way`, or all lie evenly; where B is packed already, the width of tiles
-    divides its `panel` of so many vectors. Rows of B lie `distance` bytes apart, where known.
+    rows are read in this `way`, or all have one stride; where B is packed already, the width of
+    tiles divides its `panel` of so many vectors. Rows of B are `distance` bytes apart, if known.
 
     A step along k costs a tile the most of: its multiply-adds; its loads; the latency of the adds;
     and the way of the vectors of B from the second cache, unless their panel stays in the first.
@@ -148,8 +148,8 @@ def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
 
 def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
                    way: Reading | None = None) -> float:
-    """Estimated cycles of a product in the tiles that are best for it, whose rows all lie evenly or
-    are read in a `way`."""
+    """Estimated cycles of a product with its best tiles, whose rows all have one stride or are read
+    in a `way`."""
     s = choose(m, n, k, limits, d, way=way)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), way=way)
     return estimated_cycles(tiles, k, d, limits.processor)
@@ -173,7 +173,7 @@ def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = Fals
            way: Reading | None = None) -> Tiling:
     """The tiles of a product of m rows and n columns: `rows` high and `wide` vectors wide, where
     that may differ as equal as possible. Where B is packed, only the last panel may be smaller. A
-    vector that is not whole is a panel of its own, since only it needs a mask."""
+    partial vector is a separate panel, since only it needs a mask."""
     vectors, tail = math.ceil(n / lanes), n % lanes
     down = (way or plain(m, 1)).runs(m, rows)
     panels = (equal_runs if packed else split)(vectors, wide)

@@ -29,7 +29,7 @@ class Turn:
     """The one value that is read across."""
 
     source: Value
-    along: int  # the axis along which its elements lie side by side
+    along: int  # the axis along which its elements are contiguous
 
 
 def find_turn(region: Region) -> Turn | None:

@@ -81,7 +81,8 @@ class TurnBlocks:
         better left as it is. `room` has the bytes that a block may fill of either."""
         count = self.body.turns
         size = sum(p.size * p.dtype.bytes for p in self.products)
-        # Values that the loop keeps of all turns can lie where the product lay: `overwritten.py`.
+        # Values that the loop keeps of all iterations can take the product's memory:
+        # `overwritten.py`.
         kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count
         if self.body.proceed is not None or size <= max(room[0], kept):
             return 0

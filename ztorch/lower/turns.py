@@ -1,7 +1,8 @@
 """Prepares loops: the body of a loop becomes a function that kernels can be made of.
 
-Its arguments are buffers. Views of them are read inside the body; what the body makes of values
-that all turns share, such as a matrix packed for a product, is made once, before the loop.
+Its arguments are buffers. Views of them are read inside the body; values that the body derives from
+arguments of all iterations, such as a matrix packed for a product, are computed once, before the
+loop.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ztorch.lower.region import COPY, is_view, view_of
 
 def body_graph(body: Body) -> Graph:
     """The body as a function: outs are its outputs, and it updates the carries that change. Outs
-    that are states lie where the carries do."""
+    that are states share the buffers of the carries."""
     states = state_outs(body)
     updates = {c.attrs["name"]: v for c, v in zip(body.carries, body.news, strict=True)
                if v is not c}
@@ -80,7 +81,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
         prepare: Prepares the graph of a body.
         align: Bytes that each turn's part of a sequence is aligned to.
         roots: The numbers of results that are roots of the graph. A stack among them is written
-            where the root lies, also if it is one of states. Default: `()`.
+            in the root's buffer, also if it is one of states. Default: `()`.
     """
     body: Body = loop.attrs["body"]
     apart = [k for k in state_outs(body) if k + len(body.carries) in roots]
@@ -122,8 +123,8 @@ def prepared_result(result: Value, loop: Value, align: int) -> Value:
 def _closed_again(body: Body, shared: Sequence[Value],
                   also: Callable[[Value], bool] = lambda v: False,
                   with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
-    """The body after more values that all turns share are computed outside of it: all but views,
-    what loops inside write over, what is `also` to stay, and roots, unless `with_roots`."""
+    """The body after hoisting more values that all iterations share: all but views, values that
+    loops inside overwrite, the values in `also`, and roots, unless `with_roots`."""
     open_body = _opened(body, shared)
     stay = first_values(topological(open_body.roots))
     stay |= set() if with_roots else {*open_body.roots}
@@ -137,7 +138,7 @@ def _opened(body: Body, shared: Sequence[Value]) -> Body:
 
 
 def _in_rows(x: Value, align: int) -> Value:
-    """A sequence that is in a buffer of its own, each turn's part at an aligned byte."""
+    """A sequence with a separate buffer, each iteration's part at an aligned byte."""
     turns, size = x.shape[0], math.prod(x.shape[1:])
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]

@@ -115,7 +115,7 @@ class _Turns:
         self.gathers = False
 
     def possible(self) -> bool:
-        """Whether the turns are alike and independent; finds what kind of value each one is."""
+        """Whether the turns are alike and independent; finds the kind of each value."""
         changed = {i.args[0].id for i in self.body if i.opcode == "set"}
         if len(changed) < sum(i.opcode == "set" for i in self.body):
             return False
@@ -162,7 +162,7 @@ class _Turns:
         return True
 
     def _is_updated(self, get: Instr) -> bool:
-        """Whether what is read from a variable only serves to change it, in a way whose parts can
+        """Whether reads of a variable only serve to update it, in a way whose parts can
         come together later; the change is noted."""
         readers = [i for i in self.body if any(a.id == get.dest.id for a in i.args)]
         if not readers:
@@ -209,7 +209,7 @@ class _Turns:
     def _turn(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
               parts: Mapping[int, Operand]) -> None:
         new: dict[int, Operand] = {self.loop.dest.id: counter}  # the first lane's, if they grow
-        old: dict[int, int] = {}  # variables, by what was read of them
+        old: dict[int, int] = {}  # variables, by the values read from them
         stored: dict[str, Operand] = {}
 
         def first(a: Operand) -> Operand:

@@ -2,7 +2,7 @@
 made a row at a time and read a row at a time, so that a block of rows is all that need exist.
 
 Nothing here knows attention. A product of few steps makes a wide value; elementwise work and
-reductions along its rows follow; and what is small again leaves: products that sum along rows or
+reductions along its rows follow; and the small results leave: products that sum along rows or
 over rows, and one number a row.
 """
 
@@ -207,8 +207,8 @@ def pointwise(v: Value) -> bool:
 
 
 def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
-    """The shapes of wide products. Those with weights are none: their weights lie packed, and are
-    read once for all rows.
+    """The shapes of wide products. Products with weights are not wide: their weights are packed,
+    and are read once for all rows.
 
     Args:
         graph: The graph.

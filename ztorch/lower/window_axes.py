@@ -2,8 +2,8 @@
 
 Rows, columns or steps along k of such a product are positions in a batch of images, or places in a
 window and channels. Each of these is a part of its dimension, and a coordinate in memory is a sum
-of parts. So a patch of positions is a box, a window moves the box, and what is outside of an
-image is outside of the memory, where copies bring zeros.
+of parts. So a patch of positions is a box, a window moves the box, and the area outside of an
+image is outside of the memory, where copies fill in zeros.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Boxed:
 
     source: Value
     first: int  # element of it that is at the origin
-    axes: tuple[Axis, ...]  # along the first one neighbours lie side by side
+    axes: tuple[Axis, ...]  # neighbours along the first one are contiguous
 
     @property
     def inner(self) -> Var | None:
-        """The part whose neighbours lie side by side."""
+        """The part whose neighbours are contiguous."""
         terms = self.axes[0].at.terms
         return terms[0][0] if len(terms) == 1 and isinstance(terms[0][0], Var) else None
 
@@ -66,7 +66,7 @@ class WindowAxes:
 
     @property
     def contiguous(self) -> tuple[bool, bool, bool]:
-        """Of m, n and k: whether neighbours lie side by side in an operand."""
+        """Of m, n and k: whether neighbours are contiguous in an operand."""
         inner = {x.inner for x in self.operands}
         return self.m[-1] in inner, self.n[-1] in inner, self.k[-1] in inner
 

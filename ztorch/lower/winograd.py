@@ -94,8 +94,8 @@ def transformed(v: Value, left: Value, fixed: bool,
 
 
 def _rows_apart(rows: int, columns: int) -> int:
-    """As many rows at each point that points do not lie whole pages apart: they would evict one
-    another."""
+    """The rows at each point, padded so that points are not whole pages apart, because they would
+    evict one another."""
     return rows + (rows * columns * f32.bytes % PAGE_BYTES == 0)
 
 

@@ -162,7 +162,7 @@ class _Blocks:
         used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
         for s in self.segments:
             used |= {a.id for i in s.instructions() for a in i.args if a.id not in s.own}
-        # By id, where a value lies from segment to segment.
+        # By id, the location of a value from segment to segment.
         self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
                        if i not in self.cheap or self._once(i)}
         self.kept = {v.id: self._place(v) for v in old.variables
@@ -266,7 +266,7 @@ class _Blocks:
                 bring(a)
 
     def _emit(self, i: Instr, new: dict[int, Operand]) -> None:
-        """An instruction; atomic updates of a worker's own memory are plain ones."""
+        """An instruction; atomic updates of a worker's private memory are plain ones."""
         b = self.b
         if i.opcode not in ATOMICS or self.spaces[i.attrs["mem"]] == "global":
             b.body.append(i)

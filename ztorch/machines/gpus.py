@@ -102,8 +102,8 @@ class Gpu:
 
 GPUS: dict[str, Gpu] = {row.name: row for row in (
     # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is an
-    # estimate: what products at 610 TFLOP/s draw from it in tiles of 128x256, without clusters. On
-    # all rows `launch_us` and `step_us` are guesses.
+    # estimate: products in tiles of 128x256, without clusters, read it so fast at 610 TFLOP/s.
+    # On all rows `launch_us` and `step_us` are guesses.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
@@ -165,7 +165,7 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
         launch_us=3.0, step_us=10.0),
     # 38 cores. Apple says nothing of registers, threads, caches and latencies: these are guesses
-    # after what third parties found. Matrix instructions run at the rate of threads.
+    # and measurements of third parties. Matrix instructions run at the rate of threads.
     Gpu("M2 Max", ("metal",), 38, 1.398, 400, 48 * MIB, 900, 60 * KIB, 8 * KIB,
         (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
         memory_cycles=500, launch_us=5.0, step_us=50.0),
@@ -198,7 +198,7 @@ def gpus_of(target: str) -> tuple[Gpu, ...]:
 
 
 def gpu_called(device_name: str) -> Gpu | None:
-    """The row of a device by what its driver calls it; None: there are no figures for it.
+    """The row of a device by its driver's name for it; None: there are no figures for it.
 
     >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
     ('A100', None)

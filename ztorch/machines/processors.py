@@ -53,7 +53,7 @@ class Processor(NamedTuple):
     feature: str = ""  # that no earlier processor of the maker has: virtual machines hide models
 
     def with_caches(self, **told: int) -> Processor:
-        """The row with the fields of its caches as a system tells them; 0 leaves what is known.
+        """The row with the cache sizes that the system reports; 0 leaves a field unchanged.
 
         >>> processor("zen4").with_caches(l1_bytes=0, l2_bytes=2 * MIB).l2_bytes
         2097152
@@ -132,8 +132,7 @@ def processor(name: str) -> Processor:
 
 def identified(maker: str, family: int, model: int,
                flags: Container[str] = ()) -> Processor:
-    """The row of what a processor says of itself, or that its features give away; ANY where it is
-    in none.
+    """The row of a processor by its own report or by its features; ANY if there is none.
 
     >>> identified("AuthenticAMD", 25, 1).name, identified("GenuineIntel", 6, 0x55).name
     ('zen3', 'skylake-server')

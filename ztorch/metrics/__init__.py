@@ -54,7 +54,7 @@ __all__ = ["AUC", "Accuracy", "BinaryAccuracy", "BinaryIoU", "CategoricalAccurac
            "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "WeightedMetric",
            "get", "resolve"]
 
-_OF_LOSSES = {"LogCoshError": "LogCosh"}  # what Keras calls a loss as a metric
+_OF_LOSSES = {"LogCoshError": "LogCosh"}  # Keras' name of a loss as a metric
 
 if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...

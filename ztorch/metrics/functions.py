@@ -82,7 +82,7 @@ class MeanMetricWrapper(FunctionMetric, abstract=True):
         fn: The function.
         name: Name in the history. `None` uses that of the function. Default: `None`.
         dtype: Has no effect: it is that of the program. Default: `None`.
-        **arguments: What the function is called with besides.
+        **arguments: Further arguments of the function.
 
     Examples:
         >>> from ztorch import ops

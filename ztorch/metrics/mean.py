@@ -1,4 +1,4 @@
-"""The mean of numbers, over the steps of an epoch in a `train_step` of one's own; their sum."""
+"""The mean of numbers, over the steps of an epoch in a custom `train_step`; their sum."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ztorch.metrics.metric import Metric
 
 
 class Mean(Metric, abstract=True):
-    """The mean of what `update_state` is given, as in Keras: in a step over all steps of an epoch,
-    outside of it since `reset_state`.
+    """The mean of the arguments of `update_state`, as in Keras: in a step over all steps of an
+    epoch, outside of it since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"mean"`.
@@ -55,8 +55,8 @@ class Mean(Metric, abstract=True):
 
 
 class Sum(Metric, abstract=True):
-    """The sum of what `update_state` is given, as in Keras: in a step over all steps of an epoch,
-    outside of it since `reset_state`.
+    """The sum of the arguments of `update_state`, as in Keras: in a step over all steps of an
+    epoch, outside of it since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"sum"`.

@@ -1,4 +1,4 @@
-"""The base classes of metrics: means over rows, and what is computed from sums over all rows."""
+"""The base classes of metrics: means over rows, and metrics computed from sums over all rows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         """
         if initializer != "zeros" and type(initializer).__name__ != "Zeros":
             raise Unsupported(f"metric {self.name!r}: variables begin at zero, since programs add "
-                              f"up what batches give; not at {initializer!r}")
+                              f"up the results of batches; not at {initializer!r}")
         label = name or f"variable_{len(self.variables)}"
         if label in [v.name for v in self.variables]:
             raise ConfigError(f"metric {self.name!r} has two variables named {label!r}")
@@ -164,7 +164,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     result: Callable[..., Any] = _measured  # of the totals, where a metric has such
 
     def reset_state(self) -> None:
-        """Forgets what was measured outside of programs: there, each epoch begins at zero."""
+        """Resets the values measured outside of programs, where each epoch begins at zero."""
         self.totals = {}
         for variable in self.variables:
             variable.assign(0.0)

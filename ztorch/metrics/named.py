@@ -1,4 +1,4 @@
-"""Which metric a name stands for, and the metrics of a model."""
+"""Looks up metrics by name, and creates the metrics of a model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Metrics with variables that each batch updates, as in Keras: `update_state` and `result`.
 
-The program computes what a batch adds to the variables, and an epoch adds it up.
+The program computes the change of the variables for each batch, and an epoch adds the changes up.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class UpdatedMetric(SumMetric, abstract=True):
         return added
 
     def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        """The same, where `update_state` ignores the weights, or multiplies each row by those of
-        all, as (batch, 1) by (batch,): each row is a batch of its own, so that what fills up the
-        last batch can be left out."""
+        """The same, if `update_state` ignores the weights, or multiplies each row by those of all,
+        as (batch, 1) by (batch,): each row is a batch of its own, so that padding rows of the last
+        batch can be left out."""
         count = y_pred.shape[0]
         target, prediction = (leaf("input", name, (1, *v.shape[1:]), v.dtype)
                               for name, v in (("y_true", y_true), ("y_pred", y_pred)))

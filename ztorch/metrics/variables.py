@@ -1,4 +1,4 @@
-"""The variables of metrics, which add up what batches give."""
+"""The variables of metrics, which accumulate the results of batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class MetricVariable(StandIn):
         self.assign_add(-x)
 
     def assign(self, x: Any) -> None:
-        """Sets the total, outside of programs; in `update_state` to itself plus what is added.
+        """Sets the total, outside of programs; in `update_state` to itself plus an increment.
 
         Args:
             x: A number or an array, or `self.total + batch` of a variable `self.total`.
@@ -72,7 +72,7 @@ class MetricVariable(StandIn):
             return
         if isinstance(self.total, Value):
             raise Unsupported(f"metric {self.metric!r} assigns to its variable {self.name!r}, and "
-                              "programs can only add up what batches give: write "
+                              "programs can only add up the results of batches: write "
                               f"self.{self.name}.assign_add(...)")
         self.total = np.broadcast_to(x, self.shape) if isinstance(x, (int, float)) else x
 
@@ -104,7 +104,7 @@ class MetricVariable(StandIn):
 
 
 class _Increased:
-    """A variable plus what a batch adds, in `update_state`: it can be assigned, and no more."""
+    """A variable plus a batch's increment, in `update_state`: it can only be assigned."""
 
     def __init__(self, variable: MetricVariable, by: Any):
         self.variable, self.by = variable, by
@@ -115,7 +115,8 @@ class _Increased:
 
 @contextmanager
 def adding(variables: Sequence[MetricVariable], d: DType) -> Iterator[dict[str, Value]]:
-    """While what a batch adds to variables is traced, from zero: by name, filled at the end."""
+    """In this block the change of variables by a batch is traced, from zero: by name, filled at the
+    end."""
     added: dict[str, Value] = {}
     before = [v.total for v in variables]
     for v in variables:
@@ -142,7 +143,8 @@ def totals_of(variables: Sequence[MetricVariable], totals: Mapping[str, Value]) 
 
 
 def updating(update_state: Callable[..., Any]) -> Callable[..., Any]:
-    """An `update_state` of variables. In a step it adds what it computes to those of the batch."""
+    """An `update_state` of variables. In a step it adds its result to the variables of the
+    batch."""
 
     @functools.wraps(update_state)
     def updated(self: Any, *args: Any, **keywords: Any) -> None:

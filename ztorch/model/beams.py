@@ -30,7 +30,8 @@ class Stepping(Protocol):
 
 
 def beams_graph(model: Stepping) -> Graph:
-    """Where each beam stands -> its next numbers, the beams that they go on from, and its score."""
+    """The position of each beam -> its next numbers, the beams that they continue, and its
+    score."""
     rows, classes = model.rows, model.classes
     entries = {name: leaf("input", name, (rows,), dtype) for name, dtype in (
         ("x", model.dtype), ("position", "int32"), ("live", "bool"), ("score", "float32"),

@@ -52,7 +52,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         if not waits:
             try:
                 program = self.compile_now(**arguments)
-            except UnfitTargets:  # data will tell what they are like
+            except UnfitTargets:  # the data will determine their form
                 self._late.needs_targets = True
             else:
                 self._late.keep()
@@ -70,7 +70,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0) -> None:
-        """Tells a model that waits for data what it will be used with, and for which function."""
+        """Configures a model that waits for data with the function and arguments of its first
+        use."""
         if not self.knows_inputs:
             from ztorch.feed.row_shapes import row_shapes
 
@@ -85,7 +86,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 self._late.arguments["batch_size"])[-1], split)
 
     def batch_sizes(self, requested: Any) -> tuple[int, ...]:
-        """The rows of a step: what compile was asked for, else what Inputs declare, else 32."""
+        """The batch sizes of a step: those of compile, else those that Inputs declare, else 32."""
         return ascending("batch_size", self.declared_batch_size or ROWS
                          if requested is None else requested)
 

@@ -51,7 +51,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
             decode: As that of `compile`. Default: `None`.
             samples: Rows that a page offers, x or (x, y), or a table where the model has a
                 pipeline for tables. Default: `None`.
-            letters: For a page of a model of text: the letter that each number stands for. Default:
+            letters: For a page of a model of text: the letter of each number. Default:
                 `None`.
 
         Returns:
@@ -78,7 +78,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
                  "loss_weights": loss_weights}
         kind = chosen_format(path, device, format)
         if not train and (idle := [name for name, value in training.items() if value is not None]):
-            raise ConfigError(f"export({idle[0]}=...) is for what trains: add train=True, or leave "
+            raise ConfigError(f"export({idle[0]}=...) requires training: add train=True, or leave "
                               "it out")
         page = {"samples": samples, "letters": letters}
         page = {name: value for name, value in page.items() if value is not None}

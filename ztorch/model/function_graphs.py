@@ -33,7 +33,7 @@ class BatchInputs:
 
 @dataclass(frozen=True)
 class ScoringGraphs:
-    """Builds the graphs that compare predictions with targets. Each has inputs of its own."""
+    """Builds the graphs that compare predictions with targets. Each has its own inputs."""
 
     model: Network
     batch_size: int
@@ -42,7 +42,7 @@ class ScoringGraphs:
     states: States
     objectives: dict[str, Objective]  # by output
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
-    # How many axes of steps the weights of an output have, where it has weights of its own.
+    # How many axes of steps the weights of an output have, where it has separate weights.
     weighted: Mapping[str, int] = field(default_factory=dict)
     # Metrics that the class of the model keeps, and its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
@@ -72,8 +72,8 @@ class ScoringGraphs:
         return Graph(self._scores(context), context.memories)
 
     def train(self, optimizer: Optimizer) -> Graph:
-        """x, y, w -> loss and metrics; updates the weights, the slots of the optimizer, and what
-        layers count."""
+        """x, y, w -> loss and metrics; updates the weights, the optimizer's slots, and the counters
+        of layers."""
         context = self.context(training=True)
         scores = self._scores(context)
         weights = [context.stored(w) for w in self.model.weights if w.trains]

@@ -27,8 +27,8 @@ _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("stairca
 
 
 def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of `compile` as Keras writes them; None if it was compiled without a loss, or,
-    with a warning, with what a file for Keras cannot hold, such as functions."""
+    """The arguments of `compile` in Keras' form; None if it was compiled without a loss, or, with a
+    warning, with arguments that a Keras file cannot hold, such as functions."""
     if arguments["loss"] is None:
         return None
     specs = arguments["metrics"]

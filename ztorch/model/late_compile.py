@@ -88,7 +88,7 @@ class LateCompile:
                 "loss_weights": None, "sizes": self.sizes or self.arguments["sizes"]}
 
     def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
-        """Chooses batches for a step of one's own, which counts all its rows: they are never filled
+        """Chooses batches for a custom step, which counts all its rows: they are never filled
         up. `split` is the fraction of rows to validate on."""
         if self.arguments["loss"] is None:
             self.targets = target_specs(x, y)
@@ -108,8 +108,8 @@ class LateCompile:
             each.takes_any for each in losses_of(model, loss, None, ()).values())
 
     def hold_targets(self, x: Any, y: Any, model: Network, program: Program | None) -> None:
-        """Learns what targets are like that losses take as they are, where a program takes
-        others."""
+        """Learns the form of targets that losses take unchanged, where a program takes another
+        form."""
         if not self.takes_any(model):
             return
         y = y if y is not None else stream_targets(x)
@@ -126,7 +126,7 @@ class LateCompile:
         return own_functions(model, self.arguments["loss"], self.arguments["optimizer"])
 
     def due(self, function: str) -> dict[str, Any] | None:
-        """The arguments to compile with now; None where what is compiled holds all data."""
+        """The arguments to compile with now; None if the compiled program holds all data."""
         if self._compiled == self._known:
             return None
         self.keep()

@@ -56,7 +56,7 @@ class LossScale:
 
     def kept(self, updates: Updates, slopes: Sequence[Value],
              before: Mapping[Value, Value]) -> Updates:
-        """What an optimizer makes of states, or, where a gradient is infinite or NaN, what they
+        """An optimizer's new states, or, if a gradient is infinite or NaN, the values that they
         were: `before` has those that the step has changed already."""
         if self._states is None:
             return updates

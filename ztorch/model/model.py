@@ -63,7 +63,7 @@ class Model(RunnableNetwork):
                 takes. Default: `None`.
             positions: Where columns end, as shares of `line_length` or in characters. `None`: after
                 their longest cells. Default: `None`.
-            expand_nested: Whether layers inside layers have lines of their own. Default: `True`.
+            expand_nested: Whether layers inside layers have separate lines. Default: `True`.
             show_trainable: Whether a column tells which layers train. Default: `False`.
             layer_range: The names of the first and last layer to show. Default: `None`.
 
@@ -125,7 +125,7 @@ class Model(RunnableNetwork):
 
         Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
         trains. The model keeps the program: `model.fit`, `evaluate` and `predict` are those of the
-        program, and what it learns is what the model learns. When the model is compiled again, the
+        program, and the model gets the trained weights. When the model is compiled again, the
         new program begins with the weights of the model, and the old one keeps those that it has.
 
         Args:
@@ -135,7 +135,7 @@ class Model(RunnableNetwork):
                 `compile("adam", "mse")`. Default: `"auto"`.
             batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
                 several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
-                None: what the Inputs declare, else 32. Default: `None`.
+                None: the batch sizes of the Inputs, else 32. Default: `None`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several

@@ -37,8 +37,8 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 class OwnSteps(Network, abstract=True):
     """The part of a model that defines its steps.
 
-    The methods run once for each size of batches, on tensors of a graph, and what they compute is
-    compiled: as in `call`, there are no numbers yet.
+    The methods run once for each batch size, on tensors of a graph, and their ops are compiled: as
+    in `call`, the tensors have no values yet.
     """
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
@@ -121,7 +121,7 @@ class OwnSteps(Network, abstract=True):
 
     def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None,
                      sample_weight: Any = None, training: bool = True) -> Any:
-        """The loss of `compile` in a step, with what layers and regularizers add to it.
+        """The loss of `compile` in a step, plus the losses that layers and regularizers add to it.
 
         Args:
             x: The inputs, for classes that override this. Default: `None`.
@@ -152,7 +152,7 @@ class OwnSteps(Network, abstract=True):
     def compute_metrics(self, x: Any = None, y: Any = None, y_pred: Any = None,
                         sample_weight: Any = None) -> dict[str, Any]:
         """The loss, the metrics of `compile`, and those that the step has updated by
-        `update_state`: what a step may return. A class that overrides `metrics` gets those that it
+        `update_state`: a step may return them. A class that overrides `metrics` gets those that it
         lists, as in Keras.
 
         Args:

@@ -49,9 +49,9 @@ class ModelPrograms:
     @contextmanager
     def running(self, function: str, batch_size: int | None,
                 weighted: Mapping[str, int]) -> Iterator[Program]:
-        """The program that runs a function on batches of this size, with the model's weights. What
-        another program learns goes back to the one that compile returned. `weighted` are the axes
-        of steps that weights of an output have, of outputs that have weights of their own."""
+        """The program that runs a function on batches of this size, with the model's weights.
+        Weights trained by another program go back to the one that compile returned. `weighted` are
+        the axes of steps that weights of an output have, of outputs that have separate weights."""
         compiled = self.compiled
         if function != "predict":
             compiled.need(function)

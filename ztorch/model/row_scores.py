@@ -203,9 +203,9 @@ def row_means(mask: Value | None, row_weights: Value, context: Context,
               step_weights: Value | None = None) -> Mean:
     """A function that gives the mean of each row of values that compare predictions with targets.
 
-    What is padded or masked does not count. Rows count alike, whatever their padding; as in Keras,
-    steps count alike where predictions have a mask. Weights of steps multiply values, and do not
-    change what sums are divided by.
+    Padded and masked elements do not count. Rows count equally, whatever their padding; as in
+    Keras, steps count equally if predictions have a mask. Weights of steps multiply values, and do
+    not change the divisor of sums.
     """
     padding = context.padding
 

@@ -176,8 +176,8 @@ class TracedStep:
 
     def _of_now(self, optimizer: Optimizer, counter: Value, states: Sequence[Value],
                 slopes: Sequence[Value]) -> dict[Value, Value]:
-        """The new values of an optimizer's states, computed from what the step has made of them so
-        far: layers write weights, and an optimizer may be applied several times."""
+        """The new values of an optimizer's states, computed from their values so far in this step:
+        layers write weights, and an optimizer may be applied several times."""
         places = [leaf("input", f"gradient {k}", g.shape, g.dtype) for k, g in enumerate(slopes)]
         new_values = optimizer.new_values(states, places, counter)
         now = dict(zip(places, slopes, strict=True))

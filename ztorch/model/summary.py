@@ -22,8 +22,8 @@ GAP = 2  # characters between columns
 
 def layer_rows(model: Network, kept_as: Callable[[Weight], DType],
                sizes: Mapping[str, int] | None = None) -> tuple[LayerRow, ...]:
-    """One row per layer, for an input of one example. A layer that is made of
-    layers has a row without what these count in theirs, so the rows add up.
+    """One row per layer, for an input of one example. A layer that consists of other layers has a
+    row with only its own weights, so the rows add up.
 
     Args:
         model: The model.

@@ -45,9 +45,9 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
           targets: Mapping[str, TargetSpec] | None = None,
           weighted: Mapping[str, int] | None = None) -> TracedModel:
     """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
-    functions share the model's states. `targets` are those of a step of one's own that no loss
+    functions share the model's states. `targets` are those of a custom step that no loss
     describes; None: they are not known, and without a loss there is no such step. `weighted` are
-    the axes of steps that weights have, by output, where an output has weights of its own."""
+    the axes of steps that weights have, by output, where an output has separate weights."""
     open_sizes = sizes_of(model, sizes)
     single = {name: 1 for name, axis in open_sizes.items() if axis == (1,)}  # these never vary
     buckets = Buckets({BATCH: ascending("batch_size", batch_size), **{

@@ -32,9 +32,9 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         """Measures schedules for the kernels of the model, and remembers the fastest.
 
         The compiler has rules that choose how each kernel is computed: tiles, unrolling, the order
-        of loops. This tries others on this machine and keeps what is faster in the cache, where
-        every later `compile` finds it, in this process or another. Results differ by rounding at
-        most. Ctrl-C ends it and keeps what was found so far.
+        of loops. This tries others on this machine and caches the faster ones, for every later
+        `compile` in this process or another. Results differ by rounding at most. Ctrl-C ends it and
+        keeps the measurements so far.
 
         Arguments that are left out are those of the last `compile`, or its defaults.
 
@@ -80,8 +80,8 @@ class TunedNetwork(ExportedNetwork, abstract=True):
                 batch_size: int | Sequence[int] | None = None, optimizer: Any = None,
                 loss: Any = None, metrics: Any = None, dtype: Any = None, sizes: Any = None,
                 threads: int | None = None, measure: bool = False) -> FunctionTimes:
-        """Explains a function of the model, kernel by kernel: schedules, what is fused and why not
-        more, FLOPs, bytes, and the share of the best possible speed.
+        """Explains a function of the model, kernel by kernel: schedules, fused ops and the limits
+        of fusion, FLOPs, bytes, and the share of the best possible speed.
 
         Arguments that are left out are those of the last `compile`, or its defaults. `ztorch
         explain` predicts kernels on GPUs, too.
@@ -140,7 +140,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         return explain
 
     def _traced_as_compiled(self, **options: Any) -> TracedModel:
-        """The functions of the model, for arguments of `compile`; None is what that was told."""
+        """The functions of the model, for arguments of `compile`; None means the last arguments."""
         before = {} if self._programs is None else self._programs.arguments
         arguments: dict[str, Any] = {
             name: before.get(name) if value is None else value

@@ -1,4 +1,4 @@
-"""Names that users of other libraries look for and that no op has: what there is instead.
+"""Names of other libraries that no op has, with the equivalent here.
 
 An error tells it, where the name that is nearest in letters would mislead.
 """
@@ -102,6 +102,6 @@ INSTEAD = {
         "all", "any", "max", "mean", "min", "prod", "sum")},
 }
 
-# Of other libraries' arguments: what ops call it
+# Arguments of other libraries, with the name in ops.
 ARGUMENTS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "unbiased": "correction",
              "input": "x", "a_min": "min", "a_max": "max", "newshape": "shape"}

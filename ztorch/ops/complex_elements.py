@@ -1,7 +1,7 @@
 """Functions of single complex numbers: arithmetic, exponents, logarithms, hyperbolic functions.
 
-At infinities, NaN and zeros they are what C's Annex G and the array API have. A correction holds at
-such points alone, so that it never replaces a derivative.
+At infinities, NaN and zeros they follow C's Annex G and the array API. A correction holds only at
+these points, so that it never replaces a derivative.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _along(name: str, x: ComplexValue, n: int | None, axis: int, norm: str | Non
     n = _length(name, x, a, n)
     last = _last(x, a, n)
     pair = (OPS.ifft if inverse else OPS.fft)((last.real, last.imag))
-    own = 1 / n if inverse else 1.0  # what the op of pairs multiplies by itself
+    own = 1 / n if inverse else 1.0  # the factor that the op of pairs applies
     factor = _factor(name, n, norm, inverse) / own
     y = ComplexValue(*pair)
     return (y if factor == 1.0 else y * factor).each("moveaxis", -1, a)

@@ -1,5 +1,5 @@
-"""Ops that complex numbers have by rule: what moves or adds elements does so with each part, and
-what multiplies tensors is a sum of products of their parts."""
+"""Ops that complex numbers have by rule: ops that move or add elements apply to each part, and
+products of tensors are sums of products of their parts."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ def eigvalsh(x: ComplexValue) -> Value:
 
 
 def _eigen(x: ComplexValue) -> tuple[Value, ComplexValue]:
-    """Eigenvectors may be turned by any phase, and that of these has no gradient: what follows
-    makes it one that the matrix determines."""
+    """Eigenvectors may be multiplied by any phase, and this phase has no gradient; the
+    normalization below makes it one that the matrix determines."""
     values, vectors = _eigen_of(x.each("stop_gradient"))
     parts = with_gradient([values, vectors.real, vectors.imag], [x.real, x.imag], [],
                           _eigen_gradient)
@@ -212,7 +212,7 @@ def _singular_of(x: ComplexValue, full: bool) -> tuple[ComplexValue, Value, Comp
 
 def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
                        shared: Sequence[Value]) -> list[Value]:
-    """As of real matrices, and what turns a pair of vectors against each other."""
+    """Like that of real matrices, plus the relative phase of a pair of vectors."""
     du, ds, dv = ComplexValue(*upstreams[:2]), upstreams[2], ComplexValue(*upstreams[3:])
     u, s, v = _singular(ComplexValue(*args), False)
     apart, row, column = inverse_differences(s * s), OPS.expand_dims(s, -2), OPS.expand_dims(s, -1)

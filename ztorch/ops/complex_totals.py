@@ -1,5 +1,4 @@
-"""Questions about complex numbers, and what many of them give: tests, comparisons for equality,
-products, norms, conversions."""
+"""Tests, comparisons for equality, products, norms and conversions of complex numbers."""
 
 from __future__ import annotations
 

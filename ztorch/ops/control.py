@@ -35,15 +35,15 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
     """Calls a function for each element of sequences, with a state from call to call.
 
     Args:
-        f: `f(state, x)` returns the next state, of the same shapes and dtypes, and what is kept of
-            this turn, which may be `None`. It is traced once: it has no values to look at.
+        f: `f(state, x)` returns the next state, of the same shapes and dtypes, and the output of
+            this iteration, which may be `None`. It is traced once: it has no values to look at.
         init: The first state: a tensor, or dicts, lists and tuples of them.
         xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
         length: Number of turns. `None` means that of `xs`. Default: `None`.
         reverse: Whether to go from the last element to the first. Results are in the order of
             `xs` all the same. Default: `False`.
-        checkpoint: Turns between states that are kept for the gradient, which computes what lies
-            between them again: less memory for more time. `None` keeps all that it reads. Default:
+        checkpoint: Iterations between states that are kept for the gradient, which recomputes the
+            values in between: less memory for more time. `None` keeps all that it reads. Default:
             `None`.
 
     Returns:
@@ -113,8 +113,8 @@ def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse:
 
 @checked
 def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
-    """The result of a function whose gradient computes it again, rather than keep what lies between
-    its operands and its result: less memory for more time.
+    """The result of a function whose gradient recomputes it rather than keep the intermediate
+    values: less memory for more time.
 
     Args:
         f: A function of tensors that computes the same each time.

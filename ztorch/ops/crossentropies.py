@@ -1,4 +1,4 @@
-"""Cross-entropies, as losses use them, and what asks for the class of a label."""
+"""Cross-entropies, as losses use them, and ops that look up the class of a label."""
 
 from __future__ import annotations
 

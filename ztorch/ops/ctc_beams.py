@@ -8,8 +8,8 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
 
-NEVER = -1e30  # logarithm of the probability of what cannot be; finite, so that sums of it are
-_NO_LABEL, _NO_BEAM = -1, -2  # what stands in a path after its end, and in one that is none
+NEVER = -1e30  # log-probability of impossible events; finite, so that sums of it are
+_NO_LABEL, _NO_BEAM = -1, -2  # padding of a path after its end, and marker of an unused path
 
 
 class _Beams(NamedTuple):

@@ -1,4 +1,4 @@
-"""Elementwise functions as formulas of opcodes: one node of the graph, with a gradient of its own.
+"""Elementwise functions as formulas of opcodes: one node of the graph, with a custom gradient.
 
 A formula may read the bits of a number and choose between branches, of which one may overflow: its
 gradient is not made of these parts, so nothing infinite leaks into it.

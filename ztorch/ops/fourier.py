@@ -202,7 +202,7 @@ def irfft(x: tuple[Value, Value], fft_length: int | None = None) -> Value:
         x: Pair `(real, imag)` of float tensors of one shape. The imaginary part of the first
             element does not count, nor that of the last one if the length is even.
         fft_length: Length of the result, of which `x` gives the first `fft_length // 2 + 1`
-            elements of the transform; what is missing is zero. `None` for `2 * (n - 1)` of n
+            elements of the transform; missing ones are zero. `None` for `2 * (n - 1)` of n
             elements. Default: `None`.
 
     Returns:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.kernels import grid, kernel
 
-NEVER = -1e30  # logarithm of the probability of what cannot be; finite, so that sums of it are
+NEVER = -1e30  # log-probability of impossible events; finite, so that sums of it are
 
 
 @kernel

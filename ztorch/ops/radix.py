@@ -88,8 +88,8 @@ def _work(n: int) -> int:
 
 @functools.cache
 def roots(n: int) -> np.ndarray:
-    """exp(-2 pi i k / n) for each k, each part rounded once: angles are taken in the first eighth
-    of a turn, so that what is 0 or 1 is exactly so."""
+    """exp(-2 pi i k / n) for each k, each part rounded once. Angles are reduced to the first eighth
+    of a turn, so that exact values (0 and 1) are exact."""
     k = np.arange(n)
     quarter, rest = np.divmod(4 * k, n)  # turns of a quarter, and 4n-ths of a turn beyond
     mirrored = 2 * rest > n

@@ -104,7 +104,7 @@ def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Valu
     Args:
         shape: Shape of the result.
         seed: Seed: a uint32 tensor of shape `(2,)`. With more axes, which are the first ones of the
-            result, each row has a seed and draws what it would draw alone.
+            result, each row has a seed and draws as it would alone.
         step: Number of the training step: a uint32 scalar. Each step gives new numbers.
         stream: Number of the stream. Give every use in a model its own. Default: `0`.
 

@@ -70,7 +70,7 @@ def log_softmax(x: Value, axis: Axes = -1) -> Value:
 
 
 def _sparsemax_numpy(x: Any, axis: int = -1) -> Any:
-    """The threshold by bisection: what is left above it sums to 1."""
+    """The threshold by bisection: the excess above it sums to 1."""
     high = np.max(x, axis, keepdims=True)
     low = high - 1.0
     for _ in range(80):

@@ -145,7 +145,7 @@ def scatter_update(inputs: Value, indices: Value, updates: Value,
         inputs: Tensor of any dtype.
         indices: Places `(n, axes)`: an integer for each of the first axes.
         updates: The new values: numbers, or slices of the other axes.
-        reduction: `None`, or `"add"` for values that are added to what is there. Default: `None`.
+        reduction: `None`, or `"add"` to add to the old values. Default: `None`.
 
     Returns:
         A tensor of the shape and dtype of `inputs`.

@@ -181,8 +181,8 @@ def effort(n: int) -> int:
 
 
 def _keys(x: Value) -> tuple[Value, Value]:
-    """Numbers that compare as x does, and what breaks their ties: the position, with NaN behind
-    all infinities."""
+    """Sort keys that compare as x does, and tie breakers: the position, with NaN behind all
+    infinities."""
     position = OPS.iota(x.shape, 1)
     if not x.dtype.is_float:
         return x, position

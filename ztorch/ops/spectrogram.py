@@ -13,7 +13,7 @@ from ztorch.ops.formulas import as_floats
 from ztorch.ops.fourier import PAIR, irfft, like, pair, rfft
 from ztorch.ops.reduction import widened
 
-_LEAST = 1e-10  # of the sum of squared windows: what they hardly cover is not divided by it
+_LEAST = 1e-10  # least sum of squared windows that elements are divided by
 
 
 def _window(name: str, window: Any, n: int, whole: int) -> np.ndarray:
@@ -134,8 +134,8 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
         sequence_length: Elements of a frame.
         sequence_stride: Distance between the beginnings of two frames.
         fft_length: Length of the transform.
-        length: Elements of the result, fewer where the frames reach less far. `None` for all that
-            the frames reach, without what `center` mirrored. Default: `None`.
+        length: Elements of the result, fewer if the frames reach less far. `None` for all that the
+            frames reach, without the mirrored part of `center`. Default: `None`.
         window: The factors of the frames, as in `stft`. Default: `"hann"`.
         center: Whether frames lay around their elements, as in `stft`. Default: `True`.
 

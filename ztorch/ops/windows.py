@@ -67,7 +67,7 @@ def pad_axes(x: Value, low: Shape, high: Shape, value: float = 0) -> Value:
     return OPS.pad(x, (0, *low, 0), (0, *high, 0), value)
 
 
-# -- a copy for each place in a window, and what the place sees of it ------------------------------
+# -- a copy for each position in a window, and its view of the image -------------------------------
 
 
 def _pick_infer(x: Value, axes: Shape, counts: Shape, stride: Shape,

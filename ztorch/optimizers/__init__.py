@@ -23,7 +23,7 @@ __all__ = ["SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
 
 get = Optimizer.get
 
-if not TYPE_CHECKING:  # it knows what is here
+if not TYPE_CHECKING:  # it knows the names of this package
 
     def __getattr__(name: str) -> Any:
         if name.startswith("_"):

@@ -44,7 +44,7 @@ def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, ba
         grads: Gradient of each weight for this batch.
         step: The state that counts batches.
         batches: Number of batches whose gradients are averaged.
-        updates: What a step of the optimizer does: weights, gradients, its number and what layers
+        updates: The step of the optimizer: weights, gradients, its number and weights that layers
             wrote -> updates.
         written: New values that layers have given weights in this step.
     """

@@ -22,7 +22,8 @@ from ztorch.schedules import LearningRateSchedule
 
 
 class Optimizer(Named, family="optimizer", such_as="sgd"):
-    """Base class of optimizers. A subclass implements `step`, what to subtract from one weight.
+    """Base class of optimizers. A subclass implements `step`, which returns the amount to subtract
+    from a weight.
 
     At most one kind of clipping may be given.
 
@@ -42,7 +43,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         ema_momentum: Decay of these means, from 0 to 1. Default: `0.99`.
         ema_overwrite_frequency: Steps after which the means replace the weights in training, too.
             `None` means never. Default: `None`.
-        loss_scale_factor: What the loss is multiplied by before gradients are computed, and they
+        loss_scale_factor: The factor of the loss before gradients are computed; they
             are divided by: for gradients too small for float16, whose scale is found by itself
             otherwise. `None` means nothing. Default: `None`.
         gradient_accumulation_steps: Batches whose gradients are averaged before each step. `None`
@@ -192,7 +193,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             loss: The loss of a step.
 
         Returns:
-            What to compute gradients of.
+            The tensor to compute gradients of.
         """
         return loss if self.loss_scale_factor is None else loss * self.loss_scale_factor
 

@@ -15,8 +15,8 @@ from ztorch.optimizers.slots import Slots
 
 
 class ScheduleFreeAdamW(Optimizer, names=("schedule_free_adamw",)):
-    """Adam whose weights lie between its steps and the mean of all of them, which is what a falling
-    learning rate is for.
+    """Adam whose weights are between its steps and the mean of all of them, which replaces a
+    decaying learning rate.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.0025`.

@@ -62,8 +62,8 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
 
     Args:
         optimizer_map: An `OptimizerMap`, or a function from the path of a weight to an optimizer.
-        loss_scale_factor: What the loss is multiplied by before gradients are computed. `None`
-            means nothing. Default: `None`.
+        loss_scale_factor: The factor of the loss before gradients are computed. `None` means 1.
+            Default: `None`.
 
     Examples:
         >>> from ztorch.optimizers import SGD, Adam

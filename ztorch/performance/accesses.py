@@ -102,7 +102,7 @@ def matrix_places(fragment: Fragment, pitch: int, turned: bool,
     Args:
         fragment: Which matrix of a product it is.
         pitch: Elements from one of its rows in memory to the next.
-        turned: Whether its columns are what is in memory as rows.
+        turned: Whether its columns are rows in memory.
         whole_rows: Whether one instruction loads 16 bytes of each of 8 rows at once.
 
     >>> from ztorch.dtypes import f16, f32

@@ -18,7 +18,7 @@ class RegisterFigures(NamedTuple):
 
     registers: int  # of a thread
     spilled: int  # bytes that a thread stores and loads for lack of registers
-    shared_bytes: int  # of a workgroup, without what a launch adds
+    shared_bytes: int  # of a workgroup, without the dynamic part
 
 
 def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int, RegisterFigures]:

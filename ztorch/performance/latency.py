@@ -34,7 +34,7 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
         work: How often its loops turn, and which branches are taken.
         gpu: The GPU that it runs on.
         groups: Workgroups of the launch.
-        cached: Whether what it loads is in the shared cache. Default: `False`.
+        cached: Whether its loads hit the shared cache. Default: `False`.
     """
     clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles,
                    min(groups, gpu.units))
@@ -62,7 +62,7 @@ class _Clock:
         self.stores: list[float] = []  # when the last stores of each stretch start
 
     def meet(self, cost: float = 0.0) -> None:
-        """Ends a stretch: what follows starts after all of it has started."""
+        """Ends a stretch: later instructions start after all of it has started."""
         self.start = max(self.latest, self.start + self.slots) + cost
         self.latest, self.slots = self.start, 0.0
 

@@ -1,4 +1,4 @@
-"""Counts what the accesses of one workgroup cost, from the addresses of its threads."""
+"""Counts the cost of the accesses of one workgroup, from the addresses of its threads."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class MemoryWork:
 
     Args:
         kernel: The kernel of one thread.
-        values: What its integers are.
+        values: The values of its integers.
         subgroup: Threads that run in lockstep.
-        work: What the accesses are added to.
+        work: The counts to add to.
     """
 
     def __init__(self, kernel: Kernel, values: ThreadValues, subgroup: int, work: Work):
@@ -88,8 +88,8 @@ class MemoryWork:
         return joined(self._reach(at, i, m.name, c, m.dtype.bytes, live, weight) for c in columns)
 
     def from_shared(self, mem: str, nbytes: float, weight: float) -> None:
-        """Adds what the operands of an asynchronous product take of shared memory, without
-        conflicts: both lie swizzled."""
+        """Adds the shared-memory traffic of an asynchronous product's operands. There are no
+        conflicts, since both are swizzled."""
         cost = self.work.accesses.setdefault(-1000000, AccessCost(mem, "shared", "mma_async"))
         cost.requests += weight
         cost.turns += weight * nbytes / LINE
@@ -146,7 +146,7 @@ class MemoryWork:
 
     def _count(self, at: int, opcode: str, mem: str, addresses: np.ndarray, size: int,
                active: np.ndarray, weight: float) -> Footprint:
-        """Adds requests, a row each, to what is known of an access."""
+        """Adds requests, a row each, to the record of an access."""
         m = self.memories[mem]
         cost = self.work.accesses.setdefault(at, AccessCost(mem, m.space, opcode))
         cost.requests += weight * int(active.any(axis=1).sum())

@@ -1,4 +1,4 @@
-"""From the work of a kernel to its time on a GPU, and what bounds it."""
+"""From the work of a kernel to its time on a GPU, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class KernelPrediction:
     shared_traffic: float  # bytes between shared memory and threads
     seconds: float  # that the launch takes without the gap before it
     work_seconds: float  # the same if all units shared its work evenly and never waited
-    bound: str  # what takes longest
-    parts: Mapping[str, float]  # seconds of each thing that could bound it
+    bound: str  # the bottleneck
+    parts: Mapping[str, float]  # seconds of each possible bottleneck
     accesses: tuple[AccessCost, ...]  # to global and shared memory
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
     copies_pending: int = 0  # groups of copies on their way while others are waited for
@@ -90,7 +90,7 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         gpu: The GPU that it runs on.
-        cached: Whether what it reads and writes is in the shared cache. Default: `False`.
+        cached: Whether its operands and results are in the shared cache. Default: `False`.
         registers: Of a thread, as the assembler says; None: estimated. Default: `None`.
         spilled: Bytes that a thread spills; None: not known. Default: `None`.
 

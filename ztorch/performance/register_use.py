@@ -28,7 +28,7 @@ def registers_of(operand: Operand) -> float:
 
 def estimated_registers(kernel: Kernel) -> int:
     """Registers that a thread of a kernel may need. Assemblers reorder, so they need fewer or
-    more: this is within a third of what NVIDIA's takes for typical kernels.
+    more: this is within a third of NVIDIA's assembler for typical kernels.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
@@ -57,8 +57,8 @@ def estimated_registers(kernel: Kernel) -> int:
 
 def _alive(first: int, last: int, variable: bool,
            loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Where a value begins and ends to take registers: what a loop uses that is older, it uses in
-    each trip, and a variable keeps its value from trip to trip."""
+    """The live range of a value: if a loop uses a value defined before it, the value is live in
+    every trip, and a variable keeps its value from trip to trip."""
     for start, end in loops:
         inside = start < last <= end
         if inside and first < start:

@@ -110,11 +110,11 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
 
     Args:
         functions: The graph of each function, by name.
-        target: What code is made for.
+        target: The target to compile for.
         gpu: The GPU that runs it.
         assemble: Whether NVIDIA's assembler is asked for registers; else they are estimated.
             Default: `False`.
-        cached: Whether what kernels read is in the shared cache. Default: `None`, where the
+        cached: Whether the operands of kernels are in the shared cache. Default: `None`: if the
             whole program fits it.
         optional: The graph passes to run. Default: `passes.DEFAULT`.
 

@@ -1,7 +1,7 @@
 """The integers that the threads of one workgroup compute: indices, counters, conditions.
 
 An integer that comes from memory is taken for a small number that depends on its address alone.
-Floats are not known, nor what is computed from them.
+Floats are not known, nor are values computed from them.
 """
 
 from __future__ import annotations

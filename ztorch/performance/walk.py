@@ -41,7 +41,7 @@ def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> W
 
 
 class _Walk:
-    """Runs the integers of a kernel and counts what its instructions cost."""
+    """Evaluates the integers of a kernel and counts the cost of its instructions."""
 
     def __init__(self, kernel: Kernel, grid: Grid, subgroup: int, first: bool):
         self.kernel, self.subgroup = kernel, subgroup

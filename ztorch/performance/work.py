@@ -1,4 +1,4 @@
-"""The work of one workgroup: what is counted in a kernel."""
+"""The work of one workgroup: the quantities that are counted in a kernel."""
 
 from __future__ import annotations
 

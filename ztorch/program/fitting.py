@@ -124,7 +124,7 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
         raise ConfigError(f"epochs={epochs!r} must be an integer of at least 0")
     if initial_epoch is None:
         if program.resumed and epochs <= program.epoch:
-            warnings.warn(f"the checkpoint stands after epoch {program.epoch} already; pass "
+            warnings.warn(f"the checkpoint is already at epoch {program.epoch}; pass "
                           f"epochs above {program.epoch}, or initial_epoch=0 to count anew",
                           stacklevel=_USER)
         return program.epoch if program.resumed else 0

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class LoadedFunction:
-    """A function of tensors: what `zt.load_function` returns. Threads may share it.
+    """A function of tensors: the result of `zt.load_function`. Threads may share it.
 
     Args:
         executable: The loaded code.
-        metadata: What the file knows of the function.
+        metadata: The file's description of the function.
     """
 
     def __init__(self, executable: Running, metadata: Metadata):

@@ -151,7 +151,7 @@ class RowGenerator:
             rows[k].cached = True
 
     def go_on(self, rows: Sequence[Continuation], inputs: dict[str, np.ndarray]) -> None:
-        """Fills the inputs that say where each row stands."""
+        """Fills the inputs with the position of each row."""
         inputs["live"][...] = False
         inputs["x"][...] = 0
         inputs["position"][...] = 0

@@ -92,7 +92,7 @@ class Predictor(Stateful):
             x: As that of `predict`, with at most `batch_size` rows.
 
         Returns:
-            What `predict` returns.
+            The result of `predict`.
 
         Raises:
             DataError: x has more rows than a batch, or does not fit the model's inputs.
@@ -216,7 +216,7 @@ class Predictor(Stateful):
 
     @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
-        """Draws what a function does: its kernels, its buffers, and its memory over time.
+        """Draws a function: its kernels, its buffers, and its memory over time.
 
         The course of training is drawn by `program.history.plot()`.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Program(Verbs, Predictor):
-    """A compiled model: what `model.compile` and `zt.load` return.
+    """A compiled model: the result of `model.compile` and `zt.load`.
 
     It holds native code for one device and one batch size, and weights. The model that it was
     compiled from last, or trained for last, has the same weights. Several threads may call
@@ -34,7 +34,7 @@ class Program(Verbs, Predictor):
 
     Args:
         executable: The loaded code with its parameters.
-        metadata: What the program knows of its model.
+        metadata: The program's description of its model.
         weights: The weights of the model, by their names in the program; None: it has no model.
             Default: `None`.
 
@@ -49,7 +49,7 @@ class Program(Verbs, Predictor):
         (2, (16, 1))
     """
 
-    explainer: Callable[[str, bool], Any] | None = None  # tells what the kernels of a function cost
+    explainer: Callable[[str, bool], Any] | None = None  # explains the kernels of a function
     # Gives the programs of the model that this one was compiled from, or None where that is gone.
     relatives: Callable[[], Any] | None = None
 
@@ -117,12 +117,12 @@ class Program(Verbs, Predictor):
         """
         pipeline = self.pipeline
         if pipeline is None:
-            raise ConfigError(f"program {self.name!r} does not say what its inputs mean; set "
+            raise ConfigError(f"program {self.name!r} has no description of its inputs; set "
                               "program.pipeline = zt.Pipeline(table) before it is saved")
         return pipeline.predict(self, table)
 
     def explain(self, function: str = "predict", measure: bool = False) -> Any:
-        """Explains a function of this program, kernel by kernel: schedules, what is fused and why
+        """Explains a function of this program, kernel by kernel: schedules, fused ops and why
         not more, FLOPs, bytes, and the share of the best possible speed.
 
         Args:
@@ -145,7 +145,7 @@ class Program(Verbs, Predictor):
         """
         if self.explainer is None:
             raise ConfigError(f"program {self.name!r} does not know the model that it was compiled "
-                              "from; explain what zt.load_model(path) reads from its artifact")
+                              "from; explain the result of zt.load_model(path) for its artifact")
         return self.explainer(function, measure)
 
     @property

@@ -1,4 +1,4 @@
-"""The optimizer of a program, as far as users change it while it trains."""
+"""The optimizer of a program: the settings that users may change while it trains."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Stateful:
 
     @property
     def recomputed(self) -> dict[str, tuple[str, ...]]:
-        """The kernels that run a second time, by function: what they compute is not kept, for a
+        """The kernels that run a second time, by function: their results are not kept, for a
         `Checkpoint` layer or a `memory_limit` of compile."""
         functions = offered(self.executable.spec.functions)
         return {name: f.recomputed for name, f in functions.items()}
@@ -194,8 +194,9 @@ class Stateful:
     # -- all of it ----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The program at this moment, with everything its next step depends on: what artifacts and
-        checkpoints are written from. It does not change when the program trains on."""
+        """The program at this moment, with everything its next step depends on: the contents of
+        artifacts and checkpoints are written from. It does not change when the program trains
+        on."""
         from ztorch.runtime.snapshot import Snapshot
 
         executable = self.executable
@@ -205,15 +206,15 @@ class Stateful:
         return Snapshot(executable.spec, executable.code, params, self.metadata, training)
 
     def training_state(self) -> Training:
-        """Where training stands, beside the states of the program."""
+        """The position of the training run, besides the states of the program."""
         from ztorch.runtime.snapshot import Curves, Training
 
         return Training(1, self.epoch, self.epochs_trained, self.seed, self.batch_size,
                         Curves(**self.history.state()), self._resumed)
 
     def resume(self, training: Training, resumed: bool = True) -> None:
-        """Takes over where training stood. If `resumed`, the next fit continues that run, as after
-        `load_checkpoint`."""
+        """Restores the position of a training run. If `resumed`, the next fit continues that run,
+        as after `load_checkpoint`."""
         self.epoch, self.epochs_trained = training.epoch, training.passes
         self.seed, self._resumed, self._curves = training.seed, resumed, training.history
         vars(self).pop("history", None)  # made again from the curves when it is asked for

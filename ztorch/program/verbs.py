@@ -26,7 +26,7 @@ class Verbs:
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
         `with` block. With None the size is that of `compile`. `weighted` are the axes of steps
-        that weights of an output have, of outputs that have weights of their own: the model
+        that weights of an output have, of outputs that have separate weights: the model
         compiles for them, and a program that was loaded refuses such weights."""
 
     @property
@@ -41,7 +41,7 @@ class Verbs:
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0) -> None:
-        """Tells a model that waits for data what it will be used with, and for which function; a
+        """Passes the data and the function of the first call to a model that waits for data; a
         program does not wait."""
 
     def size_for(self, x: Any, function: str) -> int | None:
@@ -51,7 +51,7 @@ class Verbs:
 
     def rows_given(self, x: Any) -> int | None:
         """The rows of a step where x gives batches and `compile` was not told a size; None: that
-        of `compile`. A program cuts what x gives to its own."""
+        of `compile`. A program cuts the batches of x to its own size."""
         return None
 
     def _repr_html_(self) -> str:

@@ -9,7 +9,7 @@ from ztorch import dispatch
 
 
 class Weighted(Protocol):
-    """A program, as far as its table of weights must know it."""
+    """The interface of a program that its table of weights needs."""
 
     name: str
 

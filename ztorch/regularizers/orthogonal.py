@@ -19,7 +19,7 @@ class OrthogonalRegularizer(Regularizer, names=("orthogonal_regularizer",)):
 
     Args:
         factor: The factor of the mean. Default: `0.01`.
-        mode: `"rows"` or `"columns"`: what is to be orthogonal. Default: `"rows"`.
+        mode: `"rows"` or `"columns"`: the vectors to make orthogonal. Default: `"rows"`.
 
     Examples:
         >>> import ztorch as zt

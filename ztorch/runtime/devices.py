@@ -115,7 +115,7 @@ def best_device() -> str:
         reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in left)
         named = f"{', '.join(left)} ({reasons})" if left else "none"
         raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
-                          "install what is missing")
+                          "install the missing library")
     return "cpu"
 
 

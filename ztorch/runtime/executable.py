@@ -30,7 +30,7 @@ SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is 
 # for memory, or for a core that others use, may be slower with each further worker.
 TRIED_KERNEL_CYCLES = 1_000
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
-# The same where workers are awake, for native functions of Python, which find out what is faster.
+# The same where workers are awake, for native functions of Python, which measure the faster way.
 AWAKE_CYCLES = 20_000
 # Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
 # lent one copies all of its params before the next change.
@@ -185,7 +185,7 @@ def check_processor(spec: ProgramSpec) -> None:
 
 
 class HostCall(BoundCall):
-    """A function bound to arrays of its own; a run is one native call."""
+    """A function bound to its own arrays; a run is one native call."""
 
     def __init__(self, program: Executable, function: FunctionSpec):
         super().__init__(program, function)

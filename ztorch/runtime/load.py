@@ -1,6 +1,6 @@
 """Reads an artifact: every hash, size and bound is checked before anything of it is used.
 
-Needs no compiler. The checks find damage, and files that are not what they claim to be; they do
+Needs no compiler. The checks find damage, and files of another kind than they claim; they do
 not make code harmless: like any program, an artifact runs with the rights of its user.
 """
 

@@ -57,7 +57,7 @@ class Manifest(Header):
     files: dict[str, MemberEntry] = field(MapOf(MemberEntry))  # every other member
     targets: tuple[TargetEntry, ...] = field(ListOf(TargetEntry))  # at least one
     program: Metadata = field(Metadata)  # facts about the model
-    training: Training | None = field(OrNone(Training))  # where training stands, if it trains
+    training: Training | None = field(OrNone(Training))  # the training run, if it trains
 
     def check(self) -> None:
         if not self.targets:

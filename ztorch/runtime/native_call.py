@@ -48,7 +48,7 @@ class NativeCall:
         self.addresses = self.addresses[0], params, self.addresses[2]
 
     def run(self) -> None:
-        """One run by all workers, or by as many as are fastest."""
+        """One run by all workers, or by the number that is fastest."""
         trials = self.call_trials
         if trials is None:
             self._run()

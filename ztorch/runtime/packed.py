@@ -30,7 +30,7 @@ def pack(spec: ProgramSpec, code: bytes, constants: Iterable[np.ndarray]) -> byt
 
 
 def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, list[np.ndarray]] | None:
-    """The spec, code and constants of a program; None if the bytes are not such a program."""
+    """The spec, code and constants of a program; None if the bytes are not a packed program."""
     start = LENGTH + int.from_bytes(packed[:LENGTH], "little")
     try:
         described, size = json.loads(packed[LENGTH:start])

@@ -35,7 +35,7 @@ _SIGNATURES = {
                "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
 }
 _SCORING: tuple[set[str], set[str]] = ({"x", "y", "w"}, set())
-# Roles of further inputs, which tell what only fills up a batch, or weigh outputs and steps.
+# Roles of further inputs, which mark padding of a batch, or weigh outputs and steps.
 _FURTHER = {"lengths", "real", "weights"}
 
 
@@ -95,7 +95,7 @@ def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]
 
 
 def _check_entries(spec: ProgramSpec) -> None:
-    """The kernels of a device's code have names of their own. That they are within the code is
+    """The kernels of a device's code have unique names. That they are within the code is
     checked with the code at hand."""
     names: set[str] = set()
     for k, (name, *_) in enumerate(spec.entries):

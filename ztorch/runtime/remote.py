@@ -1,4 +1,4 @@
-"""A program on a device with memory of its own: weights and arena stay there.
+"""A program on a device with separate memory: weights and arena stay there.
 
 Each call copies its inputs to the device, replays the launches that were recorded once, and copies
 its outputs back: per training step the batch and a few numbers.
@@ -69,8 +69,8 @@ class Remote(Running):
 
     def recorded(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]]) -> Recording:
-        """A recording of a function. `ports` says in which buffer, from which byte on, each of its
-        inputs and outputs lies."""
+        """A recording of a function. `ports` has the buffer and byte offset of each of its inputs
+        and outputs."""
         launches = [launch for _, launch in self.launches(function, ports)]
         return self.opened_device.record(self.module, launches)
 
@@ -147,7 +147,7 @@ class RemotePorts:
 
     @property
     def places(self) -> dict[str, list[tuple[DeviceBuffer, int]]]:
-        """Where inputs and outputs lie."""
+        """The locations of inputs and outputs."""
         return {"inputs": [(self.inputs, at) for at in self.input_offsets],
                 "outputs": [(self.outputs, at) for at in self.output_offsets]}
 
@@ -160,8 +160,7 @@ class RemotePorts:
 
 
 class RemoteCall(BoundCall):
-    """A function bound to arrays of its own; a run is two copies and a recording, and
-    one wait."""
+    """A function bound to its own arrays; a run is two copies and a recording, and one wait."""
 
     _ticket: Any = None  # of the run that is under way
 
@@ -229,7 +228,7 @@ class RemoteMemoryCall(MemoryCall):
 
     def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
             outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
-        """An input or output may be in several pieces, one behind the other."""
+        """An input or output may be in several pieces, one after the other."""
         buffers = tuple([b for b in (*inputs, *outputs) if isinstance(b, DeviceBuffer)])
         if len({*buffers}) == len(inputs) + len(outputs):
             self._remote.opened_device.run(self._recording(buffers))
@@ -274,7 +273,7 @@ class RemoteMemoryCall(MemoryCall):
 
 def _pieces(place: DeviceBuffer | Sequence[DevicePiece],
             tensor: TensorSpec) -> Sequence[DevicePiece]:
-    """Where a tensor lies; by itself, at the beginning of a buffer."""
+    """The location of a tensor alone: the start of a buffer."""
     return [DevicePiece(place, 0, tensor.nbytes)] if isinstance(place, DeviceBuffer) else place
 
 

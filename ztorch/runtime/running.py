@@ -41,7 +41,7 @@ class Running(ABC):
 
     @abstractmethod
     def bind(self, function: str) -> BoundCall:
-        """A call with input and output arrays of its own, ready to be run again and again."""
+        """A call with its own input and output arrays, which can be run repeatedly."""
 
     @abstractmethod
     def bind_memory(self, function: str) -> MemoryCall:
@@ -170,7 +170,7 @@ class BoundCall(ABC):
 
     def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
         """Runs this call for batch after batch of the rows of these inputs, without Python in
-        between; None if that cannot be: then each batch is a run of its own."""
+        between; None if that cannot be: then each batch is a separate run."""
         return None
 
     @abstractmethod

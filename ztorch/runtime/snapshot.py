@@ -137,7 +137,7 @@ class Metadata(Record):
     output_shape: dict[str, tuple[int, ...]] = field(  # of one row
         OneOrNamed(SHAPE), default={})
     output_dtype: dict[str, DType] = field(OneOrNamed(DTYPE), default={})  # of predictions
-    outputs_are: str = field(  # what predict returns
+    outputs_are: str = field(  # the form of predict's result
         OneOf("one", "list", "dict"), default="one")
     target_shape: dict[str, tuple[int, ...] | None] = field(  # of one row; null: no loss
         OneOrNamed(OrNone(SHAPE)), default={})
@@ -148,9 +148,9 @@ class Metadata(Record):
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order
     arguments: tuple[str, ...] | None = field(  # of a function of tensors, in order; null: a model
         OrNone(ListOf(TEXT)), default=None)
-    texts: dict[str, TextRecord | None] = field(  # what reads inputs of text; null: numbers
+    texts: dict[str, TextRecord | None] = field(  # readers of text inputs; null: numbers
         OneOrNamed(OrNone(TextRecord), key="name"), default={})
-    pipeline: PipelineRecord | None = field(  # what columns and classes mean; null: nobody said
+    pipeline: PipelineRecord | None = field(  # the meaning of columns and classes; null: unknown
         OrNone(PipelineRecord), default=None)
 
     def check(self) -> None:
@@ -161,7 +161,7 @@ class Metadata(Record):
                 raise error.inside("pipeline") from None
 
 
-# -- where training stands ------------------------------------------------------------------------
+# -- the position of the training run -------------------------------------------------------------
 
 
 class Curves(Record):
@@ -179,7 +179,7 @@ class Curves(Record):
 
 
 class Training(Record):
-    """Where training stands, beside the states."""
+    """The position of the training run, besides the states."""
 
     version: int = field(Whole(1, 1))  # of these fields
     epoch: int = field(EPOCHS)  # the next one of this run

@@ -32,8 +32,8 @@ from ztorch.runtime.state_order import MAX_AXES, StateOrder
 
 CALL = "call"  # the function of a program that is not a model, but a function of tensors
 ARGUMENT = "x/"  # with the name of one of its arguments: the port that takes it
-RESULTS = "results"  # the function that computes metrics from totals, in programs that have such
-SUMS = "sums/"  # with the names of such a metric and of a sum: what evaluate and train add to it
+RESULTS = "results"  # the function that computes metrics from totals, if a program has one
+SUMS = "sums/"  # with the names of a metric and of a sum that evaluate and train accumulate
 PREPARE = "prepare"  # the function that computes derived states, in programs that have any
 CPU_LEVELS = tuple(level.name for level in SIMD_LEVELS)  # the LEVEL of cpu:LEVEL
 SPACES = ("inputs", "outputs", "params", "arena")  # the memories a kernel reads and writes
@@ -207,7 +207,7 @@ class ProgramSpec(Record):
     """The whole program but its code and its numbers."""
 
     name: str = field(TEXT)  # of the model
-    target: str = field(TARGET_NAME)  # what its code was generated for
+    target: str = field(TARGET_NAME)  # the target of its code
     arch: str = field(TEXT)  # instruction set of a CPU, or chip of a device (empty: any)
     needs: tuple[str, ...] = field(ListOf(TEXT))  # features the CPU must have
     functions: dict[str, FunctionSpec] = field(ByName(FunctionSpec))  # predict or call at least
@@ -227,7 +227,7 @@ class ProgramSpec(Record):
     maps: tuple[tuple, ...] = field(  # by which kernels copy boxes out of their memories
         ListOf(Row(SIZE, SIZE, OneOf("f16", "bf16"), SIZE, *[ListOf(COUNT, 5)] * 3,
                    names="[kernel, memory, dtype, first byte, extents, pitches, box]")), default=())
-    limits: tuple[tuple[str, int], ...] = field(  # what the code assumes of the device
+    limits: tuple[tuple[str, int], ...] = field(  # the code's assumptions about the device
         ListOf(Row(TEXT, SIZE, names="[name, number]")), default=())
 
     @property

@@ -48,7 +48,7 @@ class HostSteps(NativeSteps):
     @classmethod
     def of(cls, call: BoundCall, native: NativeCall,
            columns: Mapping[str, np.ndarray]) -> HostSteps | None:
-        """The steps of a call, or None where each must be a call of its own."""
+        """The steps of a call, or None if each must be a separate call."""
         fit = all(array.dtype == call.inputs[name].dtype
                   and array.shape[1:] == call.inputs[name].shape[1:]
                   and array.flags.c_contiguous and array.flags.aligned

@@ -24,7 +24,7 @@ class WorkerTrials:
     """Chooses the number of workers for each stretch of runs: a call, or steps of an epoch.
 
     Args:
-        rule: What a single call takes.
+        rule: The number for a single call.
         most: How many there are.
         cycles: The estimated work of a run.
         guess: Seconds of a run, before any was measured.

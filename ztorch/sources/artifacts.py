@@ -1,4 +1,4 @@
-"""Artifacts as models: what they declare, as a recipe."""
+"""Artifacts as models: their declarations as a recipe."""
 
 from __future__ import annotations
 

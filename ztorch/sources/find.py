@@ -1,4 +1,4 @@
-"""Finds the model that a text names, and what is known of how it is trained."""
+"""Finds the model that a text names, and its training settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe
 from ztorch.work_line import working
 
-_PROGRAMS = {  # of others, by suffix, and what brings them here
+_PROGRAMS = {  # of others, by suffix, and how to import them
     ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
     ".stablehlo": "StableHLO; export the model as ONNX",
     ".pb": "a graph of TensorFlow; tf2onnx writes it as ONNX",

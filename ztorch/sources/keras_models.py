@@ -57,10 +57,10 @@ def clone_model(model: Model, input_tensors: Any = None,
     First weights depend on the seed and on names, so they are those that the other one began with.
 
     Args:
-        model: A model that is not a class with a `call` of its own.
+        model: A model that is not a class with a custom `call`.
         input_tensors: The Inputs of a Sequential in place of its own: one, or a list of one.
             Default: `None`.
-        clone_function: What makes the new layer of each layer. `None`: its config. Default:
+        clone_function: Creates the new layer of each layer. `None` uses its config. Default:
             `None`.
 
     Returns:

@@ -36,7 +36,7 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
             optimizers, as a list, as a dict by name, or as the path of a Python file that defines
             them. Nothing that is not given here is imported. Default: `None`.
         size: Of a folder of Hugging Face: rows and columns of an image, for a ResNet, or the
-            positions of a text. `None` means what the folder says (preprocessor_config.json, else
+            positions of a text. `None` means the size in the folder (preprocessor_config.json, else
             224), and leaves positions open. Default: `None`.
 
     Returns:
@@ -80,7 +80,7 @@ def _of_size(name: str, size: int) -> Model:
 
 
 def custom_classes(objects: Any) -> Mapping[str, type]:
-    """Classes by name, from what users give: classes, or a Python file that defines some."""
+    """Classes by name, from a user's argument: classes, or a Python file that defines some."""
     if objects is None:
         return {}
     if isinstance(objects, (str, os.PathLike)):

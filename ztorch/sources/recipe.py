@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model, and how it is trained: the constants of its file, or what its artifact declares."""
+    """A model with its training settings: the constants of its file, or the declarations of its
+    artifact."""
 
     model: Model
     data: str | None = None  # DATA: the name of a data set
-    target: str = "y"  # TARGET: what it learns; "x" for an autoencoder
+    target: str = "y"  # TARGET: the target, x for an autoencoder
     loss: Any = None  # LOSS
     optimizer: Any = None  # OPTIMIZER
     learning_rate: float | None = None  # LEARNING_RATE: of the first step
@@ -31,7 +32,7 @@ class Recipe:
     seed: int | None = None  # of dropout and shuffling; None: that of the model
     trained: bool = False  # whether its weights come from a file
     small: dict[str, Any] | None = None  # SMALL: arguments of `build` for a small variant
-    small_data: str | None = None  # SMALL_DATA: what that trains on, where the model has no DATA
+    small_data: str | None = None  # the data of the small variant, where the model has no DATA
     stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
     bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
     shipped: Path | None = None  # trained weights that come with the model

@@ -1,4 +1,4 @@
-"""Layers that run on the host, from what files say of them."""
+"""Layers that run on the host, from their records in files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def encoder_of(record: EncoderRecord) -> HostLayer:
     """The layer that a record describes.
 
     Args:
-        record: What a file says.
+        record: The record in a file.
 
     Raises:
         ConfigError: The config is not one of this layer.

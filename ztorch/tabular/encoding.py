@@ -1,4 +1,4 @@
-"""Cells of a column as features: what is learned from one table, and makes arrays of others."""
+"""Cells of a column as features: encodings learned from one table, applied to others."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _encode_text(record: ColumnRecord, column: Column, table: Columns,
 
 def _encode_date(record: ColumnRecord, column: Column, table: Columns,
                  unseen: dict[str, Counter[str]]) -> Encoded:
-    middle = _START + timedelta(days=min(max(record.fill, -7e5), 2.9e6))  # what datetime can hold
+    middle = _START + timedelta(days=min(max(record.fill, -7e5), 2.9e6))  # the limits of datetime
     dates = []
     for row, text in enumerate(column.texts):
         date = parsed_date(text, record.format) if text else middle

@@ -1,4 +1,4 @@
-"""Layers that run on the host, before a model: what they learn is data, and artifacts keep it."""
+"""Layers that run on the host, before a model: their learned state is data that artifacts keep."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
         Args:
             inputs: An array, or nested lists. Some layers also take numbers that a model computes
                 with, such as an Input, and become a part of it.
-            **more: What the layer takes beside.
+            **more: Further arguments of the layer.
 
         Returns:
             An array.
@@ -61,7 +61,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
         """Prepares an array."""
 
     def row_of(self, texts: tuple[int, ...]) -> tuple[tuple[int | None, ...], str | None]:
-        """Shape and dtype of what it makes of a row of texts of this shape. An axis that is as long
+        """Shape and dtype of its result for a row of texts of this shape. An axis that is as long
         as the longest text is None; so is the dtype of numbers that are not integers."""
         made = self.of_rows(np.full((1, *texts), self.any_text(), object))
         return (tuple(n or None for n in made.shape[1:]),

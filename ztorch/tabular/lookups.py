@@ -210,7 +210,7 @@ class StringLookup(_Lookup):
         num_oov_indices: How many numbers stand for unknown texts; with 0 they are an error.
             Default: `1`.
         mask_token: The text that gets the number 0; None: there is none. Default: `None`.
-        oov_token: What stands for unknown texts in the vocabulary. Default: `"[UNK]"`.
+        oov_token: The text for unknown texts in the vocabulary. Default: `"[UNK]"`.
         vocabulary: The texts in order, or the path of a file with one in each line; None: `adapt`
             finds them. Default: `None`.
         idf_weights: For `output_mode="tf_idf"`: the weight of each text. Default: `None`.
@@ -258,7 +258,7 @@ class IntegerLookup(_Lookup):
         num_oov_indices: How many numbers stand for unknown integers; with 0 they are an error.
             Default: `1`.
         mask_token: The integer that gets the number 0; None: there is none. Default: `None`.
-        oov_token: What stands for unknown integers in the vocabulary. Default: `-1`.
+        oov_token: The integer for unknown integers in the vocabulary. Default: `-1`.
         vocabulary: The integers in order, or the path of a file with one in each line; None:
             `adapt` finds them. Default: `None`.
         vocabulary_dtype: Must be "int64". Default: `"int64"`.

@@ -1,4 +1,4 @@
-"""How good predictions are: confusion, calibration, the worst of them, what they depend on."""
+"""The quality of predictions: confusion, calibration, the worst of them, and feature importance."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ Place = tuple[str, Sequence[int] | None]  # an input and the features of it; Non
 
 def permutation_importance(inputs: Inputs, columns: Mapping[str, Place],
                            score: Callable[[Inputs], float], seed: int = 0) -> dict[str, float]:
-    """How much worse the score gets when the cells of a column change places among the rows: what
-    the model takes from this column alone. The most important comes first.
+    """How much worse the score gets when the cells of a column are permuted among the rows: the
+    contribution of this column alone. The most important comes first.
 
     Args:
         inputs: The inputs, of shape (rows, ...).

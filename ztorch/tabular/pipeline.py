@@ -29,7 +29,7 @@ class Pipeline:
     keep it: set `program.pipeline`, and `program.save` writes it.
 
     Args:
-        table: What `zt.data.table` returned, to learn from.
+        table: A table from `zt.data.table`, to learn from.
 
     Examples:
         >>> import ztorch as zt
@@ -47,12 +47,12 @@ class Pipeline:
     @checked
     def __init__(self, table: TypedTable):
         if not isinstance(table, TypedTable):
-            raise ConfigError(f"Pipeline takes what zt.data.table returned, not a "
+            raise ConfigError(f"Pipeline takes a table from zt.data.table, not a "
                               f"{type(table).__name__}")
         if not table.inputs:
             notes = [f"{kind.name!r} {kind.note}" for kind in table.kinds.values() if kind.note]
             raise DataError(f"{table.columns.where} has no column to learn from"
-                            f"{': ' if notes else ''}{', '.join(notes)}; say what one holds, such "
+                            f"{': ' if notes else ''}{', '.join(notes)}; declare one's kind, such "
                             "as number=[NAME]")
         target = None
         if table.target is not None:
@@ -135,10 +135,10 @@ class Pipeline:
         ones; `unseen` counts them.
 
         Args:
-            table: What `zt.data.table` takes or returns; values for a pipeline of a layer.
+            table: A table, or an argument of `zt.data.table`; values for a pipeline of a layer.
 
         Returns:
-            A float32 array of shape (rows, features); what the layer returns.
+            A float32 array of shape (rows, features); the result of the layer.
 
         Raises:
             DataError: A column is missing, or a cell does not fit; the message names line and
@@ -170,7 +170,7 @@ class Pipeline:
         float32.
 
         Args:
-            table: What `zt.data.table` takes or returns.
+            table: A table, or an argument of `zt.data.table`.
 
         Raises:
             DataError: A cell of the target is empty or fits no class.
@@ -200,7 +200,7 @@ class Pipeline:
         """Inputs and targets of a table, as `fit` takes them.
 
         Args:
-            table: What `zt.data.table` takes or returns.
+            table: A table, or an argument of `zt.data.table`.
         """
         return self.inputs(table), self.targets(table)
 
@@ -209,7 +209,7 @@ class Pipeline:
         stay as they are.
 
         Args:
-            x: What `inputs` returned for the table to train on.
+            x: The result of `inputs` for the table to train on.
 
         Examples:
             >>> table = TypedTable(read_columns({"a": [1, 2, 3], "b": ["x", "y", "x"]}), None, {})
@@ -228,7 +228,7 @@ class Pipeline:
         """The output of the model with names.
 
         Args:
-            outputs: What `program.predict` returned.
+            outputs: The result of `program.predict`.
         """
         return Predictions(self.record.target or TargetRecord(""), outputs)
 
@@ -237,7 +237,7 @@ class Pipeline:
 
         Args:
             program: The program or model to run.
-            table: What `zt.data.table` takes or returns.
+            table: A table, or an argument of `zt.data.table`.
         """
         return self.predictions(program.predict(self.inputs(table)))
 

@@ -18,7 +18,7 @@ class Predictions:
     """The names and probabilities that a model predicts, or quantities: a row for each row of data.
 
     Args:
-        target: What is predicted.
+        target: The description of the target.
         outputs: The output of the model.
 
     Examples:

@@ -38,7 +38,7 @@ class ColumnRecord(Record):
     """A column, and how its cells become numbers of the model's input, its features."""
 
     name: str = field(TEXT)  # in the header of the table
-    kind: str = field(OneOf("number", "category", "date", "text"))  # what it holds
+    kind: str = field(OneOf("number", "category", "date", "text"))  # its kind
     unit: str = field(TEXT, default="")  # of its numbers, for people
     gaps: bool = field(FLAG, default=False)  # whether a feature says that a cell is a gap
     fill: float = field(NUMBER, default=0.0)  # a number or day that stands for a gap
@@ -102,7 +102,7 @@ class PipelineRecord(Record):
     """How data become the model's input, and its output names."""
 
     version: int = field(Whole(1, 1))  # of these fields
-    source: str = field(OneOf("table", "images", "arrays", "values"))  # what the data are
+    source: str = field(OneOf("table", "images", "arrays", "values"))  # the kind of data
     columns: tuple[ColumnRecord, ...] = field(  # of a table, in the order of the features
         ListOf(ColumnRecord, MOST_COLUMNS, f"a list of at most {MOST_COLUMNS} columns"), default=())
     target: TargetRecord | None = field(OrNone(TargetRecord), default=None)  # null: unknown

@@ -20,8 +20,8 @@ def rows_with_texts(record: PipelineRecord, source: Any) -> tuple[Any, Texts]:
     text, of which x has the words alone.
 
     Args:
-        record: What the model learned about its columns.
-        source: What `zt.data.table` takes.
+        record: The model's record of its columns.
+        source: An argument of `zt.data.table`.
 
     Examples:
         >>> from ztorch.data import table

@@ -142,8 +142,8 @@ class TextVectorization(HostLayer):
         """The vocabulary.
 
         Args:
-            include_special_tokens: Whether to begin with what stands for padding and unknown
-                words. Default: `True`.
+            include_special_tokens: Whether to begin with the tokens for padding and unknown words.
+                Default: `True`.
         """
         return self._lookup.get_vocabulary(include_special_tokens)
 

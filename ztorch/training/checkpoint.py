@@ -1,8 +1,8 @@
 """Checkpoints: safetensors files with everything the next epoch depends on.
 
-That is every state (weights, optimizer slots, counters, the random step), and as metadata where
-training stands: the epoch, the history and the seed of shuffling. A file is checked as a whole
-before anything of it is used.
+A file holds every state (weights, optimizer slots, counters, the random step), and in its metadata
+the position of the run: the epoch, the history and the seed of shuffling. The whole file is checked
+before any of it is used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
 def read_checkpoint(path: str | os.PathLike[str], states: Mapping[str, StateSpec],
                     program: str) -> tuple[dict[str, np.ndarray], Training]:
-    """The values of all states of a program, and where training stood; `program` names it in
+    """The values of all states of a program, and the position of the run; `program` names it in
     errors.
 
         values, training = read_checkpoint("run.safetensors", program.executable.states, "digits")

@@ -16,7 +16,7 @@ class Hooks:
     Args:
         callbacks: They are called in order of their `order`.
         program: The program in training.
-        params: What callbacks may know of the run, as `Callback.params`.
+        params: Information on the run for callbacks, as `Callback.params`.
     """
 
     def __init__(self, callbacks: Iterable[Callback], program: Any, params: dict[str, Any]):

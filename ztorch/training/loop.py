@@ -1,7 +1,7 @@
 """The training loop: epochs, steps and validation.
 
-Each step is one native call, or part of one that runs many (`feed/stretches.py`): then what Python
-does beside it, which is written here, happens some twenty times a second.
+Each step is one native call, or part of one that runs many (`feed/stretches.py`): then the Python
+work beside it, which is in this file, happens some twenty times a second.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class TrainingLoop:
 
     def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int,
                     begun: int) -> NonFiniteLoss:
-        """The error for a loss that is not finite, with what the batch and the program suggest.
-        `begun` steps after it are under way."""
+        """The error for a loss that is not finite, with advice derived from the batch and the
+        program. `begun` steps after it are under way."""
         fixes = []
         for name, batch in call.inputs.items():
             x = np.asarray(batch)  # which may be a tensor
@@ -199,5 +199,5 @@ class TrainingLoop:
         next_one = " and the next" if begun else ""
         return NonFiniteLoss(
             f"the loss became {loss} in epoch {epoch + 1}, step {step + 1}; try: "
-            f"{'; '.join(fixes)}. The weights hold what that step{next_one} made of them: load a "
+            f"{'; '.join(fixes)}. The weights were updated by that step{next_one}: load a "
             "checkpoint, or compile again, before going on. nan='ignore' trains on regardless")

@@ -1,4 +1,4 @@
-"""Measures what is about to be compiled, where the user has chosen that."""
+"""Measures the kernels that are about to be compiled, if the user has chosen that."""
 
 from __future__ import annotations
 

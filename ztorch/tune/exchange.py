@@ -1,4 +1,4 @@
-"""Lists what was measured, takes it to other machines of the same kind, and forgets it."""
+"""Lists measurements, copies them to other machines of the same kind, and deletes them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def export_file(path: str | os.PathLike[str]) -> int:
 
 
 def import_file(path: str | os.PathLike[str]) -> int:
-    """Adds what a file holds to what is known, in its place where both have a kernel; returns the
-    number of kernels. Those of other machines do no harm: they are only found there."""
+    """Adds the measurements in a file to the cache, replacing those of the same kernels; returns
+    the number of kernels. Those of other machines do no harm: they are only found there."""
     if tuned_files.folder() is None:
         raise ConfigError("schedules are kept in the cache, which ZTORCH_CACHE=0 turns off")
     where = os.fspath(path)

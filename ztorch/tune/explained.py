@@ -1,4 +1,4 @@
-"""Finds what each kernel of a function costs on this processor: by its figures, or measured."""
+"""Finds the cost of each kernel of a function on this processor: estimated, or measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explain_function(title: str, function: str, graph: Graph, target: Target,
         title: Names the function and its model.
         function: Its name.
         graph: Its graph.
-        target: What code is made for, a processor.
+        target: The target to compile for, a processor.
         measure: Whether to run each kernel on this machine. Default: `False`.
         threads: Worker threads; None: one per core. Default: `None`.
     """
@@ -82,7 +82,7 @@ def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
 
 
 def _flops(kernel: RegionKernel) -> int:
-    """The arithmetic of a run. Loops over elements count what they do for each."""
+    """The arithmetic of a run. Loops over elements count the work for each element."""
     total = 0
     for v in kernel.region.members:
         if v.op is RECURRENCE:

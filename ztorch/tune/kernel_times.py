@@ -1,4 +1,4 @@
-"""The kernels of a function on a processor, with what each costs: a table, data, a picture."""
+"""The kernels of a function on a processor, with their costs: a table, data, a picture."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class KernelTime:
     flops: int  # of a run
     bytes: int  # of a run: each buffer once
     cycles: float  # of a run, as the compiler estimates them
-    least_cycles: float  # of a run: what its FLOPs or bytes take at best
+    least_cycles: float  # of a run: the minimum for its FLOPs or bytes
     bound: str  # compute or memory: which of them
     schedule: str
     tuned: bool  # whether the schedule was found by `tune`
-    why: tuple[str, ...]  # what it fuses, and why not more
+    why: tuple[str, ...]  # its fused ops, and the limits of fusion
     seconds: float | None = None  # of a run; None: not measured
-    least_seconds: float | None = None  # what this machine takes at best
+    least_seconds: float | None = None  # the minimum on this machine
 
     @property
     def share(self) -> float:

@@ -46,7 +46,7 @@ def measured_peaks(target: Target, threads: int) -> Peaks:
     """Measures the limits of this machine, which takes some tenths of a second.
 
     Args:
-        target: What code is made for; this machine must run it.
+        target: The target to compile for; this machine must run it.
         threads: The worker threads that share the work.
     """
     kernel, flops = fma_kernel(target.limits, threads)

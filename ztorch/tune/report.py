@@ -13,7 +13,7 @@ class TuningReport:
     """The result of `tune`.
 
     Args:
-        kernels: What is known of each kernel, the one with the most work first.
+        kernels: A record of each kernel, the one with the most work first.
         measured: How many of them were measured this time.
         left: How many others were not, for lack of time.
         interrupted: Whether Ctrl-C ended it.
@@ -31,7 +31,7 @@ class TuningReport:
         lines.append(f"{self.measured} kernels measured, {known} known before; {better} have a "
                      "better schedule than the rules give them")
         if self.interrupted:
-            lines.append(f"Interrupted: {self.left} kernels are left, what was found is kept")
+            lines.append(f"Interrupted: {self.left} kernels are left; measurements are kept")
         elif self.left:
             lines.append(f"The time was up: {self.left} kernels are left; run it again for them")
         return "\n".join(lines)

@@ -28,7 +28,7 @@ def draw_roofline(title: str, points: Sequence[Point], peaks: Peaks, path: str) 
     share of the time, under the roofs of one thread.
 
     Args:
-        title: What the kernels belong to.
+        title: The program that the kernels belong to.
         points: The kernels, those that take longest first.
         peaks: The limits.
         path: A PNG, SVG or PDF file to write.

@@ -1,4 +1,4 @@
-"""Measures the kernels of a program, and remembers what is fastest."""
+"""Measures the kernels of a program, and caches the fastest schedules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KernelWork:
     """A kernel of a program, with all others that compute the same."""
 
     kernel: RegionKernel  # one of them
-    work: str  # what they compute, as a digest
+    work: str  # a digest of their computation
     cycles: float = 0.0  # estimated, of all their runs
 
 
@@ -38,8 +38,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                    again: bool = False) -> TuningReport:
     """Measures schedules of the kernels of a program, those with the most work first.
 
-    What is found for a kernel is written at once: Ctrl-C loses no more than the kernel that is
-    being measured.
+    Each result is written at once: Ctrl-C loses no more than the kernel that is being measured.
 
     Args:
         functions: The graph of each function, by name.
@@ -47,12 +46,12 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         name: The name of the program.
         seconds: For how long to measure. Default: `60.0`.
         threads: The worker threads of the program; None: one per core. Default: `None`.
-        again: Whether to measure what is known already. Default: `False`.
+        again: Whether to repeat cached measurements. Default: `False`.
     """
     need_this_machine(target)
     place = tuned_files.folder()
     if place is None:
-        raise ConfigError("what is measured is kept in the cache, which ZTORCH_CACHE=0 turns off")
+        raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
     count = tuned_files.usual_threads(threads)
     end = time.perf_counter() + seconds
     results: list[TunedKernel] = []
@@ -103,7 +102,7 @@ def need_this_machine(target: Target) -> None:
     if not this_processor.features().issuperset(target.required_features) or (
             target.arch != this_processor.architecture()):
         raise Unsupported(f"this machine does not run {target.name}, so nothing can be "
-                          "measured for it; tune there, and `ztorch tune export` what was found")
+                          "measured for it; tune there, and use `ztorch tune export`")
     if target.limits.processor != detect.detected():
         raise Unsupported(f"this is not {target.limits.processor.name}; tune for 'cpu' or a "
                           "level of it, such as 'cpu:avx2'")

@@ -1,1 +1,1 @@
-"""Does a device compute what a model means, layer by layer?"""
+"""Checks, layer by layer, whether a device computes the same as the model's graph."""

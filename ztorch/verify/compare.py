@@ -3,7 +3,7 @@
 Each function runs on the device and as a graph in float64 (`graph/evaluate.py`), on the same random
 rows and states. `graph/rounding.py` measures how far rounding may move each number. The program
 runs as it is. To name the layer in which a difference begins, the graph is compiled once more with
-what layers pass to each other as outputs.
+the values between layers as outputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Check:
     part: str  # predict, step 1, step 1 backward ...
     layer: str  # or the output or state
     error: float  # the worst one of all numbers
-    bound: float  # what rounding explains
+    bound: float  # explained by rounding
     kernel: str  # computes it
 
     @property

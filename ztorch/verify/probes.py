@@ -20,7 +20,7 @@ from ztorch.runtime.start import start
 
 @dataclass(frozen=True)
 class Subject:
-    """A program to verify, and the graphs that say what it should compute."""
+    """A program to verify, and the graphs that define the expected results."""
 
     name: str
     traced: TracedModel

@@ -136,7 +136,7 @@ def _moves_steps(layer: Layer | None, u: Value, a: Value) -> bool:
 
 
 def _inputs_of(layer: Layer, nodes: Iterable[Value]) -> list[Value]:
-    """The inputs of a layer: what its nodes read from nodes of others."""
+    """The inputs of a layer: the operands of its nodes that are nodes of other layers."""
     members = set(nodes)
 
     def comes_from_outside(v: Value) -> bool:

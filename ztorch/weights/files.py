@@ -75,7 +75,7 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
 
 def _need_mapping(names: object) -> None:
     if names is not None and not isinstance(names, Mapping):
-        raise ConfigError(f"names={names!r} must say what layers are called there: "
+        raise ConfigError(f"names={names!r} must map layers to their names there: "
                           "names={'dense': 'fc1'}")
 
 

@@ -68,7 +68,7 @@ class _Cursor:
 
 def tensors(data: bytes, source: str) -> Tensors:
     """The tensors of a file by name, in its order. Shapes are those of NumPy: the last axis is the
-    one whose elements lie side by side.
+    one whose elements are adjacent.
 
     Raises:
         WeightsError: The file is damaged.

@@ -37,8 +37,8 @@ class FlatNetwork:
 
     calls: list[LayerCall] = field(default_factory=list)  # each after those that it depends on
     outputs: Any = None  # a symbolic tensor, or a list or dict of several
-    names: dict[Any, str] = field(default_factory=dict)  # of branches and what merges them
-    frozen: set[Any] = field(default_factory=set)  # branches of what does not train
+    names: dict[Any, str] = field(default_factory=dict)  # of branches and of merging ops
+    frozen: set[Any] = field(default_factory=set)  # branches with parts that do not train
     masks_differ: list[Any] = field(default_factory=list)  # layers that pass on other masks
 
     @property

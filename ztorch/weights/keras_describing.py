@@ -102,8 +102,8 @@ class KerasWriter:
                      {**config, **_policy(layer)})
 
     def own(self, layer: Layer) -> dict[str, Any]:
-        """A layer or model of a class of users' own, which Keras finds by what it is registered as,
-        or among custom_objects."""
+        """A layer or model of a user's class, which Keras finds by its registered name or among
+        custom_objects."""
         kind = type(layer)
         try:
             config = layer.get_config() if is_own(layer) else {}

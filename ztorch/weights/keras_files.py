@@ -86,7 +86,7 @@ def _check_heaps(data: bytes) -> None:
         while at + 16 <= end:
             number, size = data[at:at + 2], int.from_bytes(data[at + 8:at + 16], "little")
             at += size if number == b"\0\0" else 16 + -(-size // 8) * 8
-            if at > end or (number == b"\0\0" and at < end):  # what is free lies last
+            if at > end or (number == b"\0\0" and at < end):  # free space comes last
                 raise ValueError("the objects of a heap do not add up to it")
 
 
@@ -125,8 +125,8 @@ def _members(h5py: Any, group: Any, source: str) -> dict[str, Any]:
 
 
 def _plain(key: str) -> str:
-    """The name of a group in today's Keras: without an underscore, and `layers` for what 2.13
-    had."""
+    """The current Keras name of a group: without an underscore, and `layers` for the name in
+    2.13."""
     return "layers" if key == "_layer_checkpoint_dependencies" else key.removeprefix("_")
 
 

@@ -120,7 +120,7 @@ def _attributes(layer: Layer, path: str, name: str, seen: set[Layer]) -> Iterato
     once; those in lists are named by their class and a count."""
     held = {key: x for key, x in vars(layer).items() if key not in NOT_ATTRIBUTES}
     if isinstance(layer, Network):
-        held["layers"] = layer.adopted  # as Keras does: what stands behind it by name is in it
+        held["layers"] = layer.adopted  # as Keras does: it includes the attributes found by name
     for key in sorted(held, key=lambda key: (key.startswith("_"), key)):
         yield from _held(held[key], f"{path}{key}", name, seen)
 

@@ -57,7 +57,7 @@ def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered:
         by_order: Whether they may be matched by order.
         names: Maps our names to those in the file; these parts are matched by it alone.
         source: The file, for errors.
-        skip_mismatch: Whether to leave out what does not fit, rather than to refuse the file.
+        skip_mismatch: Whether to skip tensors that do not fit, rather than reject the file.
     """
     check_names(parts, names)
     by_name = {m.names[0]: m for m in modules}
@@ -89,7 +89,7 @@ def match(parts: Sequence[ModelPart], modules: Sequence[FileModule], *, ordered:
         fitting.append(fits)
     if skip_mismatch:
         return max(fitting, key=len)
-    raise Mismatch(f"{source} does not fit the model; what does not match:\n"
+    raise Mismatch(f"{source} does not fit the model; mismatches:\n"
                    f"{table([*fixed, *candidates[0]])}\n"
                    "Change the model's layers, or say which is which: load_weights(path, "
                    "names={'layer': 'theirs'})")

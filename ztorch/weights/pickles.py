@@ -1,7 +1,7 @@
 """Reads the pickles in PyTorch's files without running them.
 
 A pickle is a program: it can call whatever it names. Here its opcodes are interpreted one by one.
-It may only name what a state dict is made of; anything else is an error with that name.
+It may only name the types of a state dict; anything else is an error with that name.
 """
 
 from __future__ import annotations

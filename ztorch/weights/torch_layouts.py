@@ -33,7 +33,7 @@ from ztorch.weights.channels import Channels, to_first
 from ztorch.weights.modules import Arrange, Entry, ModelPart
 
 Entries = dict[str, Entry]
-Found = Iterator[tuple[str, Entries]]  # what follows the layer's name, and the tensors there
+Found = Iterator[tuple[str, Entries]]  # the suffix after the layer's name, and its tensors
 _PARTS = (("self_attention", "self_attn"), ("cross_attention", "multihead_attn"),
           ("intermediate", "linear1"), ("output", "linear2"))
 _NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # norm1 and so on

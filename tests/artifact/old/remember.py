@@ -1,7 +1,7 @@
 """Writes the files of this folder: `python -m tests.artifact.old.remember FOLDER`.
 
-Run it with the ztorch that is to be remembered, before the version of a format is raised; FOLDER is
-named for the version. `tests/artifact/test_old.py` loads what is here.
+Run it with the ztorch that is to be remembered, before the version of a format is raised; FOLDER is named for the
+version. `tests/artifact/test_old.py` loads the files in this folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def model(kind: str) -> zt.Sequential:
 
 
 def remember(folder: Path) -> None:
-    """An artifact of each kind after two epochs, and what it computes then and two epochs later."""
+    """An artifact of each kind after two epochs, with its results then and two epochs later."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, 120).astype(np.int32)
     x = random.normal(labels[:, None], 1.0, (120, 4)).astype(np.float32)

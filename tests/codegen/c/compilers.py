@@ -26,7 +26,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def bits(a: np.ndarray) -> np.ndarray:
-    """An array as what tells any two numbers apart, but no NaN from another."""
+    """An array as bits that differ for any two numbers, but not for two NaNs."""
     if a.dtype.kind != "f":
         return a
     return np.where(np.isnan(a), np.nan, a).astype(a.dtype).view(f"u{a.dtype.itemsize}")

@@ -1,5 +1,5 @@
-"""Programs in C compute what scalar code of LLVM does, bit for bit: the same operations in the same
-order. No sanitizer has anything to say, and no compiler."""
+"""Programs in C compute the same as scalar code of LLVM, bit for bit: the same operations in the same
+order. Sanitizers and compilers report nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_zoo(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(x), made.predict(x))
 
 
-# -- every op, and what compilers and sanitizers say -------------------------------------------------
+# -- every op, and reports of compilers and sanitizers -----------------------------------------------
 
 MAIN = """
 #include <stdio.h>

@@ -1,5 +1,5 @@
-"""Words of C: each opcode on each dtype computes what the interpreter does, to the bit, whatever the
-compiler, and no compiler has anything to say about the text."""
+"""Words of C: each opcode on each dtype computes the same as the interpreter, to the bit, whatever the
+compiler, and no compiler warns about the text."""
 
 from __future__ import annotations
 

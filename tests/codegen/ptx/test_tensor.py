@@ -1,5 +1,5 @@
-"""Products of matrices by PTX's own words, against the interpreter of the IR, which lays matrices out
-in another way: equal to the bit only if each thread has what PTX says it has."""
+"""Products of matrices by PTX's own words, against the interpreter of the IR, which lays matrices out in another way:
+equal to the bit only if each thread has the elements that PTX specifies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_products(shape: MmaShape, turned: tuple[bool, bool, bool], space: str, 
     assert ("ldmatrix" in rendered([kernel], "sm_80")) == (align == 16 and shape.of.bytes == 2)
 
 
-WRONG = {  # what a word of the templates might say instead, by bytes of an element
+WRONG = {  # possible mistakes of a macro, by bytes of an element
     0: [(r"shr.u32 %h, %l, 2", "shr.u32 %h, %l, 1"), (r"and.b32 %l, %l, 3", "and.b32 %l, %l, 7"),
         (r"row\.col", "row.row"), (r"(mma.sync\S+ { \S+) (\S+)", r"\1 %v0,")],
     2: [(r"\.trans", ""), (r"x4\.shared", "x4.trans.shared"), (r"shr.u32 %h, %l, 3", "shr.u32 %h, %l, 2"),

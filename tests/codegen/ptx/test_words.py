@@ -1,5 +1,5 @@
-"""The words of the PTX templates: each opcode on each dtype computes what the interpreter of the IR
-does, to the bit."""
+"""The words of the PTX templates: each opcode on each dtype computes the same as the interpreter of the IR,
+to the bit."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_division_and_square_root_without_calls() -> None:
 
 @pytest.mark.parametrize("source", [d for d in ALL if d not in (f16, bf16)], ids=repr)
 def test_casts_against_plain_python(source: DType) -> None:
-    """A second opinion on what saturates, wraps and rounds."""
+    """A second opinion on saturation, wrapping and rounding."""
     values = edges(source)
     for d in ALL:
         if d in (source, f16, bf16):

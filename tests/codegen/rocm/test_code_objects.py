@@ -1,5 +1,5 @@
-"""Code objects for each chip: linked as ld.lld links them, and their kernels ask for what was
-planned, no scratch memory among it. `--update-goldens` writes the figures anew."""
+"""Code objects for each chip: linked as ld.lld links them, and their kernels request the planned resources and no
+scratch memory. `--update-goldens` writes the figures anew."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOLDENS = Path(__file__).parent / "goldens.json"
 SLACK = 16  # registers more that another version of LLVM may take
 
 
-# -- what kernels ask for ------------------------------------------------------------------------------
+# -- resources of kernels ------------------------------------------------------------------------------
 
 
 @every
@@ -136,7 +136,7 @@ def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: 
 
 
 def _clean(code: bytes) -> Iterator[str]:
-    """Kernels that keep something in memory of their own."""
+    """Kernels that keep something in separate memory."""
     for name, k in kernels(code).items():
         if k[".private_segment_fixed_size"] or k[".vgpr_spill_count"] or k[".sgpr_spill_count"]:
             yield name

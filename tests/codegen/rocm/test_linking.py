@@ -1,4 +1,4 @@
-"""Code objects are linked as lld links them, and what the linker does not understand it refuses."""
+"""Code objects are linked as lld links them, and unknown input is refused."""
 
 from __future__ import annotations
 

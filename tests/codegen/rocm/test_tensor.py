@@ -1,5 +1,5 @@
 """Products of matrices by AMD's own words, against the interpreter of the IR, which lays matrices out in
-another way: equal only if each thread has what AMD says it has."""
+another way: equal only if each thread has the elements that AMD specifies."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_broken_word_is_noticed(target: Target, shape: MmaShape, old: str, new
 
 
 def test_what_goes_wrong_is_an_error() -> None:
-    """The machine knows what an instruction takes besides numbers."""
+    """The machine knows the operands of an instruction besides numbers."""
     halves, xf32 = TARGETS["rocm:gfx1100"], TARGETS["rocm:gfx942"]
     [shape] = [s for s in xf32.limits.grid.mma_shapes if s.mantissa_bits]
     assert "same part of a matrix" in broken(halves, halves.limits.grid.mma_shapes[0], r"(\.f = mul i32 %\S+), 0", r"\1, 1")
@@ -156,7 +156,7 @@ ODD = [(16, 64, 32), (70, 130, 37), (33, 75, 217), (65, 16, 33), (17, 129, 1), (
 
 
 def of_plan(target: Target, d: DType, make: Make, *shapes: tuple[int, ...]) -> tuple[Job, str, np.ndarray]:
-    """A product planned for a machine of one unit, its text, and what the text computes."""
+    """A product planned for a machine of one unit, its text, and the results of the text."""
     one = job(make, *shapes, d=d)
     [step] = plan_of(one.alone("j"), target.on_device({"compute_units": 1}).limits)[0].steps
     held, out = buffers_of(step, one)

@@ -1,4 +1,4 @@
-"""Writes the folders beside it: models of transformers with few random weights, and what they compute.
+"""Writes the folders beside it: models of transformers with few random weights, and their results.
 `python -m tests.interchange.folders.write`, where transformers and PyTorch are installed."""
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kerne
 
 
 def launchers(text: str) -> str:
-    """A plain function for each kernel, and what Metal knows of the kernel."""
+    """A plain function for each kernel, and Metal's attributes of the kernel."""
     found = []
     for threads, name, parameters, body in KERNEL.findall(text):
         count = len(re.findall(r"\[\[buffer\(\d+\)\]\]", parameters))

@@ -1,4 +1,4 @@
-"""What PyObjC shows of Metal, played by this machine: kernels run as C++ (see shim/metal_stdlib).
+"""PyObjC's view of Metal, played by this machine: kernels run as C++ (see shim/metal_stdlib).
 
 Only the names that are here exist, and each checks what the real one would: a wrong name, order or
 argument of the driver is an error, not a pass. `Mac` holds what a test wants to go wrong.
@@ -23,7 +23,7 @@ from ztorch.backends.drivers import metal
 
 
 class Mac:
-    """The machine: what it has, what it does wrong, and what was asked of it."""
+    """The machine: its properties, its faults, and the requests that it got."""
 
     def __init__(self, **changes: Any):
         self.devices = 1
@@ -31,7 +31,7 @@ class Mac:
         self.families = {1006, 1007, 5001}
         self.lockstep = 32
         self.modern = True  # macOS 15 or later
-        self.fails: dict[str, Any] = {}  # call: what it gives or raises
+        self.fails: dict[str, Any] = {}  # call: its result, or the error that it raises
         self.calls: list[tuple] = []
         self.pools = 0
         for name, value in changes.items():
@@ -47,7 +47,7 @@ class Mac:
         return wrong
 
     def modules(self) -> dict[str, types.ModuleType]:
-        """What `import Metal` and `import objc` give."""
+        """The results of `import Metal` and `import objc`."""
         metal, objc = types.ModuleType("Metal"), types.ModuleType("objc")
         metal.MTLCopyAllDevices = lambda: [Device(self, k) for k in range(self.devices)] or None
         metal.MTLSize = Size

@@ -1,4 +1,4 @@
-"""Loads and stores of a launch: where they reach, and what would be an error or a race there."""
+"""Loads and stores of a launch: their addresses, and errors and races there."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Accesses(Registers):
         return together
 
     def mark(self, held: object, elements: np.ndarray, size: int, through: bool) -> None:
-        """Nothing may be both read through the cache for what never changes, and written."""
+        """An address may not be both read through the read-only cache and written."""
         marks = self.through.setdefault(held.base, [None, None])  # type: ignore[attr-defined]
         mine = 0 if through else 1
         if marks[mine] is None:

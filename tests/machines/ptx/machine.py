@@ -75,7 +75,7 @@ class _Machine(Accesses):
         self.number = np.arange(self.threads)
         self.block = self.number // self.size
         self.regs: dict[str, np.ndarray] = {}
-        # Registers of asynchronous products: what they add to, and their left operands.
+        # Registers of asynchronous products: their accumulators and their left operands.
         self.accumulators, self.lefts = products.registers(entry.code)
         self.arrays()
         self.labels = frozenset(entry.labels.values())
@@ -254,7 +254,7 @@ class _Machine(Accesses):
         """Threads say that they have come to the barrier of their cluster."""
         self.rings.arrivals += 1 if live is None else live
 
-    # -- what instructions do ----------------------------------------------------------------------------
+    # -- instructions --------------------------------------------------------------------------------------
 
     def step(self, i: Instruction) -> Callable[[], None]:
         work = self.work(i)

@@ -44,7 +44,7 @@ class Products:
         self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
         self.flying: list[Product] = []
         self.held: dict[str, np.ndarray] = {}  # accumulators that products in flight add to
-        self.fenced: dict[str, np.ndarray] = {}  # what accumulators and left operands were at the last fence
+        self.fenced: dict[str, np.ndarray] = {}  # values of accumulators and left operands at the last fence
         self.lent: dict[str, np.ndarray] = {}  # registers of left operands of products in flight
         self.reading = np.zeros(m.shared.size, np.int32)  # products in flight that read a byte
         self.unfenced = np.zeros(m.shared.size, np.int32)  # 1 + the thread that wrote a byte

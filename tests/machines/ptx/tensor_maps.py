@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What cuTensorMapEncodeTiled has encoded, the innermost axis first."""
+    """A map encoded by cuTensorMapEncodeTiled, the innermost axis first."""
 
     base: int
     size: int  # bytes of an element

@@ -1,4 +1,4 @@
-"""The PTX machine of the tests itself: it must refuse what would go wrong on a GPU."""
+"""The PTX machine of the tests itself: it must refuse code that would fail on a GPU."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_single_instructions(code: str, want: int) -> None:
 # -- broken words are noticed ------------------------------------------------------------------------
 
 
-Made = tuple[Kernel, dict[str, np.ndarray], str, np.ndarray]  # with the output's name, and what it is
+Made = tuple[Kernel, dict[str, np.ndarray], str, np.ndarray]  # with the output's name, and its expected value
 
 
 def softmax() -> Made:
@@ -128,7 +128,7 @@ def product() -> Made:
 
 
 def _only(graph: Graph, meaning: Callable) -> Made:
-    """The one kernel of a graph of one input, with data and what should come out."""
+    """The one kernel of a graph of one input, with data and the expected result."""
     plan, _ = plan_of(graph, TARGETS["cuda:sm_80"].limits)
     (step,) = plan.steps
     (x,) = graph.leaves("input")

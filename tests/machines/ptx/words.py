@@ -97,7 +97,7 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
 
 def _typed(f: Callable[..., np.ndarray], d: type) -> Meaning:
     raw = UNSIGNED[np.dtype(d).itemsize * 8]
-    if isinstance(f, np.ufunc):  # gives what it takes
+    if isinstance(f, np.ufunc):  # gives the number of its arguments
         if d is raw:
             return f
         if f.nin == 2:
@@ -165,7 +165,7 @@ def _packed(d: DType, high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _near(f: np.ufunc, x: np.ndarray) -> np.ndarray:
-    """What f gives but for an error of 2 ** -22, upwards or downwards by turns; subnormal numbers are
+    """The result of f with an error of 2 ** -22, upwards or downwards by turns; subnormal numbers are
     zero."""
     number = np.where(x & 0x7F800000, x, x & 0x80000000).astype(np.uint32).view(np.float32)
     y = (f(number.astype(np.float64)) * (1 + 2.0**-22 * np.where(x & 1, 1, -1))).astype(np.float32)
@@ -213,7 +213,7 @@ _fma64 = np.vectorize(_libm.fma, otypes=[np.float64])
 
 
 def widening(kind: str, bits: int) -> Meaning:
-    """From what is in memory to a register of so many bits."""
+    """From an element in memory to a register of so many bits."""
     if bits < BITS[kind]:
         raise PtxError(f"a load of {kind} into {bits} bits")
     if kind[0] == "s":

@@ -1,4 +1,4 @@
-"""Runs what is rendered for AMD's GPUs on the CPU, thread by thread: the same IR, and the same C++;
+"""Runs the code rendered for AMD's GPUs on the CPU, thread by thread: the same IR, and the same C++;
 CUDA's C++ too.
 
 Of the IR only the machine is exchanged: memories lose their spaces, the frame its calling convention,

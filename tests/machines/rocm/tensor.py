@@ -71,7 +71,7 @@ def _mfma(of: str, k: int, element: str) -> Instruction:
 
 
 def _wmma11(of: str, element: str) -> Instruction:
-    """Lanes 16 to 31 repeat what lanes 0 to 15 have of a and b."""
+    """Lanes 16 to 31 repeat the elements of lanes 0 to 15 of a and b."""
     return Instruction(
         32, of, (f"<16 x {element}>", f"<16 x {element}>", "<8 x float>"),
         Matrix(16, 16, 16, lambda i, k: [(i, k), (i + 16, k)]),

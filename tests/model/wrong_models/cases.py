@@ -28,7 +28,7 @@ row, steps, image, ids = begins(6), begins(7, 6), begins(8, 8, 3), begins(7, dty
 
 
 def trained(*layers: L.Layer, **how: Any) -> Any:
-    """Traces what training a row of 6 numbers would be."""
+    """Traces training on a row of 6 numbers."""
     return row(*layers).trace(4, **{"optimizer": "sgd", "loss": "mse", **how})
 
 

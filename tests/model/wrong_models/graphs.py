@@ -79,7 +79,7 @@ CASES: dict[str, Case] = {
     "an input whose numbers nothing uses": lambda: zt.Model(
         [X, c := L.Input((4,), name="c")], L.Lambda(lambda pair: pair[0])([X, c]),
         name="net").trace(2),
-    # what outputs are trained for
+    # targets of outputs
     "a loss for an unknown output": lambda: two().trace(2, "sgd", {"r": "mse"}),
     "a loss too few": lambda: two().trace(2, "sgd", ["mse"]),
     "no loss at all": lambda: two().trace(2, "sgd", {}),

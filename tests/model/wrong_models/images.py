@@ -1,4 +1,4 @@
-"""Convolutions, pooling, and what changes the size of images."""
+"""Convolutions, pooling, and other layers that change the size of images."""
 
 from __future__ import annotations
 

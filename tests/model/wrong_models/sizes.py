@@ -1,4 +1,4 @@
-"""Models whose sizes vary, and that would mix what fills up sequences into their results."""
+"""Models whose sizes vary, and that would mix padding of sequences into their results."""
 
 from __future__ import annotations
 

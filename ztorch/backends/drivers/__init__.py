@@ -1,1 +1,1 @@
-"""One file a driver; being here is what registers it, by the name of its file."""
+"""One file per driver. A file registers a driver under the file's name."""

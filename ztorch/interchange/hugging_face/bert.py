@@ -35,7 +35,7 @@ def build(parts: Parts, length: int | None) -> Model:
 
 
 def _block(parts: Parts, name: str, x: Any, seen: Any, width: int, epsilon: float) -> Any:
-    """Attention and two dense layers, each added to what it takes and normalized."""
+    """Attention and two dense layers, each with a residual connection and a normalization."""
     config = parts.config
     attention = parts.attention(
         f"{name}.attention", width, config.size("num_attention_heads"),

@@ -20,14 +20,14 @@ IMAGES = "preprocessor_config.json"  # how images are made before they are an in
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MOST_BYTES = 16 << 20  # of a file of JSON
-MOST_BLOCKS = 4096  # of a model, ten times what the deepest have
+MOST_BLOCKS = 4096  # of a model, ten times those of the deepest one
 
 
 class Config:
     """The settings of a model, with errors that name the file.
 
     Args:
-        values: What the file holds.
+        values: The contents of the file.
         path: The file.
     """
 
@@ -112,7 +112,7 @@ class Tensors:
     Args:
         stored: Tensors as the files hold them.
         path: The folder.
-        prefixes: What models with a head may put before the names of the model inside.
+        prefixes: Prefixes that models with a head may put before the names of the inner model.
     """
 
     def __init__(self, stored: safetensors.Tensors, path: str, prefixes: tuple[str, ...]):

@@ -37,7 +37,7 @@ def build(parts: Parts, length: int | None) -> Model:
 
 
 def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float) -> Any:
-    """Attention and two dense layers of normalized inputs, each added to what it takes."""
+    """Attention and two dense layers on normalized inputs, each with a residual connection."""
     config = parts.config
     y = parts.norm(f"{name}.ln_1", epsilon)(x)
     y = _attention(parts, f"{name}.attn", width)(y)

@@ -33,7 +33,7 @@ def build(parts: Parts, length: int | None) -> Model:
 
 
 def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float, wavelength: float) -> Any:
-    """Attention and gated dense layers of normalized inputs, each added to what it takes."""
+    """Attention and gated dense layers on normalized inputs, each with a residual connection."""
     config = parts.config
     heads = config.size("num_attention_heads")
     modules = {part: f"{name}.self_attn.{letter}_proj" for part, letter in (

@@ -36,7 +36,7 @@ def build(parts: Parts, length: int | None) -> Model:
 
 
 def _block(parts: Parts, name: str, x: Any, before: int, width: int, strides: int) -> Any:
-    """Two or three convolutions, added to what they take."""
+    """Two or three convolutions with a residual connection."""
     basic = parts.config.text("layer_type", "bottleneck") == "basic"
     first = strides if parts.config.flag("downsample_in_bottleneck") else 1
     inner = width // 4

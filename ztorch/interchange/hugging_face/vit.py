@@ -43,7 +43,7 @@ def _table(tensors: Tensors) -> np.ndarray:
 
 
 def _block(parts: Parts, name: str, x: Any, width: int, epsilon: float) -> Any:
-    """Attention and two dense layers of normalized inputs, each added to what it takes."""
+    """Attention and two dense layers on normalized inputs, each with a residual connection."""
     config = parts.config
     attention = parts.attention(
         f"{name}.attention", width, config.size("num_attention_heads"),

@@ -31,7 +31,7 @@ def build(parts: Parts, length: int | None) -> Model:
 
 
 def _block(parts: Parts, name: str, x: Any, width: int) -> Any:
-    """Attention and two dense layers of normalized inputs, each added to what it takes."""
+    """Attention and two dense layers on normalized inputs, each with a residual connection."""
     config = parts.config
     modules = {part: f"{name}.self_attn.{end}_proj" for part, end in (
         ("query", "q"), ("key", "k"), ("value", "v"), ("attention_output", "out"))}

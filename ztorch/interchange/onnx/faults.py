@@ -11,7 +11,7 @@ from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec
 from ztorch.interchange.onnx.node import NeedsNumbers
 
-IN_LINE = 8  # names that stand before the reason; more are a paragraph below it
+IN_LINE = 8  # names before the reason; more are a paragraph below it
 RUN = 4  # names that count up, from which on a run is written by its ends
 _WIDTH = 100  # characters of a line of names
 _NUMBER = re.compile(r"\d+")
@@ -49,8 +49,8 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int, way_ou
         path: The file.
         faults: The nodes, at least one.
         count: How many nodes the file has in all.
-        way_out: What else can be done.
-        kind: What the file calls its nodes.
+        way_out: An alternative for the user.
+        kind: The file's name for its nodes.
     """
     alike: dict[tuple[str, str], list[str]] = {}
     for fault in faults:
@@ -80,7 +80,7 @@ def outputs_without(nodes: Sequence[NodeSpec], faulty: Collection[str],
 
     Args:
         nodes: All nodes, in order.
-        faulty: What the nodes give that cannot be imported.
+        faulty: The results of nodes that cannot be imported.
         outputs: The outputs of the file.
     """
     behind, reached, before = set(faulty), set[str](), ""

@@ -39,7 +39,7 @@ _MOST_NODES = 1_000_000  # more than any model has
 
 
 def read(path: str | os.PathLike[str]) -> OnnxFile:
-    """The graph of a file; raises an error that says what is wrong with the file."""
+    """The graph of a file; raises an error if the file is invalid."""
     onnx, source = package(), os.fspath(path)
     try:
         if os.path.getsize(path) > MOST:

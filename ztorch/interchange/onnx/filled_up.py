@@ -31,7 +31,7 @@ class NodeTrace:
 
     outputs: list[Value]
     padding: Padding
-    tensors: Mapping[str, Any]  # what nodes give, by name
+    tensors: Mapping[str, Any]  # results of nodes, by name
     nodes: Sequence[NodeSpec]
 
     @property
@@ -41,7 +41,7 @@ class NodeTrace:
                 if isinstance(x, np.ndarray) and x.dtype.kind == "i"}
 
     def hiding(self) -> dict[Value, Sequence[str]]:
-        """Results of nodes that hide what fills rows up, with the names of what these read."""
+        """Results of nodes that mask padding, with the names of their operands."""
         results: dict[Value, Sequence[str]] = {}
         for spec in self.nodes:
             inputs = {x for name in spec.reads if isinstance(x := self.tensors.get(name), Value)}
@@ -87,8 +87,8 @@ _PARTS = ("slice", "pad")  # ops that are left out where there is nothing to do
 
 def _pairs(small: NodeTrace, large: NodeTrace,
            hiding: Mapping[Value, Sequence[str]]) -> list[tuple[Value, Value]] | None:
-    """Nodes of both traces that compute the same, each after its arguments; None where they
-    differ. How nodes hide what fills rows up is left out."""
+    """Nodes of both traces that compute the same, each after its arguments; None if they differ.
+    The masking of padding is left out."""
     pairs: dict[Value, Value] = {}
     rest = [(v, w, False) for v, w in zip(small.outputs, large.outputs, strict=True)]
     while rest:

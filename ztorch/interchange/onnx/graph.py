@@ -57,7 +57,7 @@ class OnnxGraph(Layer):
     takes_many = True
     trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
     has_batch = False  # whether the first axis of inputs is the batch
-    has_phases = False  # whether what the file marks as training waits for a step of training
+    has_phases = False  # whether training nodes wait for a training step
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, left_out: Collection[str] = (),
@@ -176,8 +176,8 @@ class OnnxGraph(Layer):
 class BatchedGraph(OnnxGraph):
     """The nodes of a file whose inputs have the batch as their first axis.
 
-    Where other axes are open, nodes are imported again for each size: what computes shapes gives
-    other numbers then. Rows are filled up along them where each node hides what fills them.
+    If other axes are open, nodes are imported again for each size, because nodes that compute
+    shapes then give other numbers. Rows are padded along them if each node masks the padding.
 
     Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
     to them, and outputs widened.
@@ -247,7 +247,7 @@ class BatchedGraph(OnnxGraph):
         if known:
             results = self._of_rows(inputs, alone)
         else:
-            if not self.stored:  # it has been run for these sizes, and keeps what that made
+            if not self.stored:  # it has run for these sizes, and its results are kept
                 self.run([leaf("input", "x", (self.fixed or batch, *shape), v.dtype)
                           for v, shape in zip(inputs, axes.tried, strict=True)], alone)
             results = [leaf("input", "y", (batch, *(

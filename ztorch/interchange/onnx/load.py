@@ -143,8 +143,8 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
 
     Raises:
         ArtifactError: The file is not an ONNX file, or is damaged.
-        Unsupported: It holds what ztorch cannot compute with. Nodes that cannot be imported are
-            listed when the layer is called, for that depends on shapes.
+        Unsupported: It has features that ztorch lacks. Nodes that cannot be imported are listed
+            when the layer is called, because that depends on shapes.
         ConfigError: There is no such input or output.
 
     Examples:

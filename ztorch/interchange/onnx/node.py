@@ -73,7 +73,7 @@ Result = Tensor | tuple[Tensor | None, ...]  # None for an output that nothing a
 Importer = Callable[["Node"], Result]
 
 NODES: dict[str, Importer] = {}
-NOTES: dict[str, str] = {}  # what is not supported of an op, for the documentation
+NOTES: dict[str, str] = {}  # unsupported features of an op, for the documentation
 MOVES: set[str] = set()  # ops that only move elements, and so take codes of any format
 
 
@@ -84,8 +84,8 @@ def key_of(spec: NodeSpec) -> str:
 
 def node(*ops: str, but: str = "", domain: str = "",
          moves: bool = False) -> Callable[[Importer], Importer]:
-    """Registers the function that imports these ops; `but` says what it does not support, and
-    `moves` that it only moves elements."""
+    """Registers the function that imports these ops; `but` describes unsupported features, `moves`
+    means that the op only moves elements."""
 
     def register(function: Importer) -> Importer:
         for name in ops:
@@ -111,7 +111,7 @@ class Node:
     asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
     run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
     define: Callable[[tuple[Tensor | None, ...]], tuple[Tensor | None, ...] | None] | None = None
-    trains: bool = True  # whether what the file marks as training does so in this trace
+    trains: bool = True  # whether training nodes train in this trace
     inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
     numbers: SizeNumbers = field(default_factory=SizeNumbers)

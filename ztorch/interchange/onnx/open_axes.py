@@ -82,7 +82,7 @@ class NodeTrial:
 
 
 def explored(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
-    """Finds sizes of open axes for which all nodes can be imported, and what outputs are then.
+    """Finds sizes of open axes for which all nodes can be imported, with the outputs for them.
 
     Where nodes can be imported only if all open axes have one size, they get one name.
 

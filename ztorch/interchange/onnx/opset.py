@@ -49,8 +49,8 @@ def converted(data: bytes, opset: int, label: str) -> bytes:
 
 
 def _without_newer(onnx: Any, model: Any, opset: int) -> Any:
-    """A model whose newer ops are replaced by what the standard defines them by, as often as
-    there are some."""
+    """A model whose newer ops are replaced by their definitions in the standard, repeatedly until
+    none are left."""
     before: set[str] = set()
     while (newer := {op for op in _ops(model.graph) if not _has(onnx, op, opset)}) - before:
         before |= newer

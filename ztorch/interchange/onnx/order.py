@@ -1,4 +1,4 @@
-"""Checks that each node of a file reads what nodes before it give."""
+"""Checks that each node of a file only reads results of earlier nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ztorch.interchange.onnx.contents import NodeSpec
 
 
 def need_order(path: str, nodes: Sequence[NodeSpec], known: Collection[str]) -> None:
-    """Raises an ArtifactError for the first node that reads what is not there yet: what nothing
-    gives, what a later node gives, or what depends on the node itself.
+    """Raises an ArtifactError for the first node with an undefined operand: one that no node
+    computes, that a later node computes, or that depends on the node itself.
 
     Args:
         path: The file, for the error.
@@ -38,8 +38,8 @@ def need_order(path: str, nodes: Sequence[NodeSpec], known: Collection[str]) -> 
 
 
 def _cycle(start: NodeSpec, givers: Mapping[str, NodeSpec]) -> list[NodeSpec]:
-    """Nodes from one to itself, each of which reads what the one before it gives; empty if there
-    are none."""
+    """A cycle of nodes through one node, each of which reads a result of the previous one; empty if
+    there is none."""
     came_from: dict[int, tuple[NodeSpec, NodeSpec | None]] = {id(start): (start, None)}
     waiting = [start]
     while waiting:

@@ -42,7 +42,7 @@ class Subgraph:
     nodes: list[Row]
 
 
-# Ops of ONNX Runtime that stand in files as if they were ONNX's own.
+# Ops of ONNX Runtime that appear in files as if they were ONNX's own.
 WITHOUT_DOMAIN = {"SimplifiedLayerNormalization"}
 
 
@@ -87,8 +87,8 @@ def without_data(proto: Any) -> Any:
 
 
 def need_valid(model: Any) -> None:
-    """Has the package check a model; what it says of an input or output without a type, or the
-    like, names which."""
+    """Checks a model with the package; errors about an input or output, such as a missing type,
+    name it."""
     onnx = package()
     try:
         onnx.checker.check_model(model)

@@ -1,6 +1,6 @@
 """Reads of tensors whose rows are filled up along open axes: nodes read their real parts.
 
-Where nothing is filled up, all of these give what they are given.
+Without padding, all of these return their arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_padded(n: Node, x: Value, axes: Iterable[int]) -> bool:
 
 
 def hidden(n: Node, x: Value, axes: Iterable[int], fill: Any) -> Value:
-    """A tensor with a number in place of what fills it up along axes, which may be mixed then."""
+    """A tensor whose padding along axes is replaced by a number, so that the axes may be mixed."""
     padding, axes = n.context.padding, set(axes)
     real = padding.real_along(x, axes)
     if real is None:
@@ -116,7 +116,7 @@ def part_of(n: Node, x: Value, axis: int, start: int, stop: int, step: int,
 
 
 def joined(n: Node, parts: list[Value], axis: int) -> Value:
-    """Tensors one behind the other along an axis: each begins where the one before really ends."""
+    """Tensors one after the other along an axis: each begins where the one before really ends."""
     padding, y = n.context.padding, OPS.concat(*parts, axis=axis)
     axis %= y.rank
     if not any(is_padded(n, x, {axis}) for x in parts):

@@ -37,7 +37,7 @@ from ztorch.interchange.onnx.protobuf import (
 )
 from ztorch.layers.context import Context
 
-_DAMAGE = (  # what nodes of a damaged file raise
+_DAMAGE = (  # errors that nodes of a damaged file raise
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 _RUNTIMES = ("com.microsoft", "com.ms", "ai.onnx")  # domains of runtimes and of older standards
@@ -57,8 +57,8 @@ class NodeRunner:
     context: Context
     initial: Callable[[str, np.ndarray | StoredCodes], Tensor]  # a tensor that the file stores
     keeps_floats: bool  # whether floats have the dtypes of the file, not that of the model
-    trains: bool = True  # whether nodes that the file marks as training do so
-    rows: int = 1  # of the batch: what a row needs must fit in memory; compiling checks all
+    trains: bool = True  # whether training nodes train
+    rows: int = 1  # of the batch: the values of a row must fit in memory; compiling checks all
     inside_of_node: bool = False  # whether they are in the body of a loop, or in a branch
     pads_results: bool = False  # whether results of a size that depends on the data are padded
     numbers: SizeNumbers = field(default_factory=SizeNumbers)
@@ -98,7 +98,7 @@ class NodeRunner:
         return results
 
     def _need_real(self, spec: NodeSpec, y: Value) -> None:
-        """Raises where a node mixes what fills rows up into its result."""
+        """Raises if a node mixes padding into its result."""
         if not self.inside_of_node:
             try:
                 self.context.padding.places(y)
@@ -120,7 +120,7 @@ class NodeRunner:
 
     def _all(self, nodes: Sequence[NodeSpec],
              known: dict[str, Tensor | LeftOut | None]) -> list[UnsupportedNode]:
-        """Adds what nodes give to what is known; returns those that cannot be imported."""
+        """Runs nodes and records their results; returns the nodes that cannot be imported."""
         faults = []
         for spec in nodes:
             results: tuple[Tensor | None, ...] = (None,) * len(spec.outputs)

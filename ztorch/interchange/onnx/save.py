@@ -44,7 +44,7 @@ _TRACES = 4
 def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None = None,
          weights: Mapping[str, Any] | None = None, dtype: Any = "float32",
          sizes: Any = None, opset: int = OPSET) -> None:
-    """Writes what a model predicts as an ONNX file.
+    """Writes the predict function of a model as an ONNX file.
 
     Initializers have the names of the weights, in the layout of ONNX.
 
@@ -57,8 +57,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         dtype: "float32" or "float64". Default: `"float32"`.
         sizes: The size of each axis that an Input leaves open, by name; None: the file takes any.
             All rows of a batch have one size then: nothing is filled up. Default: `None`.
-        opset: The version of ONNX's ops, 13 or later. Others than 21 are what the converter of the
-            package onnx makes of it. Default: `21`.
+        opset: The version of ONNX's ops, 13 or later. Versions other than 21 are produced by the
+            converter of the package onnx. Default: `21`.
 
     Raises:
         Unsupported: ONNX lacks something that the model computes; the message lists all of it.

@@ -1,4 +1,4 @@
-"""Selects how each value of a graph is written, from the registries of what can be written."""
+"""Selects the ONNX form of each value of a graph, from the registries of writers."""
 
 from __future__ import annotations
 

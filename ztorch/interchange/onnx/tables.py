@@ -1,4 +1,4 @@
-"""Tables of what can be imported and exported, for docs/onnx.md.
+"""Tables of the supported imports and exports, for docs/onnx.md.
 
 `python -m ztorch.interchange.onnx.tables` prints them.
 """
@@ -16,7 +16,7 @@ assert nodes and writers  # which fill the registries
 
 
 def imported() -> str:
-    """The ops of ONNX by family, with what is not supported of each.
+    """The ops of ONNX by family, with the unsupported features of each.
 
     >>> "| `Conv` | convolution | |" in imported()
     True

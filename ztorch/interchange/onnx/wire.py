@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _GRAPH = 7  # the field of a model that holds its graph
-_PARTS = {  # fields of a graph: what is in them, its message, the field of its name
+_PARTS = {  # fields of a graph: their contents, message, and field of the name
     1: ("node", "NodeProto", 3), 5: ("initializer", "TensorProto", 8),
     11: ("input", "ValueInfoProto", 1), 12: ("output", "ValueInfoProto", 1),
     13: ("tensor", "ValueInfoProto", 1)}
@@ -19,7 +19,7 @@ def parsed(onnx: Any, data: bytes) -> Any:
     """The message of a file; raises a ValueError that says which part of the graph is damaged."""
     try:
         return onnx.ModelProto.FromString(data)
-    except Exception as error:  # parsers raise what they like
+    except Exception as error:  # parsers raise anything
         part = _damaged_part(onnx, data)
         raise ValueError(f"{part} is damaged: {error}" if part else str(error)) from error
 
@@ -38,7 +38,7 @@ def _damaged_part(onnx: Any, data: bytes) -> str:
             label = _label(noun, name_field, content)
             try:
                 getattr(onnx, message).FromString(bytes(content))
-            except Exception:  # parsers raise what they like
+            except Exception:  # parsers raise anything
                 size = -1
             if size != len(content):
                 return label or (f"{noun} after {last}" if last else f"its first {noun}")

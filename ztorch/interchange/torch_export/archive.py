@@ -66,7 +66,7 @@ class ExportedProgram:
     calls: list[CallSpec]
     types: dict[str, TensorType]  # of all tensors
     arrays: dict[str, tuple[str, np.ndarray, DType]]  # by name: the name in the module, numbers
-    frozen: frozenset[str]  # names in the module of what does not train
+    frozen: frozenset[str]  # names in the module of tensors that do not train
 
 
 def read(path: str | os.PathLike[str]) -> ExportedProgram:

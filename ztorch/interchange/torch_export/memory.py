@@ -1,4 +1,4 @@
-"""Tensors of a program that are in the memory of others, and what a write into one changes."""
+"""Tensors of a program that share memory, and the effects of a write to one of them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class InMemoryOf:
 
 
 class SharedMemory:
-    """Which tensors share memory. After a write, the tensors of a Translation stand for what is in
-    memory then, so that later calls read what was written."""
+    """Tracks which tensors share memory. After a write, the tensors of a Translation stand for the
+    new contents of the memory, so that later calls read them."""
 
     def __init__(self, calls: Iterable[CallSpec], types: Mapping[str, TensorType],
                  stored: Mapping[str, str]):
@@ -78,7 +78,7 @@ class SharedMemory:
         return name
 
     def _seen(self, spec: CallSpec) -> str | None:
-        """The tensor in whose memory the results lie."""
+        """The tensor that owns the memory of the results."""
         op = operator_of(spec)
         said = spec.inputs.get("self", spec.inputs.get("input", {}))
         if op not in _VIEWS or "as_tensor" not in said:

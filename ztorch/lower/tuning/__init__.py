@@ -1,4 +1,4 @@
-"""Every tuned constant of lowering: its value, its unit, what it decides, and how it was measured.
+"""Every tuned constant of lowering: its value, its unit, its meaning, and how it was measured.
 
 Loop nests and cost models import the constants from here by name; `constants()` lists all rows.
 Numbers that differ between processors are fields of `machines.processors.Processor` instead.

@@ -85,7 +85,7 @@ SPLIT_TILE = row(
 COPY_BYTES = row(
     "COPY_BYTES", (16, 8), "bytes",
     "sizes of one asynchronous copy, the best first",
-    "chosen: what GPUs load at once, and half of it")
+    "chosen: the widest load of GPUs, and half of it")
 PITCH_REUSE = row(
     "PITCH_REUSE", 512, "products",
     "how many products an element must be part of so that a copy pays which pads rows to the "

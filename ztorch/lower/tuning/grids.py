@@ -61,17 +61,17 @@ GRID_BLOCK_BYTES = row("GRID_BLOCK_BYTES", 1 << 28, "bytes", "the size of such a
 COMPUTED_AGAIN_BYTES = row(
     "COMPUTED_AGAIN_BYTES", 1 << 20, "bytes",
     "the least size of a value that its readers compute instead of reading it",
-    "chosen: what is smaller stays in caches")
+    "chosen: smaller values stay in caches")
 COMPUTED_AGAIN_FEW = row(
     "COMPUTED_AGAIN_FEW", 16, "times",
-    "values that are so many times smaller than another count for nothing beside it", CHOSEN)
+    "values smaller than another by this factor are ignored", CHOSEN)
 COMPUTED_AGAIN_SLOTS = row(
     "COMPUTED_AGAIN_SLOTS", 6, "issue slots",
     "the most that they may spend for each byte of memory that this saves",
     "figures of an H200: it starts 7 instructions in the time in which memory brings a byte")
 EPILOGUE_BYTES = row(
     "EPILOGUE_BYTES", 1 << 20, "bytes",
-    "the least size of a product whose epilogue may become a kernel of its own",
+    "the least size of a product whose epilogue may become a separate kernel",
     "chosen: of less, a launch takes longer")
 EPILOGUE_READS = row(
     "EPILOGUE_READS", 1, "arrays",

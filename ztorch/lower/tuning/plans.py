@@ -20,11 +20,11 @@ LATE_BYTES = row(
     "in place of 7.1 with 1 MiB; 4 KiB saves no more")
 INSET_RUN = row(
     "INSET_RUN", 16, "elements",
-    "the fewest elements side by side in a part of a larger value that is computed where it lies "
-    "there", "chosen: a vector")
+    "the fewest contiguous elements in a part of a larger value that is computed in place "
+    "in it", "chosen: a vector")
 INSET_SHARE = row(
     "INSET_SHARE", 0.75, "share of the elements",
-    "the least part of a padded or joined value that other kernels compute where it lies",
+    "the least part of a padded or joined value that other kernels compute in place",
     "measured: a ShuffleNet, which joins as much of what it has read, takes 1.04 of its time so at "
     "batch 32")
 NAME_LENGTH_MAX = row(

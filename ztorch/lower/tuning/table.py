@@ -31,7 +31,7 @@ def row(name: str, value: Tuned, unit: str, meaning: str, evidence: str) -> Tune
         name: The name of the constant, which is that of the variable.
         value: A number, or a tuple of choices that are tried in this order.
         unit: The unit of the number.
-        meaning: What the constant decides.
+        meaning: The decision that the constant controls.
         evidence: How it was measured, or that it was chosen.
     """
     assert name not in _TABLE, f"two rows are called {name}"

@@ -12,7 +12,7 @@ from ztorch.interchange.onnx.known import LIMIT
 from ztorch.interchange.onnx.node import NeedsNumbers, Node, Result, node
 from ztorch.ops.control import scan
 
-_PADDING = -1  # what rows of a result say that no box is chosen for
+_PADDING = -1  # marks rows of a result without a box
 
 
 @node("NonMaxSuppression", but="of boxes and scores that are known while importing, or with "

@@ -111,8 +111,8 @@ def narrowed(y: Value, kind: DType) -> Value:
 
 
 def _aligned(n: Node, scale: Value, shape: tuple[int, ...]) -> Value:
-    """A scale or zero point, one for all, for each index of an axis or for each block, in the
-    shape of what is quantised."""
+    """A scale or zero point, one for all, for each index of an axis or for each block, in the shape
+    of the quantised tensor."""
     axis, block = n.attr("axis", 1), n.attr("block_size", 0)
     if scale.size == 1:
         return OPS.reshape(scale, ())

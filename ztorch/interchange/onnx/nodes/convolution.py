@@ -52,8 +52,9 @@ def pads_of(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
 
 def with_ends(n: Node, x: Value, span: Shape, stride: Shape, pads: Pairs,
               fill: float) -> tuple[Value, Pairs, dict[int, Mask] | None]:
-    """x (channels last) with what windows read beyond the real ends of its rows, the pads that are
-    left, and the padded axes of what windows give; None where those say it themselves."""
+    """x (channels last) with the padding that windows read beyond the real ends of its rows, the
+    remaining pads, and the padded axes of the result; None if the windows handle the padding
+    themselves."""
     if not is_padded(n, x, range(1, x.rank - 1)):
         return x, pads, None
     if n.attr("auto_pad", "NOTSET") == "SAME_LOWER" and max(stride) > 1:

@@ -19,7 +19,7 @@ def _matmul(n: Node) -> Result:
 
 
 def product(n: Node, a: Value, b: Value) -> Value:
-    """The product of matrices; what fills up the axis of its sums counts for nothing."""
+    """The product of matrices; padding along the summed axis does not count."""
     a, b = hidden(n, a, (a.rank - 1,), 0), hidden(n, b, (max(b.rank - 2, 0),), 0)
     y: Value = OPS.matmul(a, b)
     return y
@@ -30,7 +30,7 @@ def _gemm(n: Node) -> Result:
     a, b = n.value(0), n.value(1)
     a = OPS.transpose(a) if n.attr("transA", 0) else a
     b = OPS.transpose(b) if n.attr("transB", 0) else b
-    n.attr("broadcast")  # of old opsets, where it only said what is so anyway
+    n.attr("broadcast")  # of old opsets, where it had no effect
     y, kind = product(n, a, b), a.dtype
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     c = n.value(2) if n.has(2) and beta != 0.0 else None
@@ -46,7 +46,7 @@ def _gemm(n: Node) -> Result:
 def _einsum(n: Node) -> Result:
     equation, operands = n.attr("equation").replace(" ", ""), n.values()
     inputs, arrow, result = equation.partition("->")
-    if arrow and "." not in inputs:  # what fills up summed axes counts for nothing
+    if arrow and "." not in inputs:  # padding along summed axes does not count
         operands = [hidden(n, x, [k for k, c in enumerate(letters) if c not in result], 0)
                     for x, letters in zip(operands, inputs.split(","), strict=True)]
     return OPS.einsum(equation, *operands)
@@ -81,7 +81,7 @@ def _attention(n: Node) -> Result:
     q, k, v = n.value(0), n.value(1), n.value(2)
     if any(n.has(at) and n.value(at).dtype not in (q.dtype, boolean) for at in _OTHERS):
         return _of_one_dtype(n, q.dtype)
-    n.only(softcap=0.0)  # else what the standard defines Attention by is imported
+    n.only(softcap=0.0)  # else ONNX's decomposition of Attention is imported
     if n.has(4) or n.has(5) or n.has(6):
         n.unsupported("past keys and values, or lengths of them")
     flat = q.rank == 3

@@ -185,7 +185,7 @@ def _distances(n: Node) -> Result:
 
 
 def _moments(x: Value, epsilon: float) -> tuple[Value, Value, Value]:
-    """The normalised rows, their means, and what they are multiplied by."""
+    """The normalised rows, their means, and their factors."""
     mean = OPS.mean(x, -1, True)
     scale = OPS.rsqrt(OPS.var(x, -1, True) + epsilon)
     return (x - mean) * scale, mean, scale
@@ -237,7 +237,7 @@ def _embed_layer_norm(n: Node) -> Result:
     total = total + OPS.take(n.value(3), positions, 0)
     if n.has(1) and n.has(4):
         total = total + OPS.take(n.value(4), n.value(1), 0)
-    n.attr("mask_index_type")  # the mask or its count: what is there is counted
+    n.attr("mask_index_type")  # the kind of the mask follows from its shape
     y, _, _ = _moments(total, n.attr("epsilon", 1e-12))
     count = (OPS.sum(OPS.cast(n.value(7), "int32"), 1) if n.has(7) else
              OPS.full((rows,), 0, "int32"))

@@ -39,9 +39,9 @@ def _attended(q: Value, k: Value, v: Value, scale: float | None, keep: Value | N
         q: Queries, (batch, heads, length, size).
         k: Keys, of as many heads, or fewer that queries share.
         v: Values likewise.
-        scale: What scores are multiplied by; None or 0: one over the root of the size.
+        scale: The factor of scores; None or 0: one over the root of the size.
         keep: Which keys each query may see; None: all.
-        bias: What is added to scores.
+        bias: The bias of scores.
         softcap: Above 0, a bound that scores approach.
     """
     scale = scale or q.shape[-1] ** -0.5

@@ -37,7 +37,7 @@ def _of_two(n: Node) -> Result:
 
 
 def _of_one(op: str, function: Callable[[Node, Value], Value]) -> None:
-    """Registers an op of one quantised tensor by what it does with floats."""
+    """Registers an op of one quantised tensor by its float counterpart."""
     node(op, domain=MICROSOFT)(lambda n: _coded(n, function(n, _floats(n, 0)), 3))
 
 

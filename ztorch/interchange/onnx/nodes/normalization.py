@@ -46,7 +46,7 @@ def _batch_norm(n: Node) -> Result:
 
 
 def _statistics(n: Node, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
-    """Mean and variance of what is real in a batch."""
+    """Mean and variance of the real elements in a batch."""
     padding = n.context.padding
     if not (padded := padding.of(x)):
         return OPS.mean(x, axes, True), OPS.var(x, axes, True)

@@ -1,4 +1,4 @@
-"""Pooling: windows over positions, and what each is reduced to."""
+"""Pooling: reductions of windows over positions."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _transformation(n: Node) -> str:
 
 
 def _sources(n: Node, one: Resized) -> np.ndarray:
-    """Where each new element lies among the old ones; in float32, as ONNX Runtime has it, for
+    """The position of each new element among the old ones; in float32, as ONNX Runtime has it, for
     rounding decides which of two neighbours is the nearest."""
     mode, k, scale = _transformation(n), np.arange(one.new, dtype=np.float32), np.float32(one.scale)
     exact = one.scale * one.old  # how many elements the scale would give
@@ -273,7 +273,7 @@ def cubic(distance: Any, a: float) -> Any:
 
 
 def cubic_weights(rest: Value, a: float = -0.75) -> Sequence[Value]:
-    """The shares of four neighbours, for how far a position lies behind the second of them."""
+    """The shares of four neighbours, by the distance of a position from the second of them."""
 
     def near(d: Value) -> Value:
         return ((a + 2) * d - (a + 3)) * d * d + 1.0

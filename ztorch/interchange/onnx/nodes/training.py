@@ -1,4 +1,4 @@
-"""Steps of optimizers, as ONNX's training domain has them, and what has no gradient."""
+"""Optimizer steps of ONNX's training domain, and ops without a gradient."""
 
 from __future__ import annotations
 

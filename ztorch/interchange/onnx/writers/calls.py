@@ -108,7 +108,7 @@ def _upsample(w: Writer, v: Value, x: Value, size: Any, interpolation: str) -> N
     w.give(v, name, _first(x.rank))
 
 
-# -- activations: in whatever order their inputs lie -----------------------------------------------
+# -- activations: their inputs may have any layout -------------------------------------------------
 
 
 def _unary(w: Writer, v: Value, x: Value, op: str, *more: str, **attrs: Any) -> None:

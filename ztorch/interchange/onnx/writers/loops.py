@@ -1,4 +1,4 @@
-"""Loops of the graph as Scan nodes, whose bodies are graphs of their own."""
+"""Loops of the graph as Scan nodes, whose bodies are separate graphs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _loop(w: Writer, v: Value) -> None:
         ports.append(Port(inner.unique("turn"), (), f32))
     write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
     results = []
-    for root in (*body.news, *kept, *body.outs):  # under other names, even what stays
+    for root in (*body.news, *kept, *body.outs):  # under other names, even unchanged values
         result = _port(inner, root, "after")
         inner.nodes.append(("Identity", result.name, [inner.name(root)], [result.name], {}))
         results.append(result)

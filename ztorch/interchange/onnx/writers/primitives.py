@@ -264,7 +264,7 @@ def _positions(w: Writer, v: Value, n: int) -> str:
 
 
 def reduced(w: Writer, v: Value, x: Value, op: str, axes: tuple[int, ...], keep: bool) -> None:
-    """v = op of x along axes, in the order in which x lies."""
+    """v = op of x along axes, in the layout of x."""
     order = w.order_of(x) or tuple(range(x.rank))
     at = w.integers(k for k, axis in enumerate(order) if axis in axes)
     name = w.node(op, [w.name(x, order), at], keepdims=int(keep))

@@ -110,7 +110,7 @@ def _grid_sampler(c: OperatorCall) -> Result:
     if (mode, outside) != ("cubic", "border"):
         return c.node("GridSample", x.name, grid, mode=mode, padding_mode=outside,
                       align_corners=int(aligned))
-    # PyTorch moves each of the neighbours to the border, ONNX what they are neighbours of.
+    # PyTorch clamps each of the neighbours to the border, ONNX clamps the point between them.
     sizes = np.array([n for n in x.dims[:1:-1] if isinstance(n, int)], x.dtype.working)
     if len(sizes) != x.rank - 2:
         c.unsupported("cubic samples beyond the border of an image whose size is open")

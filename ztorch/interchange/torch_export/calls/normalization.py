@@ -30,7 +30,7 @@ def _normalized(c: OperatorCall) -> str:
 
 @call("_native_batch_norm_legit.no_stats")
 def _own_statistics(c: OperatorCall) -> Result:
-    """By the mean and the variance of what is given: an InstanceNorm decomposes to it."""
+    """From the mean and variance of the elements: an InstanceNorm decomposes to it."""
     x = c.tensor("input")
     over = c.ints(0, *range(2, x.rank))
     apart = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))

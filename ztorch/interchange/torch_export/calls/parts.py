@@ -157,7 +157,7 @@ def _index(c: OperatorCall) -> Result:
         "Transpose", x.name, perm=[*axes, *rest])
     y = c.node("GatherND", front, positions(c, [index for _, index in chosen])[0])
     before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    if not before:  # positions come first where their axes lie apart
+    if not before:  # positions come first if their axes are separated
         return y
     rank = max(index.rank for _, index in chosen)
     return c.node("Transpose", y, perm=[
