@@ -133,9 +133,9 @@ def commands() -> list[tuple[str, list[str]]]:
 
 def test_commands_of_all_pages_are_accepted() -> None:
     """Names and options; tests/commands runs each command, and the tutorial's are run as they stand."""
-    found = commands()
-    assert len(found) >= 30 and {"web", "tables", "devices", "performance"} <= {p for p, _ in found}
-    for page, words in found:
+    actual = commands()
+    assert len(actual) >= 30 and {"web", "tables", "devices", "performance"} <= {p for p, _ in actual}
+    for page, words in actual:
         command: Any = main
         name = ""
         while isinstance(command, click.Group) and words and words[0] in command.commands:

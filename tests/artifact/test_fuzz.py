@@ -32,14 +32,14 @@ def refused(file: Path, data: bytes) -> bool:
     """Whether these bytes are refused; if not, they must mean the same as the whole file."""
     file.write_bytes(data)
     try:
-        found = read_artifact(file)
+        actual = read_artifact(file)
     except ArtifactError as error:
         assert str(file) in str(error)
         return True
     file.write_bytes(whole())
     right = read_artifact(file)
-    assert found[:2] == right[:2] and np.array_equal(found.params, right.params)
-    assert found.metadata == right.metadata
+    assert actual[:2] == right[:2] and np.array_equal(actual.params, right.params)
+    assert actual.metadata == right.metadata
     return False
 
 

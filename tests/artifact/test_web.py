@@ -61,14 +61,14 @@ def test_predicts(name: str, policy: str, tmp_path: Path) -> None:
     files = export_web(model.trace(batch_size=4, dtype=policy), tmp_path / "page", webassembly=both)
     assert [f.name for f in files] == [f"{name}.zt", "ztorch.js", "index.html"]
     for on in ("WebGPU", "WebAssembly") if both else ("WebGPU",):
-        made, found = asked(tmp_path / "page", f"{name}.zt", [
+        made, actual = asked(tmp_path / "page", f"{name}.zt", [
             ["predict", x.reshape(-1).tolist()], ["predict", x[:2].tolist()], ["train", [], []]], on,
             together=[x[:5].reshape(-1).tolist(), x[5:].reshape(-1).tolist()])
         bound = 1e-5 if policy == "float32" else 5e-3  # a rounding of an operand may go the other way
-        np.testing.assert_allclose(np.reshape(found[0], want.shape), want, rtol=0, atol=bound)
-        assert found[1] == found[0][:2 * want.shape[1]]
-        assert "exported without --train" in found[2]["error"]
-        assert found[3] + found[4] == found[0]  # asked for together, they take turns
+        np.testing.assert_allclose(np.reshape(actual[0], want.shape), want, rtol=0, atol=bound)
+        assert actual[1] == actual[0][:2 * want.shape[1]]
+        assert "exported without --train" in actual[2]["error"]
+        assert actual[3] + actual[4] == actual[0]  # asked for together, they take turns
         assert made["on"] == on
         assert made["inputs"] == [{"name": "", "shape": list(x.shape[1:]), "dtype": x.dtype.name}]
         assert made["outputs"] == [{"name": "", "shape": [3], "dtype": "float32"}]
@@ -89,18 +89,18 @@ def test_trains(name: str, tmp_path: Path) -> None:
     given = [x.reshape(-1).tolist(), y.tolist(), w.tolist()]
     want = program.evaluate(x, y, sample_weight=w, verbose=0)
     for on, bound in (("WebGPU", 1e-4), ("WebAssembly", 1e-6)):
-        made, found = asked(tmp_path, f"{name}.zt", [
+        made, actual = asked(tmp_path, f"{name}.zt", [
             ["train", *given], ["train", *given], ["weight", last], ["evaluate", *given],
             ["setWeight", last, [0.0] * 3], ["weight", last], ["reset"], ["train", *given]], on)
         assert made["trains"]
-        assert not [error for one in found if (error := isinstance(one, dict) and one.get("error"))]
+        assert not [error for one in actual if (error := isinstance(one, dict) and one.get("error"))]
         for epoch in range(2):
-            np.testing.assert_allclose(found[epoch]["loss"], history.history["loss"][epoch], rtol=bound)
-            assert found[epoch]["accuracy"] == pytest.approx(history.history["accuracy"][epoch])
-        np.testing.assert_allclose(found[2], program.get_weights()[-1], rtol=0, atol=bound)
-        assert found[3]["loss"] == pytest.approx(want[0], rel=10 * bound)
-        assert found[5] == [0.0] * 3
-        assert found[7]["loss"] == found[0]["loss"]  # dropout draws the same again, too
+            np.testing.assert_allclose(actual[epoch]["loss"], history.history["loss"][epoch], rtol=bound)
+            assert actual[epoch]["accuracy"] == pytest.approx(history.history["accuracy"][epoch])
+        np.testing.assert_allclose(actual[2], program.get_weights()[-1], rtol=0, atol=bound)
+        assert actual[3]["loss"] == pytest.approx(want[0], rel=10 * bound)
+        assert actual[5] == [0.0] * 3
+        assert actual[7]["loss"] == actual[0]["loss"]  # dropout draws the same again, too
 
 
 def test_scores_that_are_no_means_of_rows(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_scores_that_are_no_means_of_rows(tmp_path: Path) -> None:
     first = program.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
     trained = program.fit(x, y, sample_weight=w, shuffle=False, verbose=0).history
     for on in ("WebGPU", "WebAssembly"):
-        _, found = asked(tmp_path, "steps.zt", [["evaluate", *given], ["train", *given]], on)
-        assert found[0] == pytest.approx(first, rel=1e-5)
-        assert found[1] == pytest.approx({name: one for name, (one,) in trained.items()}, rel=1e-4)
+        _, actual = asked(tmp_path, "steps.zt", [["evaluate", *given], ["train", *given]], on)
+        assert actual[0] == pytest.approx(first, rel=1e-5)
+        assert actual[1] == pytest.approx({name: one for name, (one,) in trained.items()}, rel=1e-4)
 
 
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
@@ -134,16 +134,16 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
          "right": random.normal(size=(5, 3)).astype(np.float32)}
     given = {k: v.reshape(-1).tolist() for k, v in x.items()}
     export_web(model.trace(2), tmp_path, webassembly=False)
-    made, found = asked(tmp_path, "two.zt", [
+    made, actual = asked(tmp_path, "two.zt", [
         ["predict", given], ["predict", {"left": given["left"]}],
         ["predict", {**given, "right": given["right"][:-3]}],
         ["predict", {**given, "left": given["left"][:-1]}], ["weight", "nothing"]])
     for name, want in model.compile("cpu", batch_size=2).predict(x).items():
-        np.testing.assert_allclose(np.reshape(found[0][name], want.shape), want, rtol=0, atol=1e-6)
-    assert "takes x.right, and it is missing" in found[1]["error"]
-    assert "x.right has 4 rows, and x.left 5" in found[2]["error"]
-    assert "x.left has 19 numbers; a row of it is [4], 4 numbers" in found[3]["error"]
-    assert "has no weight nothing; it has dense" in found[4]["error"]
+        np.testing.assert_allclose(np.reshape(actual[0][name], want.shape), want, rtol=0, atol=1e-6)
+    assert "takes x.right, and it is missing" in actual[1]["error"]
+    assert "x.right has 4 rows, and x.left 5" in actual[2]["error"]
+    assert "x.left has 19 numbers; a row of it is [4], 4 numbers" in actual[3]["error"]
+    assert "has no weight nothing; it has dense" in actual[4]["error"]
     assert [t["name"] for t in made["inputs"]] == ["left", "right"]
 
 
@@ -157,25 +157,25 @@ def test_generates(tmp_path: Path) -> None:
     several = ["generate", prompts, 7, {**how, "topK": 4, "topP": 0.95, "stop": 5}]
     want = [t.tolist() for t in program.generate(prompts, 7, top_k=4, top_p=0.95, stop=5, **how)]
     assert {len(t) for t in want} != {7}  # some end early
-    made, found = asked(tmp_path, "writer.zt", [
+    made, actual = asked(tmp_path, "writer.zt", [
         several, ["generate", [1, 2, 3], 25, {**how, "repetitionPenalty": 1.5}],
         ["generate", [1], 9, {"beams": 2, "lengthPenalty": 0.5}],
         ["generate", [1], 9, {"temperature": 0}], ["generate", [1], 9, {"top_k": 3}],
         ["generate", [1], 9, {"topP": 0}], ["generate", [], 9], ["generate", [1], 9, {"stop": 7}],
         ["generate", [1], 9, {"beams": 3}], ["generate", [1], 9, {"beams": 2, "seed": 1}],
         ["generate", [1.5], 9], ["generate", [[1], [7]], 9], ["generate", [1], 0]], "WebAssembly")
-    assert found[0] == want
-    assert found[1] == program.generate([1, 2, 3], 25, repetition_penalty=1.5, **how).tolist()
-    assert found[2] == program.generate([1], 9, beams=2, length_penalty=0.5).tolist()
-    assert found[3] == program.generate([1], 9, temperature=0).tolist()
-    for one, message in zip(found[4:], (
+    assert actual[0] == want
+    assert actual[1] == program.generate([1, 2, 3], 25, repetition_penalty=1.5, **how).tolist()
+    assert actual[2] == program.generate([1], 9, beams=2, length_penalty=0.5).tolist()
+    assert actual[3] == program.generate([1], 9, temperature=0).tolist()
+    for one, message in zip(actual[4:], (
             "no option top_k; it has temperature, topK", "topP }) must be a number above 0 and at most 1, not 0",
             "the prompt is empty", "has 7; this model gives 0 to 6", "generates 2 at once; export it with decode=3",
             "leave out seed, or beams", "the prompt has 1.5",
             "the prompt has 7; layer embedding takes integers from 0 to 6", "takes an integer above 0, not 0"), strict=True):
         assert message in one["error"]
-    made, found = asked(tmp_path, "writer.zt", [["generate", *several[1:2], 4, several[3]]])
-    assert made["on"] == "WebGPU" and found[0] == [t[:4] for t in want]
+    made, actual = asked(tmp_path, "writer.zt", [["generate", *several[1:2], 4, several[3]]])
+    assert made["on"] == "WebGPU" and actual[0] == [t[:4] for t in want]
 
 
 def _flipped(data: bytes, at: int) -> bytes:
@@ -196,8 +196,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
     }
     for words, data in cases.items():
         artifact.write_bytes(data)
-        made, found = asked(tmp_path, artifact.name, [])
-        assert made is None and words in found[0]["error"], words
+        made, actual = asked(tmp_path, artifact.name, [])
+        assert made is None and words in actual[0]["error"], words
 
 
 def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
@@ -220,13 +220,13 @@ def test_what_a_device_cannot_do_is_named(tmp_path: Path) -> None:
         "bytes of arena": c.spec.replace(arena_bytes=1 << 42),
     }.items():
         write_web(tmp_path, Snapshot(spec, c.code, c.params, traced.metadata))
-        made, found = asked(tmp_path, "small.zt", [])
-        assert made is None and words in found[0]["error"], found
+        made, actual = asked(tmp_path, "small.zt", [])
+        assert made is None and words in actual[0]["error"], actual
     small = compile_functions(traced.functions, WASM, "small")
     write_web(tmp_path, Snapshot(spec, c.code, c.params, traced.metadata),
               Snapshot(small.spec, small.code, small.params, traced.metadata))
-    made, found = asked(tmp_path, "small.zt", [["predict", [0.0] * 4]], None)
-    assert made["on"] == "WebAssembly" and len(found[0]) == 3
+    made, actual = asked(tmp_path, "small.zt", [["predict", [0.0] * 4]], None)
+    assert made["on"] == "WebAssembly" and len(actual[0]) == 3
 
 
 def test_other_devices_have_no_page(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ def test_several_sizes(tmp_path: Path) -> None:
                    for verb, x, y, _, sizes in calls[1::2]]
     calls += [["predict", [0.0] * 21, {"time": 7}], ["predict", [0.0] * 6]]
     _, said = asked(tmp_path / "page", "steps.zt", calls)
-    for found, want in zip(said, wanted, strict=False):
+    for actual, want in zip(said, wanted, strict=False):
         if isinstance(want, float):
-            assert found["loss"] == pytest.approx(want, rel=1e-4)
+            assert actual["loss"] == pytest.approx(want, rel=1e-4)
         else:
-            np.testing.assert_allclose(_numbers(found), want.ravel(), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(_numbers(actual), want.ravel(), rtol=0, atol=1e-5)
     assert "takes sizes of axis time from 1 to 6, not 7: pass { time: n }" in said[-2]["error"]
     assert "not undefined" in said[-1]["error"]
 
@@ -52,8 +52,8 @@ def test_sizes_that_are_multiples(tmp_path: Path) -> None:
     model = zt.Model(x, L.Add()([x, L.UpSampling1D(2)(L.MaxPooling1D(2)(x))]), name="steps")
     export_web(model.trace(1, sizes=6), tmp_path / "page", webassembly=False)
     calls = [["predict", [1.0, 3.0, 2.0, 5.0], {"time": 4}], ["predict", [0.0] * 3, {"time": 3}]]
-    _, (found, refused) = asked(tmp_path / "page", "steps.zt", calls)
-    assert _numbers(found) == [4.0, 6.0, 7.0, 10.0]
+    _, (actual, refused) = asked(tmp_path / "page", "steps.zt", calls)
+    assert _numbers(actual) == [4.0, 6.0, 7.0, 10.0]
     assert "takes sizes of axis time that are multiples of 2, not 3" in refused["error"]
 
 
@@ -77,9 +77,9 @@ def test_sizes_of_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> Non
                   ["train", x.ravel().tolist(), (y + 1).ravel().tolist(), [1.0] * rows, sizes]]
         wanted.append(program.fit(x, y + 1, shuffle=False, verbose=0).history["loss"][0])
     _, said = asked(tmp_path / "page", "fields.zt", [*calls, ["predict", [0.0] * 4, {"height": 1}]])
-    for found, want in zip(said, wanted, strict=False):
-        found = [found["loss"]] if isinstance(want, float) else _numbers(found)
-        np.testing.assert_allclose(found, np.atleast_1d(want), rtol=1e-4, atol=1e-5)
+    for actual, want in zip(said, wanted, strict=False):
+        actual = [actual["loss"]] if isinstance(want, float) else _numbers(actual)
+        np.testing.assert_allclose(actual, np.atleast_1d(want), rtol=1e-4, atol=1e-5)
     assert "takes sizes of axis width from 1 to 5, not undefined" in said[-1]["error"]
 
 

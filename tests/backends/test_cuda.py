@@ -157,8 +157,8 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
         fake.fail["cuInit"] = code
         with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
-            found, why = registry.seen("cuda")
-        assert not found and f"its driver broke: cuda: cuInit: CUDA_ERROR_{code}" in why
+            actual, why = registry.seen("cuda")
+        assert not actual and f"its driver broke: cuda: cuInit: CUDA_ERROR_{code}" in why
 
     class Absent(RuntimeError):
         pass

@@ -157,7 +157,7 @@ def test_steps_of_fit_overlap(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -
 
 def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) -> None:
     """Scores and weights are those of steps that overlap."""
-    found = []
+    actual = []
     for short in (False, True):
         recipe = small("digits_mlp")
         program = compiled(recipe, "cuda", BATCH)
@@ -168,8 +168,8 @@ def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) 
         history = program.fit(x, y, epochs=2, verbose=0, shuffle=False).history
         fake.total = total
         assert len(registry.opened("cuda")._recordings) == bound + (not short)
-        found.append([history["loss"], [w.tolist() for w in program.get_weights()]])
-    assert found[0] == found[1] and found[0][0][1] < found[0][0][0]
+        actual.append([history["loss"], [w.tolist() for w in program.get_weights()]])
+    assert actual[0] == actual[1] and actual[0][0][1] < actual[0][0][0]
 
 
 def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:

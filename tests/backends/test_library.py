@@ -96,18 +96,18 @@ def test_what_nothing_refers_to_is_unmapped() -> None:
 
 
 def test_threads_get_one_handle() -> None:
-    found, start = [], threading.Barrier(8)
+    actual, start = [], threading.Barrier(8)
 
     def load() -> None:
         start.wait()
-        found.append(load_library(answering(4), "threads"))
+        actual.append(load_library(answering(4), "threads"))
 
     threads = [threading.Thread(target=load) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8 and len(set(map(id, found))) == 1
+    assert len(actual) == 8 and len(set(map(id, actual))) == 1
 
 
 def test_the_file_in_memory_is_sealed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

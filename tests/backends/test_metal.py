@@ -56,8 +56,8 @@ def test_what_a_device_says_of_itself() -> None:
         assert dict(one.limits) == {"threads": 1024, "shared_bytes": 32768, "subgroup": 32,
                                     "max_buffers": 31, "max_buffer_bytes": (1 << 31) - 1}
     with playing(Mac(families={2002})):  # another maker's, in an older Mac
-        found = metal.BACKEND.devices()[0]
-        assert found.kind == "gpu" and dict(found.limits)["subgroup"] == 0
+        actual = metal.BACKEND.devices()[0]
+        assert actual.kind == "gpu" and dict(actual.limits)["subgroup"] == 0
 
 
 @needs_compiler

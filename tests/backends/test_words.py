@@ -79,9 +79,9 @@ def test_random_kernels(backend: str) -> None:
     wanted = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
     got = [{n: a.copy() for n, a in held.items()} for held in wanted]
     run_kernels(kernels, got, backend)
-    for seed, (kernel, want, found) in enumerate(zip(kernels, wanted, got, strict=True)):
+    for seed, (kernel, want, actual) in enumerate(zip(kernels, wanted, got, strict=True)):
         interpret(decompose(kernel, words.speaks, backend), want)
-        same(numbers(kernel, found), numbers(kernel, want), f"random kernel {seed} on {backend}",
+        same(numbers(kernel, actual), numbers(kernel, want), f"random kernel {seed} on {backend}",
              signless=True)
 
 

@@ -47,8 +47,8 @@ def test_every_opcode(name: str, d: DType) -> None:
         wanted.append(held)
     got = [{n: a.copy() for n, a in held.items()} for held in wanted]
     ran = run(kernels, got, target)
-    for kernel, plain, held, found in zip(ran, kernels, wanted, got, strict=True):
-        same(found, answer(kernel, held), f"{kernel.name} on {name}", plain.name.startswith(("min_", "max_")))
+    for kernel, plain, held, actual in zip(ran, kernels, wanted, got, strict=True):
+        same(actual, answer(kernel, held), f"{kernel.name} on {name}", plain.name.startswith(("min_", "max_")))
 
 
 @targets
@@ -167,9 +167,9 @@ def hip_compiles(text: str, chip: str, folder: Path, level: str = "-O3") -> str:
 
 def test_clang_takes_every_opcode(tmp_path: Path) -> None:
     kernels = [kernel_for(opcode, d, 1, i32)[0] for d in ALL for opcode in opcodes_of(d)]
-    text, found = rendered(kernels, TARGETS["rocm:hip"])
+    text, actual = rendered(kernels, TARGETS["rocm:hip"])
     assembly = hip_compiles(text, "gfx90a", tmp_path, "-O1")
-    assert all(f"{symbol}.kd" in assembly for symbol, *_ in found)
+    assert all(f"{symbol}.kd" in assembly for symbol, *_ in actual)
     assert "s_swappc" not in assembly, "a call of something that no library is there for"
 
 

@@ -85,22 +85,22 @@ def figures(log: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("chip", in_part(CHIPS))
 def test_figures(chip: str, pytestconfig: pytest.Config) -> None:
-    found = {}
+    actual = {}
     for name, graph in graphs().items():
         plan, _ = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)
-        found[name] = [figures(ptx.cubin(rendered([step.kernel], chip), chip)[1])[0]
+        actual[name] = [figures(ptx.cubin(rendered([step.kernel], chip), chip)[1])[0]
                        for step in plan.steps]
     version = ".".join(map(str, nvjitlink.version()))
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"chips": {}}
     if pytestconfig.getoption("--update-goldens"):
         goldens = {"nvJitLink": version, "columns": ["registers", "spilled bytes", "shared bytes"],
-                   "chips": {**goldens["chips"], chip: found}}
+                   "chips": {**goldens["chips"], chip: actual}}
         GOLDENS.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")
     known = goldens["chips"][chip]
     if version == goldens["nvJitLink"]:
-        assert found == known
-    assert found.keys() == known.keys()
-    for name, kernels in found.items():
+        assert actual == known
+    assert actual.keys() == known.keys()
+    for name, kernels in actual.items():
         for (registers, spilled, shared), (were, spilt, had) in zip(kernels, known[name], strict=True):
             assert registers <= were + SLACK and spilled <= spilt and shared == had, name
 
@@ -157,12 +157,12 @@ def test_asynchronous_products_are_taken() -> None:
         plans = [plan_of(Graph({"y": e(ops.matmul(x, w))}), replace(limits, grid=grid))[0] for e in epilogues]
         kernels = [step.kernel for p in plans for step in p.steps]
         code, log = ptx.cubin(rendered(kernels, "sm_90a"), "sm_90a")
-        found, threads = machine_code(code), max(k.workgroup[0] for k in kernels)
+        actual, threads = machine_code(code), max(k.workgroup[0] for k in kernels)
         # This assembler ignores setmaxnreg (C7504), so each thread keeps its initial number of registers.
         assert all(not spilled and registers * threads <= 1 << 16 for registers, spilled, _ in figures(log))
         assert set(re.findall(r"C7\d+", log)) <= {"C7504"}
-        assert found["HGMMA"] >= 8 and not {"LDL", "STL", "CALL"} & found.keys()
-        assert {n for n in ("LDGSTS", "UTMALDG", "SYNCS") if found[n] > 3} == copied_by
+        assert actual["HGMMA"] >= 8 and not {"LDL", "STL", "CALL"} & actual.keys()
+        assert {n for n in ("LDGSTS", "UTMALDG", "SYNCS") if actual[n] > 3} == copied_by
 
 
 # -- acceptance --------------------------------------------------------------------------------------

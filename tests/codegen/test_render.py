@@ -65,8 +65,8 @@ def test_every_opcode(d: DType, target: str, lanes: int) -> None:
         ready.append(decompose(kernel, words.speaks, target))
     got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
     run_kernels(ready, got, target)
-    for (opcode, _, held), kernel, found in zip(made, ready, got, strict=True):
-        same(found, answer(kernel, held), f"{opcode} {d!r} x {lanes} on {target}",
+    for (opcode, _, held), kernel, actual in zip(made, ready, got, strict=True):
+        same(actual, answer(kernel, held), f"{opcode} {d!r} x {lanes} on {target}",
              opcode in ("min", "max"))
 
 
@@ -88,9 +88,9 @@ def test_random_kernels(target: str) -> None:
     held = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
     got = [{n: a.copy() for n, a in h.items()} for h in held]
     run_kernels(ready, got, target)
-    for seed, (kernel, want, found) in enumerate(zip(kernels, held, got, strict=True)):
+    for seed, (kernel, want, actual) in enumerate(zip(kernels, held, got, strict=True)):
         interpret(kernel, want)
-        same(found, want, f"random kernel {seed} on {target}", signless=True)
+        same(actual, want, f"random kernel {seed} on {target}", signless=True)
 
 
 @pytest.mark.parametrize("target", HERE)

@@ -99,18 +99,18 @@ def test_what_the_model_counts_is_what_the_assembler_leaves() -> None:
         [kernel] = [step.kernel for step in plan.steps]
         kernels.number(kernel)
         listing = ptx.assembly(kernels.module(kernels.rendered), hopper)
-        found = sum(named([o])[word] for [p] in [[*parts(listing)]] for o in p.opcodes
+        actual = sum(named([o])[word] for [p] in [[*parts(listing)]] for o in p.opcodes
                     for word in ("IMAD", "SHF", "LOP3", "IADD3", "VIADD", "LEA", "ISETP") if ".MOV" not in o)
         words, grid = in_words(kernel, hopper, kernels.words)
         counted = work_of(words, grid, 32).slots["int"] / (words.workgroup[0] / 32)
-        assert 0.9 * found < counted < 1.33 * found
+        assert 0.9 * actual < counted < 1.33 * actual
 
 
 @disassembled
 @pytest.mark.parametrize("name", [PRODUCT, CONVOLUTION, *SUMS])
 def test_loops_do_nothing_slow(name: str) -> None:
-    found = kernels(name, "sm_80")
-    assert any(k.loops for k in found) and not {k.name: slow(k) for k in found if slow(k)}
+    actual = kernels(name, "sm_80")
+    assert any(k.loops for k in actual) and not {k.name: slow(k) for k in actual if slow(k)}
 
 
 @disassembled

@@ -80,12 +80,12 @@ def test_whatever_holds_a_model_is_one(run: Run, own: Path, artifact: Path) -> N
 
 def test_devices(run: Run) -> None:
     assert ok(run("devices")).startswith("cpu: ")
-    found = json.loads(ok(run("devices", "--json")))
-    assert found[0]["id"] == "cpu" and found[0]["threads"] >= 1
-    assert {d["id"].split(":")[0] for d in found} == {"cpu", "c", *registry.names()}
-    assert all(d["available"] != bool(d["reason"]) for d in found)
-    assert any(level["available"] for level in found[0]["levels"])
-    assert all(level["reason"] for level in found[0]["levels"] if not level["available"])
+    actual = json.loads(ok(run("devices", "--json")))
+    assert actual[0]["id"] == "cpu" and actual[0]["threads"] >= 1
+    assert {d["id"].split(":")[0] for d in actual} == {"cpu", "c", *registry.names()}
+    assert all(d["available"] != bool(d["reason"]) for d in actual)
+    assert any(level["available"] for level in actual[0]["levels"])
+    assert all(level["reason"] for level in actual[0]["levels"] if not level["available"])
 
 
 def test_devices_know_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,13 +36,13 @@ def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path
     ok(run("train", "a.zt", "--data", "d.npz", "--epochs", 1, "-q", "--out", "a.zt"))
     assert "20 rows" in ok(run("run", "a.zt", "x.npz", "-o", "y.npz"))
     expected = zt.load("a.zt").predict([x["image"].reshape(20, 2, 2), x["meta"]])
-    with np.load("y.npz") as found:
-        assert list(found) == ["kind", "size"]
+    with np.load("y.npz") as actual:
+        assert list(actual) == ["kind", "size"]
         for name, y in expected.items():
-            assert np.array_equal(found[name], y)
+            assert np.array_equal(actual[name], y)
     ok(run("run", "a.zt", "x.npz", "-o", "k.npz", "--classes"))
-    with np.load("k.npz") as found:
-        assert np.array_equal(found["kind"], expected["kind"].argmax(-1))
+    with np.load("k.npz") as actual:
+        assert np.array_equal(actual["kind"], expected["kind"].argmax(-1))
     assert "x/image (32, 2, 2)" in ok(run("inspect", "a.zt"))
     ok(run("export", "two.py", "--so", "--batch-size", 1, "-o", "c", "--random"))
     assert "x_image" in (tmp_path / "c" / "two.h").read_text()

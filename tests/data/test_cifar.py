@@ -127,8 +127,8 @@ def test_where_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_fashion_in_the_place_of_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"what was published")
-    found = locations.digest(tmp_path / "train-images-idx3-ubyte.gz")
-    assert found == hashlib.md5(b"what was published").hexdigest()
-    monkeypatch.setattr(mnist, "_PUBLISHED", {found: "fashion_mnist"})
+    actual = locations.digest(tmp_path / "train-images-idx3-ubyte.gz")
+    assert actual == hashlib.md5(b"what was published").hexdigest()
+    monkeypatch.setattr(mnist, "_PUBLISHED", {actual: "fashion_mnist"})
     with pytest.raises(DataError, match="is the file of fashion_mnist, not of mnist"):
         data.load("mnist", path=tmp_path)

@@ -19,9 +19,9 @@ def test_both_kinds(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     np.savez_compressed(tmp_path / "x.npz", x=X, y=X[:, 0])
     np.testing.assert_array_equal(read_array(tmp_path / "x.npy"), X)
-    found = read_arrays(tmp_path / "x.npz")
-    assert list(found) == ["x", "y"]
-    np.testing.assert_array_equal(found["y"], X[:, 0])
+    actual = read_arrays(tmp_path / "x.npz")
+    assert list(actual) == ["x", "y"]
+    np.testing.assert_array_equal(actual["y"], X[:, 0])
     (tmp_path / "z.npy").write_bytes((tmp_path / "x.npz").read_bytes())
     with pytest.raises(DataError, match=r"z\.npy is an NPZ file of x, y"):
         read_array(tmp_path / "z.npy")

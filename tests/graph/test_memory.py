@@ -61,8 +61,8 @@ def test_little_is_wasted() -> None:
 
 
 def test_a_chain_needs_two_places() -> None:
-    found = [ArenaBuffer(k, 1000, k, k + 1, 1) for k in range(20)]
-    assert plan(found)[1] == 2000
+    actual = [ArenaBuffer(k, 1000, k, k + 1, 1) for k in range(20)]
+    assert plan(actual)[1] == 2000
 
 
 def test_nothing_needs_nothing() -> None:

@@ -169,8 +169,8 @@ def test_a_file_without_end() -> None:
 
 def test_backends_that_are_not_enabled_are_not_there() -> None:
     with settings.using(backends=("cpu",)):
-        found, why = registry.seen("dummy")
-        assert not found and "not among the enabled" in why
+        actual, why = registry.seen("dummy")
+        assert not actual and "not among the enabled" in why
         row = next(d for d in devices() if d.id == "dummy")
         assert not row.available and "not among the enabled" in row.reason
         with pytest.raises(DeviceError, match="no dummy device here"):

@@ -71,8 +71,8 @@ def test_cpuinfo_is_read_as_far_as_the_first_processor(
     seen = processor.cpuinfo(str(path))
     monkeypatch.setattr(processor, "cpuinfo", lambda: seen)
     monkeypatch.setattr(processor, "architecture", lambda: machine)
-    found = processor.features.__wrapped__()
-    assert expected <= found and not found & {"fma", "amx-tile"}
+    actual = processor.features.__wrapped__()
+    assert expected <= actual and not actual & {"fma", "amx-tile"}
     name = processor.cpu_name.__wrapped__()
     assert name == {"x86_64": "Fast One", "aarch64": "Neoverse V1"}[machine] or not text
 

@@ -199,9 +199,9 @@ def test_every_op(case: Case) -> None:
         return
     used = {i.name for i in onnx.load_from_string(data).graph.input}
     given = [a for name, a in zip(x, arrays, strict=True) if f"x/{name}" in used]
-    [found] = runtime(data, *given)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+    [actual] = runtime(data, *given)
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=3e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("short", ["float16", "bfloat16"])
@@ -275,8 +275,8 @@ def test_float64() -> None:
     model = zt.Sequential([L.Input((4,)), L.Dense(3, activation="softmax")])
     x = np.random.default_rng(0).normal(size=(2, 4))
     expected = np.exp(x @ model.get_weights()[0].astype(np.float64))
-    found = runtime(encode(model, dtype="float64"), x)[0]
-    np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), rtol=1e-12)
+    actual = runtime(encode(model, dtype="float64"), x)[0]
+    np.testing.assert_allclose(actual, expected / expected.sum(1, keepdims=True), rtol=1e-12)
 
 
 def test_a_deep_model_needs_no_deep_stack() -> None:

@@ -40,8 +40,8 @@ def test_windows_of_any_tensor() -> None:
     twice = ops.windows(ops.windows(x, (1, 2), (3, 2), (2, 1), (1, 2)), (1, 3), 2)
     model = zt.Model(x, twice)
     rows = np.random.default_rng(0).normal(size=(3, 7, 6)).astype(np.float32)
-    [found] = runtime(encode(model), rows)
-    np.testing.assert_array_equal(found, ours(model, rows)[0])
+    [actual] = runtime(encode(model), rows)
+    np.testing.assert_array_equal(actual, ours(model, rows)[0])
 
 
 def test_another_opset(tmp_path: Path) -> None:
@@ -77,15 +77,15 @@ def test_open_axes() -> None:
     model = zt.Model(ids, L.MultiHeadAttention(2, num_key_value_heads=1, rotary=True,
                                                rotary_wavelength=30.0)(x))
     rows = np.random.default_rng(0).integers(0, 7, (2, 5)).astype(np.int32)
-    [found] = runtime(encode(model, sizes={"time": 5}), rows)
+    [actual] = runtime(encode(model, sizes={"time": 5}), rows)
     expected = model.compile("cpu", batch_size=2, sizes=(8,), threads=1).predict(rows)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     model = zt.Model(ids, L.MultiHeadAttention(2)(x))
     any_size = encode(model)  # whose table has a limit of 9
     for count, length in ((1, 1), (3, 9), (2, 4)):
         rows = np.random.default_rng(length).integers(0, 7, (count, length)).astype(np.int32)
-        [found] = runtime(any_size, rows)
-        np.testing.assert_allclose(found, evaluated(model, rows), rtol=1e-5, atol=1e-6)
+        [actual] = runtime(any_size, rows)
+        np.testing.assert_allclose(actual, evaluated(model, rows), rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): an ONNX file is for one"):
         encode(model, sizes=(8, 16))
 
@@ -119,8 +119,8 @@ def test_files_for_any_size(layers: list[Any], shape: tuple[Any, ...]) -> None:
     for sizes in ((9, 12), (14, 8)):
         x = np.random.default_rng(0).normal(
             size=(2, *sizes[:len(shape) - 1], shape[-1])).astype(np.float32)
-        [found] = runtime(data, x)
-        np.testing.assert_allclose(found, evaluated(model, x), rtol=1e-4, atol=1e-5)
+        [actual] = runtime(data, x)
+        np.testing.assert_allclose(actual, evaluated(model, x), rtol=1e-4, atol=1e-5)
     named = [d.dim_param for d in onnx.load_from_string(data).graph.input[0].type.tensor_type
              .shape.dim]
     assert named[:len(shape)] == ["batch", *shape[:-1]]

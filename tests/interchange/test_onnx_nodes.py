@@ -21,8 +21,8 @@ def test_a_node(case: Case, tmp_path: Path) -> None:
     made = single(case.op, case.data, case.known, case.attrs, case.opset, case.count, case.fixed)
     path = written(made, tmp_path / "node.onnx")
     expected = runtime(path, *case.data)
-    found = ours(load(path), *case.data)
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
+    actual = ours(load(path), *case.data)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)

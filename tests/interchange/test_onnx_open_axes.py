@@ -239,9 +239,9 @@ def test_nodes_that_mix(made: onnx.NodeProto, reason: str, tmp_path: Path) -> No
             tensor("bias", np.ones((1, 1, 1), "f")),
             *(tensor(name, np.array([a])) for name, a in (
                 ("zero", 0), ("three", 3), ("axis", 2), ("two", 2), ("end", 3), ("one", 1)))])
-    found = zt.onnx.load(written(model, tmp_path / "m.onnx")).get_layer("graph").open_axes.mixes
-    assert reason in found
-    assert bool(found) == bool(reason)
+    actual = zt.onnx.load(written(model, tmp_path / "m.onnx")).get_layer("graph").open_axes.mixes
+    assert reason in actual
+    assert bool(actual) == bool(reason)
 
 
 def test_sizes_of_data(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_sizes_of_data(tmp_path: Path) -> None:
     means = [np.mean(runtime(path, row[None])[0][0] ** 2) for row in rows]
     model = zt.onnx.load(path, outputs=["steps"])
     model.compile("cpu", batch_size=2, loss="mse", sizes={"time": (2, 3)}, threads=1)
-    found = model.evaluate(rows, [np.zeros((len(row), 4)) for row in rows], return_dict=True)
-    np.testing.assert_allclose(found["loss"], np.mean(means), rtol=1e-5)
+    actual = model.evaluate(rows, [np.zeros((len(row), 4)) for row in rows], return_dict=True)
+    np.testing.assert_allclose(actual["loss"], np.mean(means), rtol=1e-5)
 
 
 def test_images(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_an_exported_network(name: str, dynamo: bool, tmp_path: Path) -> None:
     with torch.no_grad():
         expected = net(x).numpy()
     program = load(tmp_path / "net.onnx").compile("cpu", batch_size=2)
-    found = program.predict(x.numpy())
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
+    actual = program.predict(x.numpy())
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-6)
 
 
 def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
@@ -174,5 +174,5 @@ def test_a_file_for_one_batch_size(dynamo: bool, tmp_path: Path) -> None:
         model.compile("cpu", batch_size=8)
     with torch.no_grad():
         expected = net(x).numpy()
-    found = model.compile("cpu", batch_size=3).predict(x.numpy())
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    actual = model.compile("cpu", batch_size=3).predict(x.numpy())
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)

@@ -83,8 +83,8 @@ def near_all(graph: Graph, x: Any, expected: Any) -> None:
     """Compares the outputs of a graph in their order."""
     [leaf] = graph.leaves("input")
     results = evaluate(list(graph.outputs.values()), {leaf: x.numpy()})
-    for k, (found, y) in enumerate(zip(results, expected, strict=True)):
-        near(found, y, f"output {k}")
+    for k, (actual, y) in enumerate(zip(results, expected, strict=True)):
+        near(actual, y, f"output {k}")
 
 
 @pytest.mark.parametrize("decomposed", [False, pytest.param(True, marks=pytest.mark.full)])

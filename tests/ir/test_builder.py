@@ -136,8 +136,8 @@ def test_masks_and_index_lanes_pick_the_opcode() -> None:
     x = b.load("x", lanes)
     b.store("y", lanes, b.extract(x, 0))
     b.store("y", 3, x, off=2)
-    found = opcodes(b)
-    assert found == ["iota", "gather", "extract", "splat", "scatter", "store"]
+    actual = opcodes(b)
+    assert actual == ["iota", "gather", "extract", "splat", "scatter", "store"]
     verify(b.kernel())
 
 

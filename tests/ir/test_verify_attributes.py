@@ -128,5 +128,5 @@ def test_kinds_of_every_scalar_opcode(opcode: str) -> None:
 def test_divergence_flows_through_variables_around_a_loop() -> None:
     k = body("%1:i64 = block_id axis=0\n%2:f32 = cast %1\nset %100, 0.0\nset %101, 0.0\n"
              "loop %3 = 0, 4, 1 serial {\n%4:f32 = get %100\n%5:f32x4 = get %101\nset %100, %2\n}")
-    found = divergent(k)
-    assert {1, 2, 4, 100} <= found and not {3, 5, 101} & found
+    actual = divergent(k)
+    assert {1, 2, 4, 100} <= actual and not {3, 5, 101} & actual

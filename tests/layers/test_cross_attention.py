@@ -194,8 +194,8 @@ def test_artifacts_configs_and_onnx_have_both_sequences(tmp_path: Path) -> None:
     zt.onnx.save(ours, tmp_path / "net.onnx")
     import onnxruntime
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
-    [found] = session.run(None, {f"x/{name}": array for name, array in rows.items()})
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    [actual] = session.run(None, {f"x/{name}": array for name, array in rows.items()})
+    np.testing.assert_allclose(actual, want, rtol=1e-4, atol=1e-5)
 
 
 # -- calls that cannot be --------------------------------------------------------------------------

@@ -78,16 +78,16 @@ def test_masks_of_several_tensors_are_joined_as_in_keras(kind: str, both: bool) 
     y, second = leaf("input", "y", x.shape, f64), leaf("input", "n", mask.shape, "bool")
     if both:
         context.set_mask(y, second)
-    found = context.mask_of(getattr(L, name)(**how)([x, y], context))
+    actual = context.mask_of(getattr(L, name)(**how)([x, y], context))
     masks = [random.random((3, 5)) < 0.5 for _ in range(2)]
     arrays = [random.normal(size=(3, 5, 4)) for _ in range(2)]
     given = [keras.ops.convert_to_tensor(m) for m in masks[:1 + both]] + [None] * (not both)
     want = getattr(keras.layers, name)(**how).compute_mask(
         [keras.ops.convert_to_tensor(a) for a in arrays], given)
-    if found is None:
+    if actual is None:
         assert want is None or want.numpy().all()
         return
-    np.testing.assert_array_equal(evaluate([found], {mask: masks[0], second: masks[1]})[0],
+    np.testing.assert_array_equal(evaluate([actual], {mask: masks[0], second: masks[1]})[0],
                                   want.numpy())
 
 

@@ -116,9 +116,9 @@ def test_any_length_is_pytorchs(kind: str, steps: int, batch: int, width: int) -
                             "bias_ih_l0": gates(both[0]), "bias_hh_l0": gates(both[1])})
     x = random.normal(size=(batch, steps, 3))
     y = random.normal(size=(batch, steps, width))
-    found = theirs(torch.tensor(x))[0]
-    np.testing.assert_allclose(program.predict(x), found.detach().numpy(), rtol=1e-9, atol=1e-11)
-    torch.nn.functional.mse_loss(found, torch.tensor(y)).backward()
+    actual = theirs(torch.tensor(x))[0]
+    np.testing.assert_allclose(program.predict(x), actual.detach().numpy(), rtol=1e-9, atol=1e-11)
+    torch.nn.functional.mse_loss(actual, torch.tensor(y)).backward()
     program.train_on_batch(x, y)
     moved = [a - b for a, b in zip((kernel, recurrent, bias), program.get_weights(), strict=True)]
     for name, a in (("weight_ih_l0", moved[0]), ("weight_hh_l0", moved[1])):

@@ -143,13 +143,13 @@ def test_rand_augment_chooses_among_eleven_changes() -> None:
     alone = {name: seen(layer, x) for name, layer in (
         ("contrast", L.AutoContrast()), ("even", L.Equalization()),
         ("bits", L.RandomPosterization(1)), ("solar", L.Solarization()))}
-    found = set()
+    actual = set()
     layer = L.RandAugment(num_ops=1, factor=0.0)
     for _ in range(24):
         y = layer(x, training=True).numpy()
         same += np.allclose(y, x, atol=1e-3)
-        found |= {name for name, want in alone.items() if np.allclose(y, want, atol=1e-3)}
-    assert 4 <= same <= 22 and len(found) >= 2
+        actual |= {name for name, want in alone.items() if np.allclose(y, want, atol=1e-3)}
+    assert 4 <= same <= 22 and len(actual) >= 2
     np.testing.assert_array_equal(seen(L.RandAugment(), x, training=False), x)
 
 
@@ -162,12 +162,12 @@ def test_aug_mix_is_the_mean_of_an_image_and_chains_of_changes() -> None:
     chains = np.stack([two(one(x)) for one in changes for two in changes])
     want = x / 2 + chains[:, None] / 4 + chains / 4
     layer = L.AugMix(num_chains=2, chain_depth=2, factor=0.0, alpha=1e6, all_ops=False)
-    found = set()
+    actual = set()
     for _ in range(8):
         off = np.abs(want - layer(x, training=True).numpy()).max((2, 3, 4, 5))
         assert off.min() < 1
-        found.add(int(off.argmin()))
-    assert len(found) >= 4, "chains are drawn again"
+        actual.add(int(off.argmin()))
+    assert len(actual) >= 4, "chains are drawn again"
     some = L.AugMix(num_chains=1, chain_depth=4, factor=1.0)(x, training=True).numpy()
     assert (some != x).any() and some.min() >= 0 and some.max() <= 255
     np.testing.assert_array_equal(seen(layer, x, training=False), x)

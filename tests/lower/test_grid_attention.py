@@ -85,12 +85,12 @@ def test_nothing_spills(chip: str) -> None:
 def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
     q, k, v = (leaf("input", n, (2, 32, 8), f32) for n in "qkv")
     weights = ops.attention_weights(q, k)
-    for roots, found in (({"y": ops.matmul(weights, v)}, True),
+    for roots, actual in (({"y": ops.matmul(weights, v)}, True),
                          ({"y": ops.matmul(weights, v), "w": weights}, False),
                          ({"y": ops.matmul(ops.sigmoid(ops.matmul(q, ops.transpose(k, (0, 2, 1)))), v)}, False),
                          ({"y": ops.attention(q[:, :15], k, v)}, False)):
         [*kinds] = (s.schedule.kind for s in plan_of(Graph(roots), SM_80)[0].steps)
-        assert (kinds == ["grid_attention"]) == found, roots
+        assert (kinds == ["grid_attention"]) == actual, roots
 
 
 def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:

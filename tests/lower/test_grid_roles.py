@@ -180,7 +180,7 @@ def test_every_word_of_a_ring_is_needed() -> None:
     the simulator or the interpreter refuses it, or the results are wrong. One change is none: which stage was last
     read is not asked for before one was."""
     kernel = ring(2, 1, 2, 2, 2)
-    want, found, missed = results(kernel), 0, []
+    want, actual, missed = results(kernel), 0, []
     for text in mutants(kernel):
         try:
             broken = parse(text)
@@ -188,10 +188,10 @@ def test_every_word_of_a_ring_is_needed() -> None:
             wrong = played(broken) != "" or not np.array_equal(results(broken), want)
         except VerifyError:
             wrong = True
-        found += wrong
+        actual += wrong
         if not wrong:
             missed += set(text.split("\n")) - set(show(kernel).split("\n"))
-    assert found > 50 and [re.sub(r"%\d+", "%", m.strip()) for m in missed] == ["set %, 1"]
+    assert actual > 50 and [re.sub(r"%\d+", "%", m.strip()) for m in missed] == ["set %, 1"]
 
 
 # -- guards -----------------------------------------------------------------------------------------------

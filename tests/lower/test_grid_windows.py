@@ -152,8 +152,8 @@ def kinds(one: Job, limits: Limits) -> list[str]:
     (same, ((2, 12, 12, 64), KERNEL), f32, "grid_product")])
 def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None:
     """Threads copy what does not, and only float32 is computed from a copy with a border."""
-    found = kinds(job(make, *shapes, d=d), ONE)
-    assert found[-1] == want and (len(found) == 1) == (d is f16)
+    actual = kinds(job(make, *shapes, d=d), ONE)
+    assert actual[-1] == want and (len(actual) == 1) == (d is f16)
 
 
 def test_gradients_of_kernels_are_cut_up_between_images() -> None:

@@ -109,9 +109,9 @@ def test_no_schedule_changes_results(name: str, machine: str) -> None:
         one = Job(one.graph, {v: np.round(a * 8) / 8 for v, a in one.feeds.items()})
     step = main_step(one, limits)
     usual = interpreted(one, limits)
-    found = random_schedules(one, limits, 3)
-    assert found, "no other schedule is legal"
-    for schedule in found:
+    actual = random_schedules(one, limits, 3)
+    assert actual, "no other schedule is legal"
+    for schedule in actual:
         got = interpreted(one, limits, schedules={step.key: schedule}, workers=2 if limits.grid is None else 1)
         agree(one, got, terms=300)
         if getattr(schedule, "teams", 1) == 1 and schedule.kind in (

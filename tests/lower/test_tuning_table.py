@@ -43,10 +43,10 @@ KNOWN = {("grid_mma.py", 16), ("grid_rows.py", 32), ("grid_operands.py", 3), ("g
 
 
 def test_no_other_number_hides_in_lowering() -> None:
-    found = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name != "passes.py"
+    actual = {(path.name, node.value) for path in LOWER.glob("*.py") if path.name != "passes.py"
              for node in ast.walk(ast.parse(path.read_text()))
              if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
-    assert found <= KNOWN
+    assert actual <= KNOWN
 
 
 def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:

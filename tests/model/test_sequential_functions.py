@@ -107,27 +107,27 @@ def test_dropout_trains_and_does_not_evaluate():
 def test_frozen_layers_stay():
     model = classifier()
     model.layers[0].trainable = False
-    found = traced(model)
-    assert set(found.functions["train"].updates) == {"dense_1/kernel", "dense_1/bias",
+    actual = traced(model)
+    assert set(actual.functions["train"].updates) == {"dense_1/kernel", "dense_1/bias",
                                                      "optimizer/step"}
-    assert [w.trainable for w in found.metadata.weights] == [False, False, True, True]
+    assert [w.trainable for w in actual.metadata.weights] == [False, False, True, True]
     model.layers[2].trainable = False
     with pytest.raises(ConfigError, match=r"no trainable weights"):
         traced(model)
 
 
 def test_metadata_is_json_and_complete():
-    found = traced(optimizer=Adam(schedules.CosineDecay(0.1, 10)), seed=3).metadata
-    assert Metadata.from_json(json.loads(json.dumps(found.to_json()))) == found
-    assert (found.batch_size, found.dtype, found.seed) == (8, "float64", 3)
-    assert (found.input_shape, found.target_shape, found.output_shape) == (
+    actual = traced(optimizer=Adam(schedules.CosineDecay(0.1, 10)), seed=3).metadata
+    assert Metadata.from_json(json.loads(json.dumps(actual.to_json()))) == actual
+    assert (actual.batch_size, actual.dtype, actual.seed) == (8, "float64", 3)
+    assert (actual.input_shape, actual.target_shape, actual.output_shape) == (
         {"": (5,)}, {"": ()}, {"": (3,)})
-    assert (found.target_dtype, found.classes) == ({"": i32}, {"": 3})
-    declared = found.declaration
+    assert (actual.target_dtype, actual.classes) == ({"": i32}, {"": 3})
+    declared = actual.declaration
     assert [m.name for m in declared.metrics[""]] == ["SparseCategoricalAccuracy"] and declared.optimizer.name == "Adam"
-    assert found.loss[""].name == "sparse_categorical_crossentropy"
-    assert found.weights[0] == WeightRow("dense/kernel", (5, 7), f64, True, "dense")
-    assert found.to_json()["weights"][0] == {
+    assert actual.loss[""].name == "sparse_categorical_crossentropy"
+    assert actual.weights[0] == WeightRow("dense/kernel", (5, 7), f64, True, "dense")
+    assert actual.to_json()["weights"][0] == {
         "name": "dense/kernel", "shape": [5, 7], "dtype": "float64", "trainable": True,
         "layer": "dense"}
     assert json.dumps(classifier().trace(2, loss=losses.Huber(0.2)).metadata.loss[""].config)

@@ -55,9 +55,9 @@ def test_einsum_has_gradients_and_takes_a_list() -> None:
     a, b = leaf("input", "a", (3, 4), f64), leaf("input", "b", (4, 5), f64)
     arrays = RANDOM.normal(size=(3, 4)), B
     feeds = dict(zip((a, b), arrays, strict=True))
-    found = evaluate(gradients(ops.sum(ops.einsum("ij,jk->k", a, b)), [a, b]), feeds)
-    np.testing.assert_allclose(found[0], np.broadcast_to(B.sum(1), (3, 4)))
-    np.testing.assert_allclose(found[1], np.broadcast_to(arrays[0].sum(0)[:, None], (4, 5)))
+    actual = evaluate(gradients(ops.sum(ops.einsum("ij,jk->k", a, b)), [a, b]), feeds)
+    np.testing.assert_allclose(actual[0], np.broadcast_to(B.sum(1), (3, 4)))
+    np.testing.assert_allclose(actual[1], np.broadcast_to(arrays[0].sum(0)[:, None], (4, 5)))
     y = ops.einsum("ij,jk->ik", [a, b])
     np.testing.assert_allclose(evaluate([y], feeds)[0], arrays[0] @ B)
 

@@ -81,9 +81,9 @@ def test_accesses_are_those_that_the_interpreter_makes(name: str) -> None:
         work = work_of(k, grid, 32)
         counted = {(at if at >= 0 else -1 - at, a.mem): [a.requests, a.lines, a.sectors]
                    for at, a in work.accesses.items() if a.space == "global"}
-        found = {key: n for key, n in notes.items() if k.memory(key[1]).space == "global"}
-        assert found and counted.keys() == found.keys()
-        for key, n in found.items():
+        actual = {key: n for key, n in notes.items() if k.memory(key[1]).space == "global"}
+        assert actual and counted.keys() == actual.keys()
+        for key, n in actual.items():
             (requests, lines, sectors), instr = counted[key], k.body[key[0]]
             assert [requests, sectors] == pytest.approx([n[0], n[2]], rel=0.02), instr
             assert lines == pytest.approx(n[1], rel=0.1), instr  # not all trips begin alike in a line

@@ -39,20 +39,20 @@ def assembler() -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_main_kernels(name: str, pytestconfig: pytest.Config) -> None:
     version = assembler()
-    found = {row: [of(k.kernel) for k in predict_kernel_row(KERNELS[name], gpu(row)).kernels]
+    actual = {row: [of(k.kernel) for k in predict_kernel_row(KERNELS[name], gpu(row)).kernels]
              for row in GPUS}
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"kernels": {}}
     if pytestconfig.getoption("--update-goldens"):
-        goldens = {"nvJitLink": version, "kernels": {**goldens["kernels"], name: found}}
+        goldens = {"nvJitLink": version, "kernels": {**goldens["kernels"], name: actual}}
         GOLDENS.write_text(json.dumps(goldens, indent=1, sort_keys=True) + "\n")
     known = goldens["kernels"][name]
-    for row, kernels in found.items():  # without ptxas, which alone assembles some kernels
+    for row, kernels in actual.items():  # without ptxas, which alone assembles some kernels
         for now, then in zip(kernels, known[row], strict=True):
             if now["spilled"] is None:
                 now |= {k: then[k] for k in ("registers", "spilled")}
     if version == goldens["nvJitLink"]:
-        assert found == known
-    for row, kernels in found.items():
+        assert actual == known
+    for row, kernels in actual.items():
         for now, then in zip(kernels, known[row], strict=True):
             assert now["registers"] <= then["registers"] + SLACK and now["spilled"] <= then["spilled"]
             assert now["shared"] == then["shared"] and now["conflicts"] == then["conflicts"]
@@ -60,18 +60,18 @@ def test_main_kernels(name: str, pytestconfig: pytest.Config) -> None:
 
 def test_a_step_of_a_small_model(pytestconfig: pytest.Config) -> None:
     """Its launches, those that wait for others, and what all of them read and write."""
-    found = {}
+    actual = {}
     for name in GPUS:
         row = gpu(name)
         functions = {"train": digits_mlp.build().trace(
             32, optimizer="adam", loss=digits_mlp.LOSS).functions["train"]}
         p = predict_functions(functions, target(row.targets[0]), row)["train"]
         assert p.launches <= MOST_LAUNCHES
-        found[name] = {"launches": p.launches, "waves": p.waves,
+        actual[name] = {"launches": p.launches, "waves": p.waves,
                        "bytes": round(p.moved_bytes)}
     if pytestconfig.getoption("--update-goldens"):
-        STEP.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    assert found == json.loads(STEP.read_text())
+        STEP.write_text(json.dumps(actual, indent=1, sort_keys=True) + "\n")
+    assert actual == json.loads(STEP.read_text())
 
 
 def test_no_main_kernel_spills() -> None:

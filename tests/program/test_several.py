@@ -78,8 +78,8 @@ def test_arrays_come_as_lists_tuples_dicts_and_streams() -> None:
             last: Any = steps.train_on_batch([IMAGE[s], META[s]], [KIND[s], SIZE[s]])
     assert same_states(by_name, steps) and len(last) == 5
     for data in ((X, Y), ([IMAGE, META], [KIND, SIZE]), ((IMAGE, META), (KIND, SIZE)), pieces):
-        found = steps.fit(X, Y, verbose=0, validation_data=data, shuffle=False, epochs=1)
-        assert set(found.history) >= {"val_loss", "val_kind_accuracy"}
+        actual = steps.fit(X, Y, verbose=0, validation_data=data, shuffle=False, epochs=1)
+        assert set(actual.history) >= {"val_loss", "val_kind_accuracy"}
 
 
 def test_predictions_come_as_the_model_was_declared(program: Program) -> None:

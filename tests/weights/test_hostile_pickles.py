@@ -123,8 +123,8 @@ def storage(key: str) -> bytes:
 
 
 def test_the_tensor_that_others_are_made_of_is_read() -> None:
-    found = pickles.load(pickled(GOOD), storage, "here")
-    assert found["0.weight"].array.shape == (2, 3)
+    actual = pickles.load(pickled(GOOD), storage, "here")
+    assert actual["0.weight"].array.shape == (2, 3)
 
 
 @together()

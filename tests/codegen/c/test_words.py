@@ -47,8 +47,8 @@ def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
     got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
     with using(cc=compiler):
         run_kernels(ready, got, "c")
-    for (opcode, _, held), kernel, found in zip(made, ready, got, strict=True):
-        same(found, answer(kernel, held), f"{opcode} {d!r} by {compiler}", opcode in ("min", "max"))
+    for (opcode, _, held), kernel, actual in zip(made, ready, got, strict=True):
+        same(actual, answer(kernel, held), f"{opcode} {d!r} by {compiler}", opcode in ("min", "max"))
     steps = [KernelStep(k, tuple(Location("inputs", n, m.size * m.dtype.bytes)
                            for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
@@ -68,9 +68,9 @@ def test_random_kernels(compiler: str) -> None:
     got = [{n: a.copy() for n, a in h.items()} for h in held]
     with using(cc=compiler):
         run_kernels([decompose(k, renderer(C).speaks, "c") for k in kernels], got, "c")
-    for seed, (kernel, want, found) in enumerate(zip(kernels, held, got, strict=True)):
+    for seed, (kernel, want, actual) in enumerate(zip(kernels, held, got, strict=True)):
         interpret(kernel, want)
-        same(found, want, f"random kernel {seed} by {compiler}", signless=True)
+        same(actual, want, f"random kernel {seed} by {compiler}", signless=True)
 
 
 FUNCTIONS = {"abs": np.abs, "trunc": np.trunc, "floor": np.floor, "ceil": np.ceil,

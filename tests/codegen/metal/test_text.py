@@ -111,7 +111,7 @@ def test_a_model_trains(families: set[int]) -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(64, 64)).astype(np.float32)
     y = random.integers(0, 10, 64)
-    losses, found = [], []
+    losses, actual = [], []
     available.device.cache_clear()
     with playing(Mac(families=families)):
         for device in ("cpu", "metal"):
@@ -121,9 +121,9 @@ def test_a_model_trains(families: set[int]) -> None:
             program = model.compile(device, batch_size=16, optimizer="adam",
                                     loss="sparse_categorical_crossentropy")
             losses.append(program.fit(x, y, epochs=2, verbose=0).history["loss"])
-            found.append(program.predict(x))
+            actual.append(program.predict(x))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual[1], actual[0], rtol=0, atol=1e-5)
 
 
 @needs_compiler

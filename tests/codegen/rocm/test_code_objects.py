@@ -43,14 +43,14 @@ SLACK = 16  # registers more that another version of LLVM may take
 
 @every
 def test_metadata_is_what_was_planned(chip: str) -> None:
-    _, code, found = made(chip)
+    _, code, actual = made(chip)
     assert hip.whole(code)
     assert metadata(code)["amdhsa.target"] == f"amdgcn-amd-amdhsa--{chip}"
     assert metadata(code)["amdhsa.version"] == [1, 2]  # code object 5
     said, text = kernels(code), sections(code)[".text"]
-    assert len(said) == len(found)
+    assert len(said) == len(actual)
     wave = target(chip).limits.grid.subgroup  # type: ignore[union-attr]
-    for symbol, kernel in found:
+    for symbol, kernel in actual:
         k, d = said[symbol], descriptor(code, symbol)
         given = [m for m in kernel.memories if m.space == "global"]
         shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
@@ -83,19 +83,19 @@ def test_figures(chip: str, request: pytest.FixtureRequest) -> None:
 
     _, code, listed = made(chip)
     every = iter(listed)
-    found = {name: [figures(code, next(every)[0]) for _ in some] for name, some in planned(chip).items()}
+    actual = {name: [figures(code, next(every)[0]) for _ in some] for name, some in planned(chip).items()}
     version = ".".join(map(str, llvm_version_info))
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"chips": {}}
     if request.config.getoption("--update-goldens"):
-        goldens = {"LLVM": version, "chips": {**goldens["chips"], chip: found}, "columns": [
+        goldens = {"LLVM": version, "chips": {**goldens["chips"], chip: actual}, "columns": [
             "vector registers", "scalar registers", "shared bytes", "scratch bytes", "spilled registers"]}
         lines = json.dumps(goldens, indent=1, sort_keys=True)
         GOLDENS.write_text(lines + "\n")
     known = goldens["chips"][chip]
     if version == goldens["LLVM"]:
-        assert found == known
-    assert found.keys() == known.keys()
-    for name, some in found.items():
+        assert actual == known
+    assert actual.keys() == known.keys()
+    for name, some in actual.items():
         for (vector, scalar, shared, scratch, spilled), was in zip(some, known[name], strict=True):
             assert vector <= was[0] + SLACK and scalar <= was[1] + SLACK, name
             assert shared == was[2] and not scratch and not spilled, name
@@ -126,10 +126,10 @@ def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: 
     text = rendered([plan.steps[0].kernel], target(chip))[0]
     amdgcn.assemble(text, target(chip))  # which LLVM survives, as it must to give its text in this process
     lines = assemble.assembly(text, target(chip)).splitlines()
-    found = [k for k, line in enumerate(lines) if word in line]
-    after = next(k for k in range(found[0], len(lines)) if "s_cbranch" in lines[k])
-    assert len(found) == 2 * count == 2 * sum(k < after for k in found)  # in the loop, and of the last strips
-    assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[found[0]:after])
+    actual = [k for k, line in enumerate(lines) if word in line]
+    after = next(k for k in range(actual[0], len(lines)) if "s_cbranch" in lines[k])
+    assert len(actual) == 2 * count == 2 * sum(k < after for k in actual)  # in the loop, and of the last strips
+    assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[actual[0]:after])
 
 
 # -- everything ----------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ def _clean(code: bytes) -> Iterator[str]:
 def test_every_opcode_is_taken(chip: str) -> None:
     """16-bit floats, in whose words chips differ, and some of the other dtypes, in turn; in a full run all."""
     taken = {f16, bf16, *share(ALL, CHIPS.index(chip), len(CHIPS))}
-    text, found = rendered([kernel_for(opcode, d, 1, i32)[0] for d in taken for opcode in opcodes_of(d)],
+    text, actual = rendered([kernel_for(opcode, d, 1, i32)[0] for d in taken for opcode in opcodes_of(d)],
                            target(chip))
-    assert len(kernels(amdgcn.assemble(text, target(chip)))) == len(found)
+    assert len(kernels(amdgcn.assemble(text, target(chip)))) == len(actual)
 
 
 QUICK = ("matmul", "softmax", "conv'", "sort", "where", "attention'", "cumsum")

@@ -62,9 +62,9 @@ def test_every_instruction_is_said() -> None:
     for target in ROWS:
         for shape in target.limits.grid.mma_shapes:
             text = machine.rendered([kernel_for(target, shape)], target)[0]
-            found = set(re.findall(r"@llvm\.amdgcn\.((?:mfma|wmma)[\w.]+)\(", text))
-            assert len(found) == 1
-            said |= found
+            actual = set(re.findall(r"@llvm\.amdgcn\.((?:mfma|wmma)[\w.]+)\(", text))
+            assert len(actual) == 1
+            said |= actual
     assert said == set(INSTRUCTIONS)
 
 

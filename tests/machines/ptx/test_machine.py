@@ -71,7 +71,7 @@ def test_what_goes_wrong_is_an_error(body: str, why: str) -> None:
 
 def test_threads_that_part_come_together() -> None:
     """Loops of different lengths, an if with two sides, and one inside the other."""
-    found = execute("""
+    actual = execute("""
       mov.b32 %v, 0; mov.b32 %w, 0;
     HEAD:
       setp.ge.s32 %p, %w, %t; @%p bra EXIT;
@@ -86,7 +86,7 @@ def test_threads_that_part_come_together() -> None:
       bar.sync 0;
     """ + STORE)
     want = [sum(w if w % 2 else 100 for w in range(t)) for t in range(32)]
-    assert found.tolist() == want
+    assert actual.tolist() == want
 
 
 def _float(x: float) -> str:

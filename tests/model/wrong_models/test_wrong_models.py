@@ -42,11 +42,11 @@ def message(family: str, name: str) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_messages(family: str, request: pytest.FixtureRequest) -> None:
-    found = {name: message(family, name) for name in CASES[family]}
+    actual = {name: message(family, name) for name in CASES[family]}
     if request.config.getoption("--update-goldens"):
-        text = "\n".join(f"{name}\n    {said}\n" for name, said in found.items())
+        text = "\n".join(f"{name}\n    {said}\n" for name, said in actual.items())
         golden(family).write_text(text)
-    assert found == goldens(family)
+    assert actual == goldens(family)
 
 
 @together(by="family")
