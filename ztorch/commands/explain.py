@@ -47,7 +47,7 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
             batch_size: int | tuple[int, ...] | None, loss: str | None, dtype: str | None,
             assemble: bool, rows: int, as_json: bool, measure: bool, threads: int | None,
             picture: str | None, sizes: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-    """Explain each kernel: its time, its bottleneck and its fused ops.
+    """Explain each kernel: time, bottleneck and fused ops.
 
     On a CPU, times are estimated, or measured with --measure, and lines below each kernel say why
     it is not one with others. A GPU need not be in this machine: its times are computed from the
