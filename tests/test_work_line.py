@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch import work_line
 from ztorch.host.settings import using
-from ztorch.work_line import at, counted, working
+from ztorch.work_line import at, counted, say, working
 
 
 class Terminal(io.StringIO):
@@ -52,6 +53,8 @@ def test_it_counts_and_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threading.active_count() == threads
     with working("again"):
         wait_for(terminal, "\ragain, 0 s")
+        say("a word")
+        assert re.search(r"\r +\ra word\n", terminal.getvalue())  # not behind the line
 
 
 def test_an_interrupted_block_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

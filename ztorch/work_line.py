@@ -50,6 +50,10 @@ class WorkLine:
         """Takes the line away."""
         self._ended.set()
         self._thread.join()
+        self.clear()
+
+    def clear(self) -> None:
+        """Empties the line on the terminal until it is drawn again."""
         self._write("")
 
     def _draw(self) -> None:
@@ -100,6 +104,13 @@ def at(stage: str, done: int = 0, total: int = 0) -> None:
     line = _line
     if line is not None:
         line.stage, line.done, line.total = stage, done, total
+
+
+def say(text: str) -> None:
+    """Prints a line for people on standard error, where the line of the work makes room."""
+    if _line is not None:
+        _line.clear()
+    print(text, file=sys.stderr)
 
 
 def counted(stage: str, parts: Collection[Any]) -> Iterator[Any]:

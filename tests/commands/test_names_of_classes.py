@@ -61,6 +61,12 @@ def test_a_pipeline_must_fit_its_model() -> None:
     model.pipeline = zt.Pipeline.of_classes(["a", "b", "c"])
     with pytest.raises(ConfigError, match="as many classes as the model has outputs"):
         model.compile("cpu:scalar", batch_size=1)
+    model.pipeline = None
+    program = model.compile("cpu:scalar", batch_size=1)
+    with pytest.raises(ConfigError, match="as many classes as the model has outputs"):
+        model.pipeline = zt.Pipeline.of_classes(["a", "b", "c"])
+    model.pipeline = zt.Pipeline.of_classes(["a", "b"])  # after compile, too
+    assert model.pipeline.classes == program.pipeline.classes == ("a", "b")
 
 
 def test_literals_are_ascii() -> None:

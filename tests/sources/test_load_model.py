@@ -17,6 +17,7 @@ from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.find import find
+from ztorch.sources.recipe import training_options
 
 SIZES = {"batch_size": (2, 4), "sizes": {"time": (3, 5)}}
 
@@ -228,3 +229,19 @@ def test_the_zoo_has_the_names_of_keras_models() -> None:
     """Importing a model of it makes the zoo what `zt.models` is."""
     zoo = importlib.import_module("ztorch.models")
     assert (zoo.Model, zoo.Sequential, zoo.load_model) == (zt.Model, zt.Sequential, zt.load_model)
+
+
+@pytest.mark.parametrize("name", ["net.keras", "net.py"])
+def test_how_a_model_was_compiled_is_how_it_is_trained(tmp_path: Path, name: str) -> None:
+    source = ("import ztorch as zt\nmodel = zt.Sequential([zt.Input((3,)), zt.layers.Dense(2)])\n"
+              "model.compile('cpu:scalar', loss='huber', optimizer='nadam', metrics=['mae'])\n")
+    (tmp_path / "net.py").write_text(source)
+    if name == "net.keras":
+        find(str(tmp_path / "net.py")).model.save(tmp_path / name)
+    recipe = find(str(tmp_path / name))
+    program = recipe.model.compile("cpu:scalar", batch_size=2, **training_options(recipe, recipe.loss))
+    x, y = np.eye(3, dtype=np.float32), np.full((3, 2), 4, np.float32)
+    error = np.abs(program.predict(x) - y)
+    want = np.where(error < 1, error**2 / 2, error - 0.5).mean(), error.mean()
+    np.testing.assert_allclose(program.evaluate(x, y, verbose=0), want, rtol=1e-6)
+    assert isinstance(zt.optimizers.get(recipe.optimizer), zt.optimizers.Nadam)

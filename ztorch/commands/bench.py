@@ -45,6 +45,7 @@ def bench(name: str, batch_sizes: tuple[int, ...], device: str, threads: int | N
                                                dtype=dtype or recipe.dtype, sizes=chosen_sizes)
             else:
                 program = compiled(recipe, device, size, threads=threads, dtype=dtype, sizes=sizes)
+            at(f"measure batches of {size}")
             predict = microseconds(program, "predict", seconds, size)
             train, rate = "-", "-"
             if "train" in program.executable.functions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ztorch.errors import ConfigError
@@ -10,6 +9,7 @@ from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe
 from ztorch.sources.shipped import take_shipped
+from ztorch.work_line import say
 
 
 def program_of(name: str, threads: int | None = None, **options: Any) -> Program:
@@ -33,7 +33,7 @@ def take_trained(name: str, recipe: Recipe) -> bool:
     """Takes the trained weights that come with a model of the zoo, and says so; False without."""
     taken = take_shipped(recipe)
     if taken:
-        print(f"{name}: takes the trained weights that come with it", file=sys.stderr)
+        say(f"{name}: takes the trained weights that come with it")
     return taken
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
+    _pipeline: Any = None
     _late: LateCompile | None = None  # a compile that waits for data
     _asked: LateCompile | None = None  # the last compile
     _takes_given = False  # whether batches that data give are steps, as no other size was asked for
@@ -153,6 +154,24 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compiled(self) -> bool:
         """Whether the model was compiled with the layers that it has."""
         return self._programs is not None and self._programs.fit(self)
+
+    @property
+    def pipeline(self) -> Any:
+        """A `zt.Pipeline`, what data and classes mean: programs and files of the model have it."""
+        return self._pipeline
+
+    @pipeline.setter
+    def pipeline(self, pipeline: Any) -> None:
+        for program in () if self._programs is None else self._programs.all:
+            program.pipeline = pipeline
+        self._pipeline = pipeline
+
+    @property
+    def compile_arguments(self) -> dict[str, Any]:
+        """The arguments of the last compile, which may wait for data; none without one."""
+        if self._late is not None:
+            return self._late.arguments
+        return {} if self._programs is None else self._programs.arguments
 
     @property
     def program(self) -> Program | None:

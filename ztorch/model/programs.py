@@ -42,6 +42,11 @@ class ModelPrograms:
         self.training = compiled  # the one that trains, where one does
         compiled.relatives = weakref.ref(self)
 
+    @property
+    def all(self) -> list[Program]:
+        """Every program that there is."""
+        return [self.compiled, *self._others.values()]
+
     def fit(self, model: Network) -> bool:
         """Whether the model still has the layers that were compiled."""
         return self._layers == [layer for _, layer in model.walk()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
-from ztorch.sources.recipe import Recipe
+from ztorch.sources.recipe import Recipe, as_compiled
 from ztorch.work_line import working
 
 _PROGRAMS = {  # of others, by suffix, and how to import them
@@ -57,7 +57,7 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     with working(f"load {name}"):
         recipe = _in_file(name, custom)
     if recipe is not None:
-        return recipe
+        return as_compiled(recipe)
     if name not in zoo() and Path(name).is_dir():
         raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
                           "Face; name a file in it. To train on a folder of data, name a "
@@ -65,8 +65,8 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
-        return recipe_in(import_file(Path(path if path.endswith(".py") else f"{path}.py")),
-                         attribute)
+        file = Path(path if path.endswith(".py") else f"{path}.py")
+        return as_compiled(recipe_in(import_file(file), attribute))
     return _of_zoo(name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,17 @@ class Recipe:
     stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
     bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
     shipped: Path | None = None  # trained weights that come with the model
+
+
+def as_compiled(recipe: Recipe) -> Recipe:
+    """The recipe with the loss, metrics and optimizer that its model was compiled with, where it
+    names no loss of its own."""
+    known = recipe.model.compile_arguments
+    if recipe.loss is not None or known.get("loss") is None:
+        return recipe
+    return replace(recipe, loss=known["loss"], metrics=recipe.metrics or known["metrics"] or (),
+                   optimizer=recipe.optimizer or known["optimizer"],
+                   loss_weights=known["loss_weights"])
 
 
 def optimizer(spec: Any, rate: Any) -> Any:
