@@ -155,24 +155,24 @@ def _shares(tile: RolesTile, m: int) -> bool:
         tile.depth % (tile.cluster * lines))
 
 
-class Share(NamedTuple):
-    """A box of a strip, which each workgroup of a cluster copies at another place."""
+class StripBox(NamedTuple):
+    """A box of a strip; each workgroup of a cluster copies one at another position."""
 
-    begin: int  # where it is along the tile, of the first workgroup
+    begin: int  # its position along the tile for the first workgroup
     apart: int  # the distance from one workgroup to the next
     deeper: int  # the same along k
     lines: int  # of swizzled memory
 
 
-def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list[Share]:
+def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list[StripBox]:
     """The boxes that a workgroup copies of a strip: whole panels if their number can be shared
     out, or else lines of each."""
     panel, part = tile.depth, length // cluster
     if along_k:
-        return [Share(0, part, 0, part)]
+        return [StripBox(0, part, 0, part)]
     if length % (panel * cluster) == 0:
-        return [Share(n, part, 0, panel) for n in range(0, part, panel)]
-    return [Share(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
+        return [StripBox(n, part, 0, panel) for n in range(0, part, panel)]
+    return [StripBox(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
 
 
 def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
