@@ -79,6 +79,12 @@ def _machine(options: MachineOptions) -> Any:
         cpu=options.cpu, features=features, opt=options.opt_level, reloc="pic", codemodel="small")
 
 
+@functools.cache
+def _data_layout(options: MachineOptions) -> str:
+    """Sizes and alignments of the machine's types, in LLVM's notation."""
+    return str(_machine(options).target_data)
+
+
 def _prepared(text: str, options: MachineOptions) -> Any:
     """The parsed module after two passes: SROA turns variables into registers, and SCCP folds
     constants.
@@ -98,7 +104,7 @@ def _prepared(text: str, options: MachineOptions) -> Any:
     except RuntimeError as error:
         raise ZtorchError(
             f"LLVM refused the rendered text for {options.target}: {error}") from error
-    module.data_layout = str(machine.target_data)
+    module.data_layout = _data_layout(options)
     options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
     _passes().run(module, llvm.create_pass_builder(machine, options_of_passes))
     return module

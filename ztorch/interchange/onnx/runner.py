@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -224,7 +224,7 @@ def _missing_inside(spec: NodeSpec) -> list[UnsupportedNode]:
 def _unknown(spec: NodeSpec) -> str:
     """Why nothing here imports an op, and the nearest way out."""
     if not spec.domain:
-        hint = "" if is_standard(spec.op) else nearest(spec.op, NODES)
+        hint = "" if is_standard(spec.op) else _nearest_op(spec.op)
         return "ztorch has no such op" + (f", nor has ONNX{hint}" if hint else "")
     if spec.domain.startswith(_RUNTIMES):
         return (f"it is of the domain {spec.domain!r}, not of ONNX itself; export the model "
@@ -232,3 +232,9 @@ def _unknown(spec: NodeSpec) -> str:
     return (f"it is of the domain {spec.domain!r}, which ztorch does not know; write it as a "
             "function of the file (custom_translation_table of torch.onnx.export), or of ops of "
             "ONNX")
+
+
+@lru_cache(maxsize=64)
+def _nearest_op(op: str) -> str:
+    """A suggestion of an op for one that is unknown; a deep file may have a thousand of the same."""
+    return nearest(op, NODES)
