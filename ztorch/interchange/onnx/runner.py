@@ -236,5 +236,5 @@ def _unknown(spec: NodeSpec) -> str:
 
 @lru_cache(maxsize=64)
 def _nearest_op(op: str) -> str:
-    """A suggestion of an op for one that is unknown; a deep file may have a thousand of the same."""
+    """An op to suggest for an unknown one; a deep file may have a thousand of the same."""
     return nearest(op, NODES)
