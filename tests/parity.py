@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends.library import load_library
-from ztorch.codegen.assemblers import assembled
 from ztorch.codegen.elf import link
-from ztorch.codegen.elf_object import read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import compile_functions
@@ -286,7 +284,7 @@ def answer(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> dict[str, np.nd
 def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
                 target: str) -> None:
     """Compiles kernels as one function and runs each on its buffers, in place."""
-    t = TARGETS[target]
+    t = replace(TARGETS[target], one_module_per_kernel=False)  # as in `Module`
     steps, addresses = [], []
     for kernel, held in zip(kernels, buffers, strict=True):
         given = [m for m in kernel.memories if m.space == "global"]
@@ -295,8 +293,8 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
         steps.append(KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0))
         addresses += [held[m.name].ctypes.data for m in given]
     plan = Plan("all", [], [], steps, 0, [])
-    text = RenderedModule({"all": plan}, t, {"all": "zt_all"}).text()  # one, as in `Module`
-    library = load_library(link(read_object(assembled(text, t)), soname="kernels.so", exports=["zt_all"]), "k")
+    obj = RenderedModule({"all": plan}, t, {"all": "zt_all"}).assembled()
+    library = load_library(link(obj, soname="kernels.so", exports=["zt_all"]), "k")
     library.zt_all.restype = None
     inputs = (ctypes.c_void_p * len(addresses))(*addresses)
     library.zt_all((ctypes.c_void_p * 5)(ctypes.addressof(inputs)))
