@@ -35,7 +35,9 @@ def test_every_command_teaches(run: Run) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(run: Run, shell: str) -> None:
-    assert "_ZTORCH_COMPLETE" in ok(run("completion", shell))
+    script = ok(run("completion", shell))
+    assert "_ZTORCH_COMPLETE" in script
+    assert ("COMP_WORDBREAKS//:" in script) == (shell == "bash")  # cuda:sm_90 is one word
 
 
 @pytest.mark.parametrize(("words", "some"), [

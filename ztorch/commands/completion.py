@@ -6,6 +6,8 @@ import click
 
 from ztorch.commands.group import examples
 
+_ONE_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}"  # bash ends no word at a colon
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -20,3 +22,5 @@ def completion(context: click.Context, shell: str) -> None:
     assert completion_class is not None
     script = completion_class(context.find_root().command, {}, "ztorch", "_ZTORCH_COMPLETE")
     click.echo(script.source_template % script.source_vars())
+    if shell == "bash":
+        click.echo(_ONE_WORD)
