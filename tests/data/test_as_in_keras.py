@@ -49,8 +49,8 @@ def test_wrong_arguments() -> None:
             ("hold no window of 9 steps", lambda: utils.timeseries_dataset_from_array(
                 range(5), None, 9)),
             ("needs left_size or right_size", lambda: utils.split_dataset(np.ones(3))),
-            ("5 rows do not make parts of 4 and 3", lambda: utils.split_dataset(
-                np.ones(5), left_size=4, right_size=3)),
+            ("5 rows do not make parts of 4 and 2", lambda: utils.split_dataset(
+                np.ones(5), left_size=4, right_size=2)),
             ("5 rows do not make parts of 5 and 0", lambda: utils.split_dataset(
                 np.ones(5), left_size=5)),
             ("arrays with as many rows, not 3, 2", lambda: utils.split_dataset(

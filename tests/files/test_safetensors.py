@@ -120,3 +120,9 @@ def test_we_accept_what_the_package_accepts(wanted: list, left_over: int, shuffl
     ours, _ = safetensors.unpack(data, "here")
     assert {n: (list(a.shape), a.tobytes()) for n, (_, a) in ours.items()} == {
         n: (list(shape), raw) for n, (_, shape, raw) in theirs.items()}
+
+
+def test_tensors_begin_at_a_multiple_of_eight_bytes() -> None:
+    for n in range(1, 9):
+        data = safetensors.pack({"x" * n: (f32, np.zeros(1, np.float32))})
+        assert int.from_bytes(data[:8], "little") % 8 == 0, n

@@ -119,5 +119,5 @@ def bitcast(x: Any, dtype: DType) -> Any:
 def erf(x: Any) -> Any:
     """By the C library, in double precision."""
     x = np.asarray(x)
-    found = np.fromiter(map(scalar_erf, x.ravel().tolist()), np.float64, x.size)
-    return found.reshape(x.shape).astype(x.dtype)
+    values = np.fromiter(map(scalar_erf, x.ravel().tolist()), np.float64, x.size)
+    return values.reshape(x.shape).astype(x.dtype)
