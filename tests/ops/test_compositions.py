@@ -135,6 +135,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "vander": [((X[0],), {}), ((X[0],), {"N": 2, "increasing": True})], "vdot": [((X[0], Y[0]), {})],
 }
 OTHERWISE = {"argpartition": "any order is right that puts one element at its place: below",
+             **dict.fromkeys(("convolve", "cov", "gradient", "interp", "polyval"), "NumPy's: below"),
              "dstack": "takes a list in Keras: below", "imag": "Keras refuses it by PyTorch"}
 
 
@@ -272,3 +273,21 @@ def test_functions_that_are_no_ops_give_the_numbers_of_keras() -> None:
             wrong()
     with pytest.raises(ShapeError, match="as many choices as conditions"):
         zt.ops.select([X > 0], [])
+
+
+@pytest.mark.parametrize("name", ["convolve", "cov", "gradient", "interp", "polyval"])
+def test_names_of_numpy_that_keras_lacks(name: str) -> None:
+    cases: dict[str, list[tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]]] = {
+        "convolve": [((X[0], Y[0, :k]), {"mode": m}, {"mode": m}) for k in (1, 2, 3) for m in ("full", "same", "valid")]
+        + [((Y[0, :2], X[0]), {}, {})],
+        "cov": [((X,), {}, {}), ((X[0],), {}, {}), ((X,), {"rowvar": False, "correction": 0}, {"rowvar": False, "ddof": 0})],
+        "gradient": [((X[0],), {}, {}), ((X[0, :2],), {}, {}), ((X,), {"dx": 0.5, "axis": 0}, {"axis": 0})],
+        "interp": [((X, np.array([-2.0, 0.0, 0.5, 3.0]), Y[0]), {}, {}), ((0.25, np.array([0.0, 1.0]), Y[0, :2]), {}, {})],
+        "polyval": [((Y[0], X), {}, {}), ((Y[0, :1], X), {}, {}), ((Y[0], 2.0), {}, {})]}
+    for args, ours, theirs in cases[name]:
+        want = np.gradient(args[0], 0.5, **theirs) if "dx" in ours else getattr(np, name)(*args, **theirs)
+        got = getattr(zt.ops, name)(*args, **ours)
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=f"{name} {ours}")
+    wrong: dict[str, tuple[Any, ...]] = {"convolve": (X, X), "cov": (CUBE,), "gradient": (X,), "interp": (X, X, X), "polyval": (X, X)}
+    with pytest.raises(ShapeError):
+        getattr(zt.ops, name)(*wrong[name])

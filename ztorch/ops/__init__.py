@@ -48,6 +48,8 @@ _OF_TENSORS = (
     "copy", "dtype", "eig", "elastic_transform", "fori_loop", "is_tensor", "jvp", "map", "nonzero",
     "polar", "select", "switch", "unique", "vectorize", "vectorized_map", "view_as_complex",
     "view_as_real")
+_OF_NUMPY = ("pi", "e", "inf", "nan", "newaxis", "float16", "float32", "float64", "int8", "int16",
+             "int32", "int64", "uint8", "uint16", "uint32", "uint64")  # constants and dtypes
 _SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions are all here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
@@ -64,6 +66,8 @@ def __getattr__(name: str) -> Any:
     asked = name
     if name in _OF_TENSORS:
         return dispatch.function_of_tensors(name)
+    if name in _OF_NUMPY:
+        return getattr(np, name)
     if name in _SAME:
         return sys.modules[__name__]
     name = ALIASES.get(name, name)

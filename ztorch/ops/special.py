@@ -157,7 +157,7 @@ def sinc(x: Value) -> Value:
     return OPS.where(zero, 1.0, OPS.sin(angle) / angle)
 
 
-@composition(Sample(((3, 4),)))
+@composition(Sample(((3, 4),)), aliases=("radians",))
 def deg2rad(x: Value) -> Value:
     """Degrees as radians.
 
@@ -170,7 +170,7 @@ def deg2rad(x: Value) -> Value:
     return as_floats(x)[0] * (math.pi / 180.0)
 
 
-@composition(Sample(((3, 4),)))
+@composition(Sample(((3, 4),)), aliases=("degrees",))
 def rad2deg(x: Value) -> Value:
     """Radians as degrees.
 

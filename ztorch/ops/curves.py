@@ -1,0 +1,122 @@
+"""Functions that are known at points, and signals, by NumPy's names."""
+
+from __future__ import annotations
+
+from ztorch.graph.composition import composition
+from ztorch.graph.op import OPS, Sample, as_value, normal_axes, shape_error
+from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+
+
+@composition(Sample(((3, 5),)), Sample(((3, 5),), {"rowvar": False, "correction": 0}))
+def cov(x: Value, rowvar: bool = True, correction: float = 1) -> Value:
+    """The covariance of each two rows.
+
+    Args:
+        x: A row of numbers for each quantity, or a vector.
+        rowvar: Whether rows are quantities; if not, columns are. Default: `True`.
+        correction: The sum of products is divided by the count less this. Default: `1`.
+
+    Returns:
+        A square float matrix; a number for a vector.
+    """
+    [x] = as_floats(x)
+    if x.rank > 2:
+        raise shape_error("ops.cov takes a matrix or a vector, not", x.shape)
+    rows = x if x.rank == 2 and rowvar else OPS.transpose(x, (1, 0)) if x.rank == 2 else (
+        OPS.expand_dims(x, 0))
+    apart = rows - OPS.mean(rows, -1, True)
+    together = OPS.matmul(apart, OPS.transpose(apart, (1, 0))) / (rows.shape[-1] - correction)
+    return together if x.rank == 2 else OPS.reshape(together, ())
+
+
+@composition(Sample(((7,), (3,))), Sample(((7,), (3,)), {"mode": "valid"}))
+def convolve(x1: Value, x2: Value, mode: str = "full") -> Value:
+    """The convolution of two vectors: sums of products, one of them turned round.
+
+    Args:
+        x1: Vector of numbers.
+        x2: Vector of the same dtype.
+        mode: `"full"` for all places where they overlap, `"same"` for as many as the longer one
+            has numbers, `"valid"` for those where they overlap wholly. Default: `"full"`.
+
+    Returns:
+        A vector.
+    """
+    longer, shorter = (x1, x2) if x1.size >= x2.size else (x2, x1)
+    return OPS.correlate(longer, OPS.flip(shorter, 0), mode)
+
+
+@composition(Sample(((3, 4), (5,), (5,))))
+def interp(x: Value | float, xp: Value, fp: Value) -> Value:
+    """The values of a function that is straight between the points where it is known, and level
+    before the first and after the last.
+
+    Args:
+        x: Where to evaluate it.
+        xp: Where it is known: an ascending vector of at least two numbers.
+        fp: Its values there.
+
+    Returns:
+        A tensor of the shape of `x`, of the dtype of `fp`.
+    """
+    [fp] = as_floats(fp)
+    x, xp = (OPS.cast(as_value(v, fp), fp.dtype) for v in (x, xp))
+    if xp.rank != 1 or xp.shape != fp.shape or xp.size < 2:
+        raise shape_error("ops.interp takes two vectors of as many numbers, at least two, not",
+                          xp.shape, fp.shape)
+    after = OPS.clip(OPS.searchsorted(xp, x, "right"), 1, xp.size - 1)
+    before = after - 1
+    first, start = OPS.take(xp, before, 0), OPS.take(fp, before, 0)
+    part = OPS.clip((x - first) / (OPS.take(xp, after, 0) - first), 0.0, 1.0)
+    return start + (OPS.take(fp, after, 0) - start) * part
+
+
+@composition(Sample(((5,),)), Sample(((3, 5),), {"dx": 0.5, "axis": 1}))
+def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
+    """The slopes of a function that is known at points of equal distance: differences of both
+    neighbours, and at the ends of one.
+
+    Args:
+        y: Values of the function.
+        dx: The distance of two points. Default: `1.0`.
+        axis: The axis along which they lie. `None` means the only one. Default: `None`.
+
+    Returns:
+        A float tensor of the shape of `y`.
+    """
+    [y] = as_floats(y)
+    if axis is None and y.rank != 1:
+        raise shape_error("ops.gradient needs an axis= for a tensor of shape", y.shape)
+    [a] = normal_axes(0 if axis is None else axis, y.rank)
+    if y.shape[a] < 2:
+        raise shape_error("ops.gradient needs two numbers along its axis, not", y.shape)
+
+    def apart(late: slice, early: slice, distance: float) -> Value:
+        at = (slice(None),) * a
+        return (y[(*at, late)] - y[(*at, early)]) / distance
+
+    inside = apart(slice(2, None), slice(None, -2), 2.0 * dx)
+    return OPS.concat([apart(slice(1, 2), slice(0, 1), dx), inside,
+                       apart(slice(-1, None), slice(-2, -1), dx)], axis=a)
+
+
+@composition(Sample(((3,), (3, 4))))
+def polyval(p: Value, x: Value | float) -> Value:
+    """The values of a polynomial.
+
+    Args:
+        p: Its coefficients, that of the highest power first.
+        x: Where to evaluate it.
+
+    Returns:
+        A tensor of the shape of `x`, of the dtype of `p`.
+    """
+    [p] = as_floats(p)
+    x = OPS.cast(as_value(x, p), p.dtype)
+    if p.rank != 1 or not p.size:
+        raise shape_error("ops.polyval takes a vector of coefficients, not", p.shape)
+    y = OPS.broadcast_to(p[0], x.shape)
+    for k in range(1, p.size):
+        y = y * x + p[k]
+    return y
