@@ -35,8 +35,15 @@ class Addition:
         for _ in range(3):
             self.run()
         self.pool, self._record = workers._pools[2], records[-1]
-        time.sleep(0.01)  # its thread needs Python's lock until it waits
-        self.pool._busy.value = BUSY["no"]
+        # Its thread needs Python's lock until it sleeps; woken, it stays awake.
+        end = time.monotonic() + 20
+        while self.pool.block["sleepers"] != 1 and time.monotonic() < end:
+            time.sleep(0.001)
+        self.pool.block["spin"] = 1 << 40
+        for _ in range(2):  # the first sees that it sleeps, and the second wakes it
+            self.set(seconds=10**9, runs=0)
+            self.run()
+        self._woken = int(self.pool.block["generation"][0])
 
     def run(self) -> None:
         np.testing.assert_array_equal((self._x + self._y).numpy(), self.result)
@@ -51,7 +58,7 @@ class Addition:
     @property
     def shared(self) -> int:
         """How many runs were shared."""
-        return int(self.pool.block["generation"][0])
+        return int(self.pool.block["generation"][0]) - self._woken
 
 
 @pytest.fixture
@@ -68,7 +75,7 @@ def addition(monkeypatch: pytest.MonkeyPatch) -> Iterator[Addition]:
     monkeypatch.setattr(workers.Workers, "sharing", sharing)
     monkeypatch.setattr(workers, "_pools", {})
     programs.forget()
-    with using(threads=2, spin=1 << 40):
+    with using(threads=2, spin=0):
         addition = Addition(made)
         KEPT.append(addition.pool)
         yield addition
@@ -106,10 +113,10 @@ def test_sharing_that_is_slower_rests_for_longer_and_longer(addition: Addition) 
 
 
 def test_a_few_runs_of_each_thousand_are_by_one_thread(addition: Addition) -> None:
-    addition.set(seconds=10**6, runs=1016)  # that much more than what it takes
+    addition.set(seconds=10**9, runs=1016)  # far more than what it takes
     for _ in range(8):
         addition.run()
-    assert addition.shared == 4 and addition.known("seconds") < 10**6
+    assert addition.shared == 4 and addition.known("seconds") < 10**9
 
 
 def test_sleeping_workers_are_woken_once_in_a_while(addition: Addition) -> None:
