@@ -94,7 +94,8 @@ def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
 
     def apart(late: slice, early: slice, distance: float) -> Value:
         at = (slice(None),) * a
-        return (y[(*at, late)] - y[(*at, early)]) / distance
+        there, here = (*at, late), (*at, early)
+        return (y[there] - y[here]) / distance
 
     inside = apart(slice(2, None), slice(None, -2), 2.0 * dx)
     return OPS.concat([apart(slice(1, 2), slice(0, 1), dx), inside,
@@ -113,10 +114,10 @@ def polyval(p: Value, x: Value | float) -> Value:
         A tensor of the shape of `x`, of the dtype of `p`.
     """
     [p] = as_floats(p)
-    x = OPS.cast(as_value(x, p), p.dtype)
+    points = OPS.cast(as_value(x, p), p.dtype)
     if p.rank != 1 or not p.size:
         raise shape_error("ops.polyval takes a vector of coefficients, not", p.shape)
-    y = OPS.broadcast_to(p[0], x.shape)
+    y = OPS.broadcast_to(p[0], points.shape)
     for k in range(1, p.size):
-        y = y * x + p[k]
+        y = y * points + p[k]
     return y
