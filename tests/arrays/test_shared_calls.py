@@ -40,9 +40,10 @@ class Addition:
         while self.pool.block["sleepers"] != 1 and time.monotonic() < end:
             time.sleep(0.001)
         self.pool.block["spin"] = 1 << 40
-        for _ in range(2):  # the first sees that it sleeps, and the second wakes it
-            self.set(seconds=10**9, runs=0)
-            self.run()
+        for _ in range(9):  # one of them sees that it sleeps, and the next one wakes it
+            if not self.pool.block["generation"]:
+                self.set(seconds=10**9, runs=0)
+                self.run()
         self._woken = int(self.pool.block["generation"][0])
 
     def run(self) -> None:
