@@ -132,7 +132,7 @@ def _network(s: Section, name: str, training: bool, threads: int, effort: Effort
         if isinstance(layer, L.Dropout):
             layer.rate = 0  # both draw other numbers, and results would not compare
     random = np.random.default_rng(3)
-    x = random.random((BATCH, *model.input_shape), np.float32)
+    x = random.random((BATCH, *model.input_shape[1:]), np.float32)
     y = random.integers(0, 10, BATCH).astype(np.int32)
     contestants, result = [], {}
     contestant, result["ztorch"] = _ours(model, x, y, training, threads)

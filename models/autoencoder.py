@@ -24,7 +24,7 @@ def build() -> Sequential:
     """64 - 64 - 16 - 64 - 64.
 
     >>> build().output_shape
-    (8, 8, 1)
+    (None, 8, 8, 1)
     """
     return Sequential([
         L.Input((8, 8, 1)),

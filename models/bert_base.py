@@ -42,7 +42,7 @@ def build(length: int = 128, words: int = 30522, width: int = 768, blocks: int =
     """An encoder for rows of `length` words, with embeddings for `places` positions.
 
     >>> build().output_shape, build(classes=2).output_shape
-    ((128, 30522), (2,))
+    ((None, 128, 30522), (None, 2))
     """
     return Sequential([
         L.Input((length,), dtype="int32"),

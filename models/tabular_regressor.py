@@ -23,7 +23,7 @@ def build() -> Sequential:
     """Dense layers with two residual blocks of 64 features, plus a linear layer over all columns.
 
     >>> build().output_shape
-    (1,)
+    (None, 1)
     """
     deep = Sequential([
         L.Dense(64, activation="silu"),

@@ -26,7 +26,7 @@ def build(width: int = 32, heads: int = 4) -> Sequential:
     """Embedded letters, one encoder block, and the mean over all positions.
 
     >>> build().output_shape
-    (3,)
+    (None, 3)
     """
     return Sequential([
         L.Input((LENGTH,), dtype="int32"),

@@ -29,7 +29,7 @@ def build(blocks: int = 2, width: int = 48, heads: int = 4) -> Sequential:
     """Blocks of causal attention over 32 letters; each position predicts the next letter.
 
     >>> build().output_shape
-    (32, 36)
+    (None, 32, 36)
     """
     return Sequential([
         L.Input((LENGTH,), dtype="int32"),

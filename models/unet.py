@@ -27,7 +27,7 @@ def build(size: int = 32, classes: int = 4, width: int = 12, depth: int = 3) -> 
     """`depth` levels, each at half the size of the one above, with skip connections.
 
     >>> build().output_shape
-    (32, 32, 4)
+    (None, 32, 32, 4)
     """
     return Sequential([
         L.Input((size, size, 3)),

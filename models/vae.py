@@ -70,7 +70,7 @@ def build() -> Sequential:
     The loss is a mean over 64 pixels, so the divergence of the code counts a 64th.
 
     >>> build().output_shape
-    (8, 8, 1)
+    (None, 8, 8, 1)
     """
     return Sequential([
         L.Input((8, 8, 1)),

@@ -125,7 +125,7 @@ def rows(model: Model, count: int) -> list[np.ndarray]:
     out = []
     for name, one in model.inputs_by_name.items():
         ids = metadata.input_range[name]
-        shape = (count, *one.shape)
+        shape = (count, *one.row_shape)
         if one.dtype and "int" in one.dtype:
             out.append(random.integers(ids.low if ids else 0, ids.high + 1 if ids else 200,
                                        shape).astype(one.dtype))

@@ -172,7 +172,7 @@ def test_sequences(tmp_path: Path) -> None:
     path = reader(tmp_path / "reader.onnx")
     model = zt.onnx.load(path)
     assert model.axis_names == ["time"]
-    assert [tuple(map(str, shape)) for shape in model.output_shape.values()] == [
+    assert [tuple(map(str, shape)) for shape in model.output_rows().values()] == [
         ("time", "4"), ("4",)]
     program = model.compile("cpu", batch_size=(1, 4), sizes={"time": (5, 9)}, threads=1)
     rows = [RANDOM.normal(size=(n, 4)).astype("f") for n in (5, 9, 1, 7, 2, 5, 8, 9, 3)]

@@ -61,7 +61,7 @@ def test_names_and_order_of_weights_are_those_of_keras():
 
 def test_a_model_in_a_model_computes_what_its_layers_do():
     model = autoencoder()
-    assert model.input_shape == model.output_shape == (6,)
+    assert model.input_shape == model.output_shape == (None, 6)
     flat = Sequential([L.Input((6,)), *encoder().layers, L.Residual(L.Dense(4)),
                        *Sequential([L.Dense(5, activation="relu", name="c"),
                                     L.Dense(6, name="d")]).layers])
@@ -113,17 +113,17 @@ def test_a_part_is_a_model_of_its_own(tmp_path):
     traced = part.trace(2)
     assert [w.name for w in traced.metadata.weights] == names
     assert {v.attrs["name"] for v in traced.functions["predict"].leaves("state")} == set(names)
-    assert model.layers[0] is part and part.output_shape == (4,)
+    assert model.layers[0] is part and part.output_shape == (None, 4)
 
 
 def test_parts_can_change_after_the_whole_was_built():
     part = encoder()
     model = Sequential([part])
-    assert model.output_shape == (4,)
+    assert model.output_shape == (None, 4)
     part.add(L.Dense(9))
-    assert model.output_shape == (9,) and len(model.weights) == 6
+    assert model.output_shape == (None, 9) and len(model.weights) == 6
     part.pop()
-    assert model.output_shape == (4,)
+    assert model.output_shape == (None, 4)
 
 
 def test_frozen_parts_do_not_train():

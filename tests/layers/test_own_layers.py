@@ -228,7 +228,7 @@ def test_regularizers_of_own_layers() -> None:
             return x * self.kernel + self.offset
 
     layer = Scaled(kernel_regularizer="l1")
-    assert layer(L.Input((3,))).shape == (3,)
+    assert layer(L.Input((3,))).shape == (None, 3)
     assert [w.regularizer for w in layer.weights] == [layer.kernel_regularizer, None]
     assert repr(layer.weights[1].constraint) == "NonNeg()"
     with pytest.raises(UnknownName, match="argument of Scaled 'bias_regularizer'"):

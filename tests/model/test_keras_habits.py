@@ -20,14 +20,14 @@ def test_a_sequential_without_an_input_is_compiled_by_its_data():
     x = rng.integers(0, 10, (16, 5))
     history = model.fit(x, np.ones(16), verbose=0).history
     assert sorted(history) == ["loss", "mae"]
-    assert model.input_shape == (5,) and model.inputs[0].dtype.long == "int32"
+    assert model.input_shape == (None, 5) and model.inputs[0].dtype.long == "int32"
     twin = zt.Sequential([L.Input((5,), "int32"), *zt.Sequential.from_config(
         model.get_config()).layers])
     twin.set_weights(model.get_weights())
     np.testing.assert_array_equal(twin.predict(x), model.predict(x))
     shaped = zt.Sequential([L.Dense(3)])
     shaped.build((None, 4))
-    assert shaped.input_shape == (4,)
+    assert shaped.input_shape == (None, 4)
 
 
 class Counter(L.Layer):
@@ -153,8 +153,8 @@ def test_a_cloned_model_has_layers_of_its_own():
         wider = zt.models.clone_model(model, clone_function=lambda layer: L.Dense(
             2 * layer.units, name=layer.name) if isinstance(layer, L.Dense) else type(
                 layer).from_config(layer.get_config()))
-        assert wider.output_shape == (2,) and 8 in [getattr(layer, "units", 0) for layer in wider.layers]
-    assert zt.models.clone_model(models[0], input_tensors=L.Input((7,))).input_shape == (7,)
+        assert wider.output_shape == (None, 2) and 8 in [getattr(layer, "units", 0) for layer in wider.layers]
+    assert zt.models.clone_model(models[0], input_tensors=L.Input((7,))).input_shape == (None, 7)
     with pytest.raises(ConfigError, match="is for a Sequential"):
         zt.models.clone_model(models[1], input_tensors=L.Input((7,)))
 

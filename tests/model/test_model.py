@@ -79,8 +79,8 @@ DECLARED = [residual, two_by_two, shared, every_merge, attention, arithmetic, un
 
 
 def rows(model: zt.Model, count: int) -> Any:
-    data = {n: random.random((count, *one.shape)) < 0.6 if one.dtype == "bool" else
-            numbers(count, *one.shape) for n, one in model.inputs_by_name.items()}
+    data = {n: random.random((count, *one.row_shape)) < 0.6 if one.dtype == "bool" else
+            numbers(count, *one.row_shape) for n, one in model.inputs_by_name.items()}
     return data.get("", data)
 
 
@@ -168,7 +168,7 @@ def test_a_model_of_several_outputs_is_a_layer_too() -> None:
     y = L.Input((4,))
     parts = two(y)
     model = zt.Model(y, L.Concatenate()([parts["thin"], parts["wide"]]))
-    assert model.output_shape == (8,) and list(two.output_shape) == ["wide", "thin"]
+    assert model.output_shape == (None, 8) and list(two.output_shape) == ["wide", "thin"]
     assert zt.Model.from_json(model.to_json()).to_json() == model.to_json()
     data = numbers(2, 4)
     both = two.compile("cpu", batch_size=2, threads=1).predict(data)
@@ -203,7 +203,7 @@ def test_thousands_of_layers_in_a_row() -> None:
         y = L.ReLU()(y)
     model = zt.Model(x, y)
     assert len(model.layers) == 1501 and model.layers[-1].name == "re_lu_1499"
-    assert model.output_shape == (2,)
+    assert model.output_shape == (None, 2)
 
 
 def test_unnamed_layers_are_counted_as_they_were_made() -> None:
@@ -217,7 +217,7 @@ def test_a_sequential_is_a_model() -> None:
     made = zt.Sequential([L.Input((3,)), L.Dense(2)])
     assert isinstance(made, zt.Model)
     again = zt.Model.from_json(made.to_json())
-    assert type(again) is zt.Sequential and again.output_shape == (2,)
+    assert type(again) is zt.Sequential and again.output_shape == (None, 2)
     with pytest.raises(ConfigError, match="does not describe a Sequential"):
         zt.Sequential.from_json(zt.Model(*residual(L)).to_json())
 

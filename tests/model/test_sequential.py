@@ -61,7 +61,7 @@ def test_model_names(name):
 def test_shapes_are_found_by_input_or_first_layer_or_build():
     for layers in ([L.Input((5,)), L.Dense(2)], [L.Dense(2, input_shape=(5,))]):
         model = Sequential(layers)
-        assert (model.input_shape, model.output_shape) == ((5,), (2,))
+        assert (model.input_shape, model.output_shape) == ((None, 5), (None, 2))
     model = Sequential([L.Dense(2)])
     with pytest.raises(ConfigError, match=r"does not know the shape of its inputs.*Input"):
         model.build()
@@ -81,9 +81,9 @@ def test_add_and_pop():
     model.add(L.Dense(3))
     first = model.get_weights()
     model.add(L.Dense(2))
-    assert model.output_shape == (2,) and len(model.weights) == 4
+    assert model.output_shape == (None, 2) and len(model.weights) == 4
     np.testing.assert_array_equal(model.get_weights()[0], first[0])
-    assert model.pop().name == "dense_1" and model.output_shape == (3,)
+    assert model.pop().name == "dense_1" and model.output_shape == (None, 3)
 
 
 @pytest.mark.parametrize("wrong, message", [
@@ -160,7 +160,7 @@ def test_json_describes_the_model():
     assert json.loads(again.to_json()) == json.loads(model.to_json())
     for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert again.output_shape == (2,) and again.input_dtype == "uint8"
+    assert again.output_shape == (None, 2) and again.input_dtype == "uint8"
     for text in ("", "[]", "{}", '{"class_name": "Functional", "config": {}}', "null"):
         with pytest.raises(ConfigError, match=r"does not describe a Sequential"):
             Sequential.from_json(text)

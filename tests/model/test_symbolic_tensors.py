@@ -59,20 +59,20 @@ def test_tensors_of_functional_models():
     assert [s.layer.name for s in model.inputs] == ["a", "b"] and model.input == model.inputs
     assert [s.layer.name for s in model.outputs] == ["y", "joined"]
     assert model.get_layer("y").input is model.get_layer("joined").output
-    assert [s.shape for s in model.get_layer("joined").input] == [(4,), (2,)]
+    assert [s.shape for s in model.get_layer("joined").input] == [(None, 4), (None, 2)]
     left = zt.Model(model.input[0], model.get_layer("left").output)
     x = rng.normal(size=(5, 3))
     kernel, bias = left.get_weights()
     np.testing.assert_allclose(left.predict(x), x @ kernel + bias, atol=1e-5)
     twin = copy.deepcopy(model)
     assert twin.get_layer("left").output is not model.get_layer("left").output
-    assert zt.Model(twin.inputs, twin.outputs[0]).output_shape == (1,)
+    assert zt.Model(twin.inputs, twin.outputs[0]).output_shape == (None, 1)
 
 
 def test_a_model_may_begin_at_what_a_layer_gives():
     base = _base()
     top = zt.Model(base.get_layer("features").output, base.output)
-    assert top.input_shape == (5,)
+    assert top.input_shape == (None, 5)
     x = rng.normal(size=(6, 5)).astype("float32")
     kernel, bias = base.layers[-1].get_weights()
     np.testing.assert_allclose(top.predict(x), x @ kernel + bias, atol=1e-5)
@@ -106,9 +106,9 @@ def test_layers_that_were_never_called_have_no_tensors():
         _ = references.keras().layers.Dense(3).output
     model = zt.Sequential([L.Dense(3)])
     model.build((4,))
-    assert model.output.shape == (3,)
+    assert model.output.shape == (None, 3)
     model.add(L.Dense(2))
-    assert model.output.shape == (2,) and model.layers[1].input is model.layers[0].output
+    assert model.output.shape == (None, 2) and model.layers[1].input is model.layers[0].output
 
 
 def test_layers_may_have_parts_called_input_and_output():
@@ -128,7 +128,7 @@ def test_layers_may_have_parts_called_input_and_output():
 def test_inputs_declare_a_batch_size():
     for declared in (L.InputLayer(shape=(4,), batch_size=8), L.Input(batch_shape=(8, 4))):
         model = zt.Sequential([declared, L.Dense(1)])
-        assert (declared.shape, declared.batch_size) == ((4,), 8)
+        assert (declared.shape, declared.batch_size) == ((8, 4), 8)
         again = zt.Sequential.from_config(model.get_config())
         assert again.inputs_by_name[""].batch_size == 8
     assert model.compile("cpu").batch_size == 8

@@ -35,7 +35,7 @@ def model(kind: str = "dense") -> zt.Sequential:
 
 def data(rows: int, kind: str = "dense") -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(rows)
-    x = random.normal(size=(rows, *model(kind).input_shape)).astype(np.float32)
+    x = random.normal(size=(rows, *model(kind).input_shape[1:])).astype(np.float32)
     return x, random.integers(0, 5, rows)
 
 

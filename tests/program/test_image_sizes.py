@@ -124,7 +124,7 @@ def u_net(shape: tuple[Any, ...]) -> zt.Model:
 
 
 def test_skips_around_halves_take_multiples(tmp_path: Path) -> None:
-    assert str(u_net(SHAPE).output_shape) == "(height, width, 2)"
+    assert str(u_net(SHAPE).output_shape) == "(None, height, width, 2)"
     options = {"batch_size": 3, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1)}
     u_net(SHAPE).compile("cpu:scalar", sizes={"height": (8, 12), "width": 8}, **options).save(
         tmp_path / "masks.zt")

@@ -126,7 +126,7 @@ def test_summaries_name_axes() -> None:
     lines: list[str] = []
     words = model("both ways")
     words.summary(lines.append)
-    assert "(batch, time, 6)" in "\n".join(lines) and repr(words.output_shape) == "(time, 2)"
+    assert "(batch, time, 6)" in "\n".join(lines) and repr(words.output_shape) == "(None, time, 2)"
     assert any("FLOPs for one example of size 4 along time" in line for line in lines)
     as_new("both ways").summary(lines.append)
     assert any("batch 3; time 3 or 6" in line for line in lines)
@@ -139,7 +139,7 @@ def test_unnamed_axes_are_named_by_position() -> None:
     with pytest.raises(DataError, match="axis 'axis1' of x has size 9"):
         program.predict(np.zeros((1, 9, 4)))
     again = zt.Sequential.from_json(model("mean", None).to_json())
-    assert repr(again.input_shape) == "(None, 4)"
+    assert repr(again.input_shape) == "(None, None, 4)"
 
 
 def test_generation_knows_the_largest_size() -> None:

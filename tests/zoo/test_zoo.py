@@ -69,7 +69,7 @@ def test_each_says_how_it_is_trained(name: str) -> None:
     assert recipe.epochs > 0 and recipe.learning_rate and recipe.target in ("x", "y")
     assert recipe.bar and set(recipe.bar) <= {"loss", *recipe.metrics}
     (x, _), (x_test, _) = zt.data.load(recipe.stand_in or recipe.data)
-    assert x.shape[1:] == x_test.shape[1:] == recipe.model.input_shape
+    assert x.shape[1:] == x_test.shape[1:] == recipe.model.input_shape[1:]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,7 +133,7 @@ def trainable(model: Any, *layers: str) -> int:
 def test_resnet18_is_as_large_as_published() -> None:
     model = find("resnet18").model
     assert trainable(model) == 11_689_512
-    assert model.input_shape == (224, 224, 3) and model.output_shape == (1000,)
+    assert model.input_shape == (None, 224, 224, 3) and model.output_shape == (None, 1000)
     shapes = {layer.name: tuple(row.shape) for row in model.traced_layers()
               for layer in [row.layer] if row.depth == 0}
     assert [shapes[f"stage_{k}_block_2"] for k in (1, 2, 3, 4)] == [

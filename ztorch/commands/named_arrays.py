@@ -40,9 +40,8 @@ class PortShapes(NamedTuple):
 
 def of_model(model: Model) -> PortShapes:
     """The shapes of a model."""
-    model.build()
-    outputs = model.output_shape if model.output_names != [""] else {"": model.output_shape}
-    return PortShapes({name: x.shape for name, x in model.inputs_by_name.items()}, dict(outputs))
+    return PortShapes({name: x.row_shape for name, x in model.inputs_by_name.items()},
+                      model.output_rows())
 
 
 def of_program(program: Program) -> PortShapes:

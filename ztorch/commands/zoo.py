@@ -42,8 +42,8 @@ def _row(name: str) -> dict[str, Any]:
 
     recipe = find(name)
     model = recipe.model
-    model.build()
-    return {"name": name, "parameters": model.count_params(), "input_shape": model.input_shape,
+    shapes = {name: x.row_shape for name, x in model.inputs_by_name.items()}
+    return {"name": name, "parameters": model.count_params(), "input_shape": shapes.get("", shapes),
             "data": recipe.data, "bar": recipe.bar or {}, "small": recipe.small is not None,
             "trained": recipe.shipped is not None}
 

@@ -45,7 +45,7 @@ class AdaptiveAveragePooling1D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), AdaptiveAveragePooling1D(5)]).output_shape
-        (5, 3)
+        (None, 5, 3)
     """
 
     axes, op, needs_floats = 1, "adaptive_average_pool", True
@@ -71,7 +71,7 @@ class AdaptiveAveragePooling2D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((10, 9, 3)), AdaptiveAveragePooling2D((5, 2))]).output_shape
-        (5, 2, 3)
+        (None, 5, 2, 3)
     """
 
     axes, op, needs_floats = 2, "adaptive_average_pool", True
@@ -97,7 +97,7 @@ class AdaptiveAveragePooling3D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((4, 10, 9, 3)), AdaptiveAveragePooling3D((2, 5, 2))]).output_shape
-        (2, 5, 2, 3)
+        (None, 2, 5, 2, 3)
     """
 
     axes, op, needs_floats = 3, "adaptive_average_pool", True
@@ -122,7 +122,7 @@ class AdaptiveMaxPooling1D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), AdaptiveMaxPooling1D(5)]).output_shape
-        (5, 3)
+        (None, 5, 3)
     """
 
     axes, op = 1, "adaptive_max_pool"
@@ -148,7 +148,7 @@ class AdaptiveMaxPooling2D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((10, 9, 3)), AdaptiveMaxPooling2D((5, 2))]).output_shape
-        (5, 2, 3)
+        (None, 5, 2, 3)
     """
 
     axes, op = 2, "adaptive_max_pool"
@@ -174,7 +174,7 @@ class AdaptiveMaxPooling3D(BaseAdaptivePooling):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((4, 10, 9, 3)), AdaptiveMaxPooling3D((2, 5, 2))]).output_shape
-        (2, 5, 2, 3)
+        (None, 2, 5, 2, 3)
     """
 
     axes, op = 3, "adaptive_max_pool"

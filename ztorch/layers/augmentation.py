@@ -178,7 +178,7 @@ class RandomCrop(AugmentationLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input, ZeroPadding2D
         >>> Sequential([Input((32, 32, 3)), ZeroPadding2D(4), RandomCrop(32, 32)]).output_shape
-        (32, 32, 3)
+        (None, 32, 32, 3)
     """
 
     def __init__(self, height: int, width: int, seed: int | None = None,

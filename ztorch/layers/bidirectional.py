@@ -40,7 +40,7 @@ class Bidirectional(Layer):
         >>> from ztorch.layers import LSTM, Input
         >>> model = Sequential([Input((5, 3)), Bidirectional(LSTM(4))])
         >>> model.output_shape, model.weights[3].path
-        ((8,), 'bidirectional/backward_lstm/kernel')
+        ((None, 8), 'bidirectional/backward_lstm/kernel')
     """
 
     takes_many = True

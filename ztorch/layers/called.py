@@ -131,7 +131,7 @@ class ModelTensors(CalledLayer):
         >>> from ztorch.layers import Dense, Input
         >>> base = Sequential([Input((4,)), Dense(8), Dense(3)])
         >>> Model(base.inputs, Dense(2)(base.layers[0].output)).output_shape
-        (2,)
+        (None, 2)
         """
         return leaves(self.input)
 

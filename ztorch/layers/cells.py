@@ -124,7 +124,7 @@ class LSTMCell(LSTMStep, GatedCell):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import RNN, Input
         >>> Sequential([Input((5, 3)), RNN(LSTMCell(4), return_sequences=True)]).output_shape
-        (5, 4)
+        (None, 5, 4)
     """
 
     def __init__(self, units: int, activation: ActivationLike = "tanh",

@@ -44,7 +44,7 @@ class Identity(Layer):
     Examples:
         >>> from ztorch.layers import Input
         >>> Identity()(Input((4,))).shape
-        (4,)
+        (None, 4)
     """
 
     supports_masking = True
@@ -122,10 +122,10 @@ class Parallel(Container):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Concatenate, Dense, Input
         >>> Sequential([Input((4,)), Parallel([Dense(3), Dense(2), Identity()])]).output_shape
-        (9,)
+        (None, 9)
         >>> Sequential([Input((5, 4)), Parallel([Dense(4), Identity()],
         ...                                     merge=Concatenate(axis=1))]).output_shape
-        (10, 4)
+        (None, 10, 4)
     """
 
     supports_masking = True
@@ -184,7 +184,7 @@ class TimeDistributed(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Dense, Flatten, Input
         >>> Sequential([Input((5, 4, 2)), TimeDistributed(Flatten())]).output_shape
-        (5, 8)
+        (None, 5, 8)
     """
 
     def __init__(self, layer: Layer, **common: Any):
@@ -246,7 +246,7 @@ class Lambda(Layer):
         >>> from ztorch import Sequential, ops
         >>> from ztorch.layers import Input
         >>> Sequential([Input((4, 6)), Lambda(lambda x: ops.mean(x, axis=1))]).output_shape
-        (6,)
+        (None, 6)
     """
 
     takes_many = True

@@ -159,7 +159,7 @@ class ConvLSTM1D(BaseConvLSTM):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 20, 3)), ConvLSTM1D(4, 3, padding="same")]).output_shape
-        (20, 4)
+        (None, 20, 4)
     """
 
     axes = 1
@@ -217,7 +217,7 @@ class ConvLSTM2D(BaseConvLSTM):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 8, 8, 3)), ConvLSTM2D(4, 3, padding="same")]).output_shape
-        (8, 8, 4)
+        (None, 8, 8, 4)
     """
 
 
@@ -273,7 +273,7 @@ class ConvLSTM3D(BaseConvLSTM):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 4, 8, 8, 3)), ConvLSTM3D(5, 3, padding="same")]).output_shape
-        (4, 8, 8, 5)
+        (None, 4, 8, 8, 5)
     """
 
     axes = 3

@@ -164,7 +164,7 @@ class Conv1D(BaseConv, names=("Convolution1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), Conv1D(8, 5, padding="causal")]).output_shape
-        (20, 8)
+        (None, 20, 8)
     """
 
     axes, paddings = 1, ("valid", "same", "causal")
@@ -206,7 +206,7 @@ class Conv2D(BaseConv, names=("Convolution2D",)):
         >>> from ztorch.layers import Input
         >>> model = Sequential([Input((28, 28, 3)), Conv2D(8, 5, strides=2, padding="same")])
         >>> model.output_shape, [w.shape for w in model.weights]
-        ((14, 14, 8), [(5, 5, 3, 8), (8,)])
+        ((None, 14, 14, 8), [(5, 5, 3, 8), (8,)])
         >>> Sequential([Input((28, 28, 3)), Conv2D(8, 5, padding=((2, 2), (0, 1)))]).output_shape
-        (28, 25, 8)
+        (None, 28, 25, 8)
     """

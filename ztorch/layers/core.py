@@ -42,17 +42,17 @@ class Input(Layer, names=("InputLayer",)):
 
     Examples:
         >>> Input((28, 28, 1)).shape
-        (28, 28, 1)
+        (None, 28, 28, 1)
         >>> Dense(10)(Input((4,))).shape
-        (10,)
+        (None, 10)
         >>> from ztorch import Sequential
         >>> Sequential([Input(("time", 4)), Dense(10)]).output_shape
-        (time, 10)
+        (None, time, 10)
         >>> Input(batch_shape=(32, 4)).batch_size
         32
         >>> from ztorch.layers import Input, StringLookup
         >>> StringLookup(vocabulary=["cat", "dog"])(Input((1,), dtype="string"))
-        <tensor of layer 'input', int32 of shape (1,)>
+        <tensor of layer 'input', int32 of shape (None, 1)>
     """
 
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
@@ -74,19 +74,24 @@ class Input(Layer, names=("InputLayer",)):
                 raise ConfigError("Input(batch_shape=...) has the batch size already; leave "
                                   "batch_size out")
             batch_size, *shape = batch_shape
-        self.shape = declared_shape("Input(shape=...)", shape)
+        self.row_shape = declared_shape("Input(shape=...)", shape)
         self.batch_size = None if batch_size is None else positive(
             "Input(batch_size=...)", batch_size)
         self.holds_text = isinstance(dtype, str) and dtype == "string"
-        self.text_shape = self.shape  # of a row before the encoder
+        self.text_shape = self.row_shape  # of a row before the encoder
         self.dtype = None if dtype is None or self.holds_text else dtype_name(dtype)
-        self.input_shape = self.shape
+        self.input_shape = self.row_shape
         self.encoder: HostLayer | None = None
         if encoder is not None:
             try:
                 self.read_by(HostLayer.get(encoder))
             except (ConfigError, UnknownName) as error:
                 raise type(error)(f"Input(encoder=...): {error}") from None
+
+    @property
+    def shape(self) -> Any:
+        """The shape with the batch in front, as in Keras."""
+        return (self.batch_size, *self.row_shape)
 
     def read_by(self, layer: HostLayer) -> SymbolicTensor:
         """Runs a host layer on the texts, and returns the tensor of its results. The model sees
@@ -98,7 +103,7 @@ class Input(Layer, names=("InputLayer",)):
                               "is read by TextVectorization, StringLookup and Hashing")
         if self.encoder is None:
             shape, self.dtype = layer.row_of(self.text_shape)
-            self.shape = self.input_shape = declared_shape(f"a row of {kind}", shape)
+            self.row_shape = self.input_shape = declared_shape(f"a row of {kind}", shape)
             self.encoder = layer
         if self.encoder is not layer:
             raise ConfigError(f"{type(self.encoder).__name__} reads Input {self.name!r} already; "
@@ -107,8 +112,8 @@ class Input(Layer, names=("InputLayer",)):
 
     def takes(self, shape: Shape) -> bool:
         """Whether examples may have this shape."""
-        return len(shape) == len(self.shape) and all(
-            n == m or isinstance(m, OpenSize) for n, m in zip(shape, self.shape, strict=True))
+        return len(shape) == len(self.row_shape) and all(
+            n == m or isinstance(m, OpenSize) for n, m in zip(shape, self.row_shape, strict=True))
 
     def get_config(self) -> dict[str, Any]:
         shape = [n.name if isinstance(n, OpenSize) else n for n in self.text_shape]
@@ -129,7 +134,7 @@ class Input(Layer, names=("InputLayer",)):
         if self.holds_text and self.encoder is None:
             raise ConfigError(f"Input {self.name!r} holds text; call TextVectorization, "
                               "StringLookup or Hashing on it, and other layers on the result")
-        return source(self, self.shape, self.dtype or "float32")
+        return source(self, self.row_shape, self.dtype or "float32")
 
     def call(self, x: Value, context: Context) -> Value:
         return x
@@ -233,7 +238,7 @@ class Rescaling(Layer):
     Examples:
         >>> from ztorch import Sequential
         >>> Sequential([Input((8, 8, 3), dtype="uint8"), Rescaling(1 / 255)]).output_shape
-        (8, 8, 3)
+        (None, 8, 8, 3)
     """
 
     supports_masking = True

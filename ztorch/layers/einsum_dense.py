@@ -50,7 +50,7 @@ class EinsumDense(Layer):
         >>> heads = EinsumDense("...x,xhd->...hd", (2, 3), bias_axes="hd")
         >>> model = Sequential([Input((7, 6)), heads])
         >>> model.output_shape, [w.shape for w in model.weights]
-        ((7, 2, 3), [(6, 2, 3), (2, 3)])
+        ((None, 7, 2, 3), [(6, 2, 3), (2, 3)])
     """
 
     needs_floats = True

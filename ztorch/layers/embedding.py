@@ -40,7 +40,7 @@ class Embedding(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7,), dtype="int32"), Embedding(1000, 16)]).output_shape
-        (7, 16)
+        (None, 7, 16)
     """
 
     def __init__(self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform",
@@ -89,7 +89,7 @@ class Masking(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import LSTM, Input
         >>> Sequential([Input((7, 3)), Masking(-1.0), LSTM(4)]).output_shape
-        (4,)
+        (None, 4)
     """
 
     def __init__(self, mask_value: float = 0.0, **common: Any):
@@ -225,7 +225,7 @@ class RotaryEmbedding(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 2, 16)), RotaryEmbedding()]).output_shape
-        (7, 2, 16)
+        (None, 7, 2, 16)
     """
 
     def __init__(self, max_wavelength: float = 10000.0, sequence_axis: int = 1, **common: Any):

@@ -70,7 +70,7 @@ class SimpleRNN(SimpleStep, GatedLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 3)), SimpleRNN(4, return_sequences=True)]).output_shape
-        (5, 4)
+        (None, 5, 4)
     """
 
     def __init__(self, units: int, activation: ActivationLike = "tanh", use_bias: bool = True,
@@ -133,7 +133,7 @@ class LSTM(LSTMStep, GatedLayer):
         [(3, 16), (4, 16), (16,)]
         >>> y, h, c = LSTM(4, return_state=True)(Input((5, 3)))
         >>> LSTM(4)(Input((7, 2)), initial_state=[h, c]).shape
-        (4,)
+        (None, 4)
     """
 
     def __init__(self, units: int, activation: ActivationLike = "tanh",

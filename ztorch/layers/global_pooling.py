@@ -68,7 +68,7 @@ class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), GlobalAveragePooling1D()]).output_shape
-        (3,)
+        (None, 3)
     """
 
     axes, op, needs_floats = 1, "mean", True
@@ -97,7 +97,7 @@ class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 7, 3)), GlobalAveragePooling2D(keepdims=True)]).output_shape
-        (1, 1, 3)
+        (None, 1, 1, 3)
     """
 
     op, needs_floats = "mean", True
@@ -122,7 +122,7 @@ class GlobalMaxPooling1D(BaseGlobalPooling, names=("GlobalMaxPool1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), GlobalMaxPooling1D()]).output_shape
-        (3,)
+        (None, 3)
     """
 
     axes, op = 1, "max"
@@ -148,7 +148,7 @@ class GlobalMaxPooling2D(BaseGlobalPooling, names=("GlobalMaxPool2D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 7, 3)), GlobalMaxPooling2D()]).output_shape
-        (3,)
+        (None, 3)
     """
 
     op = "max"

@@ -34,7 +34,7 @@ class InputSpec:
         ...     def call(self, x):
         ...         return 2.0 * x
         >>> Twice()(zt.Input((3,))).shape
-        (3,)
+        (None, 3)
     """
 
     def __init__(self, dtype: Any = None, shape: Sequence[int | None] | None = None,

@@ -34,9 +34,9 @@ class Concatenate(Merge):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Dense, Identity, Input
         >>> Sequential([Input((4,)), Concatenate(Dense(3), Dense(2), Identity())]).output_shape
-        (9,)
+        (None, 9)
         >>> Concatenate(axis=1)([Input((5, 4)), Input((2, 4))]).shape
-        (7, 4)
+        (None, 7, 4)
     """
 
     def __init__(self, *branches: Layer, axis: int = -1, **common: Any):
@@ -93,7 +93,7 @@ class Dot(Merge):
     Examples:
         >>> from ztorch.layers import Input
         >>> Dot(axes=(2, 1))([Input((5, 4)), Input((4, 3))]).shape, Dot(1)([Input((7,))] * 2).shape
-        ((5, 3), (1,))
+        ((None, 5, 3), (None, 1))
     """
 
     takes = "2"

@@ -69,7 +69,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         ...         return x * self.factor
         >>> layer = Scale(name="s")
         >>> layer(Input((4,))).shape, [w.path for w in layer.weights]
-        ((4,), ['s/factor'])
+        ((None, 4), ['s/factor'])
     """
 
     needs_floats = False  # whether it refuses integers

@@ -142,7 +142,7 @@ class Add(Merge):
         30
         >>> x = Input((4,))
         >>> Add()([Dense(3)(x), Dense(3)(x)]).shape
-        (3,)
+        (None, 3)
     """
 
     def merge(self, values: list[Value]) -> Value:
@@ -166,7 +166,7 @@ class Subtract(Merge):
     Examples:
         >>> from ztorch.layers import Input
         >>> Subtract()([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
 
     takes = "2"
@@ -194,7 +194,7 @@ class Multiply(Merge):
     Examples:
         >>> from ztorch.layers import Input
         >>> Multiply()([Input((5, 3)), Input((1, 3))]).shape
-        (5, 3)
+        (None, 5, 3)
     """
 
     def merge(self, values: list[Value]) -> Value:
@@ -225,7 +225,7 @@ class Average(Merge):
     Examples:
         >>> from ztorch.layers import Input
         >>> Average()([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
 
     def merge(self, values: list[Value]) -> Value:
@@ -267,7 +267,7 @@ class Maximum(Extreme):
     Examples:
         >>> from ztorch.layers import Input
         >>> Maximum()([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
 
     better = "maximum"
@@ -290,7 +290,7 @@ class Minimum(Extreme):
     Examples:
         >>> from ztorch.layers import Input
         >>> Minimum()([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
 
     better = "minimum"

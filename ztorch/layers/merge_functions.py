@@ -22,7 +22,7 @@ def add(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> add([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Add(**common)(list(inputs))
 
@@ -40,7 +40,7 @@ def average(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> average([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Average(**common)(list(inputs))
 
@@ -58,7 +58,7 @@ def maximum(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> maximum([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Maximum(**common)(list(inputs))
 
@@ -76,7 +76,7 @@ def minimum(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> minimum([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Minimum(**common)(list(inputs))
 
@@ -94,7 +94,7 @@ def multiply(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> multiply([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Multiply(**common)(list(inputs))
 
@@ -112,7 +112,7 @@ def subtract(inputs: Sequence[Any], **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> subtract([Input((3,)), Input((3,))]).shape
-        (3,)
+        (None, 3)
     """
     return Subtract(**common)(list(inputs))
 
@@ -131,7 +131,7 @@ def concatenate(inputs: Sequence[Any], axis: int = -1, **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> concatenate([Input((3,)), Input((4,))]).shape
-        (7,)
+        (None, 7)
     """
     return Concatenate(axis=axis, **common)(list(inputs))
 
@@ -150,6 +150,6 @@ def dot(inputs: Sequence[Any], axes: Any = -1, **common: Any) -> Any:
     Examples:
         >>> from ztorch.layers import Input
         >>> dot([Input((3,)), Input((3,))], axes=1).shape
-        (1,)
+        (None, 1)
     """
     return Dot(axes=axes, **common)(list(inputs))

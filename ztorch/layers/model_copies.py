@@ -71,7 +71,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             >>> from ztorch.model.sequential import Sequential
             >>> model = Sequential([L.Input((4,)), L.Dense(3)])
             >>> Sequential.from_json(model.to_json()).output_shape
-            (3,)
+            (None, 3)
         """
         described = {"class_name": type(self).__name__, "config": self.get_config()}
         try:

@@ -145,7 +145,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     @property
     def open_axes(self) -> dict[str, dict[int, str]]:
         """The names of axes whose size varies, by number, for each input that has some."""
-        axes = {name: named_axes(x.shape, name) for name, x in self.inputs_by_name.items()}
+        axes = {name: named_axes(x.row_shape, name) for name, x in self.inputs_by_name.items()}
         return {name: a for name, a in axes.items() if a}
 
     @property
@@ -157,7 +157,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
         """Input leaves of a function by name; inputs without their own dtype have dtype d.
         `sizes` are those of open axes by name; None leaves them open."""
-        shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
+        shapes = {name: x.row_shape for name, x in self.inputs_by_name.items()}
         if sizes is not None:
             shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
                 shapes[name])) for name, axes in self.open_axes.items()}
@@ -192,7 +192,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             if not self.inputs_by_name[name].takes(v.shape[1:]):
                 which = f"input {name!r}" if name else "inputs"
                 raise shape_error(f"it is declared for {which} of one shape and called with "
-                                  "another:", self.inputs_by_name[name].shape, v.shape[1:],
+                                  "another:", self.inputs_by_name[name].row_shape, v.shape[1:],
                                   fix="change its Input or the layers before it")
 
     def _by_name(self, x: Any) -> dict[str, Value]:
@@ -253,7 +253,8 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def input_shape(self) -> Any:
-        """The shape of one example; with several inputs, a dict by name."""
+        """The shape of the input, as in Keras with the batch in front; with several inputs, a dict
+        by name."""
         self.build()
         shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         return shapes.get("", shapes)
@@ -270,9 +271,15 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def output_shape(self) -> Any:
-        """The shape of one prediction; with several outputs, a dict by name."""
+        """The shape of the output, as in Keras with the batch in front; with several outputs, a
+        dict by name."""
+        shapes = {name: (None, *shape) for name, shape in self.output_rows().items()}
+        return shapes.get("", shapes)
+
+    def output_rows(self) -> dict[str, Any]:
+        """The shapes of one prediction, by output."""
         self.build()
-        return self._output.get("", self._output)
+        return dict(self._output)
 
     @property
     def weights(self) -> list[Weight]:

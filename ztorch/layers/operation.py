@@ -42,9 +42,9 @@ class Operation(Layer):
         >>> from ztorch.layers import Input
         >>> x = Input((4, 6))
         >>> Model(x, ops.mean(ops.relu(x - 1.0), axis=1)).output_shape
-        (6,)
+        (None, 6)
         >>> Operation("mean", [{"tensor": 0}], {"axis": 2})(x).shape
-        (4,)
+        (None, 4)
     """
 
     takes_many = True

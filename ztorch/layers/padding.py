@@ -30,7 +30,7 @@ class ZeroPadding1D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 3)), ZeroPadding1D((1, 2))]).output_shape
-        (8, 3)
+        (None, 8, 3)
     """
 
     axes = 1
@@ -68,7 +68,7 @@ class ZeroPadding2D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 4, 3)), ZeroPadding2D(((1, 0), (2, 2)))]).output_shape
-        (6, 8, 3)
+        (None, 6, 8, 3)
     """
 
     def __init__(self, padding: Any = 1, data_format: str | None = None, **common: Any):
@@ -110,7 +110,7 @@ class Cropping1D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 3)), Cropping1D((1, 2))]).output_shape
-        (2, 3)
+        (None, 2, 3)
     """
 
     axes = 1
@@ -147,7 +147,7 @@ class Cropping2D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 4, 3)), Cropping2D(((1, 0), (1, 1)))]).output_shape
-        (4, 2, 3)
+        (None, 4, 2, 3)
     """
 
     def __init__(self, cropping: Any = 0, data_format: str | None = None, **common: Any):

@@ -87,7 +87,7 @@ class MaxPooling1D(BaseMaxPooling, names=("MaxPool1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), MaxPooling1D(3)]).output_shape
-        (6, 3)
+        (None, 6, 3)
     """
 
     axes = 1
@@ -117,7 +117,7 @@ class MaxPooling2D(BaseMaxPooling, names=("MaxPool2D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 7, 3)), MaxPooling2D(padding="same")]).output_shape
-        (4, 4, 3)
+        (None, 4, 4, 3)
     """
 
 
@@ -144,7 +144,7 @@ class AveragePooling1D(BasePooling, names=("AvgPool1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), AveragePooling1D(4, strides=2)]).output_shape
-        (9, 3)
+        (None, 9, 3)
     """
 
     axes, op, needs_floats = 1, "average_pool", True
@@ -174,7 +174,7 @@ class AveragePooling2D(BasePooling, names=("AvgPool2D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 3)), AveragePooling2D((2, 3))]).output_shape
-        (4, 2, 3)
+        (None, 4, 2, 3)
     """
 
     op, needs_floats = "average_pool", True

@@ -57,7 +57,7 @@ class RandAugment(AugmentationLayer):
     Examples:
         >>> import ztorch as zt
         >>> RandAugment((0, 1), num_ops=1)(zt.layers.Input((8, 8, 3))).shape
-        (8, 8, 3)
+        (None, 8, 8, 3)
     """
 
     def __init__(self, value_range: Any = (0, 255), num_ops: int = 2, factor: Factor = 0.5,
@@ -111,7 +111,7 @@ class AugMix(AugmentationLayer):
     Examples:
         >>> import ztorch as zt
         >>> AugMix((0, 1), chain_depth=1)(zt.layers.Input((8, 8, 3))).shape
-        (8, 8, 3)
+        (None, 8, 8, 3)
     """
 
     def __init__(self, value_range: Any = (0, 255), num_chains: int = 3, chain_depth: int = 3,

@@ -35,7 +35,7 @@ class Flatten(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((2, 3, 4)), Flatten()]).output_shape
-        (24,)
+        (None, 24)
     """
 
     def __init__(self, data_format: str | None = None, **common: Any):
@@ -66,7 +66,7 @@ class Reshape(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((6,)), Reshape((2, -1))]).output_shape
-        (2, 3)
+        (None, 2, 3)
     """
 
     def __init__(self, target_shape: Any, **common: Any):
@@ -105,7 +105,7 @@ class Permute(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((4, 5)), Permute((2, 1))]).output_shape
-        (5, 4)
+        (None, 5, 4)
     """
 
     def __init__(self, dims: Any, **common: Any):
@@ -139,7 +139,7 @@ class RepeatVector(Layer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((4,)), RepeatVector(3)]).output_shape
-        (3, 4)
+        (None, 3, 4)
     """
 
     def __init__(self, n: int, **common: Any):

@@ -52,7 +52,7 @@ class CenterCrop(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((32, 40, 3)), CenterCrop(28, 28)]).output_shape
-        (28, 28, 3)
+        (None, 28, 28, 3)
     """
 
     def __init__(self, height: int, width: int, data_format: str | None = None, **common: Any):
@@ -94,7 +94,7 @@ class Resizing(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((32, 40, 3)), Resizing(24, 24)]).output_shape
-        (24, 24, 3)
+        (None, 24, 24, 3)
     """
 
     def __init__(self, height: int, width: int, interpolation: str = "bilinear",

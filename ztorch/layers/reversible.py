@@ -37,7 +37,7 @@ class ReversibleEmbedding(Embedding):
         >>> embedding = ReversibleEmbedding(100, 16)
         >>> vectors = embedding(zt.layers.Input((12,), dtype="int32"))
         >>> vectors.shape, embedding(vectors, reverse=True).shape
-        ((12, 16), (12, 100))
+        ((None, 12, 16), (None, 12, 100))
     """
 
     def __init__(self, input_dim: int, output_dim: int, tie_weights: bool = True,

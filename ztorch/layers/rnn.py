@@ -61,7 +61,7 @@ class RNN(RecurrentLayer):
         ...         h = states[0] * 0.9 + self.dense(x, context)
         ...         return h, [h]
         >>> Sequential([Input((5, 3)), RNN(Leaky())]).output_shape
-        (4,)
+        (None, 4)
     """
 
     def __init__(self, cell: Any, return_sequences: bool = False, return_state: bool = False,
@@ -121,7 +121,7 @@ class StackedRNNCells(Layer):
         >>> from ztorch.layers import RNN, GRUCell, Input, LSTMCell
         >>> cells = StackedRNNCells([LSTMCell(4), GRUCell(2)])
         >>> Sequential([Input((5, 3)), RNN(cells)]).output_shape
-        (2,)
+        (None, 2)
     """
 
     def __init__(self, cells: Iterable[Layer], **common: Any):

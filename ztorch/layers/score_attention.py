@@ -40,7 +40,7 @@ class Attention(Layer):
     Examples:
         >>> from ztorch.layers import Input
         >>> Attention()([Input((5, 8)), Input((9, 8))]).shape
-        (5, 8)
+        (None, 5, 8)
     """
 
     takes_many = True
@@ -155,7 +155,7 @@ class AdditiveAttention(Attention):
     Examples:
         >>> from ztorch.layers import Input
         >>> AdditiveAttention()([Input((5, 8)), Input((9, 8))]).shape
-        (5, 8)
+        (None, 5, 8)
     """
 
     def __init__(self, use_scale: bool = True, dropout: float = 0.0, seed: int | None = None,

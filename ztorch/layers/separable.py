@@ -114,7 +114,7 @@ class DepthwiseConv2D(BaseDepthwiseConv):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((28, 28, 3)), DepthwiseConv2D(3, depth_multiplier=2)]).output_shape
-        (26, 26, 6)
+        (None, 26, 26, 6)
     """
 
 
@@ -184,7 +184,7 @@ class SeparableConv1D(BaseSeparableConv, names=("SeparableConvolution1D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((20, 3)), SeparableConv1D(8, 5)]).output_shape
-        (16, 8)
+        (None, 16, 8)
     """
 
     axes, paddings = 1, ("valid", "same", "causal")

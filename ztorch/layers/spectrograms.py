@@ -53,7 +53,7 @@ class STFTSpectrogram(SpatialLayer):
     Examples:
         >>> import ztorch as zt
         >>> STFTSpectrogram("magnitude", frame_length=16)(zt.layers.Input((100, 1))).shape
-        (11, 9)
+        (None, 11, 9)
     """
 
     axes = 1
@@ -160,7 +160,7 @@ class MelSpectrogram(Layer):
     Examples:
         >>> import ztorch as zt
         >>> MelSpectrogram(64, 16, num_mel_bins=8)(zt.layers.Input((160,))).shape
-        (8, 11)
+        (None, 8, 11)
     """
 
     needs_floats = True

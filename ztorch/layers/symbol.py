@@ -25,7 +25,7 @@ class NoNumbers(ConfigError, AttributeError):
 
 
 class SymbolicTensor(StandIn):
-    """A tensor of a model that is being declared. Its shape leaves out the batch.
+    """A tensor of a model that is being declared. As in Keras its shape begins with the batch.
 
     Operators and ops of `zt.ops` on it are layers too: Add, Subtract, Multiply and Rescaling, and
     `Operation` for all others. For them axis 0 is the batch.
@@ -34,7 +34,7 @@ class SymbolicTensor(StandIn):
     >>> x = Input((4,))
     >>> y = Dense(3)(x)
     >>> y.shape, (y + Dense(3)(x)).shape, (x[:, :2] / 2.0).shape
-    ((3,), (3,), (2,))
+    ((None, 3), (None, 3), (None, 2))
     """
 
     def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
@@ -46,8 +46,18 @@ class SymbolicTensor(StandIn):
         self.mask = mask  # which of its steps count; None: all
 
     @property
-    def shape(self) -> Shape:  # type: ignore[override]
+    def shape(self) -> Any:  # type: ignore[override]
+        return (None, *self.row_shape)
+
+    @property
+    def row_shape(self) -> Shape:
+        """The shape of a row: without the batch."""
         return self.value.shape[1:]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, as in Keras with the batch."""
+        return self.value.rank
 
     @property
     def dtype(self) -> DType:
@@ -118,11 +128,11 @@ class SymbolicTensor(StandIn):
 
     @property
     def T(self) -> NoReturn:
-        """Refused: the batch is not an axis of the shape."""
-        raise ConfigError(f"{self!r} does not count the batch among its axes; use "
-                          "zt.ops.transpose(x, (0, 2, 1)), which does")
+        """Refused: the batch stays the first axis."""
+        raise ConfigError(f"{self!r} keeps the batch as its first axis; use "
+                          "zt.ops.transpose(x, (0, 2, 1))")
 
-    mT = ndim = T
+    mT = T
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -224,8 +234,8 @@ def _lengthen(tensors: list[SymbolicTensor]) -> bool:
     before = [(s, s.value, s.mask, s.producers)
               for s in [*sources, *(s for call in calls for s in symbols(call.result))]]
     for s in sources:
-        shape = [OpenSize(n.name, TRACED[1]) if isinstance(n, OpenSize) else n for n in s.shape]
-        if list(map(int, shape)) != list(map(int, s.shape)):
+        shape = [OpenSize(n.name, TRACED[1]) if isinstance(n, OpenSize) else n for n in s.row_shape]
+        if list(map(int, shape)) != list(map(int, s.row_shape)):
             with layer_scope(s.layer.name):
                 s.value, s.producers = leaf("input", s.layer.name, (1, *shape), s.dtype), {}
     if all(s.value is value for s, value, _, _ in before):

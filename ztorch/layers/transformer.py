@@ -147,7 +147,7 @@ class TransformerEncoder(TransformerBlock):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((7, 16)), TransformerEncoder(32, num_heads=4)]).output_shape
-        (7, 16)
+        (None, 7, 16)
     """
 
     def call(self, x: Value, context: Context, padding_mask: Value | None = None,
@@ -195,7 +195,7 @@ class TransformerDecoder(TransformerBlock):
         'block/self_attention/query/kernel'
         >>> words, image = Input((7, 16)), Input((49, 24))
         >>> TransformerDecoder(32, num_heads=4)(words, image).shape
-        (7, 16)
+        (None, 7, 16)
     """
 
     causal = True

@@ -83,7 +83,7 @@ class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((10, 3)), Conv1DTranspose(8, 4, 2, padding="same")]).output_shape
-        (20, 8)
+        (None, 20, 8)
     """
 
     axes = 1
@@ -125,5 +125,5 @@ class Conv2DTranspose(BaseConvTranspose, names=("Convolution2DTranspose",)):
         >>> from ztorch.layers import Input
         >>> model = Sequential([Input((7, 7, 3)), Conv2DTranspose(8, 3, 2, padding="same")])
         >>> model.output_shape, model.weights[0].shape
-        ((14, 14, 8), (3, 3, 8, 3))
+        ((None, 14, 14, 8), (3, 3, 8, 3))
     """

@@ -27,7 +27,7 @@ class UpSampling1D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 3)), UpSampling1D(2)]).output_shape
-        (10, 3)
+        (None, 10, 3)
     """
 
     axes = 1
@@ -65,7 +65,7 @@ class UpSampling2D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((5, 4, 3)), UpSampling2D((2, 3))]).output_shape
-        (10, 12, 3)
+        (None, 10, 12, 3)
     """
 
     def __init__(self, size: Any = 2, data_format: str | None = None,

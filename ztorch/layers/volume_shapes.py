@@ -34,7 +34,7 @@ class ZeroPadding3D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), ZeroPadding3D((1, 0, 2))]).output_shape
-        (10, 6, 10, 2)
+        (None, 10, 6, 10, 2)
     """
 
     axes = 3
@@ -72,7 +72,7 @@ class Cropping3D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), Cropping3D()]).output_shape
-        (6, 4, 4, 2)
+        (None, 6, 4, 4, 2)
     """
 
     axes = 3
@@ -108,7 +108,7 @@ class UpSampling3D(SpatialLayer):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), UpSampling3D((1, 2, 3))]).output_shape
-        (8, 12, 18, 2)
+        (None, 8, 12, 18, 2)
     """
 
     axes = 3
@@ -143,7 +143,7 @@ class GlobalAveragePooling3D(BaseGlobalPooling, names=("GlobalAvgPool3D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), GlobalAveragePooling3D()]).output_shape
-        (2,)
+        (None, 2)
     """
 
     axes, op, needs_floats = 3, "mean", True
@@ -169,7 +169,7 @@ class GlobalMaxPooling3D(BaseGlobalPooling, names=("GlobalMaxPool3D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), GlobalMaxPooling3D()]).output_shape
-        (2,)
+        (None, 2)
     """
 
     axes, op = 3, "max"

@@ -44,7 +44,7 @@ class Conv3D(BaseConv, names=("Convolution3D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), Conv3D(4, 3, padding="same")]).output_shape
-        (8, 6, 6, 4)
+        (None, 8, 6, 6, 4)
     """
 
     axes = 3
@@ -84,7 +84,7 @@ class Conv3DTranspose(BaseConvTranspose, names=("Convolution3DTranspose",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), Conv3DTranspose(4, 2, strides=2)]).output_shape
-        (16, 12, 12, 4)
+        (None, 16, 12, 12, 4)
     """
 
     axes = 3
@@ -123,7 +123,7 @@ class MaxPooling3D(BaseMaxPooling, names=("MaxPool3D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), MaxPooling3D()]).output_shape
-        (4, 3, 3, 2)
+        (None, 4, 3, 3, 2)
     """
 
     axes = 3
@@ -153,7 +153,7 @@ class AveragePooling3D(BasePooling, names=("AvgPool3D",)):
         >>> from ztorch import Sequential
         >>> from ztorch.layers import Input
         >>> Sequential([Input((8, 6, 6, 2)), AveragePooling3D(2)]).output_shape
-        (4, 3, 3, 2)
+        (None, 4, 3, 3, 2)
     """
 
     axes, op, needs_floats = 3, "average_pool", True

@@ -127,7 +127,7 @@ class WithWeightRules:
             ...         self.add_loss(0.01 * zt.ops.sum(zt.ops.abs(x)))
             ...         return x
             >>> Sparse()(zt.layers.Input((4,))).shape
-            (4,)
+            (None, 4)
         """
         context = tracing.get()
         if not isinstance(context, Context):

@@ -176,7 +176,7 @@ def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:
         return x
     if symbol not in begins:
         begins[symbol] = cast("Input", symbol.layer) if symbol.call is None else Input(
-            symbol.shape, None if symbol.dtype.is_float else symbol.dtype)
+            symbol.row_shape, None if symbol.dtype.is_float else symbol.dtype)
     return begins[symbol]
 
 

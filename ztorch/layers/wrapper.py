@@ -20,7 +20,7 @@ class Wrapper(Layer, abstract=True):
         ...     def call(self, x):
         ...         return 2.0 * self.layer(x)
         >>> Twice(zt.layers.Dense(3))(zt.Input((4,))).shape
-        (3,)
+        (None, 3)
     """
 
     def __init__(self, layer: Any, **common: Any):

@@ -50,7 +50,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     boxes = list(dict.fromkeys([*inputs, *(b for edge in edges for b in edge)]))
     rows = _rows(boxes, edges)
     shapes = {row.layer: row.shape for row in model.traced_layers() if row.depth == 0}
-    shapes |= {x: x.shape for x in model.inputs_by_name.values()}
+    shapes |= {x: x.row_shape for x in model.inputs_by_name.values()}
     widest = max(map(len, rows))
     width, height = widest * (_WIDTH + _GAP) + _GAP, len(rows) * (_HEIGHT + _GAP) + _GAP
     figure = new_figure(width, height)

@@ -47,7 +47,7 @@ class Model(RunnableNetwork):
         >>> hidden = Dense(8, activation="relu")(x)
         >>> model = Model(x, Dense(3)(Add()([hidden, Dense(8)(hidden)])))
         >>> model.output_shape, model.count_params()
-        ((3,), 139)
+        ((None, 3), 139)
     """
 
     @checked

@@ -47,7 +47,7 @@ class Sequential(Model):
         >>> from ztorch import layers as L
         >>> model = Sequential([L.Input((4,)), L.Dense(3, activation="softmax")])
         >>> model.output_shape, model.count_params()
-        ((3,), 15)
+        ((None, 3), 15)
     """
 
     @checked
@@ -78,13 +78,13 @@ class Sequential(Model):
             >>> model = Sequential([L.Input((4,))])
             >>> model.add(L.Dense(10))
             >>> model.output_shape
-            (10,)
+            (None, 10)
         """
         if isinstance(layer, Input):
             if self.adopted or self._input is not None:
                 last = self.adopted[-1].name if self.adopted else ""
                 before = (f"layer {last!r} comes before this one" if last else
-                          f"Input({self._input.shape}) is there already")  # type: ignore[union-attr]
+                          f"Input({self._input.row_shape}) is there already")  # type: ignore[union-attr]
                 raise ConfigError(f"model {self.name!r}: Input must be the first layer, once; "
                                   f"{before}: leave it out")
             self._input = layer
@@ -201,10 +201,10 @@ class Sequential(Model):
                                   input_shape[1:] if has_batch else input_shape)
             if self._input is None:
                 self._build_for(shape)
-            elif self._input.shape != shape:
+            elif self._input.row_shape != shape:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
-                                  f"{self._input.shape}, not {shape}; change its Input, or leave "
-                                  "input_shape out")
+                                  f"{self._input.row_shape}, not {shape}; change its Input, or "
+                                  "leave input_shape out")
         self._need_layers()
         if self._input is None:
             raise ConfigError(f"model {self.name!r} does not know the shape of its inputs; begin "

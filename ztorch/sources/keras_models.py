@@ -88,7 +88,7 @@ def clone_model(model: Model, input_tensors: Any = None,
         if not isinstance(model, Sequential):
             raise ConfigError("clone_model(input_tensors=...) is for a Sequential; call the clone "
                               "of another model on the tensors")
-        config["layers"] = [Input(tensor.shape, tensor.dtype), *(
+        config["layers"] = [Input(tensor.row_shape, tensor.dtype), *(
             spec for spec in config["layers"]
             if not isinstance(spec, dict) or spec["class_name"] != "Input")]
     return type(model).from_config(config)

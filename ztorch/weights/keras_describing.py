@@ -162,7 +162,7 @@ class KerasWriter:
 
     def input(self, x: Input, name: str) -> dict[str, Any]:
         """An InputLayer."""
-        row = x.text_shape if x.holds_text else x.shape
+        row = x.text_shape if x.holds_text else x.row_shape
         shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in row)]
         return _spec("keras.layers", "InputLayer", {
             "batch_shape": shape, "dtype": "string" if x.holds_text else x.dtype or "float32",
@@ -257,6 +257,6 @@ def _policy(layer: Layer) -> dict[str, Any]:
 
 
 def _tensor(symbol: SymbolicTensor, history: list[Any]) -> dict[str, Any]:
-    shape = [None, *(None if isinstance(n, OpenSize) else n for n in symbol.shape)]
+    shape = [None, *(None if isinstance(n, OpenSize) else n for n in symbol.row_shape)]
     return {"class_name": "__keras_tensor__", "config": {
         "shape": shape, "dtype": symbol.dtype.long, "keras_history": history}}
