@@ -118,6 +118,9 @@ class ModelTensors(CalledLayer):
         @property
         def knows_inputs(self) -> bool: ...
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {len(vars(self)['adopted'])} layers>"
+
     @property
     def inputs_by_name(self) -> dict[str, Any]:
         """The Inputs by name; the name is empty where there is only one."""

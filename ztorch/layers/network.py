@@ -43,7 +43,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
             del cls.build
 
-    pipeline: Any = None  # a `zt.Pipeline`: the meaning of data and classes, for programs and files
+    pipeline: Any = None  # a `zt.Pipeline`: what data and classes mean; programs and files get it
 
     @checked
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
@@ -155,8 +155,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
-        """Input leaves of a function by name; inputs without their own dtype have dtype d.
-        `sizes` are those of open axes by name; None leaves them open."""
+        """Input leaves by name, of dtype d if they have none; `sizes` are those of open axes."""
         shapes = {name: x.row_shape for name, x in self.inputs_by_name.items()}
         if sizes is not None:
             shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
@@ -217,7 +216,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         """Computes all shapes and makes the weights. It is called automatically when needed.
 
         Args:
-            input_shape: For a class with a custom `call` the shape of its inputs with the
+            input_shape: For a class with a `call` of its own the shape of its inputs with the
                 batch, such as `(None, 4)`; a list or dict for several. Default: `None`.
         """
         if self.making_weights:
@@ -253,8 +252,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def input_shape(self) -> Any:
-        """The shape of the input, as in Keras with the batch in front; with several inputs, a dict
-        by name."""
+        """The shape of the input with the batch in front; of several a dict by name."""
         self.build()
         shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         return shapes.get("", shapes)
@@ -265,14 +263,12 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def input_dtype(self) -> Any:
-        """The dtype of the input, if it is not the model's; with several inputs, a dict by name."""
-        d = {name: x.dtype for name, x in self.inputs_by_name.items()}
-        return d.get("", d)
+        """The dtype of the input, if it is not the model's; of several a dict by name."""
+        return (d := {name: x.dtype for name, x in self.inputs_by_name.items()}).get("", d)
 
     @property
     def output_shape(self) -> Any:
-        """The shape of the output, as in Keras with the batch in front; with several outputs, a
-        dict by name."""
+        """The shape of the output with the batch in front; of several a dict by name."""
         shapes = {name: (None, *shape) for name, shape in self.output_rows().items()}
         return shapes.get("", shapes)
 
@@ -302,6 +298,3 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
         return [w.value.copy() for w in self.weights]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {len(self.adopted)} layers>"

@@ -37,16 +37,16 @@ class Generation:
         if list(model.inputs_by_name) != [""] or model.output_names != [""]:
             raise self._unsupported(model, "has several inputs or outputs")
         self.dtype = dtype(model.input_dtype or states.dtype)
-        taken, given = model.inputs_by_name[""].row_shape, model.output_rows()[""]
+        taken, row = model.inputs_by_name[""].row_shape, model.output_rows()[""]
         if len(taken) != 1 or not self.dtype.is_int:
             raise self._unsupported(model, f"takes {taken} of {self.dtype}")
         self.model, self.states, self.rows = model, states, rows
         varies = model.open_axes.get("", {}).get(0)  # the axis of the length, if that is open
         self.length = sizes[varies] if varies else taken[0]
         self.turns = min(TURNS, self.length)
-        if len(given) != 2 or not (varies or given[0] == self.length):
-            raise self._unsupported(model, f"gives {given}")
-        self.classes = given[1]  # how many numbers the model tells apart
+        if len(row) != 2 or not (varies or row[0] == self.length):
+            raise self._unsupported(model, f"gives {row}")
+        self.classes = row[1]  # how many numbers the model tells apart
         self.prefill = self._prefill()
         self.caches = {name: state for name, state in states.leaves.items()
                        if state.attrs.get("kind") == "cache"}
