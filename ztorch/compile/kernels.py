@@ -16,14 +16,15 @@ from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
-from ztorch.lower.params import Lowered
+from ztorch.lower.params import KERNEL_SIZE, Lowered
 from ztorch.lower.passes import decompose, launched, vectored
 from ztorch.lower.turns_in_lanes import turns_in_lanes
 from ztorch.lower.worker_blocks import on_workers
 from ztorch.remembered import Remembered
 
 MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB with their texts
-MOST_CHARACTERS = 5 << 20  # of their texts: some ninety an instruction
+CHARACTERS = 90  # of the text of an instruction
+MOST_CHARACTERS = MOST_INSTRUCTIONS * CHARACTERS  # of their texts
 
 # A body in the language of a target, and the grid of its launch: by the renderer of the target and
 # the identity of the body. The kernel is kept too: else its id could be used again.
@@ -86,7 +87,8 @@ class Kernels:
         speakable, size = in_words(kernel, self.target, self.words)
         data = self.words.kernel(speakable)
         if remembers:
-            _rendered.put(key, (data, size, kernel), len(data["body"]))
+            _rendered.put(key, (data, size, kernel),
+                          len(data["body"]) + KERNEL_SIZE * CHARACTERS)
         return data, size
 
     def _add(self, kernel: Kernel) -> int:

@@ -18,6 +18,7 @@ from ztorch.lower.schedule import Schedule
 from ztorch.remembered import Remembered
 
 Lowered = Remembered[tuple, tuple[Kernel, Schedule]]
+KERNEL_SIZE = 50  # instructions that take as much memory as the rest of a kernel: some 40 KiB
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Params:
             made = self.earlier.get(key)
             if made is None:
                 made = lowered()
-                self.earlier.put(key, made, len(made[0].body))
+                self.earlier.put(key, made, len(made[0].body) + KERNEL_SIZE)
         self.kernels[shape.key] = made = made or lowered()
         return made
 
