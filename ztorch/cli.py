@@ -99,7 +99,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @options.model
 @options.custom
 @click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True,
-              help="The file to write, .zt or .onnx; with --so or --web a folder.")
+              help="The file to write, .zt, .onnx, .keras or, for weights alone, .safetensors;"
+              " with --so or --web a folder.")
 @options.weights
 @options.dtype
 @options.device
@@ -126,6 +127,7 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
              ztorch export digits.zt --so --device c --batch-size 1 -o c_source
              ztorch export digits.zt --web -o page
              ztorch export digits.zt -o digits.onnx
+             ztorch export digits.zt -o digits.keras
              ztorch export digits_mlp --weights w.safetensors -o digits.zt
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export kernels.py:scale --shapes b=64,n=1024 -o scale.zt""")
@@ -134,7 +136,7 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 
     MODEL may also be a kernel or another function, FILE.py:function, with --shapes. The device need
     not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch size unless
-    --batch-size is given.
+    --batch-size is given; one named .keras is the model for Keras, without a program.
     """
     from ztorch.commands.export import export
 

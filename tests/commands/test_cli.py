@@ -38,6 +38,9 @@ def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
     for given in ("x.npy", "x.npz", "x.csv"):
         assert "12 rows" in ok(run("run", artifact, given, "-o", "y.npy"))
         assert np.array_equal(np.load("y.npy"), expected)
+    ok(run("export", artifact, "-o", "m.keras"))
+    ok(run("run", "m.keras", "x.npy", "--out", "y.npy"))
+    assert np.array_equal(np.load("y.npy"), expected)
     ok(run("run", artifact, "x.npy", "--out", "y.csv"))
     assert np.array_equal(np.loadtxt("y.csv", np.float32, delimiter=","), expected)
     printed = ok(run("run", artifact, "x.npy", "--classes")).split()

@@ -119,6 +119,7 @@ def test_completion_knows_the_models() -> None:
     (["export", "digits_mlp", "--optimizer", "sgd", "-o", "d.zt"], "--optimizer is for .* --train"),
     (["bench", "digits_mlp", "--device", "cuda:sm_90"], "names a chip, .* not to run"),
     (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
+    (["export", "digits_mlp", "--batch-size", "8", "-o", "x.keras"], "--batch-size is for a compiled program"),
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
     (["run", "none.zt", "x.npy"], "cannot read none.zt"),
     (["inspect", "none.zt"], "cannot read none.zt"),

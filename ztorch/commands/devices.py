@@ -16,9 +16,10 @@ def list_devices(as_json: bool) -> None:
     """List devices, and why others are missing."""
     import json
 
+    from ztorch.machines.backends import computes
     from ztorch.runtime.devices import devices
 
-    all_devices = devices()
+    all_devices = [d for d in devices() if computes(d.id.partition(":")[0])]
     if as_json:
         print(json.dumps([d.to_json() for d in all_devices], indent=2))
         return

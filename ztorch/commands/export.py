@@ -14,6 +14,8 @@ from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import Recipe, optimizer
 
+_WITHOUT_PROGRAM = (".keras", ".safetensors")  # files of a model alone, and of its weights
+
 
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], weights: str | None, random: bool,
@@ -21,14 +23,14 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
            loss: str | None, dtype: str | None, web: bool, samples: str | None,
            shapes: str | None) -> None:
     """Writes a model or a function for a device, which need not be in this machine; or a model as
-    an ONNX file."""
+    an ONNX or Keras file, or its weights."""
     from ztorch.compile.export import chosen_format
 
     if shapes is not None:
         _need_none({"--batch-size": batch_size, "--sizes": sizes or None, "--weights": weights,
                     "--random": random or None, "--train": trains or None, "--dtype": dtype,
                     "--optimizer": optimizer_, "--lr": rate, "--loss": loss,
-                    "--samples": samples})
+                    "--samples": samples}, "a model, and --shapes for a function")
         kind = "c" if library else "web" if web else None
         return export_function(name, shapes, out, device, kind)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
@@ -38,9 +40,16 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         raise ConfigError("--so is for C programs and --web for browsers: export twice")
     if samples is not None and not web:
         raise ConfigError("--samples is for a page: add --web, or leave it out")
-    if not library and not web:
-        data.need_writable(out, (".zt", ".onnx"))
-    kind = chosen_format(out, device, "c" if library else "web" if web else None)
+    kind = "c" if library else "web" if web else None
+    if kind is None:
+        data.need_writable(out, (".zt", ".onnx", *_WITHOUT_PROGRAM))
+    if kind or not out.endswith(_WITHOUT_PROGRAM):
+        kind = chosen_format(out, device, kind)
+    else:
+        kind = Path(out).suffix
+        _need_none({"--device": None if device == "auto" else device, "--batch-size": batch_size,
+                    "--sizes": sizes or None, "--dtype": dtype, "--train": trains or None},
+                   f"a compiled program, and {out} holds none")
     recipe = find(name)
     if weights:
         recipe.model.load_weights(weights)
@@ -49,7 +58,10 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
     elif not random:
         need_trained(name, recipe, "give its weights: --weights FILE",
                      "write the random ones: --random")
-    if kind == "onnx":
+    if kind in _WITHOUT_PROGRAM:
+        (recipe.model.save if kind == ".keras" else recipe.model.save_weights)(out)
+        files = [Path(out)]
+    elif kind == "onnx":
         files = recipe.model.export(out, train=trains, batch_size=batch_size, dtype=dtype,
                                     sizes=dict(sizes) or None)
     else:
@@ -65,9 +77,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         print(f"Open {files[-1]} in a browser; it needs no other file")
 
 
-def _need_none(options: dict[str, Any]) -> None:
+def _need_none(options: dict[str, Any], reason: str) -> None:
     if named := [option for option, value in options.items() if value is not None]:
-        raise ConfigError(f"{named[0]} is for a model, and --shapes for a function; leave one out")
+        raise ConfigError(f"{named[0]} is for {reason}; leave {named[0]} out")
 
 
 def _functions(file: Path, batch_size: Any) -> str:

@@ -14,6 +14,7 @@ class BackendRow:
     # must cost nothing then, and it must not be one that imitates a GPU on the CPU.
     preference: int
     languages: tuple[str, ...]  # that it takes kernels in; text is taken for the first
+    computes: bool = True  # False: it only plays a device, to try all else
 
 
 BACKENDS: tuple[BackendRow, ...] = (
@@ -24,7 +25,7 @@ BACKENDS: tuple[BackendRow, ...] = (
     BackendRow("vulkan", 0, ("spirv",)),
     BackendRow("opencl", 0, ("opencl", "spirv")),
     BackendRow("webgpu", 0, ("wgsl",)),
-    BackendRow("dummy", 0, ("text",)),
+    BackendRow("dummy", 0, ("text",), computes=False),
 )
 
 
@@ -37,6 +38,15 @@ def before_cpu() -> tuple[str, ...]:
     cpu = next(row.preference for row in BACKENDS if row.name == "cpu")
     ordered = sorted(BACKENDS, key=lambda row: -row.preference)
     return tuple(row.name for row in ordered if row.preference > cpu)
+
+
+def computes(backend: str) -> bool:
+    """Whether a backend computes, as all do that users have.
+
+    >>> computes("opencl"), computes("dummy")
+    (True, False)
+    """
+    return all(row.computes for row in BACKENDS if row.name == backend)
 
 
 def languages_of(backend: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
 from ztorch.host.choices import choices
 from ztorch.host.settings import current
-from ztorch.machines.backends import before_cpu
+from ztorch.machines.backends import before_cpu, computes
 from ztorch.machines.chips import CHIPS
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
@@ -110,7 +110,7 @@ def best_device() -> str:
                 return f"{name}:{d.ordinal}"
     allowed = choices()
     if not allowed.uses("cpu"):
-        left = [n for n in registry.names() if n != "dummy"] if allowed.enabled is None else [
+        left = [n for n in registry.names() if computes(n)] if allowed.enabled is None else [
             n for n in allowed.enabled if n != "cpu"]
         reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in left)
         named = f"{', '.join(left)} ({reasons})" if left else "none"
