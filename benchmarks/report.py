@@ -97,7 +97,7 @@ class Section:
                 *([line.get(c, "–") for c in columns] for line in self.lines)]
         table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         notes = "".join(f"\n- {n}" for n in self.notes)
-        return (f"## {self.title}\n\n{table}\n\nWhat limits the result: {self.limit}\n"
+        return (f"## {self.title}\n\n{table}\n\nLimit: {self.limit}\n"
                 + (f"{notes}\n" if notes else ""))
 
     def to_json(self) -> dict[str, Any]:

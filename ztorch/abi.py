@@ -105,7 +105,7 @@ _FIELDS = (
     ControlField("phase", "i32", 2, "how many barriers have opened; workers wait for the next"),
     ControlField("sleepers", "i32", 3, "threads asleep in the kernel, which need a call to wake"),
     ControlField("workers", "i64", 3, "threads of the pool, the calling one included"),
-    ControlField("spin", "i64", 3, "turns that a waiting thread spins before it sleeps"),
+    ControlField("spin", "i64", 3, "iterations that a waiting thread spins before it sleeps"),
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
     ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
     ControlField("busy", "i32", 3, "whether a run that Python started is under way; `BUSY`"),

@@ -1,8 +1,8 @@
 """One element at a time, and broadcasting.
 
-`zt.grid` says that its turns have no order. Every turn writes an element of its own, so all of them
-run at once. Operands that do not depend on a counter broadcast: `scale[j]` is the same for every
-`i`.
+`zt.grid` says that its iterations have no order. Every iteration writes an element of its own, so
+all of them run at once. Operands that do not depend on a counter broadcast: `scale[j]` is the same
+for every `i`.
 
 Arithmetic on whole arrays works for any rank, by NumPy's rules of broadcasting.
 """

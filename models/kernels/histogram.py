@@ -1,4 +1,4 @@
-"""How often each value occurs: turns that write the same element must say how they combine.
+"""How often each value occurs: iterations that write the same element must say how they combine.
 
 `counts[...] += 1` does: sums come out right in any order. `counts[...] = 1` in a loop without order
 is an error.

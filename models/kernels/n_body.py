@@ -1,6 +1,6 @@
 """Forces between all pairs of bodies.
 
-All turns of `j` write the same `out[i, d]`, and `+=` says how they combine.
+All iterations of `j` write the same `out[i, d]`, and `+=` says how they combine.
 """
 
 import math

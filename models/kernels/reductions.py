@@ -1,8 +1,8 @@
 """Results of many elements together.
 
-A variable that every turn of a loop changes in the same way (`+=`, `*=`, `max`, `min`, `and`, `or`)
-is a reduction: its turns run at once and are combined. A variable that is set before the outer loop
-is combined over both loops; one that is set inside starts again in every row.
+A variable that every iteration of a loop changes in the same way (`+=`, `*=`, `max`, `min`, `and`,
+`or`) is a reduction: its iterations run at once and are combined. A variable that is set before the
+outer loop is combined over both loops; one that is set inside starts again in every row.
 """
 
 import math

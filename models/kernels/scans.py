@@ -1,7 +1,7 @@
-"""Loops whose turns need the one before.
+"""Loops whose iterations need the one before.
 
-`total` is read in the turn after the one that sets it, so the turns of the inner loop run in order.
-The rows do not depend on one another: they still run at once.
+`total` is read in the iteration after the one that sets it, so the iterations of the inner loop run
+in order. The rows do not depend on one another: they still run at once.
 """
 
 import math

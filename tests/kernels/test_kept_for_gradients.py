@@ -40,5 +40,5 @@ def test_what_is_dear_is_kept_and_what_is_cheap_is_computed_again() -> None:
 
 def test_turns_with_large_products_are_computed_again() -> None:
     heads = np.ones((1, 2, 40, 4), np.float32)
-    assert re.search(r"a gradient computes turns again: products of \d+ elements, a state of \d+",
+    assert re.search(r"a gradient computes iterations again: products of \d+ elements, a state of \d+",
                      flash_attention.explain(heads, heads, heads, block=4))

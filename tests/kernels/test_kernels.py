@@ -105,7 +105,7 @@ def test_on_a_device_and_in_a_thread() -> None:
     np.testing.assert_allclose(future.result(timeout=60), X * G + C)
     with pytest.raises(ValueError, match="nowhere"):
         scale_shift.on("nowhere:0")(X, G, C)
-    assert "3 x 5 turns at once" in scale_shift.explain(X, G, C)
+    assert "3 x 5 iterations at once" in scale_shift.explain(X, G, C)
 
 
 @zt.kernel

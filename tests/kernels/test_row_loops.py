@@ -192,12 +192,12 @@ def test_outside_of_arrays() -> None:
 
 def test_how_rows_run_is_said() -> None:
     said = {k.__name__: k.explain(X, STARTS, PLACES) for k in EVERY}
-    assert "5 turns at once, each as long as its data says" in said["transposed"]
-    assert "5 turns at once" in said["counted"]  # sums of integers are the same in any order
-    assert "turns in order: out is read here and written in another turn" in said["in_order"]
-    assert "turns in order: total is from outside of it" in said["whole"]
-    assert "turns in order: how many there are is data" in said["at_the_top"]
-    assert "10 turns at once" in said["backwards"]
+    assert "5 iterations at once, each as long as its data says" in said["transposed"]
+    assert "5 iterations at once" in said["counted"]  # sums of integers are the same in any order
+    assert "iterations in order: out is read here and written in another iteration" in said["in_order"]
+    assert "iterations in order: total is from outside of it" in said["whole"]
+    assert "iterations in order: how many there are is data" in said["at_the_top"]
+    assert "10 iterations at once" in said["backwards"]
 
 
 def test_gradients() -> None:

@@ -73,9 +73,9 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
 
 @pytest.mark.parametrize(("call", "error", "message"), [
     (lambda v: ops.scan(lambda s, r: (s[0], r), v[0], v), ShapeError,
-     r"part 0 of the state is float32\[3\] before a turn and float32\[\] after it"),
+     r"part 0 of the state is float32\[3\] before an iteration and float32\[\] after it"),
     (lambda v: ops.scan(lambda s, r: (ops.cast(s, "int32"), r), v[0], v), ShapeError,
-     r"float32\[3\] before a turn and int32\[3\] after it; keep shape and dtype"),
+     r"float32\[3\] before an iteration and int32\[3\] after it; keep shape and dtype"),
     (lambda v: ops.scan(lambda s, r: s + r, v[0], v), ShapeError, r"must return \(state, kept\)"),
     (lambda v: ops.scan(lambda s, r: ((s, s), r), v[0], v), ShapeError, "structure"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0]), ConfigError, "needs length="),
@@ -83,7 +83,7 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
      r"length=-1\) is negative"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=2.5), ConfigError, "whole number"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], v, length=4), ShapeError,
-     "5 elements where 4 turns are taken"),
+     "5 elements where 4 iterations are taken"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], (v, v[:2])), ShapeError, "need one length"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], ops.sum(v)), ShapeError, "a first axis"),
     (lambda v: ops.while_loop(lambda s: s < 1.0, lambda s: s, v[0, 0]), ConfigError,

@@ -114,7 +114,7 @@ class _Loop:
             results, tree = flatten(traced(f, self.name, *arguments))
         if trace.written:
             raise Unsupported(f"{self.name}: the function draws random numbers or changes a state "
-                              "at each turn; draw them before the loop, and pass them as xs")
+                              "at each iteration; draw them before the loop, and pass them as xs")
         inside = [x.node for x in flatten(arguments)[0]]
         sources = [*inside, *trace.read.values()]
         roots = [node_from(y, None, self.memory, copy=True) for y in results]

@@ -128,8 +128,9 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     """A function, as the module's template shows it: its kernels, the pointers they take, and the
     loops around them.
 
-    A pointer that moves is computed once a turn of the innermost loop that moves it. Others are
-    computed where a kernel takes them: one addition is cheaper than a register for a whole step.
+    A pointer that moves is computed once per iteration of the innermost loop that moves it. Others
+    are computed where a kernel takes them: one addition is cheaper than a register for a whole
+    step.
     """
     ids = itertools.count()  # of pointers
     moving: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them

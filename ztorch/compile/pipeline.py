@@ -106,7 +106,7 @@ def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: T
                     threads: int | None,
                     with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> Compiled:
     """The result of `compile_functions`. Where a limit of memory cannot be met so, the functions
-    are traced again, with loops that run segments of turns again."""
+    are traced again, with loops that run segments of iterations again."""
     try:
         return compile_functions(functions, target, name, memory_limit=limit, threads=threads)
     except LimitTooSmall as error:

@@ -23,17 +23,17 @@ CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """Values that are computed before a loop, for all its turns at once."""
+    """Values that are computed before a loop, for all its iterations at once."""
 
-    values: Mapping[Value, Value]  # slices of the body: the value of one turn
-    stacks: Mapping[Value, Value]  # slices of the body: the values of all turns
-    examples: Mapping[Value, Value]  # slices that the value of one turn is made of: their sequences
-    same: frozenset[Value]  # values that are the same in every turn
+    values: Mapping[Value, Value]  # slices of the body: the value of one iteration
+    stacks: Mapping[Value, Value]  # slices of the body: the values of all iterations
+    examples: Mapping[Value, Value]  # slices that one iteration's value needs: sequences
+    same: frozenset[Value]  # values that are the same in every iteration
 
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """The turns of a loop.
+    """The iterations of a loop.
 
     The arguments of the loop are the first values of the carries, then the sequences, then the
     values that all iterations share. Its results are the last values of the carries, then the
@@ -42,14 +42,14 @@ class Body:
 
     turns: int  # how many, at most
     reverse: bool  # whether sequences are read, and stacks written, from their end
-    carries: tuple[Value, ...]  # leaves: the state before the turn
-    slices: tuple[Value, ...]  # leaves: the turn's element of each sequence
-    shared: tuple[Value, ...]  # leaves: values that are the same in every turn
-    news: tuple[Value, ...]  # the state after the turn
-    outs: tuple[Value, ...]  # values kept of every turn
+    carries: tuple[Value, ...]  # leaves: the state before the iteration
+    slices: tuple[Value, ...]  # leaves: the iteration's element of each sequence
+    shared: tuple[Value, ...]  # leaves: values that are the same in every iteration
+    news: tuple[Value, ...]  # the state after the iteration
+    outs: tuple[Value, ...]  # values kept of every iteration
     proceed: int | None = None  # number of the carry that ends the loop where it is false
-    recompute: bool = False  # whether its gradient computes a turn again from its carries
-    again: bool = False  # whether its turns have run before, and run again to save memory
+    recompute: bool = False  # whether its gradient computes an iteration again from its carries
+    again: bool = False  # whether its iterations have run before, and run again to save memory
     ahead: Ahead | None = None  # how slices of it were made before the loop
 
     @property
@@ -59,7 +59,7 @@ class Body:
 
     @functools.cached_property
     def nodes(self) -> list[Value]:
-        """All that a turn computes, each value after its arguments."""
+        """All that an iteration computes, each value after its arguments."""
         return topological(self.roots)
 
     @property
@@ -140,9 +140,9 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
     once, before the loop.
 
     Args:
-        body: The turns; `shared` is empty.
-        inside: Whether a value that does not depend on the turn is computed in the body all the
-            same. Default: `is_number`.
+        body: The iterations; `shared` is empty.
+        inside: Whether a value that does not depend on the iteration is computed in the body all
+            the same. Default: `is_number`.
     """
     own = {*body.carries, *body.slices}
     depends = dependents(body.roots, own)
@@ -174,7 +174,8 @@ def first_values(nodes: Iterable[Value]) -> set[Value]:
 
 
 def arguments(body: Body, args: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
-    """The arguments of a loop: first values of carries, sequences, values that all turns share."""
+    """The arguments of a loop: first values of carries, sequences, values that all iterations
+    share."""
     first = len(body.carries)
     second = first + len(body.slices)
     return tuple(args[:first]), tuple(args[first:second]), tuple(args[second:])
@@ -197,7 +198,7 @@ def _result_numpy(results: Any, index: int) -> Any:
 
 
 def _result_batch(one: Value, many: Any, index: int) -> Value:
-    """Of a stack, turns are the first axis and examples the second one."""
+    """Of a stack, iterations are the first axis and examples the second one."""
     [loop] = many.args
     result = RESULT(loop, index=index)
     if index < len(loop.attrs["body"].carries):

@@ -1,8 +1,8 @@
 """Constant folding, and algebraic simplifications that are exact in floating point.
 
 Exact means the same bits, also for -0.0, infinities and NaN (any NaN counts as any other). So
-`x * 1`, `x / 1`, `x - 0` and `x + -0.0` become x. But `x + 0.0` stays, since it turns -0.0 into
-0.0, and so do `x * 0` and `x - x`. Nothing is reassociated.
+`x * 1`, `x / 1`, `x - 0` and `x + -0.0` become x. But `x + 0.0` stays, since it turns -0.0
+into 0.0, and so do `x * 0` and `x - x`. Nothing is reassociated.
 """
 
 from __future__ import annotations

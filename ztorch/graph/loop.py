@@ -49,14 +49,14 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
     Args:
         body: The iterations; `shared` is empty, and outer values are read directly.
         inits: First values of the carries.
-        sequences: A sequence for each slice: tensors whose first axis is the turn.
-        inside: Whether a value that does not depend on the turn is computed in the body all the
-            same. Default: `is_number`.
+        sequences: A sequence for each slice: tensors whose first axis is the iteration.
+        inside: Whether a value that does not depend on the iteration is computed in the body all
+            the same. Default: `is_number`.
         ahead: Whether products of sequences that do not depend on carries are computed before the
-            loop, for all turns at once: faster, with more memory. Default: `True`.
+            loop, for all iterations at once: faster, with more memory. Default: `True`.
 
     Returns:
-        The last values of the carries, and the stacks of the values kept of every turn.
+        The last values of the carries, and the stacks of the values kept of every iteration.
     """
     sequences = list(sequences)
     if ahead and body.turns > 1:
@@ -67,7 +67,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
 
 def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead: bool = True
            ) -> tuple[list[Value], list[Value]]:
-    """The results of a loop; without turns, its first values. With `ahead`, products of
+    """The results of a loop; without iterations, its first values. With `ahead`, products of
     sequences alone are computed before it."""
     if body.turns == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
@@ -88,10 +88,10 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     if not ends:
         return body, sequences
     examples = dict(zip(body.slices, sequences, strict=True))
-    same = frozenset(v for v in order if v not in ahead)  # in every turn, random or not
+    same = frozenset(v for v in order if v not in ahead)  # in every iteration, random or not
     try:
         known = vectorized(ends, examples, body.turns, shared=same)
-    except Unsupported:  # it draws random numbers at every turn
+    except Unsupported:  # it draws random numbers at every iteration
         return body, sequences
     leaves = [slice_leaf(known[v], len(sequences) + k) for k, v in enumerate(ends)]
     roots = substituted(body.roots, dict(zip(ends, leaves, strict=True)))
@@ -120,7 +120,7 @@ def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
     if backward.again:
         assert size is not None
         return backward.slopes(*Segments(backward, turn, repeat).results(inits, size))
-    # Turns that are computed again are many small products on purpose.
+    # Iterations that are computed again are many small products on purpose.
     return backward.slopes(*repeat(turn, inits, sequences, backward.inside,
                                    ahead=not body.recompute))
 

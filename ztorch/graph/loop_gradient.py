@@ -1,7 +1,7 @@
-"""The gradient of a loop, which is a loop over the turns in the other order.
+"""The gradient of a loop, which is a loop over the iterations in the other order.
 
-It reads the values that the forward loop keeps of every turn. The terms that turns add to the
-gradient of a shared value become one large product after the loop.
+It reads the values that the forward loop keeps of every iteration. The terms that iterations add to
+the gradient of a shared value become one large product after the loop.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
 
-CHEAP = 2  # issue slots of an op that is computed again rather than stored for every turn
+CHEAP = 2  # issue slots of an op that is computed again rather than stored for every iteration
 
 
 class Backward:
-    """The loop that goes back through the turns of another one."""
+    """The loop that goes back through the iterations of another one."""
 
     def __init__(self, loop: Value, upstreams: Mapping[int, Value], in_segments: bool = False):
         """
@@ -43,15 +43,15 @@ class Backward:
         self.forward, self.upstreams, self.in_segments = loop, upstreams, in_segments
         self.first = OPS.full((), 0).serial  # number from which on values are made here
         self.body = body = loop.attrs["body"]
-        # A branch that was not taken has no gradient. Of other loops that end early, all turns are
-        # kept: those after the end change nothing.
+        # A branch that was not taken has no gradient. Of other loops that end early, all iterations
+        # are kept: those after the end change nothing.
         self.proceed = body.proceed if body.is_branch else None
         self.inits, self.sequences, self.shared = arguments(body, loop.args)
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # values that the forward loop keeps for this one
         self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
-        self.beside: set[Value] = set()  # next values of states that are kept before every turn
-        self.states: list[Value | None] = []  # of each carry: before every turn; None: it stays
+        self.beside: set[Value] = set()  # next values of states kept per iteration
+        self.states: list[Value | None] = []  # of each carry, per iteration; None: it stays
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
         self.carried = [k for k, c in enumerate(body.carries) if c.dtype.is_float]
 
@@ -91,8 +91,8 @@ class Backward:
         return turn, inits, list(self.slices.values())
 
     def inside(self, v: Value) -> bool:
-        """Whether a value is computed in this loop, though it does not depend on the turn: where
-        there is one iteration, so that recomputed values are not in memory before."""
+        """Whether a value is computed in this loop, though it does not depend on the iteration:
+        where there is one iteration, so that recomputed values are not in memory before."""
         return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
@@ -110,7 +110,7 @@ class Backward:
     # -- values of the forward loop ----------------------------------------------------------------
 
     def _slice(self, sequence: Value) -> Value:
-        """The turn's element of a sequence."""
+        """The iteration's element of a sequence."""
         s = slice_leaf(sequence, len(self.slices))
         self.slices[s] = sequence
         return s

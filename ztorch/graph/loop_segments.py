@@ -1,8 +1,8 @@
-"""The gradient of a loop in less memory: segments of turns run again.
+"""The gradient of a loop in less memory: segments of iterations run again.
 
-The forward loop keeps nothing but its states. The loop that goes back takes one segment of turns at
-a time: it runs their forward turns again, keeps the values that their gradients read, and goes back
-through them. The numbers are the same, so results keep every bit.
+The forward loop keeps nothing but its states. The loop that goes back takes one segment of
+iterations at a time: it runs their forward iterations again, keeps the values that their gradients
+read, and goes back through them. The numbers are the same, so results keep every bit.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def loops_in_segments() -> Iterator[None]:
 
 
 def segment_turns(body: Body) -> int | None:
-    """The turns of a segment, for a loop whose gradient is asked to save memory; else None.
+    """The iterations of a segment, for a loop whose gradient is asked to save memory; else None.
 
     A segment and the states at the ends of all segments take the least memory where there are as
-    many segments as turns in each. A number that divides the turns needs less code.
+    many segments as iterations in each. A number that divides the iterations needs less code.
     """
     if not _active.get() or body.turns < MIN_TURNS or body.recompute or body.proceed is not None:
         return None
@@ -54,7 +54,7 @@ class Segments:
     """The loop that goes back through the segments of another one."""
 
     def __init__(self, backward: Backward, turn: Body, loop: Loop):
-        """`turn` is the body of the loop that would go back through all turns."""
+        """`turn` is the body of the loop that would go back through all iterations."""
         self.backward, self.turn, self.loop = backward, turn, loop
         forward = backward.body
         shared = dict(zip(forward.shared, backward.shared, strict=True))
@@ -69,11 +69,12 @@ class Segments:
             s: ahead.values[s] for s, x in sequences.items() if ahead.stacks.get(s) is x}
 
     def results(self, inits: Sequence[Value], size: int) -> Results:
-        """The results of the loop, in segments of `size` turns, and one of the turns that remain.
+        """The results of the loop, in segments of `size` iterations, and one of the iterations that
+        remain.
 
         Args:
             inits: First values of its carries.
-            size: The turns of a segment.
+            size: The iterations of a segment.
         """
         turns = self.backward.body.turns
         whole = turns - turns % size
@@ -124,7 +125,7 @@ class Segments:
         return list(dict.fromkeys([*examples, *(x for x in read if x not in own)]))
 
     def _segment(self, inits: Sequence[Value], parts: Parts, begin: Parts, turns: int) -> Results:
-        """Forward through the turns of a segment, and back."""
+        """Forward through the iterations of a segment, and back."""
         backward = self.backward
         rows = dict(parts)
         if self.ahead:

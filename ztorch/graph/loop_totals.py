@@ -1,7 +1,8 @@
-"""The sums of the terms that all turns of a backward loop add to the gradient of a value that they
-share.
+"""The sums of the terms that all iterations of a backward loop add to the gradient of a value that
+they share.
 
-    sum over turns of h.T @ slopes   becomes   one product of the stacks of all h and all slopes
+    sum over iterations of h.T @ slopes   becomes   one product of the stacks of all h and all
+    slopes
 
 A stack is kept once: of slopes that differ in some columns, only those columns are kept twice.
 """
@@ -20,7 +21,7 @@ from ztorch.graph.value import Op, Value
 
 
 class Totals:
-    """Sums over all turns, as functions of the results of the loop that goes back.
+    """Sums over all iterations, as functions of the results of the loop that goes back.
 
     Args:
         body: The body of the forward loop.
@@ -35,9 +36,9 @@ class Totals:
         self.own_sums: list[Value] = []  # values accumulated in a separate carry
 
     def of(self, v: Value) -> Callable[..., Value]:
-        """The sum of v over all turns, as a function of the results of this loop. A sum of products
-        is one product of stacks, unless turns are computed again to save memory: then each adds its
-        own. A block has one turn, in which it computes all again."""
+        """The sum of v over all iterations, as a function of the results of this loop. A sum of
+        products is one product of stacks, unless iterations are computed again to save memory: then
+        each adds its own. A block has one iteration, in which it computes all again."""
         if self.body.recompute and self.body.turns == 1:
             self.outs.append(v)
             return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
@@ -64,7 +65,7 @@ class Totals:
         return lambda stacks, sums: sums[v]
 
     def _columns(self, v: Value) -> list[Callable[..., Value]]:
-        """v of every turn, or columns of it side by side, some of which are kept anyway:
+        """v of every iteration, or columns of it side by side, some of which are kept anyway:
         the slopes of a GRU's gates but the last are the same for its input and its state."""
         own = columns(v)
         if sum(x.shape[-1] for x in own.values()) < v.shape[-1]:
@@ -84,7 +85,7 @@ class Totals:
         return parts
 
     def _stack(self, v: Value) -> Callable[..., Value]:
-        """v of every turn, as a function of this loop's stacks."""
+        """v of every iteration, as a function of this loop's stacks."""
         if v in self.slices:
             return lambda stacks: self.slices[v]
         if v not in self.depends:
@@ -122,12 +123,13 @@ def columns(v: Value) -> dict[int, Value]:
 
 
 def _long_product(a: Value, b: Value, op: Op, attrs: Mapping[str, Any]) -> Value:
-    """The sum over turns of a @ b, as one product: turns become part of the axis it sums over."""
+    """The sum over iterations of a @ b, as one product: iterations become part of the axis it sums
+    over."""
     turns, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
     batch = a.shape[1:-2]
     rank = len(batch)
-    order = (*range(1, rank + 2), 0, rank + 2)  # ..., m, turns, k
+    order = (*range(1, rank + 2), 0, rank + 2)  # ..., m, iterations, k
     left = OPS.reshape(OPS.transpose(a, order), (*batch, m, turns * k))
-    order = (*range(1, rank + 1), 0, rank + 1, rank + 2)  # ..., turns, k, n
+    order = (*range(1, rank + 1), 0, rank + 1, rank + 2)  # ..., iterations, k, n
     right = OPS.reshape(OPS.transpose(b, order), (*batch, turns * k, n))
     return op(left, right, **attrs)

@@ -1,4 +1,4 @@
-"""Merges loops that take the same turns, and removes results that nothing reads.
+"""Merges loops that take the same iterations, and removes results that nothing reads.
 
 A gradient adds results to a loop: it makes another loop of the same leaves, which becomes one with
 the first here. So the order in which gradients are taken does not matter.
@@ -15,7 +15,8 @@ from ztorch.graph.value import Graph, Value, topological
 
 
 def merged(graph: Graph) -> Graph:
-    """The graph with one loop for all that take the same turns, without results nothing reads."""
+    """The graph with one loop for all that take the same iterations, without results nothing
+    reads."""
     if not any(v.op.kind == "loop" for v in graph.nodes()):
         return graph
     graph = _united(graph)
@@ -33,7 +34,7 @@ def _united(graph: Graph) -> Graph:
             outs.setdefault(_turns(body), {}).update(dict.fromkeys(body.outs))
             known = bodies.setdefault(_turns(body), body)
             if body.proceed is None and known.proceed is not None:
-                bodies[_turns(body)] = body  # a value kept of every turn needs every turn
+                bodies[_turns(body)] = body  # a value kept of every iteration needs every iteration
     bodies = {key: body.with_roots((*body.news, *outs[key])) for key, body in bodies.items()}
     loops: dict[tuple, Value] = {}
     results: dict[tuple, Value] = {}
@@ -56,7 +57,7 @@ def _united(graph: Graph) -> Graph:
 
 
 def _turns(body: Body) -> tuple:
-    """The common properties of loops that take the same turns."""
+    """The common properties of loops that take the same iterations."""
     return (body.turns, body.reverse, body.leaves, body.news, body.recompute)
 
 

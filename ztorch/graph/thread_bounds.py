@@ -61,7 +61,7 @@ def bounds_of(v: Value, known: Mapping[Value, Bounds]) -> Bounds:
 
 
 def turns_of(start: Bounds, stop: Bounds, step: int) -> int:
-    """The most turns that a loop can take.
+    """The most iterations that a loop can take.
 
     >>> turns_of((0, 63), (100, 100), 64)
     2
@@ -70,11 +70,11 @@ def turns_of(start: Bounds, stop: Bounds, step: int) -> int:
 
 
 def flat(turns: Sequence[Value], most: Sequence[int]) -> Value | int:
-    """The number of a turn of nested loops.
+    """The number of an iteration of nested loops.
 
     Args:
-        turns: The number of the turn of each loop, the outer one first.
-        most: The most turns of each.
+        turns: The number of the iteration of each loop, the outer one first.
+        most: The most iterations of each.
     """
     place: Value | int = 0
     for turn, n in zip(turns, most, strict=True):

@@ -139,7 +139,7 @@ class WrittenOut(ThreadCopies):
         return made
 
     def _written_out(self, s: CountedLoop) -> Sequence[ThreadStatement] | None:
-        """The turns of a loop one after the other; None where its end is not known."""
+        """The iterations of a loop one after the other; None where its end is not known."""
         start, stop = self.value(s.start), self.value(s.stop)
         if not (filled(start) and filled(stop)):
             return None

@@ -1,4 +1,4 @@
-"""Bounds tests that a loop can drop because all of its turns stay inside of arrays.
+"""Bounds tests that a loop can drop because all of its iterations stay inside of arrays.
 
 A row whose bounds are data reads `x[k]` at the nearest element that there is, and writes only where
 there is one. Two comparisons before its loop tell whether all iterations are in bounds; then the
@@ -17,13 +17,14 @@ from ztorch.graph.value import Value
 class Inside(NamedTuple):
     """Facts that hold in a loop whose counter, with each base added, is from 0 to below a count."""
 
-    counts: dict[Value | None, int]  # by base, which the turns do not change; None: 0
+    counts: dict[Value | None, int]  # by base, which the iterations do not change; None: 0
     places: dict[Value, Value]  # that are clipped, and the same ones unclipped
     truths: list[Value]  # conditions that hold
 
 
 def inside(loop: CountedLoop) -> Inside | None:
-    """The tests that turns can drop; None if there are none or the loop is not an innermost one.
+    """The tests that iterations can drop; None if there are none or the loop is not an innermost
+    one.
 
     Args:
         loop: A loop, in whose body places are clipped to arrays.
@@ -75,7 +76,7 @@ def _base(place: Value) -> Value | None:
 
 
 def _runs_along(place: Value, counter: Value, inner: set[Value]) -> bool:
-    """Whether a place is the counter, or the counter and numbers that turns do not change."""
+    """Whether a place is the counter, or the counter and numbers that iterations do not change."""
     return place is counter or (place.op.name == "add" and place.args[1] is counter
                                 and inner.isdisjoint(_parts([place.args[0]])))
 

@@ -130,7 +130,7 @@ class _Thread:
             self.here[s.result] = self._exchanged(s)
 
     def _loop(self, s: CountedLoop) -> None:
-        """A loop; twice where turns that stay inside of arrays need fewer tests."""
+        """A loop; twice where iterations that stay inside of arrays need fewer tests."""
         b, first, last, known = self.b, self._index(s.start), self._index(s.stop), inside(s)
         if known is None:
             self._turns(s, first, last)

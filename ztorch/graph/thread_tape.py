@@ -1,5 +1,5 @@
-"""Numbers of the way forward that the threads of a gradient keep: one for each turn of the loops
-around them, in an array of all threads.
+"""Numbers of the way forward that the threads of a gradient keep: one for each iteration of the
+loops around them, in an array of all threads.
 
 A kept number is written and read on an additional forward pass. So reads of arrays that do not
 change are repeated, and the value of a variable is computed again if that takes at most
@@ -47,7 +47,7 @@ class Origin:
 
 def _changing(s: ThreadStatement, loops: tuple[CountedLoop, ...]) -> tuple[CountedLoop, ...]:
     """The loops around a statement in whose turns it gives different numbers: a variable that a
-    loop does not set is the same in all its turns."""
+    loop does not set is the same in all its iterations."""
     while loops and isinstance(s, GetVariable) and not any(
             isinstance(x, SetVariable) and x.variable is s.variable
             for x in statements_of((*loops[-1].before_test, *loops[-1].body))):
@@ -77,7 +77,7 @@ class ThreadTape:
         self.counters: dict[Value, CountedLoop] = {}
         self.bounds: dict[Value, Bounds] = {program.block: (0, program.blocks - 1),
                                             program.thread: (0, program.threads - 1)}
-        self.most: dict[CountedLoop, int | None] = {}  # turns of a loop; None: not known
+        self.most: dict[CountedLoop, int | None] = {}  # iterations of a loop; None: not known
         self.slots: dict[Value | CountedLoop, int] = {}  # in the tape of a number's dtype
         self.lengths: dict[DType, int] = {}  # of the tapes of a thread
         self.loops: dict[CountedLoop, tuple[CountedLoop, ...]] = {}  # around each loop
@@ -158,8 +158,8 @@ class ThreadTape:
             if self.most[loop] is None:
                 where = self.program.lines.get(loop, "a loop")
                 raise Unsupported(
-                    f"{where} has no gradient: its turns are not known while compiling, and what "
-                    "it computes in each must be kept; give the loop a bound, as "
+                    f"{where} has no gradient: its iterations are not known while compiling, and "
+                    "the values of each must be kept; give the loop a bound, as "
                     f"@zt.kernel(max_steps=100) does, or {WAY_OUT}")
         first = self.lengths.get(d, 0)
         self.slots[x] = first
@@ -173,7 +173,7 @@ class ThreadTape:
 
         Args:
             x: The value to keep.
-            turns: The number of the turn of each loop around it.
+            turns: The number of the iteration of each loop around it.
         """
         p = self.program
         d = x.dtype if isinstance(x, Value) else i32
@@ -196,7 +196,7 @@ class ForwardAgain:
 
     Args:
         tape: The kept values.
-        counted: The variables that count the turns of loops.
+        counted: The variables that count the iterations of loops.
         fresh: Makes a number that a statement gives.
     """
 
@@ -210,7 +210,7 @@ class ForwardAgain:
 
         Args:
             statements: The statements.
-            turns: The number of the turn of each loop around them.
+            turns: The number of the iteration of each loop around them.
         """
         out: list[ThreadStatement] = []
         for s in statements:

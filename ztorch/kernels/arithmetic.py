@@ -192,7 +192,7 @@ def _dtype_of(x: Any, floating: DType) -> DType:
 
 
 def table(numbers: Any, axes: tuple[LoopVar, ...]) -> LoopTensor:
-    """Integers that are known while compiling, one for each turn of some loops."""
+    """Integers that are known while compiling, one for each iteration of some loops."""
     return LoopTensor(constant(numbers, i32), axes, weak=True)
 
 
@@ -239,7 +239,7 @@ def _compared(op: ast.cmpop, a: Any, b: Any) -> bool:
 
 
 def _decided(op: ast.cmpop, difference: Affine) -> bool | None:
-    """Whether a difference compares with 0 the same way in all turns."""
+    """Whether a difference compares with 0 the same way in all iterations."""
     low, high = difference.range
     outcomes = {_compared(op, x, 0) for x in (low, high)}
     if isinstance(op, (ast.Eq, ast.NotEq)):

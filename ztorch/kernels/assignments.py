@@ -101,8 +101,8 @@ class AssignmentRules(CallRules):
     # -- elements and reductions -----------------------------------------------------------------
 
     def _run_update(self, s: ast.stmt, target: ast.expr) -> bool:
-        """Runs a statement that changes a variable or an element in all turns of parallel loops.
-        False if it is not such a statement."""
+        """Runs a statement that changes a variable or an element in all iterations of parallel
+        loops. False if it is not such a statement."""
         if isinstance(target, ast.Subscript):
             update = element_update(s)
             if update is None:
@@ -137,8 +137,8 @@ class AssignmentRules(CallRules):
             term = a.tile(self.value(update.term))
             d = a.common([old.value, term])
             if update.how.startswith("logical") and d is not boolean:
-                raise self.source.error(s, "`and` and `or` combine the bools of all turns, not "
-                                        f"{d}")
+                raise self.source.error(s, "`and` and `or` combine the bools of all iterations, "
+                                        f"not {d}")
             total = extreme_of(self, term, condition, inner, update.how, d)
         return a.apply(COMBINE[update.how][0], old.value, total)
 

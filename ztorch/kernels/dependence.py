@@ -1,8 +1,8 @@
-"""Which loops of a kernel can run all turns at once, and why others cannot.
+"""Which loops of a kernel can run all iterations at once, and why others cannot.
 
-The turns of a loop are independent if each sets its own elements and variables. A variable or an
-element that all turns change in the same way, such as a sum, is a reduction. All else needs the
-turns one after the other.
+The iterations of a loop are independent if each sets its own elements and variables. A variable or
+an element that all iterations change in the same way, such as a sum, is a reduction. All else needs
+the iterations one after the other.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ztorch.kernels.uses import (
 
 
 class Conflict(NamedTuple):
-    """Why turns cannot run all at once."""
+    """Why iterations cannot run all at once."""
 
     node: ast.AST
     reason: str
-    fix: str = "use range(...) for turns in order"
+    fix: str = "use range(...) for iterations in order"
 
 
 def written(statements: Sequence[ast.stmt]) -> dict[str, list[tuple[ast.Subscript, str | None]]]:
@@ -63,15 +63,15 @@ class Counters:
 
     values: Mapping[str, Affine]  # of its counters
     known: Mapping[str, Affine | int]  # of names that are set before it, and of the counters
-    ordered: bool  # whether turns have an order, so that of several writes the last one counts
-    ragged: bool = False  # whether the number of turns depends on other loops
+    ordered: bool  # whether iterations have an order, so that of several writes the last one counts
+    ragged: bool = False  # whether the number of iterations depends on other loops
     # Counters of inner loops whose bounds are data. Where they write, nobody can see while
     # compiling: a loop without order promises that each iteration has its own elements.
     unseen: frozenset[str] = frozenset()
 
 
 def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict | None:
-    """Why the turns of a loop cannot run all at once; None if they can.
+    """Why the iterations of a loop cannot run all at once; None if they can.
 
     Args:
         loop: The loop.
@@ -84,7 +84,7 @@ def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict |
             return Conflict(node, f"{name}, which counts them, is set here", "use another name")
         private = first_use(loop.body, name) == "set" and not counters.ragged
         if name in outside and not private and not _is_reduction(loop.body, name):
-            return Conflict(node, f"{name} in one turn depends on the turn before")
+            return Conflict(node, f"{name} in one iteration depends on the iteration before")
     for name, writes in written(loop.body).items():
         if name in outside and (problem := _array_conflict(
                 loop, name, writes, targets, definitions(loop.body, outside), counters)):
@@ -109,15 +109,15 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
         if reads:
             strangers = [r for r in reads if not same(r, writes[0][0])]
             return Conflict((strangers or reads)[0], f"{name} is read here and written in another "
-                            f"turn of {target}")
+                            f"iteration of {target}")
         if len(hows) == 1 and None not in hows:
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)
         if not (counters.ordered and depends and len(writes) == 1):
             seen = any(isinstance(n, ast.Subscript) for p in places for part in p
                        for n in ast.walk(part))
-            return Conflict(writes[0][0], f"several turns of {target} {'may ' * seen}write the "
-                            f"same element of {name}{': its place is data' * seen}")
+            return Conflict(writes[0][0], f"several iterations of {target} {'may ' * seen}write "
+                            f"the same element of {name}{': its place is data' * seen}")
     return None
 
 
@@ -129,7 +129,8 @@ def _updated_reads(statements: Sequence[ast.stmt]) -> set[int]:
 
 
 def own_elements(loop: ast.For, name: str, outside: set[str], counters: Counters) -> bool:
-    """Whether each turn reads and writes elements of an array that no other turn touches."""
+    """Whether each iteration reads and writes elements of an array that no other iteration
+    touches."""
     targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     known = definitions(loop.body, outside)
     used = [parts(w.slice, known) for w, _ in written(loop.body)[name]]
@@ -139,14 +140,15 @@ def own_elements(loop: ast.For, name: str, outside: set[str], counters: Counters
 
 
 def _stays_apart(places: list[list[ast.expr]], target: str, counters: Counters) -> bool:
-    """Whether places that turns of a counter use differ from turn to turn along some axis."""
+    """Whether places that iterations of a counter use differ from one iteration to the next along
+    some axis."""
     return any(_each_its_own([p[k] for p in places], target, counters)
                for k in range(min(map(len, places))))
 
 
 def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bool:
-    """Whether each turn stays in its own part of an axis: all places are sums with the counter,
-    and no two of them ever meet."""
+    """Whether each iteration stays in its own part of an axis: all places are sums with the
+    counter, and no two of them ever meet."""
     if not in_a_sum(places[0], target):
         return False
     if all(same(p, places[0]) for p in places):
@@ -165,7 +167,7 @@ def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bo
 
 
 def _apart(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
-    """Whether two places are the same in each turn, or never meet in any two turns."""
+    """Whether two places are the same in each iteration, or never meet in any two iterations."""
     (step, first), (other_step, second) = a, b
     if a == b:
         return True

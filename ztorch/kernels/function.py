@@ -36,7 +36,7 @@ class KernelFunction:
 
     Attributes:
         function: The Python function.
-        max_steps: The most turns of loops that data ends; None if nothing was said.
+        max_steps: The most iterations of loops that data ends; None if nothing was said.
         signature: The types that calls are checked against; None: none were declared.
         hints: How it may be computed; None if nothing was said.
     """
@@ -152,9 +152,9 @@ class KernelFunction:
         return result
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """Says of each loop whether its turns run at once, and if not, why; of a kernel with hints
-        also the schedule of each kernel that it becomes on this device, and which hints it does
-        not follow. `kernel.on(device).explain(...)` says so for a device.
+        """Says of each loop whether its iterations run at once, and if not, why; of a kernel with
+        hints also the schedule of each kernel that it becomes on this device, and which hints it
+        does not follow. `kernel.on(device).explain(...)` says so for a device.
 
         Args:
             *args: Arrays and numbers, as for a call.
@@ -171,7 +171,7 @@ class KernelFunction:
             ...         out[t] = s
             ...     return out
             >>> print(decay.explain(np.ones(8)))  # doctest: +ELLIPSIS
-            line ...: for t in range(x.shape[0]):  # 8 turns in order: s in one turn ...
+            line ...: for t in range(x.shape[0]):  # 8 iterations in order: s in one iteration ...
         """
         return "\n".join(self._explained(self.bind(args, named), None))
 
@@ -249,7 +249,7 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
            hints: Hints | None = None) -> Any:
     """Makes a Python function of loops over elements a kernel: a decorator.
 
-    The function is parsed, not run. Its loops become tensor operations: loops whose turns are
+    The function is parsed, not run. Its loops become tensor operations: loops whose iterations are
     independent run at once, sums and extremes over loops are reductions, and sums of products are
     contractions. So a kernel has a gradient, fuses with adjacent ops, and runs on any device.
 
@@ -257,7 +257,7 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
         function: A function of arrays and numbers that uses `for`, `if`, `while`, arithmetic, and
             functions of `numpy` and `math`; or a signature, such as `"f32[b, n], f32[n] -> f32[b,
             n]"`, which calls are checked against. In it, a name means the same size everywhere.
-        max_steps: The most turns of its `while` loops, and of loops over rows or threads whose
+        max_steps: The most iterations of its `while` loops, and of loops over rows or threads whose
             bounds are data. `None` allows no `while` that data ends, but in such rows and in
             threads. Default: `None`.
         hints: How it may be computed, such as `zt.Hints(workgroup=128)`: sizes that change speed,

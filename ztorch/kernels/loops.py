@@ -1,4 +1,4 @@
-"""Loops of a kernel: all turns at once where they are independent, else in order."""
+"""Loops of a kernel: all iterations at once where they are independent, else in order."""
 
 from __future__ import annotations
 
@@ -74,14 +74,15 @@ class LoopRules(AssignmentRules):
             self.block(s.body)
 
     def _span(self, s: ast.For, ends: list[Any]) -> tuple[Affine, int, int, Any]:
-        """(first, step, turns, last): turns from `last` on do not run; None: all of them do."""
+        """(first, step, iterations, last): iterations from `last` on do not run; None: all of them
+        do."""
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
             raise self.source.error(s.iter, "the step must be a known integer, and not 0")
         for x in (start, stop):
             if isinstance(x, LoopTensor) and x.dtype.is_int and not x.shape:
                 raise DataBounds(str(self.source.error(
-                    s.iter, "the number of turns is data, and this loop is in a branch at the "
+                    s.iter, "the number of iterations is data, and this loop is in a branch at the "
                     "top of the kernel", "put the condition inside of the loop")))
             if not isinstance(x, (Affine, int)):
                 raise self.source.error(s.iter, f"range takes integers, not {x!r}")
@@ -92,7 +93,7 @@ class LoopRules(AssignmentRules):
 
     def _run_range(self, s: ast.For, first: Affine, step: int, turns: int, last: Any) -> None:
         if not isinstance(s.target, ast.Name):
-            raise self.source.error(s.target, "range gives one number a turn", "for several "
+            raise self.source.error(s.target, "range gives one number per iteration", "for several "
                                     "counters write zt.grid(m, n)")
         if turns == 0:
             return
@@ -102,17 +103,17 @@ class LoopRules(AssignmentRules):
         problem = None if hasattr(s, ENDS) else conflict(s, {*self.env}, self._counters(
             {name: counter}, ordered=True, ragged=last is not None))
         if problem is None and not hasattr(s, ENDS):
-            self.note(s, f"{turns} turns at once")
+            self.note(s, f"{turns} iterations at once")
             past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
             self._at_once(s, [var], {name: (counter if turns > 1 else first).simple()}, past)
         elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
-            self.note(s, f"{turns} turns written out: {problem.reason if problem else ''}")
+            self.note(s, f"{turns} iterations written out: {problem.reason if problem else ''}")
             for k in range(turns):
                 self.bind(name, first.plus(k * step).simple())
                 self.block(s.body)
         else:
-            self.note(s, f"{turns} turns in order: {problem.reason}" if problem else
-                      f"up to {turns} turns in order: it may end early")
+            self.note(s, f"{turns} iterations in order: {problem.reason}" if problem else
+                      f"up to {turns} iterations in order: it may end early")
             in_order(self, s, name, first, step, turns, last)
 
     def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False,
@@ -126,11 +127,11 @@ class LoopRules(AssignmentRules):
         if len(names) != len(targets) or not (together or len(names) == len(extents)):
             raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid has "
                                     f"{len(extents)} extents", "give each counter its number of "
-                                    "turns, or take all as one tuple")
+                                    "iterations, or take all as one tuple")
         if not all(isinstance(n, int) for n in extents):
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
         if hasattr(s, ENDS):
-            raise self.source.error(s, "a loop without an order has no first turn to break at",
+            raise self.source.error(s, "a loop without an order has no first iteration to break at",
                                     "use range(...)")
         loops = [LoopVar(names[0] if together else name, n)
                  for name, n in zip(names * (len(extents) if together else 1), extents,
@@ -140,9 +141,9 @@ class LoopRules(AssignmentRules):
             {} if together else dict(zip(names, counters, strict=True)), ordered=False,
             unseen=unseen_counters(self, s)))
         if problem is not None:
-            raise self.source.error(problem.node, f"the turns of zt.grid have no order, but "
+            raise self.source.error(problem.node, f"the iterations of zt.grid have no order, but "
                                     f"{problem.reason}", problem.fix)
-        self.note(s, f"{' x '.join(map(str, extents))} turns at once")
+        self.note(s, f"{' x '.join(map(str, extents))} iterations at once")
         if 0 not in extents:
             plain = [c.simple() if v.extent > 1 else 0
                      for c, v in zip(counters, loops, strict=True)]
@@ -157,7 +158,8 @@ class LoopRules(AssignmentRules):
         self.loops += [Loop(v) for v in loops]
         depth = len(self.loops)
         for name, counter in counters.items():
-            self.env[name] = Variable(counter, depth, depth, len(self.masks), "it counts turns")
+            self.env[name] = Variable(counter, depth, depth, len(self.masks),
+                                      "it counts iterations")
         if past is not None:
             self.masks.append(self.arithmetic.compare(*past))
         self.assigned.append(set())

@@ -1,4 +1,5 @@
-"""Statements of a form that all turns of a loop can run at once: updates, selections and flags."""
+"""Statements of a form that all iterations of a loop can run at once: updates, selections and
+flags."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class Update(NamedTuple):
     """A statement such as `total += x` or `best = max(best, x)`."""
 
     how: str  # a key of `writing.COMBINE`
-    term: ast.expr  # that each turn adds
+    term: ast.expr  # that each iteration adds
     negative: bool = False  # whether it is subtracted
 
 
@@ -27,7 +28,7 @@ class Selection(NamedTuple):
     best: str  # the variable that holds the extreme
     largest: bool  # whether it is the largest
     last: bool  # whether the last of equal ones counts
-    term: ast.expr  # that each turn compares
+    term: ast.expr  # that each iteration compares
     others: dict[str, ast.expr]  # variables that are set with it
 
 

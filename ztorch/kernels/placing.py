@@ -1,4 +1,5 @@
-"""Arrays written by the turns of a loop, each at a position that is a sum of loop variables."""
+"""Arrays written by the iterations of a loop, each at a position that is a sum of loop
+variables."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
 
 
 def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
-    """The turns of a tile as an axis for each axis of the array, in the order of positions."""
+    """The iterations of a tile as an axis for each axis of the array, in the order of positions."""
     order = [*own]
     sizes = [v.extent for v in own]
     turned = []
@@ -39,8 +40,8 @@ def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
 
 def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
             ) -> tuple[Value, Value | None]:
-    """The values that turns write to each element of the array, and a mask of the elements that
-    they write; None: all of them."""
+    """The values that iterations write to each element of the array, and a mask of the elements
+    that they write; None: all of them."""
     value = arranged(tile, own, index)
     covered: Value | None = None
     for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
@@ -79,7 +80,7 @@ def contiguous(index: ElementIndex) -> bool:
 
 def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
             ) -> Value:
-    """The values that turns write into an array that holds one number everywhere else."""
+    """The values that iterations write into an array that holds one number everywhere else."""
     value = arranged(tile, own, index)
     low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
                              if isinstance(p, Affine)))

@@ -1,4 +1,4 @@
-"""Reads by `x[...]`, in every turn of the loops at once.
+"""Reads by `x[...]`, in every iteration of the loops at once.
 
 An index that is a sum of loop variables becomes movement: slices, windows and transposes, which
 cost nothing until something copies them. An index that is data becomes a lookup.
@@ -109,10 +109,10 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
 
     Args:
         arithmetic: That of the kernel.
-        source: The array, for each turn of the loops that it belongs to.
+        source: The array, for each iteration of the loops that it belongs to.
         index: Where; sequential loops are not part of it but as data.
-        guarded: Whether a condition may keep turns from reading outside of the array: they then
-            read zeros, which nothing uses.
+        guarded: Whether a condition may keep iterations from reading outside of the array: they
+            then read zeros, which nothing uses.
     """
     value = source.value
     labels: list[LoopVar | None] = list(source.axes)

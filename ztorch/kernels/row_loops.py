@@ -70,7 +70,7 @@ def _is_data(node: ast.expr, arrays: set[str], data: set[str]) -> bool:
 
 @dataclass(frozen=True)
 class Rows:
-    """The turns of a loop over rows."""
+    """The iterations of a loop over rows."""
 
     firsts: Sequence[int]  # first value of each counter
     steps: Sequence[int]  # the increment of each
@@ -84,7 +84,7 @@ class Rows:
 
 
 def run_rows(t: ExpressionRules, s: ast.For) -> None:
-    """Runs a loop over rows: its turns are threads.
+    """Runs a loop over rows: its iterations are threads.
 
     Args:
         t: The translator of statements.
@@ -94,10 +94,10 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
     carried = [n for n in assigned(s.body) if n in outside and first_use(s.body, n) != "set"]
     problem = _problem(t, s, rows, carried)
     if rows is None or problem:
-        t.note(s, f"turns in order: {problem}")
+        t.note(s, f"iterations in order: {problem}")
         _in_order(t, s, carried)
         return
-    t.note(s, f"{rows.count} turns at once, each as long as its data says")
+    t.note(s, f"{rows.count} iterations at once, each as long as its data says")
     if rows.count == 0:
         return
     own = {*assigned([s])} & outside

@@ -45,11 +45,11 @@ class ReadPlaces(NamedTuple):
 class Turns(Protocol):
     """A sequential loop while its body is translated."""
 
-    twin: LoopVar  # its counter, outside of it: all turns at once
+    twin: LoopVar  # its counter, outside of it: all iterations at once
     late: frozenset[str]  # arrays written after the loop, with the results of all iterations
 
     def sequence(self, value: Value) -> Value:
-        """The turn's element of a tensor with an element for each turn."""
+        """The iteration's element of a tensor with an element for each iteration."""
 
     def put_off(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
                 how: str | None) -> None:
@@ -61,13 +61,13 @@ class Loop:
     """A loop around a line."""
 
     var: LoopVar
-    turns: Turns | None = None  # None: all turns at once
+    turns: Turns | None = None  # None: all iterations at once
 
 
 class Scope:
     """The state of a translation. Expressions and statements build on it."""
 
-    max_steps: int | None = None  # the most turns of a loop that data ends
+    max_steps: int | None = None  # the most iterations of a loop that data ends
 
     def __init__(self, source: Source, arithmetic: TileArithmetic, calls: tuple[Any, ...] = ()):
         self.source = source
@@ -82,7 +82,7 @@ class Scope:
         self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
 
     def parallel(self, depth: int) -> Axes:
-        """The loops inside of a depth whose turns run all at once."""
+        """The loops inside of a depth whose iterations run all at once."""
         return tuple(loop.var for loop in self.loops[depth:] if loop.turns is None)
 
     def condition(self, first: int) -> Any:
@@ -115,7 +115,7 @@ class Scope:
                    for r in self.reads for place, n in zip(r.places, r.shape, strict=True))
 
     def contiguous(self) -> set[LoopVar]:
-        """Loops whose neighbouring turns read neighbours in memory."""
+        """Loops whose neighbouring iterations read neighbours in memory."""
         last = [r.places[-1] for r in self.reads if r.places]
         return {v for p in last if isinstance(p, Affine) for v, c in p.terms.items() if abs(c) == 1}
 

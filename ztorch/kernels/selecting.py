@@ -37,7 +37,7 @@ def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
                              "this is an array", "loop over its elements")
 
     def flat(x: LoopTensor) -> Any:
-        """A tensor whose last axis is all turns."""
+        """A tensor whose last axis is all iterations."""
         value = OPS.transpose(full(x, axes), tuple(axes.index(v) for v in (*kept, *over)))
         return OPS.reshape(value, (*[v.extent for v in kept], math.prod(v.extent for v in over)))
 
@@ -62,7 +62,7 @@ def selected(t: ExpressionRules, s: ast.If, chosen: Selection) -> None:
     t.env[chosen.best] = replace(best, value=a.choose(better, extreme, best.value))
     for name, x in others.items():
         if name not in t.env:
-            raise t.source.error(s, f"{name} is set only where a turn is chosen",
+            raise t.source.error(s, f"{name} is set only where an iteration is chosen",
                                  "set it before the loop")
         old = t.env[name]
         t.env[name] = replace(old, value=a.choose(better, replace(at_place(flat(x)), weak=x.weak),

@@ -18,16 +18,16 @@ from ztorch.kernels.patterns import Update
 from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
 from ztorch.kernels.writing import reduced
 
-WRITTEN_OUT_TURNS = 16  # turns up to which a sum that is not a contraction is written out
+WRITTEN_OUT_TURNS = 16  # iterations up to which a sum that is not a contraction is written out
 
 
 def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:
-    """The sum of a term over all turns of some loops.
+    """The sum of a term over all iterations of some loops.
 
     Args:
         e: The evaluator of expressions.
         update: The statement: `old += term`, or `old -= term`.
-        masks: Number of the first condition that turns must fulfil to count.
+        masks: Number of the first condition that iterations must fulfil to count.
         over: The loops.
         old: The array that it is added to; together with the term it decides the dtype.
     """
@@ -74,8 +74,8 @@ def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes,
 
     Args:
         e: The evaluator of expressions.
-        term: The term of each turn.
-        condition: Which turns count.
+        term: The term of each iteration.
+        condition: Which iterations count.
         over: The loops.
         how: A key of `COMBINE`.
         d: Dtype of the result.
@@ -89,7 +89,7 @@ def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes,
 
 
 def _chain(a: Any, factors: list[Any], over: Axes, combine: Callable[[Any, Any], Any]) -> Any:
-    """The products of factors in each turn, combined one after the other."""
+    """The products of factors in each iteration, combined one after the other."""
     tensors = [a.tile(x) if isinstance(x, Affine) else x for x in factors]
     total: Any = None
     for turns in itertools.product(*(range(v.extent) for v in over)):
@@ -100,7 +100,7 @@ def _chain(a: Any, factors: list[Any], over: Axes, combine: Callable[[Any, Any],
 
 
 def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
-    """A value in one turn of some loops."""
+    """A value in one iteration of some loops."""
     if not isinstance(x, LoopTensor):
         return x
     kept = tuple(v for v in x.axes if v not in place)

@@ -101,7 +101,7 @@ def watched(shape: Any, dtype: Any) -> SharedArray:
 
 
 class _Block:
-    """The threads of one block. Only the one that has the turn runs."""
+    """The threads of one block. Only the one that has the iteration runs."""
 
     def __init__(self, number: int, size: int, body: Callable[[int, int], None]):
         self.number, self.body = number, body
@@ -113,7 +113,7 @@ class _Block:
         self.done = [False] * size
         self.errors: list[BaseException] = []
         self.turns = [threading.Semaphore(0) for _ in range(size)]
-        self.back = threading.Semaphore(0)  # to who shares out the turns
+        self.back = threading.Semaphore(0)  # to who shares out the iterations
 
     def run(self) -> None:
         workers = [threading.Thread(target=self._thread, args=(t,), daemon=True)

@@ -76,7 +76,7 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
         if kinds == before:
             break
     else:
-        raise t.source.error(s, "the dtypes of variables grow with each turn of a loop")
+        raise t.source.error(s, "the dtypes of variables grow with each iteration of a loop")
     changed = list(memory.written.values())
     order = [*(a for a in memory.arrays if a not in changed), *changed]
     arrays = tuple(ThreadArray(memory.arrays[a], a.dtype, a.size, False, a in changed)

@@ -208,7 +208,7 @@ class ThreadRules(ThreadCalls):
                                     "tuple that is known")
         names = {*assigned([s.target])} - {*assigned(s.body)}
         for item in items:  # written out
-            self.once |= names  # known in a turn, as an item is
+            self.once |= names  # known in an iteration, as an item is
             self._put(s.target, item)
             self.once -= names
             self.block(s.body)
@@ -219,7 +219,7 @@ class ThreadRules(ThreadCalls):
 
     def _run_range(self, s: ast.For, ends: list[Any]) -> None:
         if not isinstance(s.target, ast.Name):
-            raise self.source.error(s.target, "range gives one number a turn")
+            raise self.source.error(s.target, "range gives one number per iteration")
         a = self.arithmetic
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
@@ -245,7 +245,7 @@ class ThreadRules(ThreadCalls):
         if step < 0:
             number = a.apply("neg", number)
         before = dict(self.env)
-        self.env[s.target.id] = Variable(number, fixed="it counts turns")
+        self.env[s.target.id] = Variable(number, fixed="it counts iterations")
         flag: Any = getattr(s, ENDS, None)
         test: list[ThreadStatement] = []
         going = None

@@ -1,7 +1,7 @@
 """The values of a kernel: numbers known while compiling, sums of loop variables, and tiles.
 
-All turns of a parallel loop are computed at once, so each such loop is an axis. The values of
-an expression in all turns are a `LoopTensor`: a tensor whose first axes are the loops that it
+All iterations of a parallel loop are computed at once, so each such loop is an axis. The values of
+an expression in all iterations are a `LoopTensor`: a tensor whose first axes are the loops that it
 depends on.
 """
 
@@ -21,11 +21,11 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class LoopVar:
-    """The counter of a loop, from 0 to its number of turns; also an axis of a slice."""
+    """The counter of a loop, from 0 to its number of iterations; also an axis of a slice."""
 
     name: str
-    extent: int  # number of turns
-    turn: Value | None = None  # of a sequential loop: the number of the turn, inside its body
+    extent: int  # number of iterations
+    turn: Value | None = None  # of a sequential loop: the number of the iteration, inside its body
     serial: int = field(default_factory=lambda: next(_serial))  # outer loops come first
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class LoopTensor:
-    """A tensor for each turn of the loops that it depends on."""
+    """A tensor for each iteration of the loops that it depends on."""
 
     value: Value  # its first axes are loops, the others its own
     axes: Axes = ()  # the loops, outer ones first

@@ -1,8 +1,8 @@
 """Sequential loops: each becomes a loop of the graph, with a separate body.
 
-Variables that the body changes are the loop's state. Arrays that it only fills, each turn its own
-part, are written after the loop from the results of all turns. Reads of arrays that do not change
-are moved before the loop.
+Variables that the body changes are the loop's state. Arrays that it only fills, each iteration its
+own part, are written after the loop from the results of all iterations. Reads of arrays that do not
+change are moved before the loop.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ztorch.kernels.scope import Loop, Variable, renamed
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 
-PRODUCTS_KEPT = 2  # times the elements of its products that a turn keeps for a gradient, roughly
+PRODUCTS_KEPT = 2  # about how often an iteration keeps its products' elements for a gradient
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 
 class OrderedTurns:
-    """The turns of one loop while its body is translated."""
+    """The iterations of one loop while its body is translated."""
 
     def __init__(self, name: str, count: int, late: frozenset[str]):
         self.twin = LoopVar(name, count)
@@ -43,7 +43,7 @@ class OrderedTurns:
         self.writes: list[tuple[str, ElementIndex, LoopTensor, Any, Axes, str | None]] = []
 
     def sequence(self, value: Value) -> Value:
-        """The turn's element of a tensor with an element for each turn."""
+        """The iteration's element of a tensor with an element for each iteration."""
         leaf = slice_leaf(value, len(self.slices))
         self.slices.append((leaf, value))
         return leaf
@@ -56,15 +56,15 @@ class OrderedTurns:
 
 def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
              last: Any) -> None:
-    """Runs a loop turn by turn.
+    """Runs a loop iteration by iteration.
 
     Args:
         t: The translator of statements.
         s: The loop.
         name: Name of its counter.
-        first: The counter in the first turn.
-        step: The increment of each turn.
-        count: Number of turns.
+        first: The counter in the first iteration.
+        step: The increment of each iteration.
+        count: Number of iterations.
         last: Turns whose counter is not before it do nothing; None if there are none.
     """
     set_here = [n for n in assigned(s.body) if n in t.env and n != name]
@@ -82,13 +82,13 @@ def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int
             break
         state = grown
     else:
-        raise t.source.error(s, "the shapes of the loop's variables grow with each turn",
+        raise t.source.error(s, "the shapes of the loop's variables grow with each iteration",
                              f"they must stay the same: {', '.join(names)}")
     _finish(t, s, steps, state, carries, after)
 
 
 def _only_filled(s: ast.For, array: str, counter: str, t: ExpressionRules) -> bool:
-    """Whether turns write an array in one place, each its own part, and do not read it."""
+    """Whether iterations write an array in one place, each its own part, and do not read it."""
     places = written(s.body)[array]
     if len(places) != 1 or next(reads_of(s.body, array), None) is not None:
         return False
@@ -104,12 +104,12 @@ def _state(t: ExpressionRules, s: ast.For, name: str, x: Any) -> LoopTensor:
 
 def _turn(t: ExpressionRules, s: ast.For, steps: OrderedTurns, name: str, first: Affine, step: int,
           last: Any, carries: dict[str, LoopTensor]) -> dict[str, LoopTensor]:
-    """Translates the body once. Returns the state after a turn."""
+    """Translates the body once. Returns the state after an iteration."""
     before, masks = dict(t.env), len(t.masks)
     t.loops.append(Loop(steps.var, steps))
     depth = len(t.loops)
     counter = first.plus(Affine({steps.var: step}))
-    t.env[name] = Variable(counter, depth, depth, masks, "it counts turns")
+    t.env[name] = Variable(counter, depth, depth, masks, "it counts iterations")
     for n, x in carries.items():
         t.env[n] = replace(before[n], value=x, changes=depth)
     t.assigned.append(set())
@@ -129,14 +129,15 @@ def _turn(t: ExpressionRules, s: ast.For, steps: OrderedTurns, name: str, first:
 
 def _grown(t: ExpressionRules, s: ast.For, name: str, old: LoopTensor, new: LoopTensor
            ) -> LoopTensor:
-    """The state before the first turn, with the loops, shape and dtype that it has after one."""
+    """The state before the first iteration, with the loops, shape and dtype that it has after
+    one."""
     try:
         shape = np.broadcast_shapes(old.shape, new.shape)
     except ValueError:
         shape = None
     if shape != new.shape:
-        raise t.source.error(s, f"{name} has shape {list(old.shape)} before a turn of this loop "
-                             f"and {list(new.shape)} after it", "it must stay the same")
+        raise t.source.error(s, f"{name} has shape {list(old.shape)} before an iteration of this "
+                             f"loop and {list(new.shape)} after it", "it must stay the same")
     d = t.arithmetic.common([old, new])
     axes = union([old.axes, new.axes])
     return LoopTensor(full(t.arithmetic.cast(old, d), axes, new.shape), axes, old.weak and new.weak)
@@ -153,7 +154,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
     proceed = None
     flag = getattr(s, ENDS, None)
-    if flag is not None and not steps.writes:  # turns that do not run would give nothing to write
+    if flag is not None and not steps.writes:  # a skipped iteration would have nothing to write
         place = [*state].index(flag)
         if state[flag].value.rank == 0:
             proceed = place
@@ -174,8 +175,8 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     products, kept = _sizes(body)
     body = replace(body, recompute=PRODUCTS_KEPT * products > kept)
     if products and any(c.dtype.is_float for c in body.carries):
-        t.note_more(s, f"a gradient {'computes turns again' if body.recompute else 'keeps turns'}: "
-                    f"products of {products} elements, a state of {kept}")
+        strategy = "computes iterations again" if body.recompute else "keeps iterations"
+        t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of {kept}")
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
@@ -194,8 +195,9 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
 
 
 def _sizes(body: Body) -> tuple[int, int]:
-    """The elements of a turn's products, and of the state. Where products, such as blocks of
-    scores, are larger than the state, which is kept anyway, a gradient computes turns again."""
+    """The elements of an iteration's products, and of the state. Where products, such as blocks of
+    scores, are larger than the state, which is kept anyway, a gradient computes iterations
+    again."""
     values = dependents(body.roots, (*body.carries, *body.slices))
     products = sum(v.size for v in values if v.op.kind == "contract")
     return products, sum(v.size for v in body.carries)
@@ -208,7 +210,7 @@ def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...]
 
 
 def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
-    """The results of all turns, as a tile of the loop that they are."""
+    """The results of all iterations, as a tile of the loop that they are."""
     loops = union([axes, (twin,)])
     own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
     return LoopTensor(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

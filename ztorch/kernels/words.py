@@ -24,10 +24,10 @@ from ztorch.kernels.tiles import LoopTensor
 
 
 def grid(*extents: int) -> Iterator[Any]:
-    """The turns of nested loops that have no order: all of them may run at the same time.
+    """The iterations of nested loops that have no order: all of them may run at the same time.
 
     Args:
-        *extents: Number of turns of each loop.
+        *extents: Number of iterations of each loop.
 
     Returns:
         An iterator of tuples; of integers for a single loop.

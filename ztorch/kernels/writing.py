@@ -1,8 +1,9 @@
-"""The effect of `x[...] = y` and `x[...] += y` on an array, in every turn of the loops at once.
+"""The effect of `x[...] = y` and `x[...] += y` on an array, in every iteration of the loops at
+once.
 
 If each iteration writes a different element, the new array consists of the written elements, moved
-to their positions. Turns that write the same element must combine: their sum, product, largest or
-smallest.
+to their positions. Iterations that write the same element must combine: their sum, product, largest
+or smallest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ztorch.kernels.placing import contiguous, joined, padded, placed
 from ztorch.kernels.reading import BadIndex, ElementIndex, outside
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
-# How turns combine: the op on two elements, the op along axes, and the opcode of its neutral value.
+# How iterations combine: the op on two elements, the op along axes, and the opcode of its neutral
+# value.
 COMBINE = {"add": ("add", "sum", "add"), "mul": ("mul", "prod", "mul"),
            "minimum": ("minimum", "min", "min"), "maximum": ("maximum", "max", "max"),
            "logical_and": ("logical_and", "all", "and"), "logical_or": ("logical_or", "any", "or")}
@@ -37,16 +39,16 @@ def neutral(how: str, d: DType) -> Any:
 
 def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes, how: str,
             d: DType, contiguous: Collection[LoopVar] = ()) -> LoopTensor:
-    """The joint effect of the turns of some loops.
+    """The joint effect of the iterations of some loops.
 
     Args:
         arithmetic: That of the kernel.
-        x: The value of each turn.
-        condition: Which turns count.
+        x: The value of each iteration.
+        condition: Which iterations count.
         over: The loops.
         how: A key of `COMBINE`.
         d: Dtype of the result.
-        contiguous: Loops whose neighbouring turns read neighbours in memory. Default: `()`.
+        contiguous: Loops whose neighbouring iterations read neighbours in memory. Default: `()`.
     """
     x = arithmetic.cast(x, d)
     if condition is not True:
@@ -66,20 +68,21 @@ def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axe
 
 def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, new: LoopTensor,
           condition: Any, inner: Axes, how: str | None) -> LoopTensor:
-    """The array after all turns have written.
+    """The array after all iterations have written.
 
     Args:
         arithmetic: That of the kernel.
-        array: The array, for each turn of the loops that it belongs to.
-        index: Where each turn writes.
+        array: The array, for each iteration of the loops that it belongs to.
+        index: Where each iteration writes.
         new: The value that it writes.
-        condition: Which turns write: True, or a tile of bools.
+        condition: Which iterations write: True, or a tile of bools.
         inner: The parallel loops inside those that the array belongs to.
-        how: How turns combine, a key of `COMBINE`; None: each element is written once, or the last
-            turn counts.
+        how: How iterations combine, a key of `COMBINE`; None: each element is written once, or the
+            last iteration counts.
 
     Raises:
-        BadIndex: The index leaves the array, or turns write the same element and do not combine.
+        BadIndex: The index leaves the array, or iterations write the same element and do not
+        combine.
     """
     d = array.dtype
     new = _labelled(arithmetic.cast(new, d), index)
@@ -94,8 +97,8 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
     if how is not None:
         new = reduced(arithmetic, new, condition, missing, how, d)
     elif missing:
-        raise BadIndex(f"all turns of {missing[0]} write the same element, and which comes last is "
-                       "not known")
+        raise BadIndex(f"all iterations of {missing[0]} write the same element, and which comes "
+                       "last is not known")
     new_values, covered = placed(new, own, index, array.shape)
     old = array.value
     if how is not None:
@@ -134,7 +137,7 @@ def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
 
 
 def _injective(index: ElementIndex) -> bool:
-    """Whether different turns write different elements."""
+    """Whether different iterations write different elements."""
     seen: set[LoopVar] = set()
     for place in index.places:
         assert isinstance(place, Affine)
@@ -205,7 +208,7 @@ def _certain(place: Any, n: int) -> bool:
 
 def _whole_axes(places: list[Any], lengths: tuple[int, ...], condition: Any) -> Axes:
     """The loops of the last places that run over whole axes, and that nothing else depends on:
-    there, turns write whole rows."""
+    there, iterations write whole rows."""
     rows: Axes = ()
     used = {*(() if condition is True else condition.axes)}
     for place, n in reversed(list(zip(places, lengths, strict=True))):
@@ -219,10 +222,10 @@ def _whole_axes(places: list[Any], lengths: tuple[int, ...], condition: Any) -> 
 
 
 def _compared(old: Value, positions: Value, updates: Value, how: str | None, d: DType) -> Value:
-    """Every element looks for the turns that write it."""
+    """Every element looks for the iterations that write it."""
     count, size = positions.size, old.size
     here = OPS.equal(OPS.reshape(positions, (1, count)), OPS.iota((size, 1), 0))
-    if how is None:  # the last turn counts
+    if how is None:  # the last iteration counts
         last = OPS.max(OPS.where(here, OPS.iota((size, count), 1), -1), axis=1)
         return OPS.where(OPS.greater_equal(last, 0),
                          OPS.take(updates, OPS.maximum(last, 0), axis=0), old)

@@ -18,7 +18,7 @@ class LoopSpan:
     first: int  # number of the first kernel
     end: int  # number of the kernel after the last one
     turns: int  # how often they run, at most
-    proceed: Location | None = None  # of a bool: the loop ends before a turn in which it is false
+    proceed: Location | None = None  # of a bool: the loop ends once it is false
 
 
 Step = TypeVar("Step", bound=Any)  # has `locations`
@@ -28,8 +28,9 @@ Access = tuple[Location, bool]  # where a kernel reads, or writes
 def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) -> list[bool]:
     """For each kernel, whether workers meet before it.
 
-    A kernel of a loop is compared with those before it in its turn and with those of the turn
-    before. Buffers that move in different ways from turn to turn are compared as a whole.
+    A kernel of a loop is compared with those before it in its turn and with those of the iteration
+    before. Buffers that move in different ways from one iteration to the next are compared as a
+    whole.
 
     Args:
         accesses: The buffers of each kernel.
@@ -59,7 +60,7 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
 
 def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[[Location], bool]
             ) -> Iterator[tuple[Step, tuple[Location, ...]]]:
-    """Each run of each step in order, with its locations at that turn."""
+    """Each run of each step in order, with its locations at that iteration."""
 
     def head(loop: int, turns: Mapping[int, int]) -> bool:
         proceed = loops[loop].proceed
@@ -70,19 +71,20 @@ def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[
 
 
 def _moved(location: Location, turns: Mapping[int, int]) -> Location:
-    """The location at a turn of the loops around it."""
+    """The location at an iteration of the loops around it."""
     moves = sum(t * s for t, s in zip(turns.values(), location.strides, strict=False))
     return replace(location, offset=location.offset + moves)
 
 
 def _extent(location: Location, turns: Sequence[int]) -> Location:
-    """All that a location covers in all turns."""
+    """All that a location covers in all iterations."""
     ways = [(n - 1) * s for n, s in zip(turns, location.strides, strict=False)]
     low, high = sum(w for w in ways if w < 0), sum(w for w in ways if w > 0)
     return replace(location, offset=location.offset + low, size=location.size + high - low)
 
 
 def _conflict(a: Sequence[Location], b: Sequence[Location]) -> bool:
-    """Whether two buffers overlap, each given at its turn and with all it covers in all turns."""
+    """Whether two buffers overlap, each given at its turn and with all it covers in all
+    iterations."""
     alike = a[0].strides == b[0].strides or a[0].space in SLOTS
     return a[0].overlaps(b[0]) if alike else a[1].overlaps(b[1])

@@ -223,7 +223,7 @@ def _joined_rows(stack: Value) -> Value:
 
 def _loop(turns: int, sequences: list[Value],
           turn: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
-    """The results of a function for each turn, stacked."""
+    """The results of a function for each iteration, stacked."""
     slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
     body = Body(turns, False, (), tuple(slices), (), (), tuple(turn(slices)))
     body, shared = closed(body)

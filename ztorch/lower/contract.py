@@ -228,7 +228,7 @@ class _Tiles:
             yield {**bound, **dict(zip(loops, counters, strict=True))}, at
 
     def _turns(self) -> list[tuple[int, int, int]]:
-        """The innermost loop along k in pieces: begin, end, and steps in a turn."""
+        """The innermost loop along k in pieces: begin, end, and steps in an iteration."""
         k, steps = self.depths[-1], steps_of_turn(self.depths, self.schedule.unroll)
         whole = k // steps * steps
         return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]

@@ -1,10 +1,10 @@
 """Deep products as loops over parts of k.
 
-    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 32 turns, each of 500
-    steps along k, where 8 products would be as many kernels, each with copies of its operands
+    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 32 iterations, each of
+    500 steps along k, where 8 products would be as many kernels, each with copies of its operands
 
-Each turn adds the product of a part of both operands to the sum. That needs operands whose rows
-along k are contiguous, such as those of weight gradients: the left one is a matrix of
+Each iteration adds the product of a part of both operands to the sum. That needs operands whose
+rows along k are contiguous, such as those of weight gradients: the left one is a matrix of
 examples, transposed. Other deep products are cut up in `products.py`.
 """
 

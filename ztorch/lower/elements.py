@@ -30,7 +30,7 @@ from ztorch.lower.tuning import (
 
 def propose(region: Region, limits: Limits) -> ElementSchedule:
     """All lanes, axes in their order or in that of a value read far apart, and as many of them
-    shared out as leave turns of some work."""
+    shared out as leave iterations of some work."""
     (*rows, column), order = _axes(region)
     return ElementSchedule(limits.lanes(widest(region)), order,
                            _shared([rows[k] for k in order], column) if rows else 0)

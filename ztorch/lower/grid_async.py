@@ -201,8 +201,9 @@ class AsyncNest(AsyncStrips):
 
     def _multiply_strips(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
                          left: Operand, t: Operand, sums: list[Operand]) -> None:
-        """After the barrier of a turn, its strips have arrived for all threads, and the products
-        of two turns earlier are done. The next copies overwrite the stage of those products."""
+        """After the barrier of an iteration, its strips have arrived for all threads, and the
+        products of two iterations earlier are done. The next copies overwrite the stage of those
+        products."""
         b, tile, stages = self.b, self.tile, self.stages
         count, ahead = math.ceil(self.k / tile.depth), stages - 2
         starts = first, left

@@ -67,7 +67,7 @@ class Blocks:
                 self._bring(to, first, base, k, n)
             return
         for turn in range(math.ceil(total / self.threads)):
-            ahead = turn * self.threads  # in whole lines, so that turns share their addresses
+            ahead = turn * self.threads  # in whole lines, so that iterations share their addresses
             k, lines = (self.t, ahead // per) if ahead % per == 0 else (b.add(self.t, ahead), 0)
             more = ahead + self.threads > total
             with where(b, b.lt(b.add(self.t, ahead), total) if more else None):

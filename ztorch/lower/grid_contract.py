@@ -81,8 +81,8 @@ def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
 
 class ThreadNest(Strips):
     """A tile whose threads multiply small tiles in registers. From each operand a thread loads
-    `vectors` neighbours at once, or, where neighbours are along k, the `steps` of one turn of the
-    inner loop.
+    `vectors` neighbours at once, or, where neighbours are along k, the `steps` of one iteration of
+    the inner loop.
     """
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],

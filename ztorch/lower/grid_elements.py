@@ -69,7 +69,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     axes, full = _axes(region)
     size = region.size // s.width
     groups = math.ceil(size / s.threads)
-    # the block loop is outermost, so that a workgroup's turns are a loop of each thread
+    # the block loop is outermost, so that a workgroup's iterations are a loop of each thread
     with workgroups(b, groups, limits.grid) as g, threads(b, s.threads) as t:
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, size) if size % s.threads else None):

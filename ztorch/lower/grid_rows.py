@@ -99,7 +99,7 @@ def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
 
 
 def _most_held(ways: int, width: int) -> int:
-    """The most turns whose elements a thread holds."""
+    """The most iterations whose elements a thread holds."""
     return (HELD_LONG_ELEMENTS if ways >= HELD_LONG_THREADS else HELD_ELEMENTS) // width
 
 
@@ -150,8 +150,8 @@ class _TeamNest:
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
         self.limits, self.team, self.turns_held = limits, shared, held
-        self.held: list[Emitter] = []  # the values of each turn so far, if they are held
-        self.last_active: Operand | None = None  # whether a thread has a last turn; None: all have
+        self.held: list[Emitter] = []  # the values of each iteration so far, if they are held
+        self.last_active: Operand | None = None  # whether a thread has it; None: all do
         self.scratch: dict[DType, str] = {}
 
     def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
@@ -210,8 +210,9 @@ class _TeamNest:
             self._element(e, kept, variables, self.last_active if e is self.held[-1] else None)
 
     def _hold(self, scope: Emitter, way: Operand) -> None:
-        """Sets up the turns of rows that are held. In a last turn that not all threads have, the
-        others compute their first element again, which no other thread writes, and drop it."""
+        """Sets up the iterations of rows that are held. In a last iteration that not all threads
+        have, the others compute their first element again, which no other thread writes, and drop
+        it."""
         b, turns = self.b, self.turns_held
         places = [b.add(way, k * self.team.ways) for k in range(turns)]
         if turns * self.team.ways != self.columns:

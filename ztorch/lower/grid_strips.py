@@ -134,8 +134,8 @@ class Strips(TileOfProduct):
     def _through_stages(self, at: dict[Var, Operand], batch: tuple[Index, ...],
                         starts: tuple[Operand, Operand], t: Operand,
                         multiply: Callable[[Operand], None]) -> None:
-        """One barrier per turn: after it the turn's strips have arrived for all threads, and no
-        thread still reads the strips that the next copies overwrite."""
+        """One barrier per iteration: after it the iteration's strips have arrived for all threads,
+        and no thread still reads the strips that the next copies overwrite."""
         b, stages = self.b, self.stages
         count = math.ceil(self.k / self.block.depth)
         for first in range(stages - 1):
@@ -153,7 +153,7 @@ class Strips(TileOfProduct):
 
     def start_copies(self, number: Operand, batch: tuple[Index, ...], at: dict[Var, Operand],
                      starts: tuple[Operand, Operand], t: Operand) -> None:
-        """Starts to copy the strips of a turn to their stage."""
+        """Starts to copy the strips of an iteration to their stage."""
         k, stage = self.b.mul(number, self.block.depth), self.b.rem(number, self.stages)
         for side, corner in enumerate(starts):
             self._copy(side, batch, at, corner, k, t, stage)

@@ -1,12 +1,12 @@
-"""States of loops that are kept of every turn, as rows of one array.
+"""States of loops that are kept of every iteration, as rows of one array.
 
     rows       0          1          2         ...   T
     state      first      turn 0     turn 1    ...   turn T-1
-               <---- before each turn ---->
-                          <---- after each turn ----->
+               <---- before each iteration ---->
+                          <---- after each iteration ----->
 
 Such a state has no separate buffer: an iteration reads it in one row and writes the next one in the
-row after. The last value and the stacks of all states before and after turns are views of the
+row after. The last value and the stacks of all states before and after iterations are views of the
 array. A loop in reverse begins at the last row.
 """
 
@@ -21,11 +21,12 @@ from ztorch.graph.body import Body
 from ztorch.graph.value import Value
 from ztorch.lower.region import Region
 
-Views = Mapping[int, tuple[int, bool]]  # outs that are states: the carry, and whether after a turn
+Views = Mapping[int, tuple[int, bool]]  # of outs: the carry, and whether it is the next state
 
 
 def row_elements(v: Value, align: int) -> int:
-    """The elements from one turn's part of a stack to the next: each begins at an aligned byte.
+    """The elements from one iteration's part of a stack to the next: each begins at an aligned
+    byte.
 
     >>> from ztorch.graph.op import leaf
     >>> row_elements(leaf("slice", "x", (3, 5), "float32"), 64)
@@ -36,8 +37,8 @@ def row_elements(v: Value, align: int) -> int:
 
 
 def state_outs(body: Body) -> Views:
-    """The outs of a body that are a state before or after the turn. A loop that may end early has
-    none: its last row is not known before it runs."""
+    """The outs of a body that are a state before or after the iteration. A loop that may end early
+    has none: its last row is not known before it runs."""
     if body.proceed is not None:
         return {}
     states = {v: (k, True) for k, v in enumerate(body.news) if v.op.kind != "leaf"}
@@ -55,8 +56,8 @@ def carry_of(result: Value) -> int | None:
 
 
 def row_steps(body: Body, align: int) -> dict[int, int]:
-    """The carries whose states are rows of an array: the bytes from the row that a turn reads to
-    the one that it writes."""
+    """The carries whose states are rows of an array: the bytes from the row that an iteration reads
+    to the one that it writes."""
     kept = dict.fromkeys(carry for carry, _ in state_outs(body).values())
     sign = -1 if body.reverse else 1
     return {k: sign * row_elements(body.carries[k], align) * body.carries[k].dtype.bytes

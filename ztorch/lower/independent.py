@@ -72,9 +72,10 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
 
 def turns_last(recurrence: Value, results: Collection[Value],
                readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
-    """The values that a recurrence keeps of its turns, if they are to be stored with the turns of
-    each element side by side: all of it is read so, as are its sequences, and so cheap to compute
-    that an element at a time takes less than vectors of elements and a copy of their results.
+    """The values that a recurrence keeps of its iterations, if they are to be stored with the
+    iterations of each element side by side: all of it is read so, as are its sequences, and so
+    cheap to compute that an element at a time takes less than vectors of elements and a copy of
+    their results.
 
     Args:
         recurrence: The recurrence.
@@ -103,7 +104,7 @@ def _is_turned(reader: Value, result: Value) -> bool:
 
 def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Recurrence | None:
     """A loop as a recurrence of elements of a shape, so far without first values and buffers; None
-    if elements cannot take their turns by themselves."""
+    if elements cannot iterate independently."""
     size = math.prod(shape)
     if any(v.size not in (1, size) for v in (*body.carries, *body.outs)):
         return None

@@ -54,16 +54,16 @@ def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, 
 
 def vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
              unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
-    """Scopes that cover [0, var.extent), one after another. With `unroll`, a turn of the loop has
-    that many, numbered, so that each can have its own sum."""
+    """Scopes that cover [0, var.extent), one after another. With `unroll`, an iteration of the loop
+    has that many, numbered, so that each can have its own sum."""
     for scopes in side_by_side(e, var, lanes, parallel, unroll):
         yield from zip(scopes, range(len(scopes)), strict=True)
 
 
 def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
              unroll: int) -> Iterator[list[Emitter]]:
-    """Scopes that cover [0, var.extent): a loop of whole vectors, `unroll` in a turn, then one
-    masked remainder."""
+    """Scopes that cover [0, var.extent): a loop of whole vectors, `unroll` in an iteration, then
+    one masked remainder."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
     if lanes == unroll == 1:

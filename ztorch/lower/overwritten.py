@@ -2,11 +2,11 @@
 
     an LSTM: the inputs' product, then its four gates, then their slopes, all in one buffer
 
-A turn has read its part of a sequence before it writes its parts of stacks over it: those that the
-kernel which reads it last computes by element, such as the gates of a GRU, it copies there at its
-end. Several stacks are side by side in each turn's part; then only loops may read them, since only
-they know how far it is from one turn to the next. A stack of the loop that goes back takes the
-place of them all again.
+An iteration has read its part of a sequence before it writes its parts of stacks over it: those
+that the kernel which reads it last computes by element, such as the gates of a GRU, it copies there
+at its end. Several stacks are side by side in each iteration's part; then only loops may read them,
+since only they know how far it is from one iteration to the next. A stack of the loop that goes
+back takes the place of them all again.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Overwritten:
             readers: Of each buffer, the numbers of the regions that read it.
             writers: Of the buffers in the arena, the numbers of the regions that store them.
             bodies: The placements of the loops' bodies.
-            align: Bytes that each turn's part is aligned to.
+            align: Bytes that each iteration's part is aligned to.
         """
         self.regions, self.readers, self.writers = regions, readers, writers
         self.bodies, self.align = bodies, align
         self.parts: dict[Value, Overlay] = {}
-        self.late: dict[Value, list[int]] = {}  # of loops: outs that a turn copies at its end
+        self.late: dict[Value, list[int]] = {}  # of loops: outs that an iteration copies at its end
         for number, region in enumerate(regions):
             if region.kind == "loop" and list(regions).count(region) == 1:
                 self._write_over(number, region)
@@ -83,8 +83,8 @@ class Overwritten:
 
     def _rows(self, number: int, loop: Value, free: Mapping[Value, int]
               ) -> Iterator[tuple[Value, int, int]]:
-        """The memory that a loop may write over: the buffer, its bytes for a turn, and the number
-        of the kernel of a turn that reads it last."""
+        """The memory that a loop may write over: the buffer, its bytes for an iteration, and the
+        number of the kernel of an iteration that reads it last."""
         body: Body = loop.attrs["body"]
         sequences = arguments(body, loop.args)[1]
         groups: dict[Value, list[Value]] = {}  # sequences that are in one buffer
@@ -101,7 +101,7 @@ class Overwritten:
             yield buffer, row, max(free[x] for x in xs)
 
     def _is_read_by_turns(self, v: Value) -> bool:
-        """Whether only loops read a stack, each turn the part that a turn has stored."""
+        """Whether only loops read a stack, each iteration the part that an iteration has stored."""
         for k in self.readers.get(v, ()):
             [loop, *_] = self.regions[k].members
             if self.regions[k].kind != "loop" or loop.args.count(v) != 1:
@@ -121,8 +121,8 @@ def row_bytes(stack: Value, align: int) -> int:
 
 
 def is_stack(v: Value) -> bool:
-    """Whether a value is a result of a loop with a part for every turn, stored anywhere:
-    a loop that may end early stores no parts of the turns after."""
+    """Whether a value is a result of a loop with a part for every iteration, stored anywhere:
+    a loop that may end early stores no parts of the iterations after."""
     if v.op.kind != "result" or v.args[0].op.kind != "loop":
         return False
     body: Body = v.args[0].attrs["body"]

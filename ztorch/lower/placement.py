@@ -34,13 +34,13 @@ class Location:
     While the body of a loop is placed by itself, its carries are slots, too."""
 
     space: str  # inputs, outputs, carries, params or arena
-    offset: int  # in bytes, at the first turn of all loops around; or the number of the slot
+    offset: int  # in bytes, at the first iteration of all loops around; or the number of the slot
     size: int  # in bytes
     start: int = 0  # its first byte in the slot, where a body is placed by itself
-    strides: tuple[int, ...] = ()  # bytes it moves in a turn of each loop around, outer first
+    strides: tuple[int, ...] = ()  # bytes it moves in an iteration of each loop around, outer first
 
     def overlaps(self, other: Location) -> bool:
-        """Whether the two share a byte, at the same turn."""
+        """Whether the two share a byte, at the same iteration."""
         if self.space != other.space:
             return False
         if self.space in SLOTS:

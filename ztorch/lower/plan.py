@@ -57,7 +57,7 @@ class Plan:
 
     def runs(self, goes_on: Callable[[Location], bool]
              ) -> Iterator[tuple[KernelStep, tuple[Location, ...]]]:
-        """Each run of a step in order, with the locations of its buffers at that turn.
+        """Each run of a step in order, with the locations of its buffers at that iteration.
 
         Args:
             goes_on: Whether the bool at a location is true, by which a loop ends early.
@@ -93,7 +93,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
             params: Params, fusion: bool, function: str = "",
             memory_limit: int | None = None) -> Placement:
     """The regions of a graph, and the locations of their buffers; the same for the bodies of loops.
-    `carries`: how many bytes after the state before a turn the next one is written."""
+    `carries`: how many bytes after the state before an iteration the next one is written."""
     bodies = {}
     for v in graph.nodes():
         if v.op.kind == "loop":
@@ -178,7 +178,7 @@ class _LoopPlaces:
                    for v in r.members if v.op.kind == "result"}
 
         def row(stack: Value, part: Value) -> int:
-            """The bytes from one turn's part of a stack to the next."""
+            """The bytes from one iteration's part of a stack to the next."""
             lies = placement.parts.get(stack)
             own = row_elements(part, align) * part.dtype.bytes
             return own if lies is None else lies.row or own
@@ -199,7 +199,7 @@ class _LoopPlaces:
         return replace(first, offset=lowest) if step else first, abs(step)
 
     def place(self, location: Location) -> Location:
-        """The location of a buffer of the body, as it moves from turn to turn."""
+        """The location of a buffer of the body, as it moves from one iteration to the next."""
         if location.space not in SLOTS:
             offset = location.offset + (self.arena if location.space == "arena" else 0)
             return replace(location, offset=offset, strides=(0, *location.strides))

@@ -55,7 +55,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
         if v.op.kind == "result":
             results.setdefault(v.args[0], []).append(v)
     turned_copies: dict[tuple[Value, int], Value] = {}
-    turned: set[Value] = set()  # results whose turns are stored side by side
+    turned: set[Value] = set()  # results whose iterations are stored side by side
     fixed: set[Value] = set()  # values made of states alone
     inner_roots = set(graph.roots) if fixed_role == SHARED else set()
     depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
@@ -90,7 +90,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                     new[v] = recurrence
                     turned.update(turns_last(recurrence, read, readers, limits))
                     continue
-                # a loop that may end early may take a single turn
+                # a loop that may end early may take a single iteration
                 often_turned = v.attrs["body"].proceed is None
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=often_turned)

@@ -1,8 +1,8 @@
-"""Recurrences: loops in which each element takes its turns by itself, whatever the others do.
+"""Recurrences: loops in which each element iterates independently, whatever the others do.
 
-Such a loop becomes one kernel: a loop over elements around a loop over turns, with the state of the
-element in registers. The body is elementwise, and reads carries only at the element's own position.
-Tensors that no turn changes may be read anywhere.
+Such a loop becomes one kernel: a loop over elements around a loop over iterations, with the state
+of the element in registers. The body is elementwise, and reads carries only at the element's own
+position. Tensors that no iteration changes may be read anywhere.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The work of each element at its turns. Values are expressions of carries and buffers. Carries
-    and outs have a value for each element, or one that all elements compute alike."""
+    """The work of each element at its iterations. Values are expressions of carries and buffers.
+    Carries and outs have a value for each element, or one that all elements compute alike."""
 
     turns: int  # how many, at most
-    reverse: bool  # whether turns are counted from the last one down
+    reverse: bool  # whether iterations are counted from the last one down
     shape: tuple[int, ...]  # of the elements
     depth: int  # number of recurrences around it
-    carries: tuple[Value, ...]  # leaves: the state before the turn
+    carries: tuple[Value, ...]  # leaves: the state before the iteration
     buffers: tuple[Value, ...]  # leaves: values in memory
     inits: tuple[Value, ...]  # the first state
-    news: tuple[Value, ...]  # the state after the turn
-    outs: tuple[Value, ...]  # values kept of every turn
+    news: tuple[Value, ...]  # the state after the iteration
+    outs: tuple[Value, ...]  # values kept of every iteration
     going: int | None  # number of a bool carry: while it is false, no carry changes
     flag: Value | None  # not None: `going` is true while this is true of any element
 
@@ -54,7 +54,7 @@ class Recurrence:
 
     @property
     def turn(self) -> Var:
-        """The loop variable of the turns."""
+        """The loop variable of the iterations."""
         return Var(f"turn{self.depth}", self.turns)
 
     def substituted(self, new: Mapping[Value, Value]) -> Recurrence:
@@ -97,7 +97,7 @@ class Recurrence:
 
     @functools.cached_property
     def steps(self) -> list[Value]:
-        """The expressions of an element at its own position in every turn, each after its
+        """The expressions of an element at its own position in every iteration, each after its
         operands."""
         after = (*self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
         order = topological(after)
@@ -111,12 +111,12 @@ class Recurrence:
 
     @property
     def slots(self) -> int:
-        """Issue slots of the code of a turn of one element, roughly."""
+        """Issue slots of the code of an iteration of one element, roughly."""
         return sum(max(v.op.cost, OP_SLOTS_MIN) for v in self.values() if v.op.kind != "leaf") or 1
 
     @property
     def work(self) -> int:
-        """Issue slots that all turns of one element take, roughly."""
+        """Issue slots that all iterations of one element take, roughly."""
         inner = [v.attrs["recurrence"] for v in topological(self.roots) if v.op is NESTED]
         return self.turns * (self.slots + sum(r.work - r.slots for r in inner))
 
@@ -158,7 +158,7 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
-# The element of a sequence at the turn of the recurrence around.
+# The element of a sequence at the iteration of the recurrence around.
 AT_TURN = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
              movement=True, body=lambda e, index, depth: e.read(
                  0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))

@@ -1,4 +1,4 @@
-"""Recurrences on a processor: vectors of elements, each with a loop over its turns."""
+"""Recurrences on a processor: vectors of elements, each with a loop over its iterations."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ztorch.lower.tuning import (
 
 
 def recurrence_of(region: Region) -> Recurrence:
-    """The work of the elements of a region at their turns."""
+    """The work of the elements of a region at their iterations."""
     r: Recurrence = region.members[0].attrs["recurrence"]
     return r
 
 
 def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
-    """All lanes that there are elements for, and vectors side by side: a turn waits for the one
-    before, so a single vector leaves most of the machine idle."""
+    """All lanes that there are elements for, and vectors side by side: an iteration waits for the
+    one before, so a single vector leaves most of the machine idle."""
     r = recurrence_of(region)
     *_, column = recurrence_axes(region)
     if _turns_last(region):  # the lanes of a vector would be apart
@@ -51,7 +51,7 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
 
 
 def _turns_last(region: Region) -> bool:
-    """Whether a region stores the turns of an element side by side."""
+    """Whether a region stores the iterations of an element side by side."""
     return any(v.attrs.get("turns_last") for v in region.members)
 
 
@@ -70,7 +70,7 @@ def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
     if not 1 <= s.vectors <= SIDE_BY_SIDE_MAX:
         return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
     if s.lanes > 1 and _turns_last(region):
-        return f"lanes({s.lanes}) must be 1: the turns of an element are contiguous"
+        return f"lanes({s.lanes}) must be 1: the iterations of an element are contiguous"
     if s.lanes > (most := recurrence_axes(region)[-1]):
         return f"lanes({s.lanes}) must be {most} at most, the elements of a row"
     return lanes_refusal(s.lanes, limits.lanes(recurrence_of(region).widest))
@@ -101,7 +101,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class Turning:
-    """The turns of some vectors of elements, or of an element."""
+    """The iterations of some vectors of elements, or of an element."""
 
     def __init__(self, region: Region, outer: Index, target: Mapping[Value, str]):
         """`outer`: the element in terms of the loops. `target`: where results are stored."""
@@ -114,7 +114,7 @@ class Turning:
         return {leaf: names[v] for leaf, v in zip(self.r.buffers, args, strict=True) if v in names}
 
     def emit(self, scopes: Sequence[Emitter]) -> None:
-        """All turns of the elements of some scopes."""
+        """All iterations of the elements of some scopes."""
         r, b = self.r, scopes[0].b
         for e, state in zip(scopes, self._turns(r, scopes), strict=True):
             for k, v in enumerate(state):
@@ -122,8 +122,8 @@ class Turning:
                     self._store(e, k, b.get(v))
 
     def _turns(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
-        """All turns of a recurrence, of which this one may be inside another. Gives the variables
-        of the carries for each scope."""
+        """All iterations of a recurrence, of which this one may be inside another. Gives the
+        variables of the carries for each scope."""
         b = scopes[0].b
         states = self._states(r, scopes)
         with b.loop(0, r.turns) as n:
@@ -174,7 +174,7 @@ class Turning:
         return states
 
     def _after(self, r: Recurrence, e: Emitter) -> list[Operand]:
-        """The state of a scope after the turn."""
+        """The state of a scope after the iteration."""
         news = [self._element(e, v) for v in r.news]
         if r.flag is not None:
             assert r.going is not None

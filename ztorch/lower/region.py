@@ -222,7 +222,7 @@ class Region:
 
     kind: str  # map, reduce or contract
     outer: Var  # the loop over results
-    inner: Var  # the loop over a result's summands; of one turn where nothing is reduced
+    inner: Var  # the loop over a result's summands; of one iteration where nothing is reduced
     full: Index  # flat position of the full elements
     size: int  # of the full elements
     members: list[Value] = field(default_factory=list)

@@ -147,7 +147,7 @@ class RegionKernel:
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
-        if self.region.kind == "threads":  # its loops may have no turns, and then read nothing
+        if self.region.kind == "threads":  # its loops may have no iterations, and then read nothing
             return rebased(nest, spans), schedule
         grid = self.limits.grid
         if grid is not None and (self.region.kind != "contract"

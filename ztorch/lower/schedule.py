@@ -63,7 +63,7 @@ class ProductSchedule(Schedule):
     tile_vectors: int  # vectors of columns of a register tile
     block_rows: int  # tiles of rows done for a panel of columns, which fetch the next; 1: none do
     prefetch: int  # steps along k that the right operand is fetched ahead; 0: not at all
-    unroll: int  # steps along k in one turn of the loop
+    unroll: int  # steps along k in one iteration of the loop
     epilogue_inline: int  # 1: repeated for each row of a tile; 0: a loop over a local array
 
     def tile(self, lanes: int) -> str:
@@ -121,11 +121,11 @@ class SlidingSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class RecurrenceSchedule(Schedule):
-    """A loop in which each element takes its turns by itself, on a processor."""
+    """A loop in which each element iterates independently, on a processor."""
 
     kind = "recurrence"
     lanes: int  # elements of a vector
-    vectors: int  # vectors that take their turns side by side
+    vectors: int  # vectors that iterate together
 
     def tile(self, lanes: int) -> str:
         return f"{self.vectors}x{self.lanes}" if self.vectors > 1 else f"{self.lanes}"
@@ -158,7 +158,7 @@ class ThreadSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridRecurrenceSchedule(Schedule):
-    """A loop in which each element takes its turns by itself, on a grid: a thread an element."""
+    """A loop in which each element iterates independently, on a grid, in its own thread."""
 
     kind = "grid_recurrence"
     threads: int  # of a workgroup

@@ -1,7 +1,7 @@
-"""Which elements of a loop have ended: further turns leave them as they are.
+"""Which elements of a loop have ended: further iterations leave them as they are.
 
 A loop may go on while a flag holds for any element. Where the flag is false, an element of a
-recurrence stops by itself; that is the same only if the turns that others still take would not
+recurrence stops by itself; that is the same only if the iterations that others still take would not
 change it.
 """
 
@@ -18,8 +18,8 @@ FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of numbers: of values th
 
 
 def flag_of_any(body: Body) -> Value | None:
-    """The bool of each element, if a loop goes on while it holds for any of them. In a turn that is
-    taken the carry that says so holds, so the next one may ask for it or not.
+    """The bool of each element, if a loop goes on while it holds for any of them. In an iteration
+    that is taken the carry that says so holds, so the next one may ask for it or not.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -56,7 +56,7 @@ def settles(body: Body, going: int, flag: Value | None, results: Collection[int]
     """Whether an element whose flag is false stays as it is.
 
     Args:
-        body: The turns.
+        body: The iterations.
         going: The number of the bool carry that says whether to go on.
         flag: The value for each element from which it is computed; None: the carry itself is the
             flag.

@@ -54,7 +54,7 @@ class Tiling:
 
 def product_lanes(n: int, limits: Limits, d: DType) -> int:
     """Lanes of the vectors of a product with n columns: the target's, or half of them where a whole
-    vector takes several turns of a port and so many columns fill fewer halves than wholes have."""
+    vector occupies a port several times and so many columns fill fewer halves than wholes have."""
     lanes, bits = limits.lanes(d), limits.processor.port_bits
     halves = 2 * math.ceil(n / lanes)
     if 8 * lanes * d.bytes > bits and math.ceil(2 * n / lanes) <= HALF_VECTORS_GAIN * halves:

@@ -1,11 +1,11 @@
-"""Products for the turns of a loop, computed for a block of turns at a time.
+"""Products for the iterations of a loop, computed for a block of iterations at a time.
 
     an LSTM over 1,000 steps: 32 MB that a product writes before the loop become a block of 1 MB
 
-A product of which a loop reads a row or more in each turn is computed before the loop. Where
-it is larger than the second cache, a loop over blocks of turns takes its place: each block is
-computed when its turns are about to read it. It fits the second cache, or the third where a block
-would have too few rows to read all weights for. The numbers are the same.
+A product of which a loop reads a row or more in each iteration is computed before the loop. Where
+it is larger than the second cache, a loop over blocks of iterations takes its place: each block is
+computed when its iterations are about to read it. It fits the second cache, or the third where a
+block would have too few rows to read all weights for. The numbers are the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.tuning import EVEN_PARTS, TURN_BLOCK_SHARE
 
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
-Parts = Mapping[Value, Value]  # values with an element for each turn: those of a block
+Parts = Mapping[Value, Value]  # values with an element for each iteration: those of a block
 
 
 def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
-    """The graph with large products that loops read computed a block of turns at a time."""
+    """The graph with large products that loops read computed a block of iterations at a time."""
     if limits.grid is not None:
         return graph
     nodes = graph.nodes()
@@ -61,7 +61,7 @@ def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
 
 
 class TurnBlocks:
-    """A loop over blocks of turns.
+    """A loop over blocks of iterations.
 
     Args:
         loop: The loop as it is.
@@ -77,8 +77,8 @@ class TurnBlocks:
         self.products = [product for s in self.sequences for product in self._products(s)]
 
     def turns(self, room: tuple[int, int]) -> int:
-        """The turns of a block that fits the second cache, or at least the third; 0 if the loop is
-        better left as it is. `room` has the bytes that a block may fill of either."""
+        """The iterations of a block that fits the second cache, or at least the third; 0 if the
+        loop is better left as it is. `room` has the bytes that a block may fill of either."""
         count = self.body.turns
         size = sum(p.size * p.dtype.bytes for p in self.products)
         # Values that the loop keeps of all iterations can take the product's memory:
@@ -104,14 +104,15 @@ class TurnBlocks:
         return [p for a in v.args for p in self._products(a)] if _is_elementwise(v) else []
 
     def _is_product(self, v: Value) -> bool:
-        """Whether a value is a product of matrices with as many rows for each turn."""
+        """Whether a value is a product of matrices with as many rows for each iteration."""
         return (v.op.kind == "contract" and self.readers[v] == 1 and v.rank == 2
                 and v.args[0].rank == v.args[1].rank == 2 and v.shape[0] % self.body.turns == 0)
 
     # -- blocks ------------------------------------------------------------------------------------
 
     def results(self, size: int) -> list[Value]:
-        """The results of the loop, in blocks of `size` turns, and one of the turns that remain."""
+        """The results of the loop, in blocks of `size` iterations, and one of the iterations that
+        remain."""
         turns = self.body.turns
         whole = turns - turns % size
         read: dict[Value, None] = {}  # values of which blocks read their part
@@ -139,7 +140,7 @@ class TurnBlocks:
                 self._read(a, read)
 
     def _by_turn(self, v: Value) -> Value:
-        """A value that blocks read, with turns as its first axis."""
+        """A value that blocks read, with iterations as its first axis."""
         rows = v.shape[0] // self.body.turns
         x = self.new[v]
         if rows == 1 and v.shape[0] == self.body.turns:
@@ -160,7 +161,7 @@ class TurnBlocks:
         return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
 
     def _rest(self, inits: Sequence[Value], read: Mapping[Value, None], start: int) -> Results:
-        """The last turns of the sequences, as a block."""
+        """The last iterations of the sequences, as a block."""
         end = self.body.turns
         return self._block(inits, {v: turns_of(self._by_turn(v), start, end) for v in read},
                            end - start)
@@ -171,7 +172,7 @@ class TurnBlocks:
         return results_of(LOOP(*inits, *sequences, *self.shared, body=body))
 
     def _part(self, v: Value, parts: Parts, turns: int) -> Value:
-        """A value for the turns of a block."""
+        """A value for the iterations of a block."""
         if v in parts:
             return parts[v]
         shape = (turns, *v.shape[1:])
@@ -193,6 +194,6 @@ def _is_elementwise(v: Value) -> bool:
 
 
 def _is_spread(v: Value) -> bool:
-    """Whether a value is the same in every turn."""
+    """Whether a value is the same in every iteration."""
     return v.op.name == "broadcast_to" and (
         v.args[0].rank < v.rank or v.args[0].shape[0] == 1 != v.shape[0])

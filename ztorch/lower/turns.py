@@ -43,8 +43,9 @@ def body_graph(body: Body) -> Graph:
 
 
 def loops_outside(graph: Graph) -> Graph:
-    """The graph with loops that are the same in each turn of another one before it, where they are
-    prepared as all others are: passes over the body may have cut them off from its turns."""
+    """The graph with loops that are the same in each iteration of another one before it, where they
+    are prepared as all others are: passes over the body may have cut them off from its
+    iterations."""
     moves = True
     while moves:
         moves = False
@@ -64,7 +65,7 @@ def loops_outside(graph: Graph) -> Graph:
 
 
 def _same_loops(body: Body) -> bool:
-    """Whether a body of several turns has loops that are the same in each."""
+    """Whether a body of several iterations has loops that are the same in each."""
     loops = [v for v in topological(body.roots) if v.op.kind == "loop"]
     if not loops or body.turns == 1:
         return False
@@ -79,7 +80,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
     Args:
         loop: A loop.
         prepare: Prepares the graph of a body.
-        align: Bytes that each turn's part of a sequence is aligned to.
+        align: Bytes that each iteration's part of a sequence is aligned to.
         roots: The numbers of results that are roots of the graph. A stack among them is written
             in the root's buffer, also if it is one of states. Default: `()`.
     """
@@ -107,7 +108,8 @@ def _prepared(body: Body, prepare: Callable[[Graph], Graph]) -> Body:
 
 
 def prepared_result(result: Value, loop: Value, align: int) -> Value:
-    """A result of a prepared loop. Rows of a stack may be longer than the part kept of a turn."""
+    """A result of a prepared loop. Rows of a stack may be longer than the part kept of an
+    iteration."""
     body: Body = loop.attrs["body"]
     index, count = result.attrs["index"], len(body.carries)
     if index < count:
@@ -132,7 +134,7 @@ def _closed_again(body: Body, shared: Sequence[Value],
 
 
 def _opened(body: Body, shared: Sequence[Value]) -> Body:
-    """The body with the values that all turns share in place of their leaves."""
+    """The body with the values that all iterations share in place of their leaves."""
     known = dict(zip(body.shared, shared, strict=True))
     return replace(body.with_roots(substituted(body.roots, known)), shared=())
 

@@ -1,8 +1,9 @@
-"""Loops of a thread whose turns do the same: several turns at once, in the lanes of a vector.
+"""Loops of a thread whose iterations do the same: several iterations at once, in the lanes of a
+vector.
 
-Such are the loops over the elements of rows of different lengths. The last turns are lanes under a
-mask, so that a short row takes one vector or two, and no branch depends on its length. A sum is
-kept in parts, one a lane, which come together behind the loop.
+Such are the loops over the elements of rows of different lengths. The last iterations are lanes
+under a mask, so that a short row takes one vector or two, and no branch depends on its length. A
+sum is kept in parts, one a lane, which come together behind the loop.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from ztorch.ir.rewrite import next_id
 # How the parts of a variable come together, by the opcode that changes it.
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
-ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one a turn: another one
+ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one per iteration: another one
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 LANES_OF_GATHERS = 4  # single loads fill so many as fast as any processor's own gather
 
 
 def turns_in_lanes(kernel: Kernel, limits: Limits) -> Kernel:
-    """The kernel with the turns of innermost loops in lanes, where they are independent but for
-    sums and the like. Exact kernels keep the order of sums.
+    """The kernel with the iterations of innermost loops in lanes, where they are independent but
+    for sums and the like. Exact kernels keep the order of sums.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("total", exact=False)
@@ -83,7 +84,7 @@ def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
 
 
 def _turns(n: Nested, kernel: Kernel, limits: Limits, known: Mapping[int, Range]) -> _Turns | None:
-    """The turns of a loop, if they can be in lanes."""
+    """The iterations of a loop, if they can be in lanes."""
     i = n.instr
     if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
             i.args[2].is_const and i.args[2].number == 1):
@@ -108,14 +109,14 @@ class _Turns:
 
     def __post_init__(self) -> None:
         self.memories = {m.name: m for m in self.kernel.memories}
-        self.along = {self.loop.dest.id}  # values that grow by one from turn to turn
-        self.vary: set[int] = set()  # other values that differ between turns
+        self.along = {self.loop.dest.id}  # values that grow by one from one iteration to the next
+        self.vary: set[int] = set()  # other values that differ between iterations
         self.updates: dict[int, Instr] = {}  # of variables, by their number
         self.places: dict[str, Operand] = {}  # where memories are written
         self.gathers = False
 
     def possible(self) -> bool:
-        """Whether the turns are alike and independent; finds the kind of each value."""
+        """Whether the iterations are alike and independent; finds the kind of each value."""
         changed = {i.args[0].id for i in self.body if i.opcode == "set"}
         if len(changed) < sum(i.opcode == "set" for i in self.body):
             return False

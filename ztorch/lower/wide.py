@@ -216,7 +216,7 @@ def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
         most_steps: Steps along k, at most: each block reads the right operand again.
     """
     shapes: dict[WideShape, None] = {}
-    fixed: set[Value] = set()  # values of weights alone, in a loop also of values that turns share
+    fixed: set[Value] = set()  # from weights alone, in loops also from shared values
     for v in graph.nodes():
         if v.attrs.get("role") in ("state", "constant", SHARED) or (
                 v.args and fixed.issuperset(v.args)):

@@ -1,8 +1,9 @@
 """Beam search as a function of the graph: several continuations of one prompt, the best ones kept.
 
-A row is a beam. At each turn every live beam offers itself with each next number, every ended one
-offers itself as it is. Offers are ranked by the logarithm of their probability over their length to
-the power of `length_penalty`, and the best take the rows, with the caches of those they go on from.
+A row is a beam. At each iteration every live beam offers itself with each next number, every ended
+one offers itself as it is. Offers are ranked by the logarithm of their probability over their
+length to the power of `length_penalty`, and the best take the rows, with the caches of those they
+go on from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The functions by which a program generates: `prefill` and `generate`; `beams` is beside them.
 
 Rows go on by themselves. `prefill` reads all numbers of some rows at once and fills the caches of
-layers; `generate` is a loop that runs one position of each row at a turn, draws its next number,
-and goes on from there.
+layers; `generate` is a loop that runs one position of each row per iteration, draws its next
+number, and goes on from there.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def rot90(x: Value, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        k: Number of turns from the first axis towards the second. Default: `1`.
+        k: Number of iterations from the first axis towards the second. Default: `1`.
         axes: The two axes. Default: `(0, 1)`.
 
     Returns:

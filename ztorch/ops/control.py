@@ -1,7 +1,7 @@
 """Loops and branches over functions of tensors: `scan`, `while_loop` and `cond`.
 
-The function is traced once, on values that stand for any turn. The graph holds its body once, and
-so does the program, whatever the number of turns.
+The function is traced once, on values that stand for any iteration. The graph holds its body once,
+and so does the program, whatever the number of iterations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
             this iteration, which may be `None`. It is traced once: it has no values to look at.
         init: The first state: a tensor, or dicts, lists and tuples of them.
         xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
-        length: Number of turns. `None` means that of `xs`. Default: `None`.
+        length: Number of iterations. `None` means that of `xs`. Default: `None`.
         reverse: Whether to go from the last element to the first. Results are in the order of
             `xs` all the same. Default: `False`.
         checkpoint: Iterations between states that are kept for the gradient, which recomputes the
@@ -47,7 +47,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
             `None`.
 
     Returns:
-        The last state, and the kept values, with the turns as a new first axis.
+        The last state, and the kept values, with the iterations as a new first axis.
 
     Raises:
         ShapeError: Sequences differ in length, or the state changes its shape or dtype.
@@ -94,7 +94,7 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: boo
 def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
                  size: int) -> tuple[Any, Any]:
     """A scan of scans. The gradient of the outer one computes each inner one again."""
-    whole = turns - turns % size  # turns in segments; the others come after them
+    whole = turns - turns % size  # iterations in segments; the others come after them
     segments = map_tree(lambda x: OPS.reshape(x[:whole], (whole // size, size, *x.shape[1:])), xs)
     others = map_tree(lambda x: x[whole:], xs)
 
@@ -155,9 +155,9 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
         body: `body(state)`, or of its parts likewise, returns the next state, of the same shapes
             and dtypes.
         init: The first state: a tensor, or dicts, lists and tuples of them.
-        max_steps: The most turns. Programs have a fixed size, so there must be a limit. A CPU stops
-            where the condition fails; other devices take all turns, of which those after the end
-            change nothing.
+        max_steps: The most iterations. Programs have a fixed size, so there must be a limit. A CPU
+            stops where the condition fails; other devices take all iterations, of which those after
+            the end change nothing.
 
     Returns:
         The last state.
@@ -180,8 +180,8 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
     states, tree = flatten(init)
     cond, body = of_state(cond, init), of_state(body, init)
     if max_steps is None:
-        raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most turns it may "
-                          "take: a program has a fixed size")
+        raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most iterations it "
+                          "may take: a program has a fixed size")
     turns = turns_of([], max_steps, "max_steps")
     if not any(isinstance(v, Value) for v in states):
         return dispatch.on_loop("while_loop", cond, body, init, turns)
@@ -202,8 +202,8 @@ def bounded(carries: Sequence[Value], new: Sequence[Value],
             turns: int) -> list[Value]:
     """The last state of a loop that a condition ends.
 
-    Where the loop could end early but does not, turns after its end change nothing: so the result
-    is the same on machines whose loops always take all turns.
+    Where the loop could end early but does not, iterations after its end change nothing: so the
+    result is the same on machines whose loops always take all iterations.
     """
     first = holds(inits)
     go = carry_leaf(first, len(carries))
@@ -252,8 +252,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
 
 def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
            before: int) -> list[Value]:
-    """The values of one of two branches: loops of at most one turn, of which one takes it. Values
-    with serial numbers above `before` are those of the branches."""
+    """The values of one of two branches: loops of at most one iteration, of which one takes it.
+    Values with serial numbers above `before` are those of the branches."""
     for a, b in zip(first, second, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} "

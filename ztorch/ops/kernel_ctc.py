@@ -16,8 +16,8 @@ NEVER = -1e30  # log-probability of impossible events; finite, so that sums of i
 def unlikelihood(labels: Any, logs: Any, label_counts: Any, step_counts: Any, blank: Any) -> Any:
     """Minus the logarithm of the probability of each row's labels, over all ways to place them.
 
-    A path goes through places: a blank, the first label, a blank ... a blank. A turn gives how
-    likely paths are that are at each place after one more step.
+    A path goes through places: a blank, the first label, a blank ... a blank. An iteration gives
+    how likely paths are that are at each place after one more step.
 
     Args:
         labels: Class numbers `(rows, labels)`.

@@ -1,7 +1,8 @@
 """Systems of equations of small matrices, made of other ops: batches of them, with gradients.
 
-Every column is a turn of a loop that keeps the whole matrix: a few kernels, whatever the size. Each
-turn meets all workers, and gradients keep the matrix of each turn; larger ones are refused.
+Every column is an iteration of a loop that keeps the whole matrix: a few kernels, whatever the
+size. All workers meet in each iteration, and gradients keep the matrix of each iteration; larger
+ones are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
-LARGEST = 512  # columns: each one is a turn over the whole matrix
+LARGEST = 512  # columns: each one is an iteration over the whole matrix
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
@@ -80,7 +81,7 @@ def columns_of(x: Value, count: int | None = None) -> Value:
 
 
 def column_at(x: Value, j: Value) -> Value:
-    """A column of x, of which the position is known when the turn comes."""
+    """A column of x, of which the position is known when the iteration comes."""
     return OPS.take(x, OPS.reshape(j, (1,)), -1)
 
 

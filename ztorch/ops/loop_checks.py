@@ -36,11 +36,11 @@ def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
                              f"has the shape {shape}")
         sizes.append(int(shape[0]))
     if length is None and not sizes:
-        raise ConfigError(f"{where} needs length=, the number of turns, where xs is None")
+        raise ConfigError(f"{where} needs length=, the number of iterations, where xs is None")
     turns = sizes[0] if length is None else int(length)
     if any(n != turns for n in sizes):
         other = next(n for n in sizes if n != turns)
-        raise ShapeError(f"{where}: a sequence has {other} elements where {turns} turns are "
+        raise ShapeError(f"{where}: a sequence has {other} elements where {turns} iterations are "
                          f"taken; {'all sequences need one length' if length is None else ''}"
                          f"{'' if length is None else 'leave length= out, or give that of xs'}")
     return turns
@@ -83,8 +83,8 @@ def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) ->
     for k, (v, c) in enumerate(zip(values, carries, strict=True)):
         if (v.shape, v.dtype) != (c.shape, c.dtype):
             raise shape_error(
-                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before a turn and "
-                f"{v.dtype}{list(v.shape)} after it",
+                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before an iteration "
+                f"and {v.dtype}{list(v.shape)} after it",
                 fix="keep shape and dtype, by broadcasting or casting the first state")
     return values
 

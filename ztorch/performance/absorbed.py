@@ -1,8 +1,8 @@
 """Which integer instructions assemblers join with the one that uses their result.
 
 NVIDIA's assembler makes one instruction of a multiplication and the addition or subtraction behind
-it, of two additions, of two bitwise operations, and of the two shifts that turn the bits of a word.
-A conversion between integers of one size names a register.
+it, of two additions, of two bitwise operations, and of the two shifts that turn the bits of a
+word. A conversion between integers of one size names a register.
 """
 
 from __future__ import annotations

@@ -65,9 +65,9 @@ def sectors_touched(addresses: np.ndarray, size: int,
 def bank_turns(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
     """Cycles for which accesses occupy shared memory, and how many without conflicts of banks.
 
-    As many threads take part in a turn as ask for 128 bytes; twice as many where each asks for the
-    same as its neighbour, or as the second next. A bank hands over one word of 4 bytes in a turn,
-    to all who want that one.
+    As many threads take part in an iteration as ask for 128 bytes; twice as many where each asks
+    for the same as its neighbour, or as the second next. A bank hands over one word of 4 bytes in
+    an iteration, to all who want that one.
 
     >>> threads = np.arange(32)[None]
     >>> bank_turns(threads * 4, 4, threads >= 0), bank_turns(threads * 128, 4, threads >= 0)

@@ -124,7 +124,7 @@ class MemoryWork:
 
     def _reach_tile(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
         """A box that one thread has copied. It passes by the units that load and store, but takes
-        its turns of the shared memory of each workgroup that gets it."""
+        its iterations of the shared memory of each workgroup that gets it."""
         attrs, size = i.attrs, self.memories[i.attrs["source"]].dtype.bytes
         corner = [self.values.column(a) for a in i.args[2:]]
         thread = int(np.flatnonzero(active)[0])

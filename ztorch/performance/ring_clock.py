@@ -97,7 +97,8 @@ def strip_bytes(kernel: Kernel, within: range) -> float:
 
 def rounds_of(kernel: Kernel, trips: Mapping[int, float]) -> tuple[float, float]:
     """Tiles that the first workgroup takes in turn, and those that each has on average; both 1
-    where workgroups take no tiles in turn. `trips` is how often loops of the first one turn."""
+    where workgroups take no tiles in turn. `trips` is how often loops of the first one
+    iteration."""
     for at, end in matching(kernel.body):
         i = kernel.body[at]
         if i.opcode == "loop" and i.attrs["kind"] == "serial" and any(

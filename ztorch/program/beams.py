@@ -86,7 +86,8 @@ def _searched(generator: RowGenerator, prompt: Continuation, length: int, how: S
 
 
 def _after(beams: list[Beam], count: int, outputs: dict[str, np.ndarray]) -> list[Beam]:
-    """The beams after a call: each goes on from the one that it was made of, turn by turn."""
+    """The beams after a call: each goes on from the one that it was made of, iteration by
+    iteration."""
     parents, tokens = (outputs[name].tolist() for name in ("parents", "tokens"))
     scores, live = outputs["score"].tolist(), outputs["live"].tolist()
     after = []
@@ -94,7 +95,7 @@ def _after(beams: list[Beam], count: int, outputs: dict[str, np.ndarray]) -> lis
         at = k
         text: list[int] = []
         for turn in reversed(range(count)):
-            if parents[at][turn] >= 0:  # the loop took this turn
+            if parents[at][turn] >= 0:  # the loop took this iteration
                 if tokens[at][turn] >= 0:
                     text.insert(0, tokens[at][turn])
                 at = parents[at][turn]

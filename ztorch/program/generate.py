@@ -96,7 +96,7 @@ class RowGenerator:
         self.classes = inputs["stops"].shape[0]
         self.turns = functions["generate"].outputs["tokens"].shape[1]  # of one call, at most
         self.capacity = functions["predict"].inputs["x"].shape[1]  # of the caches
-        # A device takes all turns of a loop, however few are wanted.
+        # A device takes all iterations of a loop, however few are wanted.
         self.least_turns = 1 if program.executable.spec.backend == "cpu" else self.turns
 
     def prompt(self, numbers: Any) -> Continuation:
@@ -206,8 +206,8 @@ def _flat(calls: Generator[list[list[int]], None, None]) -> Iterator[int]:
 
 def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, drawing: Drawing,
              stops: np.ndarray, first: int, turns: int) -> Generator[list[list[int]], None, None]:
-    """The numbers of each row, as calls of at most so many turns make them. The first row has the
-    number `first` among all prompts."""
+    """The numbers of each row, as calls of at most so many iterations make them. The first row has
+    the number `first` among all prompts."""
     program = generator.program
     seen = np.zeros((generator.rows, generator.classes), bool)
     for k, row in enumerate(rows):

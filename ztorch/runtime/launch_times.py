@@ -24,7 +24,7 @@ def launch_seconds(call: RemoteCall) -> list[float]:
     known: dict[tuple[int, tuple[int, ...]], float] = {}
     seconds: dict[int, float] = {}
     for k, launch in program.launches(function, call.ports.places):
-        if k not in seconds:  # else a later turn of a loop
+        if k not in seconds:  # else a later iteration of a loop
             at(f"measure kernel {k + 1}", k, len(function.launches))
             alike = launch.entry, launch.grid
             if alike not in known:

@@ -77,9 +77,9 @@ class Remote(Running):
     def launches(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]],
                  ) -> Iterator[tuple[int, Launch]]:
-        """A function's launches in order, those of loops turn by turn, each with its number in the
-        function."""
-        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes a turn, by loop
+        """A function's launches in order, those of loops iteration by iteration, each with its
+        number in the function."""
+        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes per iteration, by loop
         for k, place, loop, stride in function.moves:
             moves.setdefault((k, place), {})[loop] = stride
         for k, turns in runs(len(function.launches), function.loops):

@@ -23,7 +23,7 @@ STRIP_PADDING = row(
     "bank of memory; a multiple of every vector", CHOSEN)
 THREAD_UNROLL = row(
     "THREAD_UNROLL", 2, "steps along k",
-    "steps in one turn of the inner loop: one is loaded while another is multiplied", CHOSEN)
+    "steps in one iteration of the inner loop: one is loaded while another is multiplied", CHOSEN)
 TEAMS_MOST = row(
     "TEAMS_MOST", 8, "groups of threads",
     "how many share out the depth of a strip where a product has fewer tiles than the machine has "

@@ -35,12 +35,12 @@ HELD_LONG_ELEMENTS = row(
     "on an H200 its softmax takes 355 us, 910 if it is not held")
 REDUCTION_LOADS = row(
     "REDUCTION_LOADS", (9, 8, 4, 3, 2, 1), "loads",
-    "loads that a thread of a reduction starts in one turn of its loop: the first that divides "
-    "its share", CHOSEN)
+    "loads that a thread of a reduction starts in one iteration of its loop: the first that "
+    "divides its share", CHOSEN)
 REDUCTION_LOADS_UNEVEN = row(
     "REDUCTION_LOADS_UNEVEN", 8, "loads",
     "the same if none divides it and it is at least twice as long",
-    "measured on an H200: rows of 30,522 with one load in a turn took twice the time of a copy")
+    "measured on an H200: rows of 30,522 with one load per iteration took twice the time of a copy")
 REDUCTION_GROUPS = row(
     "REDUCTION_GROUPS", 2, "workgroups",
     "the most workgroups for each compute unit in the first step of a reduction in two steps",

@@ -10,17 +10,18 @@ _CODE_SIZE = "chosen by the size of the code"
 
 SHARED_TURN_ELEMENTS = row(
     "SHARED_TURN_ELEMENTS", 1024, "elements",
-    "the longest turn of a loop that workers share; a longer one takes another axis into that "
+    "the longest iteration of a loop that workers share; a longer one takes another axis into that "
     "loop", CHOSEN)
 SHARED_TURNS = row(
-    "SHARED_TURNS", 64, "turns", "the fewest turns that remain for workers to share", CHOSEN)
+    "SHARED_TURNS", 64, "iterations",
+    "the fewest iterations that remain for workers to share", CHOSEN)
 COLUMN_VECTORS = row(
     "COLUMN_VECTORS", 4, "vectors",
     "vectors of columns that are reduced side by side in one loop",
     "chosen: four sums cover the latency of an addition")
 COLUMN_TURNS = row(
-    "COLUMN_TURNS", 4, "turns",
-    "the fewest turns that remain for workers to share if there are no rows to share", CHOSEN)
+    "COLUMN_TURNS", 4, "iterations",
+    "the fewest iterations that remain for workers to share if there are no rows to share", CHOSEN)
 COLUMN_MEMBERS = row(
     "COLUMN_MEMBERS", 32, "values for each reduction",
     "the largest region whose columns are reduced side by side", _CODE_SIZE)
@@ -70,7 +71,7 @@ SCATTER_PARTS_MAX = row(
     "the most workers that share an update: each of them reads all indices", CHOSEN)
 SCATTER_UNROLL = row(
     "SCATTER_UNROLL", 8, "updates",
-    "updates in one turn of their loop, each with a separate table if these are small",
+    "updates in one iteration of their loop, each with a separate table if these are small",
     "on Zen 5, 100,000 updates of 64 places take 36.1 us with 4 and 34.6 with 8; sorted, so that "
     "each waits for the one before, 275 us in one table, 72 in 4 and 39 in 8")
 SCATTER_TABLES = row(
@@ -131,40 +132,40 @@ SEGMENT_BLOCKS = row(
     "the fewest blocks of a segment if there are more than four",
     "on Zen 5, 4096 positions: eight segments take 0.92 of the time of four")
 
-# -- recurrences: loops over turns -----------------------------------------------------------------
+# -- recurrences: loops over iterations ------------------------------------------------------------
 
 RECURRENCE_VALUES = row(
     "RECURRENCE_VALUES", 1000, "values",
     "the largest body of a loop that becomes one kernel", _CODE_SIZE)
 RECURRENCE_READS = row(
     "RECURRENCE_READS", 4000, "elements",
-    "the most elements that one element of such a kernel computes and reads in a turn; a value "
-    "that is read at several positions is computed at each", _CODE_SIZE)
+    "the most elements that one element of such a kernel computes and reads in an iteration; a "
+    "value that is read at several positions is computed at each", _CODE_SIZE)
 RECURRENCE_JOIN_SLOTS = row(
     "RECURRENCE_JOIN_SLOTS", 4, "issue slots",
     "the highest cost of an element of a sequence that is computed where such a kernel reads it, "
     "if nothing else does", CHOSEN)
 RECURRENCE_ROW_SLOTS = row(
     "RECURRENCE_ROW_SLOTS", 12, "issue slots",
-    "the highest cost of a turn whose rows of results are computed one number at a time",
-    "on Sapphire Rapids 256 turns of 1024 rows take 0.16 ms with 2 slots, and 0.40 in vectors; "
-    "with 16 slots 0.42 and 0.44")
+    "the highest cost of an iteration whose rows of results are computed one number at a time",
+    "on Sapphire Rapids 256 iterations of 1024 rows take 0.16 ms with 2 slots, and 0.40 in "
+    "vectors; with 16 slots 0.42 and 0.44")
 RECURRENCE_VECTORS = row(
     "RECURRENCE_VECTORS", 4, "vectors",
-    "the most vectors that take their turns side by side: a turn of one waits for its last turn",
-    "on Zen 3, 100 turns of 512 x 512 points of Mandelbrot's set take 7.0 ms with 1 vector, 4.3 "
-    "with 2, 3.5 with 4 and 4.4 with 8")
+    "the most vectors of elements that iterate side by side: each iteration needs the one before",
+    "on Zen 3, 100 iterations of 512 x 512 points of Mandelbrot's set take 7.0 ms with 1 vector, "
+    "4.3 with 2, 3.5 with 4 and 4.4 with 8")
 RECURRENCE_VECTORS_FAR = row(
     "RECURRENCE_VECTORS_FAR", 8, "vectors",
-    "the same where rows of two turns are a multiple of PAGE_BYTES apart and evict one another",
-    "on Zen 3, 1000 turns of 4096 elements that are read and written take 9.3 ms with 1 vector, "
-    "2.9 with 4, 1.8 with 8")
+    "the same where rows of two iterations are a multiple of PAGE_BYTES apart: they evict others",
+    "on Zen 3, 1000 iterations of 4096 elements that are read and written take 9.3 ms with 1 "
+    "vector, 2.9 with 4, 1.8 with 8")
 RECURRENCE_SLOTS = row(
     "RECURRENCE_SLOTS", 1024, "issue slots",
-    "the highest cost of a turn of all vectors side by side, if there are several", _CODE_SIZE)
+    "the highest cost of an iteration of all vectors together, if there are several", _CODE_SIZE)
 TURN_BLOCK_SHARE = row(
     "TURN_BLOCK_SHARE", 0.5, "share of the cache",
-    "how much of the second cache a product for the turns of a loop may fill before it is "
-    "computed in blocks of turns",
+    "how much of the second cache a product for the iterations of a loop may fill before it is "
+    "computed in blocks of iterations",
     "on a Xeon with 2 MB, LSTM (64, 32, 128), (1000, 16, 128), (256, 64, 256): 0.25 and 0.5 take "
     "0.88 to 0.94 of the time")

@@ -20,7 +20,7 @@ TILE_VECTORS_MAX = row(
 HALF_VECTORS_GAIN = row(
     "HALF_VECTORS_GAIN", 0.9, "ratio",
     "vectors of half the lanes, to twice the whole ones, up to which a product has halves, if a "
-    "whole one takes two turns of a port",
+    "whole one occupies a port for two cycles",
     "on Zen 4 at AVX-512, 50,176 rows of 25 x 6: 402 us become 225")
 SPARE_REGISTERS = row(
     "SPARE_REGISTERS", 1, "vector registers",
@@ -38,7 +38,8 @@ BLOCK_TILES = row(
     "where the panel comes from farther away, they share the wait",
     "on Sapphire Rapids, 49 x 160 x 1280 within MNASNet: 179 us become 127")
 BLOCK_TURNS = row(
-    "BLOCK_TURNS", 8, "turns", "the fewest turns that then remain for workers to share", CHOSEN)
+    "BLOCK_TURNS", 8, "iterations",
+    "the fewest iterations that then remain for workers to share", CHOSEN)
 PREFETCH_STEPS = row(
     "PREFETCH_STEPS", 8, "steps along k",
     "how far ahead rows of the right operand are prefetched if the first cache does not hold them",
@@ -52,7 +53,7 @@ PREFETCH_MAX = row(
     "PREFETCH_MAX", 64, "steps along k", "the farthest that a schedule may prefetch", CHOSEN)
 K_UNROLL = row(
     "K_UNROLL", 4, "steps along k",
-    "steps in one turn of the loop: fewer additions of counters beside the multiply-adds", _ZEN4)
+    "steps in one iteration of the loop: fewer updates of counters beside the multiply-adds", _ZEN4)
 UNROLL_MAX = row(
     "UNROLL_MAX", 16, "steps along k",
     "the most steps that a schedule may unroll",

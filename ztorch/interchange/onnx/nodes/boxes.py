@@ -66,8 +66,8 @@ def _chosen(low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, ov
 
 def _chosen_later(boxes: Value, scores: Value, most: int, overlap: float, lowest: float,
                   by_center: bool) -> Value:
-    """The rows of all classes, those that are chosen first: each turn of a loop takes the best box
-    of every class, and drops those that overlap with it."""
+    """The rows of all classes, those that are chosen first: each iteration of a loop takes the best
+    box of every class, and drops those that overlap with it."""
     batch, kinds, count = scores.shape
     turns = max(min(most, count), 0)
     first, second = boxes[..., :2], boxes[..., 2:]

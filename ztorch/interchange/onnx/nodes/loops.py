@@ -21,7 +21,7 @@ from ztorch.interchange.onnx.node import (
 from ztorch.ops.control import cond, scan
 
 MOST_TURNS = 1 << 24  # of a Loop; exporters write the largest integer where they know none
-MOST_UNROLLED = 1024  # turns of a Loop whose shapes follow from the number of the turn
+MOST_UNROLLED = 1024  # iterations of a Loop whose shapes follow from the number of the iteration
 
 
 @node("Scan")
@@ -66,7 +66,7 @@ def _placed(x: Value, axis: int) -> Value:
     return OPS.transpose(x, tuple(order)) if axis else x
 
 
-@node("Loop", but="a constant count; no outputs of every turn where a condition may end it")
+@node("Loop", but="a constant count; no outputs of every iteration where a condition may end it")
 def _loop(n: Node) -> Result:
     states = [n.value(k) for k in range(2, len(n.inputs))]
     begins: Tensor = n.input(1) if n.has(1) else np.array(True)
@@ -76,7 +76,7 @@ def _loop(n: Node) -> Result:
     if turns > MOST_TURNS:
         n.unsupported("a loop without a bound: its count must be a constant")
     if not counted and len(results) > len(states):
-        n.unsupported("a loop that a condition ends, and that keeps outputs of every turn")
+        n.unsupported("a loop that a condition ends, and that keeps outputs of every iteration")
 
     def turn(carried: Any, k: Value) -> Any:
         go, state = carried
@@ -103,8 +103,8 @@ def _loop(n: Node) -> Result:
 
 
 def _unrolled(n: Node, turns: int) -> Result:
-    """One turn after another, each with its number known: such as bags of an embedding, which are
-    slices from one known place to the next."""
+    """One iteration after another, each with its number known: such as bags of an embedding, which
+    are slices from one known place to the next."""
     states, rows = [n.input(k) for k in range(2, len(n.inputs))], []
     for k in range(turns):
         _, *results = n.inside("body", np.array(k), np.array(True), *states)

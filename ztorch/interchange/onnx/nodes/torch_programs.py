@@ -12,7 +12,7 @@ _COMBINED = {"LogCumSumExp": "logaddexp", "CumMax": "maximum", "CumMin": "minimu
 
 @node(*_COMBINED, domain="ztorch")
 def _running(n: Node) -> Result:
-    """One turn after another: a sum of exponentials does not overflow."""
+    """One iteration after another: a sum of exponentials does not overflow."""
     axis, combine = n.attr("axis"), getattr(OPS, _COMBINED[n.op])
     rows = OPS.moveaxis(n.value(0), axis, 0)
     if rows.shape[0] == 1:
@@ -80,7 +80,8 @@ def _quantile(n: Node) -> Result:
 @node("MatrixExp", domain="ztorch")
 def _exponential(n: Node) -> Result:
     """Of a matrix divided by a power of two, so that a short series is exact, then squared as
-    often. That depends on the data: of the turns that are here, the later ones multiply by 1."""
+    often. That depends on the data: of the iterations that are here, the later ones multiply by
+    1."""
     x = n.value(0)
     size = OPS.max(OPS.sum(OPS.abs(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
     times = OPS.stop_gradient(OPS.ceil(OPS.log2(OPS.maximum(size, 2.0**-1)) + 1.0))

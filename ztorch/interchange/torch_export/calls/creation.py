@@ -78,7 +78,7 @@ def _cosines(*shares: float) -> Callable[[np.ndarray], np.ndarray]:
         len(shares)))) @ np.array(shares)
 
 
-_WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of turns from 0 to 1
+_WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of iterations from 0 to 1
     "hann_window": _cosines(0.5, -0.5), "hamming_window": _cosines(0.54, -0.46),
     "blackman_window": _cosines(0.42, -0.5, 0.08),
     "bartlett_window": lambda turns: 1 - np.abs(2 * turns - 1)}
