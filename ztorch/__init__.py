@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ztorch.arrays.functions import compiled as compiled
     from ztorch.arrays.gradients import grad as grad
     from ztorch.arrays.gradients import hessian as hessian
+    from ztorch.arrays.gradients import jacobian as jacobian
     from ztorch.arrays.gradients import jvp as jvp
     from ztorch.arrays.gradients import value_and_grad as value_and_grad
     from ztorch.arrays.gradients import vjp as vjp
@@ -143,7 +144,8 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "InputSpec": "layers.
                            "linspace", "eye"), "arrays.ranges"),
           **dict.fromkeys(("rand", "randn", "randint", "permutation", "set_seed"),
                           "arrays.random"),
-          **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "hessian"), "arrays.gradients"),
+          **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "jacobian", "hessian"),
+                          "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
 # Modules of rooms.
 _INNER = {"array_api": "arrays.array_api", "backend": "layers.defaults",

@@ -34,11 +34,12 @@ REPLACEMENTS = {
     **{name: f"the string {name!r}" for name in (
         "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
     "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
-    **dict.fromkeys(("jacobian", "jacfwd", "jacrev"), "zt.vmap of the result of zt.vjp or zt.jvp"),
+    **dict.fromkeys(("jacfwd", "jacrev"), "zt.jacobian"),
     "no_grad": "nothing: only functions that zt.grad is given are differentiated",
     "set_printoptions": "np.set_printoptions, which tensors heed",
     "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
     "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
+    "fft": "zt.ops.fft, zt.ops.rfft and so on, and zt.array_api.fft",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
 OF_UTILS = {  # of keras.utils

@@ -41,6 +41,8 @@ INSTEAD = {  # required text of an error
     "x.nonzero()": "zt.ops.nonzero(x)", "x.unique()": "zt.ops.unique(x)", "x.masked_fill(x > 0, 0)": "ops.where",
     "x.new_zeros(3)": "zt.zeros(shape, x.dtype)", "x.index_add(0, 0, x)": "ops.scatter_add", "x.meen()": "mean",
     "x.sum(dim=1)": "dim is axis here; it is sum(x: Value, axis: Axes", "x.mean(0, keepdim=True)": "keepdim is keepdims here",
+    "zt.ops.indices((2, 3))": "ops.meshgrid", "zt.fft.rfft(x)": "zt.ops.rfft", "zt.ops.piecewise(x)": "ops.select",
+    "zt.jacrev(len)": "zt.jacobian", "zt.ops.broadcast_shapes((2,))": "np.broadcast_shapes",
     "x.to('float64')": "x.astype(...)", "x.to(np.float32)": "x.astype(...)", "zt.ones(3, 4)": "one tuple, such as (3, 4)",
     "zt.ops.cat([x, x], dim=1)": "dim is axis here", "x.__setitem__(0, 1)": "a tensor never changes"}
 

@@ -147,16 +147,6 @@ def jvp_rule(results: Sequence[Value], watched: Sequence[Value],
     return [*results, *changes]
 
 
-def hessian_rule(results: Sequence[Value], watched: Sequence[Value],
-                 extra: Sequence[Value]) -> list[Value]:
-    """The gradient of each element of the gradient."""
-    [x] = watched
-    flat = OPS.reshape(gradients(results[0], [x])[0], (x.size,))
-    rows = [gradients(OPS.slice(flat, (k,), (1,), (1,)), [x])[0] for k in range(x.size)]
-    return [OPS.reshape(OPS.concat(*(OPS.expand_dims(row, 0) for row in rows), axis=0),
-                        x.shape + x.shape)]
-
-
 def tensors_of(label: str, tree: Any) -> tuple[list[TensorNode], Any]:
     """The nodes of a tree of tensors, and its structure."""
     leaves, shape = flatten(tree)

@@ -1,4 +1,4 @@
-"""Gradients of functions of tensors: `grad`, `value_and_grad`, `vjp`, `jvp`, `hessian`."""
+"""Derivatives of functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `jacobian`, `hessian`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from ztorch.arrays.derivatives import (
     Recorded,
     gradient_rule,
-    hessian_rule,
     jvp_rule,
     run_watched,
     tensors_of,
@@ -17,11 +16,11 @@ from ztorch.arrays.derivatives import (
 )
 from ztorch.arrays.elements import node_from
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.ranges import eye, zeros_like
 from ztorch.arrays.tensor import Tensor, tensor_of
-from ztorch.errors import ConfigError, ShapeError, Unsupported
+from ztorch.arrays.vmap import vmap
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.trees import flatten, unflatten
-
-HESSIAN_ELEMENTS = 64  # limit: the code has one gradient for each element
 
 Argnums = int | Sequence[int]
 
@@ -173,38 +172,69 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any],
             unflatten(tree, iter(both[len(results):])))
 
 
-def hessian(function: Callable[..., Any]) -> Callable[[Any], Tensor]:
+def jacobian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+    """A function that returns the derivative of each element of the results of another function.
+
+    Args:
+        function: Takes tensors, or dicts and lists of tensors, and returns such.
+        argnums: The argument to differentiate with respect to. Default: `0`.
+
+    Returns:
+        A function that returns, for each tensor of the results, the tree of the argument, with
+        tensors of the result's shape followed by the argument's.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.jacobian(lambda x: x[0] * x)(zt.tensor([2.0, 3.0])).tolist()
+        [[4.0, 0.0], [3.0, 2.0]]
+    """
+    _need_function(function)
+    if not isinstance(argnums, int):
+        raise ConfigError(f"argnums of jacobian is an integer, not {argnums!r}")
+
+    @functools.wraps(function)
+    def run(*args: Any, **named: Any) -> Any:
+        [position] = _positions((argnums,), len(args))
+
+        def of_one(x: Any) -> Any:
+            return function(*args[:position], x, *args[position + 1:], **named)
+
+        results, pullback = vjp(of_one, args[position])
+        leaves, tree = flatten(results)
+
+        def of_result(k: int) -> Any:
+            """One row for each element of a result, by the pullback of its unit vectors."""
+            y = leaves[k]
+            rest = [zeros_like(leaf) for leaf in leaves]
+
+            def row(unit: Any) -> Any:
+                return pullback(unflatten(tree, iter([*rest[:k], unit, *rest[k + 1:]])))[0]
+
+            units = eye(y.size, dtype=y.dtype, device=y.device).reshape((y.size, *y.shape))
+            rows, inner = flatten(vmap(row)(units))
+            return unflatten(inner, (r.reshape((*y.shape, *r.shape[1:])) for r in rows))
+
+        return unflatten(tree, map(of_result, range(len(leaves))))
+
+    return run
+
+
+def hessian(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that returns the matrix of second derivatives of another function.
 
     Args:
-        function: Takes one small tensor, and returns a tensor with one element.
+        function: Takes a tensor, or dicts and lists of tensors; returns a tensor with one element.
 
     Returns:
-        A function that returns a tensor whose shape is the argument's shape repeated twice.
-
-    Raises:
-        Unsupported: The argument has more than 64 elements.
+        A function that returns the `jacobian` of the gradient: for a tensor, one whose shape is the
+        argument's shape repeated twice.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.hessian(lambda x: x[0] * x[0] * x[1])(zt.tensor([3.0, 5.0])).tolist()
         [[10.0, 6.0], [6.0, 0.0]]
     """
-
-    _need_function(function)
-
-    @functools.wraps(function)
-    def run(x: Any) -> Tensor:
-        ran = run_watched(function, (x,), (0,))
-        _need_number(function, ran.result)
-        [watched] = ran.watched
-        if watched.spec.size > HESSIAN_ELEMENTS:
-            raise Unsupported(f"hessian takes at most {HESSIAN_ELEMENTS} elements, not "
-                              f"{watched.spec.size}; use jvp of grad for its products with vectors")
-        [matrix] = Recorded([ran.result.node], ran.watched).derive("hessian", hessian_rule)
-        return tensor_of(matrix)
-
-    return run
+    return jacobian(grad(function))
 
 
 def _positions(argnums: Sequence[int], count: int) -> list[int]:

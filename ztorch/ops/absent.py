@@ -17,7 +17,8 @@ _DTYPE = "use x.astype('{}')"
 _CHANGES = "a tensor never changes; use the op without _, which makes another one"
 
 INSTEAD = {
-    "addcmul": "use a + b * c", "addmm": "use ops.gemm", "argwhere": _SIZES,
+    "addcmul": "use a + b * c", "addmm": "use ops.gemm",
+    "argwhere": "use ops.stack(ops.nonzero(x), axis=1)",
     "asarray": "use ops.convert_to_tensor", "astype": "use ops.cast",
     "baddbmm": "use ops.gemm", "chunk": "use ops.split",
     "cross_entropy": "use zt.losses",
@@ -75,8 +76,10 @@ INSTEAD = {
     "normal_": "use zt.randn(shape)",
     **dict.fromkeys(("storage", "untyped_storage"), "use x.numpy()"),
     **dict.fromkeys(("set", "itemset", "put_"), "use x.at[key].set(values)"),
-    **dict.fromkeys(("values", "indices"), "ops.max and ops.sort give values alone; ops.argmax and "
-                    "ops.argsort say where"), "inverse": "use ops.inv", "pinverse": "use ops.pinv",
+    "values": "ops.max and ops.sort give values alone; ops.argmax and ops.argsort say where",
+    "indices": "use ops.stack(ops.meshgrid(zt.arange(rows), zt.arange(columns), indexing='ij')); "
+    "of a maximum or an order, ops.argmax and ops.argsort",
+    "inverse": "use ops.inv", "pinverse": "use ops.pinv",
     "ger": "use ops.outer", "sgn": "use ops.sign", "take_along_dim": "use ops.take_along_axis",
     "clamp_min": "use ops.maximum", "clamp_max": "use ops.minimum", "msort": "use ops.sort(axis=0)",
     "split_with_sizes": "use ops.split", "tensor_split": "use ops.array_split",
@@ -100,6 +103,9 @@ INSTEAD = {
     **dict.fromkeys(("atleast_1d", "atleast_2d", "atleast_3d"), "use ops.reshape, or x[None]"),
     "apply_along_axis": "use zt.vmap", "bitwise_count": "use a loop of shifts and masks",
     "block": "use ops.concat of rows, each ops.concat of blocks",
+    "broadcast_shapes": "shapes are tuples; use np.broadcast_shapes",
+    "multi_dot": "use ops.einsum, or @", "poly1d": "use ops.polyval(coefficients, x)",
+    "trapz": "use ops.trapezoid", "fromfunction": "use the function on ops.meshgrid of zt.arange",
     "block_diag": "use ops.concat of blocks that ops.pad widens",
     "bucketize": "use ops.searchsorted(boundaries, x)",
     "cartesian_prod": "use ops.meshgrid and ops.stack",
@@ -107,7 +113,8 @@ INSTEAD = {
     "cummax": "use ops.associative_scan(ops.maximum, x)",
     **dict.fromkeys(("delete", "insert"), "use ops.concat of slices"),
     "diag_indices": "use ops.diagonal(x), or x[i, i] with i = zt.arange(n)",
-    "fill_diagonal": "use ops.where(zt.eye(n) > 0, value, x)", "flatnonzero": _SIZES,
+    "fill_diagonal": "use ops.where(zt.eye(n) > 0, value, x)",
+    "flatnonzero": "use ops.nonzero(x.ravel())[0]",
     "ix_": "use x[rows[:, None], columns]", "lexsort": "use ops.argsort of the last key, then of "
     "each one before, which keeps the order of equal ones",
     "logcumsumexp": "use ops.associative_scan(ops.logaddexp, x)",
@@ -119,7 +126,8 @@ INSTEAD = {
     "nll_loss": "use zt.losses", "normal": "use zt.randn(shape)",
     "hardswish": "use ops.hard_swish", "no_grad": "only functions that zt.grad is given are "
     "differentiated", "from_numpy": "use zt.tensor(array), or zt.asarray, which shares memory",
-    "pdist": "use ops.cdist(x, x)", "polyfit": "use ops.lstsq(ops.vander(x, degree + 1), y)",
+    "pdist": "use ops.cdist(x, x)", "piecewise": "use ops.where, or ops.select",
+    "polyfit": "use ops.lstsq(ops.vander(x, degree + 1), y)",
     "randperm": "use zt.permutation(n)",
     "ravel_multi_index": "use i * columns + j", "rollaxis": "use ops.moveaxis",
     **dict.fromkeys(("std_mean", "var_mean"), "use ops.var or ops.std, and ops.mean"),

@@ -84,7 +84,8 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
             larger size times the dtype's rounding error. Default: `None`.
 
     Returns:
-        A tensor `(..., n, k)`, or `(n,)`.
+        A tensor `(..., n, k)`, or `(n,)`: the solution alone, as in Keras, where NumPy returns its
+        rank and singular values too; `ops.svd` has these.
 
     Examples:
         >>> import ztorch as zt
