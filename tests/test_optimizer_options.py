@@ -108,6 +108,16 @@ def test_schedules_beside_keras(name, arguments):
     assert again(5) == mine(5)
 
 
+def test_schedules_that_begin_again_by_their_formulas():
+    restarts = schedules.CosineDecayRestarts(1.0, 4, 1.0, 0.5)
+    cycles = schedules.PolynomialDecay(1.0, 4, 0.0, 2.0, cycle=True)
+    for step in range(14):
+        k, p = divmod(step, 4)
+        np.testing.assert_allclose(restarts(step), 0.5 ** k * (1 + math.cos(math.pi * p / 4)) / 2)
+        span = 4 * max(1, math.ceil(step / 4))
+        np.testing.assert_allclose(cycles(step), (1 - step / span) ** 2)
+
+
 def test_warmup_beside_keras():
     options = {"warmup_target": 0.3, "warmup_steps": 5, "alpha": 0.1}
     theirs = references.keras().optimizers.schedules.CosineDecay(0.05, 10, **options)

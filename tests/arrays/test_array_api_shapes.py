@@ -160,6 +160,7 @@ def test_corners_that_the_suite_of_the_standard_looks_into() -> None:
     many = xp.asarray(np.arange(300.0))
     for d in (np.int8, np.int64):  # a narrow dtype does not hold the size
         assert xp.take_along_axis(many, xp.asarray(np.array([-1, 2], d))).tolist() == [299, 2]
+    assert xp.take_along_axis(xp.arange(40_000), xp.asarray(np.array([-1], np.int16))).tolist() == [39_999]
     assert xp.take(many, xp.asarray(np.array([7], np.uint8))).tolist() == [7]
     assert complex(zt.tensor(2.5)) == 2.5 and xp.imag(small).tolist() == [0, 0, 0]
     assert xp.real(small).tolist() == xp.conj(small).tolist() == small.tolist()

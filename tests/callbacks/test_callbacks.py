@@ -15,6 +15,7 @@ from tests.callbacks.scripted import Scripted, X, Y, run
 from tests.programs import classifier, flowers
 from ztorch import callbacks as C
 from ztorch import layers as L
+from ztorch.callbacks.monitors import Monitor
 from ztorch.errors import ConfigError, FileError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # for the tests that compare with Keras
@@ -127,6 +128,13 @@ def test_batch_logs_are_means_so_far() -> None:
     logs: list[dict] = []
     _, history = run(C.LambdaCallback(on_train_batch_end=lambda b, seen: logs.append(seen)), 1)
     assert len(logs) == 8 and logs[-1]["loss"] == history.history["loss"][0]
+
+
+def test_changes_smaller_than_min_delta_are_no_improvement() -> None:
+    for sign, mode in ((1, "max"), (-1, "min")):
+        monitor = Monitor("score", mode, min_delta=0.5)
+        assert [monitor.better(sign * x, than=sign * 2.0) for x in (1.0, 2.25, 2.5, 2.75)] == [
+            False, False, False, True]
 
 
 # -- EarlyStopping ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ztorch import layers as L
 from ztorch.data.mnist import read_idx
 from ztorch.data.numpy_files import read_arrays
 from ztorch.errors import ArtifactError, DataError, WeightsError, ZtorchError
+from ztorch.files.container import members
 from ztorch.files.npz import unpack
 from ztorch.files.parsing import parsing
 from ztorch.files.zips import StoredZip
@@ -124,6 +125,15 @@ def test_arrays_have_the_bytes_of_their_shape() -> None:
         with pytest.raises(WeightsError, match=r"array 'x' of shape \(3,\) has"):
             unpack(damaged.getvalue(), "lies.npz")
     assert unpack(whole, "lies.npz")["x"][1].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_members_that_are_said_to_be_compressed_or_encrypted() -> None:
+    """Header and directory agree, so nothing else tells."""
+    for at, value, message in ((6, 1, "method 0, flags 1"), (8, 8, "method 8, flags 0")):
+        data = bytearray(whole())
+        data[at] = data[data.index(b"PK\1\2") + at + 2] = value
+        with pytest.raises(ArtifactError, match=f"is compressed or encrypted .{message}"):
+            members(bytes(data), "lies.zt")
 
 
 def test_sizes_that_a_file_cannot_hold() -> None:

@@ -87,6 +87,12 @@ def test_damaged_files(case: str) -> None:
         safetensors.unpack(DAMAGED[case], "here")
 
 
+def test_a_tensor_that_ends_beyond_the_file_is_named() -> None:
+    for lacking in (1, 6, 8, 30):
+        with pytest.raises(WeightsError, match=r"tensor '[ab]' ends beyond the file"):
+            safetensors.unpack(file(GOOD, bytes(30 - lacking)), "here")
+
+
 def test_a_dtype_nobody_computes_with_is_named() -> None:
     with pytest.raises(WeightsError, match=r"tensor .b. has dtype F8_E5M2.*convert it to F32"):
         safetensors.unpack(file(entry(dtype="F8_E5M2", data_offsets=[24, 27])), "here")

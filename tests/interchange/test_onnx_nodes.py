@@ -9,7 +9,7 @@ import pytest
 
 from tests.cases.grouping import together
 from tests.interchange.onnx_files import ours, runtime, single, written
-from tests.interchange.onnx_node_cases import CASES, Case, label
+from tests.interchange.onnx_node_cases import CASES, IMAGE, Case, label
 from ztorch.interchange.onnx import load
 
 MADE_OF_KNOWN = {"Constant", "ConstantOfShape", "Range", "Shape", "Size"}  # tested further down
@@ -18,6 +18,14 @@ MADE_OF_KNOWN = {"Constant", "ConstantOfShape", "Range", "Shape", "Size"}  # tes
 @together(of=100)
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_node(case: Case, tmp_path: Path) -> None:
+    agrees(case, tmp_path)
+
+
+def test_places_of_the_largest_count_all_images_of_a_batch(tmp_path: Path) -> None:
+    agrees(Case("MaxPool", [IMAGE], [], {"kernel_shape": [3, 2], "strides": [2, 2]}, count=2), tmp_path)
+
+
+def agrees(case: Case, tmp_path: Path) -> None:
     made = single(case.op, case.data, case.known, case.attrs, case.opset, case.count, case.fixed)
     path = written(made, tmp_path / "node.onnx")
     expected = runtime(path, *case.data)

@@ -140,6 +140,24 @@ def job(kernel: Any, floats: str = "float32") -> Job:
                dict(zip(leaves, arrays, strict=True)), kernel.__name__)
 
 
+@zt.kernel
+def downwards(x):
+    """Loops that end at a counter, down and up, and variables that keep values of the last turn."""
+    out, at, counts = np.zeros(6, x.dtype), 0, np.zeros(6, np.int32)
+    for i in range(6):
+        for k in range(5, i, -1):
+            out[i] += x[k] * (k - i)
+        for k in range(i, 6):
+            counts[i] += k
+        at = i * 2 - 1
+    return out, counts, x[at]
+
+
+def test_loops_that_end_at_a_counter_and_values_of_the_last_turn() -> None:
+    for ours, plain in zip(downwards(X), downwards.debug(X), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-12)
+
+
 def test_plain_python_is_what_the_graph_computes() -> None:
     for kernel in EVERY:
         expected = kernel.debug(X, STARTS, PLACES)

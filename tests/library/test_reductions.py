@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.library.devices import Operand, close, library, sampled
-from ztorch.errors import ShapeError
+from ztorch.errors import ConfigError, ShapeError
 
 RNG = np.random.default_rng(0)
 
@@ -63,5 +63,7 @@ def test_reductions_of_nothing() -> None:
     for routine in (lambda: own.unary("exp", none, none), lambda: own.softmax(none, none),
                     lambda: own.reduce("max", none, own.alloc(0).tensor((0,)), 1)):
         routine()  # and nothing happens
+    with pytest.raises(ConfigError, match="y is float64"):  # only integers have a mean of another dtype
+        own.reduce("mean", own.alloc(24).tensor((2, 3)), own.alloc(24).tensor((3,), "float64"), 0)
     with pytest.raises(ShapeError, match=r"y has shape \(2,\), and must have \(3,\) or \(1, 3\)"):
         own.reduce("sum", own.alloc(24).tensor((2, 3)), own.alloc(8).tensor((2,)), 0)

@@ -121,6 +121,16 @@ def test_ends_of_one_argument_are_numpys(name: str) -> None:
         same(got, want)
 
 
+@pytest.mark.parametrize("name", ["isfinite", "isnan", "isinf"])
+def test_infinity_and_nan_are_told_by_their_bits(name: str) -> None:
+    """The largest number is next to infinity, and a NaN may have any bits after the exponent's."""
+    for d, bits in ((np.float16, np.uint16), (np.float32, np.uint32), (np.float64, np.uint64)):
+        info = np.finfo(d)
+        x = np.array([info.max, -info.max, info.tiny, INF, -INF, NAN, 1.0, 0.0], d)
+        x = np.append(x, (x[3:4].view(bits) + bits(1)).view(d))  # the first NaN
+        np.testing.assert_array_equal(getattr(zt.ops, name)(x), getattr(np, name)(x))
+
+
 @pytest.mark.parametrize("name", ["atan2", "hypot", "logaddexp", "copysign", "nextafter",
                                   "remainder", "floor_divide"])
 def test_ends_of_two_arguments_are_numpys(name: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +80,14 @@ def test_loops_and_moves_that_fit() -> None:
     for loops, moves in ALLOWED:
         check_program(on_a_device(loops, moves))
         check_program(on_a_cpu(loops))
+
+
+def test_launches_move_by_the_bytes_of_each_loops_turns() -> None:
+    spec = on_a_device([(0, 4, 3), (1, 2, 2)], [(1, 0, 0, -64), (1, 0, 1, 256)])
+    program: Any = SimpleNamespace(buffer=lambda space: space)
+    launches = Remote.launches(program, spec.functions["predict"], {})
+    moved = [launch.bindings[0].at for k, launch in launches if k == 1]
+    assert moved == [1024 - 64 * outer + 256 * inner for outer in range(3) for inner in range(2)]
 
 
 CROSSED: list[tuple[Loops, str]] = [

@@ -83,6 +83,20 @@ def test_a_program_gives_back_what_it_had(name: str) -> None:
     assert (here.allocated, len(here._modules), len(here._recordings)) == before
 
 
+def test_recordings_are_made_again_and_buffers_that_are_shared_pass_through_ports() -> None:
+    program, here = classifier("dummy"), device("dummy")
+    call = program.executable.bind_memory("predict")
+    x, y = here.alloc(BATCH * 16 * 4), here.alloc(BATCH * 5 * 4)
+    call.run([x], [y])
+    [first] = call._recordings.values()
+    here.drop(first)
+    call.run([x], [y])
+    [second] = call._recordings.values()
+    assert second is not first and second.live
+    call.run([x], [x])  # a launch that reads its own result
+    assert len(call._recordings) == 1 and vars(call)["_ports"].recording.live
+
+
 def test_plans_of_any_size() -> None:
     """Activations of hundreds of gigabytes, of which this machine holds none; it trains, too."""
     program = deep(40, 2_000_000)

@@ -39,6 +39,17 @@ def test_features_are_those_of_the_cells() -> None:
     assert learned.targets(TABLE).tolist() == [0, 1, 0, 1] and learned.classes == ("no", "yes")
 
 
+def test_numbers_far_below_zero_and_minutes_count() -> None:
+    table = {"depth": [-1.7e9, -1.7e9 + 60, -1.7e9 + 120], "y": [0, 1, 0],
+             "at": ["2024-01-01 06:00", "2024-01-02 18:30", "2024-01-03 00:45"]}
+    learned = zt.Pipeline(zt.data.table(table, "y", number=["depth"]))
+    x = dict(zip(learned.features, learned.inputs(table).T, strict=True))
+    assert np.diff(x["depth"]).tolist() == [60, 60]  # in float32 these numbers would differ by 128
+    hours = np.array([6, 18.5, 0.75]) * (2 * np.pi / 24)
+    np.testing.assert_allclose(x["at, hour, sine"], np.sin(hours), atol=1e-6)
+    np.testing.assert_allclose(x["at, hour, cosine"], np.cos(hours), atol=1e-6)
+
+
 def test_columns_may_stand_in_any_order_and_categories_be_new() -> None:
     learned = pipeline()
     x = learned.inputs(TABLE)

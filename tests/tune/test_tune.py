@@ -96,6 +96,16 @@ def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> No
         assert finding.seconds == (share if gains else 1.0)
 
 
+def test_no_stage_begins_when_time_is_up(last_wins: list[Schedule]) -> None:
+    _, kernel, _ = product_of(small(), TARGETS[LEVEL])
+    first = [kernel.proposal(), *other_kinds(kernel, kernel.proposal())]
+    search.search(kernel, TARGETS[LEVEL], 1, until=0)
+    assert len(last_wins) == len(first) + 2 * (len(first) > 1) or last_wins == first
+    raced = len(last_wins)
+    search.search(kernel, TARGETS[LEVEL], 1)
+    assert len(last_wins) > 2 * raced
+
+
 # -- the cache -------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tests import references
 from tests.weights.torch_cases import CASES, Case, predicted
 from ztorch import layers as L
 from ztorch.errors import ConfigError, Unsupported, WeightsError
+from ztorch.files import safetensors
 from ztorch.model.sequential import Sequential
 
 
@@ -59,6 +60,15 @@ def test_features_that_flatten_turned_are_turned_back(tmp_path: Path) -> None:
     want = module(torch.tensor(x)).detach().numpy()
     model.load_weights(saved(tmp_path / "theirs.pt", module.state_dict()))
     np.testing.assert_allclose(predicted(model, x), want, rtol=1e-9, atol=1e-10)
+
+
+def test_gates_of_a_gru_in_torchs_order(tmp_path: Path) -> None:
+    """Ours: update, reset, new; PyTorch's: reset, update, new."""
+    model = Sequential([L.Input((5, 3)), L.GRU(2, name="g")])
+    model.save_weights(tmp_path / "ours.safetensors", "torch")
+    update, reset, new = np.split(model.get_layer("g").get_weights()[0], 3, axis=1)
+    _, rows = safetensors.read(tmp_path / "ours.safetensors")[0]["g.weight_ih_l0"]
+    np.testing.assert_array_equal(rows, np.concatenate([reset, update, new], 1).T)
 
 
 def test_an_lstm_of_two_layers_is_two_of_ours(tmp_path: Path) -> None:

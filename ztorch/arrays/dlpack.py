@@ -19,14 +19,14 @@ from ztorch.backends import dlpack as backend_dlpack
 from ztorch.backends.dlpack import Description, described, packed_strides, taken
 from ztorch.backends.gpu import GpuDevice
 from ztorch.compile.python_calls import python_calls
-from ztorch.dtypes import ALL, DType, bf16, to_storage
+from ztorch.dtypes import ALL, DType, to_storage
 from ztorch.errors import DataError, DeviceError, Unsupported
 
 CPU = 1
 BACKENDS = {2: "cuda", 10: "rocm"}  # their buffers are addresses, usable by other libraries
 TYPES = {name: number for number, name in BACKENDS.items()}
-_CODES = {"s": 0, "u": 1, "f": 2, "b": 6}  # DLPack's code of each kind of dtype
-_BFLOAT = 4
+# DLPack's code of each kind of dtype, and of those that NumPy lacks.
+_CODES = {"s": 0, "u": 1, "f": 2, "b": 6, "bfloat16": 4}
 _NO_SYNC = -1  # stream argument: the consumer synchronises by itself
 
 
@@ -77,20 +77,20 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
                           "version 1; pass max_version=(1, 0), or leave copy=False out")
     if here[0] != CPU:
         return lent(x.realize().to(x.device, copy=copies).node, stream, versioned)
-    if x.dtype is bf16:
-        return lent_bfloat16(x, versioned, copies)
+    if not x.dtype.in_numpy:
+        return lent_copy(x, versioned, copies)
     if not versioned:
         return x.numpy().copy().__dlpack__(stream=stream)
     return x.numpy().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device,
                                 copy=copies)
 
 
-def lent_bfloat16(x: Any, versioned: bool, copies: bool) -> Any:
-    """A capsule with a bfloat16 tensor of the CPU; NumPy's DLPack does not support this dtype."""
+def lent_copy(x: Any, versioned: bool, copies: bool) -> Any:
+    """A capsule with a copy of a tensor of the CPU, whose dtype NumPy's DLPack lacks."""
     if not copies:
-        raise BufferError("NumPy's DLPack has no bfloat16, so it is copied; leave copy=False out")
-    words = to_storage(bf16, x._readable())
-    description = Description(words.__array_interface__["data"][0], (CPU, 0), *_code(bf16), 1,
+        raise BufferError(f"NumPy's DLPack has no {x.dtype}, so it is copied; leave copy=False out")
+    words = to_storage(x.dtype, x._readable())
+    description = Description(words.__array_interface__["data"][0], (CPU, 0), *_code(x.dtype), 1,
                               words.shape, packed_strides(words.shape))
     return backend_dlpack.lent(description, words, versioned, _library())
 
@@ -128,7 +128,7 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
 
 def _code(d: DType) -> tuple[int, int]:
     """DLPack's code of a dtype's kind, and the number of bits of an element."""
-    return _BFLOAT if d is bf16 else _CODES[d.kind], 8 if d.kind == "b" else d.bits
+    return _CODES[d.kind if d.in_numpy else d.long], 8 if d.kind == "b" else d.bits
 
 
 def _need_stream(backend: str, stream: Any) -> None:

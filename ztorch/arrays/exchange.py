@@ -27,7 +27,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None,
         DataError: x is not an array of numbers.
     """
     if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy and DLPack cannot read it
-        return _bits_of_torch(x).view(_bfloat16())
+        return _bits_of_torch(x).view(_of_ml_dtypes(bf16))
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
     need_no_mask(label, x)
@@ -64,16 +64,16 @@ def _bits_of_torch(x: Any) -> np.ndarray:
 
 def stored(array: np.ndarray, d: DType) -> np.ndarray:
     """An array's elements in their storage dtype, in native byte order."""
-    if d is bf16:
-        if dtype_of(array.dtype) is bf16:
-            return array.view(np.uint16)
-        return to_storage(bf16, array.astype(np.float32))
+    if not d.in_numpy:
+        if dtype_of(array.dtype) is d:
+            return array.view(d.numpy)
+        return to_storage(d, array.astype(d.working))
     return array.astype(d.numpy, copy=False)
 
 
 def shown(array: np.ndarray, d: DType) -> np.ndarray:
-    """A stored array as users see it; bfloat16 gets its own NumPy dtype."""
-    return array.view(_bfloat16()) if d is bf16 else array
+    """A stored array as users see it; a dtype that NumPy lacks gets that of ml_dtypes."""
+    return array if d.in_numpy else array.view(_of_ml_dtypes(d))
 
 
 def default_dtype(x: Any, array: np.ndarray) -> DType:
@@ -82,10 +82,10 @@ def default_dtype(x: Any, array: np.ndarray) -> DType:
     return f32 if own is f64 and not hasattr(x, "dtype") else own
 
 
-def _bfloat16() -> np.dtype:
+def _of_ml_dtypes(d: DType) -> np.dtype:
     try:
         import ml_dtypes
     except ImportError:
-        raise Unsupported("NumPy has no bfloat16; pip install ml_dtypes, or use zt.ops.cast to "
+        raise Unsupported(f"NumPy has no {d}; pip install ml_dtypes, or use zt.ops.cast to "
                           "give a result another dtype") from None
-    return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(getattr(ml_dtypes, d.long))

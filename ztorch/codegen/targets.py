@@ -102,6 +102,9 @@ _LINUX_X86 = (("futex", 202), ("sched_yield", 24), ("getcpu", 309), ("sched_seta
               ("sched_getaffinity", 204))
 _LINUX_ARM = (("futex", 98), ("sched_yield", 124), ("getcpu", 168), ("sched_setaffinity", 122),
               ("sched_getaffinity", 123))
+_LINUX = tuple((f"{cpu}_{name}", number)  # for C source, which serves both
+               for cpu, calls in (("x86", _LINUX_X86), ("arm", _LINUX_ARM))
+               for name, number in calls)
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
@@ -208,7 +211,8 @@ def table() -> dict[str, Target]:
                converted_dtypes=("f16",), frame_data=_LINUX_ARM, assembler="assemble",
                one_module_per_kernel=True),
         Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE,
-               missing_opcodes=_CALLS | {"fma"}, assembler="cc", emits_source=True),
+               missing_opcodes=_CALLS | {"fma"}, frame_data=_LINUX, assembler="cc",
+               emits_source=True),
         Target("opencl", ("opencl", "clike"), "c",
                Limits(0, 64, True, grid=GridLimits(load_width=4)), missing_opcodes=_CALLS,
                backend="opencl"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, boolean, dtype, from_storage, to_storage
+from ztorch.dtypes import DType, boolean, dtype, from_storage, to_storage
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.floating import bits_of, with_sign_of
@@ -30,12 +30,13 @@ def _next_after(b: Any, x: Any, y: Any) -> Any:
 
 
 def _next_numpy(a: Any, b: Any, of: DType | None = None) -> Any:
-    if of is not bf16:
+    if of is None or of.in_numpy:
         return np.nextafter(a, b)
-    bits = to_storage(bf16, a).view(np.int16)
-    moved = np.where(a == 0, np.where(b < 0, -1 << 15 | 1, 1),
-                     bits + np.where((a < b) != (a < 0), 1, -1)).astype(np.int16)
-    near = from_storage(bf16, moved.view(bf16.numpy))
+    ints = dtype(f"i{of.bits}").numpy
+    bits = to_storage(of, a).view(ints)
+    moved = np.where(a == 0, np.where(b < 0, -1 << of.bits - 1 | 1, 1),
+                     bits + np.where((a < b) != (a < 0), 1, -1)).astype(ints)
+    near = from_storage(of, moved.view(of.numpy))
     return np.where(np.isnan(a + b), np.float32(np.nan), np.where(a == b, b, near))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import bf16, from_storage
+from ztorch.dtypes import ALL, from_storage
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.files.parsing import parsing
 from ztorch.files.zips import StoredZip
@@ -23,6 +23,7 @@ CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 _MOST_CONFIG = 64 << 20  # bytes of config.json
 _MOST_GROUPS = 100_000  # more than any model has
 _MOST_DEPTH = 64  # groups in groups
+_CODED = {d.long: d for d in ALL if not d.in_numpy}  # which h5py writes as integers or bytes
 _NO_LAYERS = (  # groups that hold no weights of layers
     "optimizer", "seed_generator", "_loss_tracker", "_compile_metrics", "metrics")
 
@@ -152,8 +153,9 @@ def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
 
     def load() -> np.ndarray:
         d = dataset.dtype
-        if d.itemsize == 2 and d.kind in "uV" and dataset.attrs.get("dtype") == "bfloat16":
-            return from_storage(bf16, dataset[()].view(np.uint16))
+        coded = _CODED.get(str(dataset.attrs.get("dtype")))
+        if coded is not None and d.itemsize == coded.bytes and d.kind in "uV":
+            return from_storage(coded, dataset[()].view(coded.numpy))
         if d.kind not in "fiu":
             raise WeightsError(f"{source}: {name} holds {d}, no numbers")
         return dataset[()]
