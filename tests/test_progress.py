@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+import ztorch as zt
 from tests.programs import classifier, flowers
 from ztorch import progress as P
 from ztorch.errors import ConfigError
@@ -128,6 +130,22 @@ def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and lines[0].startswith("Epoch 1/2 - 8/8 - 0s - ")
     assert "val_accuracy" in lines[1] and lines[2].startswith("8/8 - 0s - ")
+
+
+def test_a_callback_shows_the_progress_in_place_of_fit(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(callbacks: list[Any]) -> list[str]:
+        program = classifier()
+        for verbose in (0, 2):
+            program.fit(*flowers(), epochs=2, verbose=verbose, validation_split=0.5,
+                        callbacks=callbacks)
+            program.evaluate(*flowers(), verbose=verbose, callbacks=callbacks)
+            program.predict(flowers()[0], verbose=verbose, callbacks=callbacks)
+        return re.sub(r"[0-9]+(s|[mu]s/step)", "?", capsys.readouterr().out).splitlines()
+
+    plain = shown([])
+    assert len(plain) == 4 and "val_accuracy" in plain[0]
+    assert shown([zt.callbacks.ProgbarLogger()]) == plain
 
 
 def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,9 @@ def test_odd_arguments_of_writing() -> None:
     (lambda: zt.data.load("mnist", pth="."), UnknownName, "'pth'; did you mean 'path'"),
     (lambda: zt.data.load("mnist", path=3), ConfigError, "the name of a file, not 3"),
     (lambda: model().get_layer(index=1), ConfigError, "has 1 layers, none at index 1"),
+    (lambda: model().compile("adm", "mse"), UnknownName, "unknown optimizer 'adm'; did you mean 'adam'"),
+    (lambda: program().fit(row for row in [(X[0], Y[0])]), zt.errors.DataError,
+     r"an iterator gives batches; batch its rows first, as torch.utils.data.DataLoader"),
     (lambda: zt.Sequential(layer=[]), UnknownName, "did you mean 'layers'"),
 ])
 def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
@@ -198,7 +201,7 @@ def test_messages(call: Callable[[], Any], kind: type[Exception], message: str) 
     (lambda: zt.float32, "; here it is the string 'float32'$"), (lambda: zt.checkpoint, "'checkpoint'$"),
     (lambda: zt.masked_fill, r"; use ops\.where"), (lambda: zt.linspce, "; did you mean 'linspace'"),
     (lambda: zt.tensor(1.0).add_, "a tensor never changes"),
-    (lambda: zt.callbacks.ProgbarLogger, r"here it is verbose=1 of fit"),
+    (lambda: zt.callbacks.History, r"here it is the result of fit"),
     (lambda: zt.callbacks.EarlyStoping, "did you mean 'EarlyStopping'"),
 ])
 def test_names_of_others(look: Callable[[], Any], message: str) -> None:

@@ -48,7 +48,6 @@ OTHER_NAMES = {
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "what `fit` returns",
-    ("callbacks", "ProgbarLogger"): "`fit(verbose=1)`, on terminals and in notebooks",
     **{("config", f"{verb}_interactive_logging"): _NO_LOGGING for verb in ("enable", "disable")},
     ("config", "is_interactive_logging_enabled"): _NO_LOGGING,
     **{("config", f"{verb}_flash_attention"): "-: the compiler fuses attention by itself"

@@ -98,15 +98,15 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     # letters in another order are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
     near = swapped[:1] or difflib.get_close_matches(str(name).lower(), folded, n=3, cutoff=likeness)
-    best = [k for k in near if _likeness(k, name) == _likeness(near[0], name)]
-    if not near or _likeness(near[0], name) < VAGUE:  # a short name may be written out
+    best = [k for k in near if agreement(k, name) == agreement(near[0], name)]
+    if not near or agreement(near[0], name) < VAGUE:  # a short name may be written out
         near = best = sorted((k for k in folded if len(k) >= 3 and str(name).lower().startswith(k)),
                              key=len)[-1:] or best
     shown = " or ".join(repr(folded[k]) for k in sorted(best))
     return f"; did you mean {shown}?" if near else ""
 
 
-def _likeness(known: str, name: object) -> float:
+def agreement(known: str, name: object) -> float:
     """How much of two names agrees, from 0 to 1."""
     import difflib
 
@@ -131,5 +131,5 @@ def unknown(kind: str, name: object, known: Iterable[str],
     more = ""
     if len(names) > MOST_LISTED:
         more = f" and {len(names) - MOST_LISTED} more"
-        names = sorted(names, key=lambda n: -_likeness(n, name))[:MOST_LISTED]
+        names = sorted(names, key=lambda n: -agreement(n, name))[:MOST_LISTED]
     return UnknownName(f"unknown {kind} {str(name)!r}{hint} Known: {', '.join(names)}{more}")

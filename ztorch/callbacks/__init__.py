@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ztorch.callbacks.monitors import EarlyStopping as EarlyStopping
     from ztorch.callbacks.monitors import Monitor as Monitor
     from ztorch.callbacks.monitors import ReduceLROnPlateau as ReduceLROnPlateau
+    from ztorch.callbacks.progress import ProgbarLogger as ProgbarLogger
     from ztorch.callbacks.records import CSVLogger as CSVLogger
     from ztorch.callbacks.records import ModelCheckpoint as ModelCheckpoint
     from ztorch.callbacks.remote import RemoteMonitor as RemoteMonitor
@@ -32,13 +33,12 @@ _FILES = {
     "EarlyStopping": "monitors", "Monitor": "monitors", "ReduceLROnPlateau": "monitors",
     "CSVLogger": "records", "ModelCheckpoint": "records",
     "SwapEMAWeights": "averages", "BackupAndRestore": "backup", "TensorBoard": "tensorboard",
-    "RemoteMonitor": "remote",
+    "ProgbarLogger": "progress", "RemoteMonitor": "remote",
 }
 __all__ = sorted(_FILES)
 
 # Names in other libraries, with the equivalent here.
-_REPLACEMENTS = {
-    "ProgbarLogger": "verbose=1 of fit", "History": "the result of fit, and program.history"}
+_REPLACEMENTS = {"History": "the result of fit, and program.history"}
 
 
 def __getattr__(name: str) -> Any:

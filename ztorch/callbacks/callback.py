@@ -25,6 +25,7 @@ class Callback:
 
     program: Any = None  # the program in training
     params: dict[str, Any] = {}  # epochs, steps, verbose, and the names of metrics
+    shows_progress = False  # whether it does in place of `fit`, `evaluate` or `predict`
     order = 0  # callbacks of a lower order are called first; the history has 1
 
     @property

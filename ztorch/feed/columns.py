@@ -121,6 +121,9 @@ def spell(row: tuple[int, ...]) -> str:
 
 def shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
     shape = array.shape
+    if shape == row and " of batch " in name:
+        return ("an iterator gives batches; batch its rows first, as "
+                "torch.utils.data.DataLoader(dataset, batch_size=32) does")
     if shape == row:
         return f"for a single row pass {name}[None]"
     if shape and math.prod(shape[1:]) == math.prod(row) and len(shape) > 1:

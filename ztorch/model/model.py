@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.compile.traced_model import TracedModel
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, agreement
 from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
 from ztorch.keras_calls import as_in_keras
@@ -15,7 +15,7 @@ from ztorch.metrics import MetricLists
 from ztorch.model.runnable_network import RunnableNetwork
 from ztorch.model.summary import Shown, print_summary
 from ztorch.model.trace import trace
-from ztorch.optimizers.optimizer import is_optimizer
+from ztorch.optimizers.optimizer import Optimizer, is_optimizer
 
 if TYPE_CHECKING:
 
@@ -191,7 +191,7 @@ class Model(RunnableNetwork):
             >>> program.predict(np.ones((5, 4))).shape
             (5, 1)
         """
-        if optimizer is None and is_optimizer(device):
+        if optimizer is None and _is_or_nears_optimizer(device):
             device, optimizer = "auto", device
         if weighted_metrics:
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
@@ -232,3 +232,16 @@ class Model(RunnableNetwork):
             return program
 
         return self.keep(make, arguments)
+
+
+def _is_or_nears_optimizer(device: Any) -> bool:
+    """Whether the first argument of `compile` is an optimizer, or a name nearer to that of one than
+    to any device: the error for it then tells of optimizers."""
+    if is_optimizer(device) or not isinstance(device, str):
+        return is_optimizer(device)
+    from ztorch.runtime.devices import device_names
+
+    devices = device_names()
+    return device.partition(":")[0] not in devices and (
+        max(agreement(name, device) for name in Optimizer.known)
+        > max(agreement(name, device) for name in devices))

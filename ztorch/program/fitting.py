@@ -23,7 +23,7 @@ from ztorch.feed.stream_batches import StreamBatches
 from ztorch.program.averages import take_averages
 from ztorch.progress import Progress
 from ztorch.training.history import History
-from ztorch.training.hooks import Hooks, as_callbacks
+from ztorch.training.hooks import Hooks, as_callbacks, own_progress
 from ztorch.training.loop import TrainingLoop
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
                   "metrics": [*program.score_names("train"), *(
                       f"val_{name}" for name in (program.score_names("evaluate")
                                                  if "evaluate" in offers else ()))],
-                  "say": progress.say,
+                  "say": progress.say, "progress": progress,
                   "fitted": program if isinstance(fitted, type(program)) else fitted}
         watches_nan = any(isinstance(c, TerminateOnNaN) for c in user_callbacks)
         hooks = Hooks([*user_callbacks, program.history], program, params)
@@ -82,7 +82,8 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
             validation_freq=validation_freq, validation_steps=validation_steps,
             first_epoch=first_epoch, epochs=epochs, steps=steps_per_epoch,
             stop_at_nan=nan == "stop" and not watches_nan,
-            hooks=hooks, history=program.history, progress=progress).run()
+            hooks=hooks, history=program.history,
+            progress=own_progress(progress, user_callbacks)).run()
         if epochs > first_epoch:
             take_averages(program)
         return history
@@ -97,11 +98,13 @@ def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int 
     check_count("steps", steps)
     feed = feed_for(program, x)
     source = batches(program.adapter, rows, x, y, sample_weight, feed=feed)
-    hooks = Hooks(as_callbacks(callbacks, _USER), program, {
-        "steps": steps or source.steps, "verbose": verbose,
+    progress, user_callbacks = Progress(verbose), as_callbacks(callbacks, _USER)
+    hooks = Hooks(user_callbacks, program, {
+        "steps": steps or source.steps, "verbose": verbose, "say": progress.say,
+        "progress": progress,
         "fitted": program if isinstance(evaluated, type(program)) else evaluated})
-    means = loops.evaluate(feed or program.calls, source, program, Progress(verbose),
-                           steps=steps, hooks=hooks)
+    means = loops.evaluate(feed or program.calls, source, program,
+                           own_progress(progress, user_callbacks), steps=steps, hooks=hooks)
     assert means is not None  # only a loop that is told to stop returns None
     return means
 

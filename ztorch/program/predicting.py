@@ -14,7 +14,7 @@ from ztorch.feed.sources import is_stream
 from ztorch.feed.stream_batches import StreamBatches
 from ztorch.program.fitting import check_count
 from ztorch.progress import Progress
-from ztorch.training.hooks import Hooks, as_callbacks
+from ztorch.training.hooks import Hooks, as_callbacks, own_progress
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
@@ -41,7 +41,9 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
         source = ArrayBatches(adapter, columns, None, size)
         rows = source.rows if steps is None else 0  # 0: not known beforehand
     results = Results(rows, metadata.open_axes, bool(metadata.whole_axes))
-    hooks = Hooks(as_callbacks(callbacks, _USER), program, {
-        "steps": steps or source.steps, "verbose": verbose, "fitted": predicted})
-    return loops.predict(program.calls, source, results, Progress(verbose) if verbose else None,
+    progress, user_callbacks = Progress(verbose), as_callbacks(callbacks, _USER)
+    hooks = Hooks(user_callbacks, program, {
+        "steps": steps or source.steps, "verbose": verbose, "fitted": predicted,
+        "say": progress.say, "progress": progress})
+    return loops.predict(program.calls, source, results, own_progress(progress, user_callbacks),
                          steps, hooks, as_declared)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch.callbacks.callback import HOOKS, SHORTER, Callback
 from ztorch.errors import ConfigError, nearest
+from ztorch.progress import Progress
 
 
 class Hooks:
@@ -35,6 +36,11 @@ class Hooks:
         """Calls a hook of all callbacks that override it."""
         for function in self._functions[name]:
             function(*args)
+
+
+def own_progress(progress: Progress, callbacks: Iterable[Callback]) -> Progress:
+    """The progress that a loop shows: a silent one where a callback shows that of the run."""
+    return Progress(0) if any(c.shows_progress for c in callbacks) else progress
 
 
 def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
