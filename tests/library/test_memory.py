@@ -117,7 +117,7 @@ OPENCL = """__kernel void add(__global const float *x, __global float *y) {
     y[get_global_id(0)] += x[get_global_id(0)];
 }"""
 WGSL = """
-@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @compute @workgroup_size(4) fn add(@builtin(global_invocation_id) at: vec3<u32>) { y[at.x] += x[at.x]; }
 """
@@ -208,6 +208,8 @@ def test_wrong_code() -> None:
         cpu.load("this is not C", ["f"])
     with pytest.raises(DeviceError, match="opencl:0"):
         opencl.load("__kernel void add(", {"add": (1, 1, 1)})
+    with pytest.raises(DeviceError, match="clCreateKernel of 'sub'"):
+        opencl.load(OPENCL, {"sub": (4, 1, 1)})
     code = loaded(opencl, "opencl:0")
     part = opencl.alloc(1024).at(opencl.capabilities().limits["buffer_align"] + 4)
     with pytest.raises(DeviceError, match=r"argument 1 of add begins at byte \d+ of its buffer, and must at a mult"):

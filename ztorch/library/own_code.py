@@ -72,6 +72,7 @@ class OwnCode(RawDevice):
         Raises:
             Unsupported: The device does not take this language.
             DeviceError: The driver refuses the code.
+            LinkError: Text in C lacks a kernel, or calls a library.
 
         Examples:
             >>> import numpy as np, ztorch as zt

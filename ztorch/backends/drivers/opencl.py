@@ -182,7 +182,7 @@ class OpenCLDevice(Device):
                 self._check(e, part)
             if (e.at, e.size) not in programs:
                 programs[e.at, e.size] = self._built(part, is_module)
-            self._try("clCreateKernel", _cl().Kernel, programs[e.at, e.size], e.name)
+            self._try(f"clCreateKernel of {e.name!r}", _cl().Kernel, programs[e.at, e.size], e.name)
         return [programs[e.at, e.size] for e in entries]
 
     def _check(self, entry: KernelEntry, part: bytes) -> None:

@@ -25,6 +25,7 @@ WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
 
 
 BINDING = re.compile(r"@binding\(\s*(\d+)")
+ONLY_READ = re.compile(r"@binding\(\s*(\d+)\s*\)[^;<]*<\s*storage\s*(?:,\s*read\s*)?>")
 
 
 @functools.cache
@@ -106,7 +107,7 @@ class WebGPUDevice(Device):
         self._device = self._try("requestDevice", adapter.request_device_sync,
                                  required_limits=wanted)
         self._largest = int(adapter.limits["max-buffer-size"])
-        self._layouts: dict[int, Any] = {}
+        self._layouts: dict[tuple[str, ...], Any] = {}  # by the kinds of the bindings
 
     def _try(self, call: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         import wgpu
@@ -171,25 +172,27 @@ class WebGPUDevice(Device):
         return [self._pipeline(code[e.at:e.at + e.size].decode(errors="replace"), e)
                 for e in entries]
 
-    def _pipeline(self, text: str, entry: KernelEntry) -> tuple[Any, int]:
+    def _pipeline(self, text: str, entry: KernelEntry) -> tuple[Any, tuple[str, ...]]:
         count = 1 + max(map(int, BINDING.findall(text)), default=-1)
+        read = {int(k) for k in ONLY_READ.findall(text)}
+        kinds = tuple("read-only-storage" if k in read else "storage" for k in range(count))
         module = self._try("createShaderModule", self._device.create_shader_module, code=text)
         layout = self._try("createPipelineLayout", self._device.create_pipeline_layout,
-                           bind_group_layouts=[self._layout(count)])
+                           bind_group_layouts=[self._layout(kinds)])
         pipeline = self._try("createComputePipeline", self._device.create_compute_pipeline,
                              layout=layout,
                              compute={"module": module, "entry_point": entry.name})
-        return pipeline, count
+        return pipeline, kinds
 
-    def _layout(self, count: int) -> Any:
+    def _layout(self, kinds: tuple[str, ...]) -> Any:
         import wgpu
 
-        if count not in self._layouts:
-            rows = [{"binding": k, "visibility": wgpu.ShaderStage.COMPUTE,
-                     "buffer": {"type": "storage"}} for k in range(count)]
-            self._layouts[count] = self._try("createBindGroupLayout",
+        if kinds not in self._layouts:
+            rows = [{"binding": k, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                    for k, kind in enumerate(kinds)]
+            self._layouts[kinds] = self._try("createBindGroupLayout",
                                              self._device.create_bind_group_layout, entries=rows)
-        return self._layouts[count]
+        return self._layouts[kinds]
 
     def _unload(self, handles: Any) -> None:
         handles.clear()
@@ -197,15 +200,15 @@ class WebGPUDevice(Device):
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
         ready = []
         for launch in launches:
-            pipeline, count = module.handle[launch.entry]
-            if count != len(launch.bindings):
-                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name, count,
-                                              len(launch.bindings)))
+            pipeline, kinds = module.handle[launch.entry]
+            if len(kinds) != len(launch.bindings):
+                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name,
+                                              len(kinds), len(launch.bindings)))
             rows = [{"binding": k, "resource": {"buffer": b.buffer.handle, "offset": b.at,
                                                 "size": _fours(b.nbytes)}}
                     for k, b in enumerate(launch.bindings)]
             group = self._try("createBindGroup", self._device.create_bind_group,
-                              layout=self._layout(len(rows)), entries=rows)
+                              layout=self._layout(kinds), entries=rows)
             ready.append((pipeline, group, launch.grid))
         return ready
 
