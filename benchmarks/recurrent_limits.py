@@ -16,7 +16,7 @@ from ztorch.graph.value import Graph
 
 LAYERS = {"LSTM": 4, "GRU": 3}  # gates of each
 NARROW = 128  # up to which width twice the best peer's speed is wanted, and else 1.3 times
-GATE_ROWS = 256  # of gates alone: what they read lies in the second cache
+GATE_ROWS = 256  # of gates alone: their inputs fit in the second cache
 
 
 class Race:

@@ -18,7 +18,7 @@ OWN = ("levels",)  # comparisons of ztorch with itself have no place among the p
 
 @dataclass
 class Section:
-    """One table. `limit` says what the best possible program would be held up by."""
+    """One table. `limit` names the bottleneck of the best possible program."""
 
     key: str
     title: str
@@ -45,7 +45,7 @@ class Section:
                       + ", ".join(f"{t.name} {duration(t.wall)}" for t in timings))
 
     def failed(self, case: str, error: BaseException, status: str = "failed", **more: str) -> None:
-        """A line of what could not be measured; the reason is a note below the table."""
+        """A line for a failed measurement; the reason is a note below the table."""
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         self._add({"case": case, **more, "max error": f"**{status}**"})
         self.results.append({"case": case, **more, status: reason})
@@ -62,7 +62,7 @@ class Section:
                                 for k, v in line.items()), flush=True)
 
     def has(self, case: str, device: str) -> bool:
-        """Whether a case was measured on a device already; what failed is tried again."""
+        """Whether a case was measured on a device already; failures are tried again."""
         return any(line["case"] == case and line.get("device") == device
                    and line.get("max error") != "**failed**" for line in self.lines)
 
@@ -112,7 +112,7 @@ def _key(line: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def sections(path: Path) -> dict[str, Section]:
-    """The sections of a file that `write` wrote, by their keys, without lines of what failed; none
+    """The sections of a file that `write` wrote, by their keys, without failed lines; none
     where there is no such file."""
     if not path.exists():
         return {}
@@ -166,7 +166,7 @@ def write(folder: Path, stem: str, machine: Mapping[str, Any], sections: Sequenc
     """Writes Markdown, JSON and, of rows with threads and where matplotlib is there, the plot;
     gives the paths. `method` says how it was measured."""
     folder.mkdir(parents=True, exist_ok=True)
-    warning = ("**A smoke run: far too few turns for the figures to mean anything.**\n\n"
+    warning = ("**A smoke run: far too few rounds for the figures to mean anything.**\n\n"
                if quick else "")
     facts = "\n".join(f"- {k}: {_fact(v)}" for k, v in machine.items())
     text = (f"# {title}, {machine['date']}\n\n{warning}{facts}\n\n{method}\n\n"

@@ -47,6 +47,6 @@ history = program.fit(x, y, epochs=epochs, validation_data=(x_test, y_test), ver
                       callbacks=[Best(), zt.callbacks.CSVLogger(folder / "run.csv")])
 
 history.plot(folder / "curves.svg")  # loss and accuracy by epoch
-program.plot(folder / "plan.svg")  # kernels of a training step, and where their buffers lie
+program.plot(folder / "plan.svg")  # kernels of a training step, and their buffers in memory
 for path in sorted(folder.iterdir()):
     print(f"{path.name}: {path.stat().st_size:,} bytes")

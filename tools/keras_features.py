@@ -47,7 +47,7 @@ OTHER_NAMES = {
     ("utils", "model_to_dot"): "`zt.utils.plot_model`",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
-    ("callbacks", "History"): "what `fit` returns",
+    ("callbacks", "History"): "the result of `fit`",
     **{("config", f"{verb}_interactive_logging"): _NO_LOGGING for verb in ("enable", "disable")},
     ("config", "is_interactive_logging_enabled"): _NO_LOGGING,
     **{("config", f"{verb}_flash_attention"): "-: the compiler fuses attention by itself"
@@ -94,7 +94,7 @@ def _modules(keras: Any) -> str:
              REPLACEMENTS.get(name, "-").replace("nothing:", "-:") for name in names}
     count = sum(cell == f"`zt.{name}`" for name, cell in cells.items())
     return (f"\n## keras\n\n{count} of {len(cells)} modules and names are here; the error for "
-            "another one says what its row says.\n\n| Keras | here |\n| --- | --- |\n"
+            "another one repeats its row.\n\n| Keras | here |\n| --- | --- |\n"
             + "".join(f"| `{name}` | {cell} |\n" for name, cell in cells.items()))
 
 

@@ -92,7 +92,7 @@ def reference() -> dict[str, str]:
             *entries(ztorch.constraints.Constraint)]),
         "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
             line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),
-        "data": page("Data sets", "[Data](../data.md) tells what they are for.", [
+        "data": page("Data sets", "[Data](../data.md) says how to use them.", [
             line for name in data.__all__ if callable(getattr(data, name)) and name not in (
                 "Pair", "Split") for line in entry(getattr(data, name))] + [
             "## Tables", "", *entry(ztorch.Pipeline, own_members(ztorch.Pipeline)),
@@ -113,16 +113,16 @@ def reference() -> dict[str, str]:
     }
     pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
                           "tests.", [
-        "| page | what is there |", "| --- | --- |",
+        "| page | contents |", "| --- | --- |",
         "| [Models and programs](models.md) | `Model`, `Sequential`, `Program`, `load` |",
         f"| [Layers](layers.md) | {len(LAYERS)} layers, and `Layer` for your own |",
-        "| [Losses, metrics, optimizers](training.md) | what `compile` takes |",
-        "| [Callbacks](callbacks.md) | what `fit` takes |",
+        "| [Losses, metrics, optimizers](training.md) | arguments of `compile` |",
+        "| [Callbacks](callbacks.md) | arguments of `fit` |",
         "| [Data sets](data.md) | `zt.data` |",
         "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
         "| [For authors of libraries](backends.md) | `zt.backends` |",
         "| [Ops](../ops.md) | all functions of `zt.ops` |",
-        "| [Words of kernels](../kernel_words.md) | what a `zt.kernel` may call |"])
+        "| [Words of kernels](../kernel_words.md) | functions that a `zt.kernel` may call |"])
     return pages
 
 

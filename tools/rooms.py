@@ -17,7 +17,7 @@ Rooms = dict[str, set[str]]
 
 ROOT = Path(__file__).parent.parent
 # The columns, and the rooms in them; the first column has all others.
-COLUMNS = ("what users declare and call", "compile side", "run side")
+COLUMNS = ("declared and called by users", "compile side", "run side")
 COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir", "machines",
                 "tune", "verify"}
 RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host",

@@ -43,7 +43,7 @@ table of opcodes has one (g is the gradient of the result y), else whether there
 COMPLEX = """`complex`, `polar`, `view_as_complex` and `view_as_real` lead from real tensors to
 complex ones and back. Of complex tensors, and arrays of complex numbers, `fft` and its kin have the
 arguments of NumPy. An op that is not in this list raises `Unsupported`:"""
-COLUMNS = ("op", "what it gives", "dtypes", "gradient", "example", "FLOPs", "bytes")
+COLUMNS = ("op", "result", "dtypes", "gradient", "example", "FLOPs", "bytes")
 # Gradients of ops that no sample can describe.
 _UNSAMPLED = {"slice_by": "yes", "einsum": "yes", "dropout": "yes"}
 _EXAMPLES = {"f": f64, "s": i32, "u": u32, "b": boolean}

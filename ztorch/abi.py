@@ -98,7 +98,7 @@ class ControlField(NamedTuple):
 
 
 # A line for each group of writers. Saved artifacts carry code with these offsets: a new field goes
-# where no old one lies.
+# at an unused offset.
 _FIELDS = (
     ControlField("generation", "i32", 0, "how many runs were started; workers wait for the next"),
     ControlField("arrived", "i32", 1, "workers that have reached the current barrier"),

@@ -163,7 +163,7 @@ def test_wrong_calls() -> None:
         own.gemm(1, 1, 1, x, x, x, dtype="int32", alpha=0.5)
     with pytest.raises(ConfigError, match="takes buffers, not array"):
         own.gemm(1, 1, 1, x, np.zeros(1), x)
-    with pytest.raises(ConfigError, match="elements along axis 1 lie 2 apart, and each holds 3"):
+    with pytest.raises(ConfigError, match="elements along axis 1 are 2 apart, and each holds 3"):
         own.batched_gemm(2, 2, 2, 1, x, x, x, stride_c=1)
 
 

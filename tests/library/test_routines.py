@@ -67,7 +67,7 @@ def test_an_operand_may_repeat_elements() -> None:
     with pytest.raises(ConfigError, match="several of its elements would share a place"):
         own.unary("abs", result.tensor, again)
     crossing = wide.buffer.tensor((2, 3), strides=(2, 1))  # the last of a row is the first of the next
-    with pytest.raises(ConfigError, match="along axis 0 lie 2 apart, and each holds 3"):
+    with pytest.raises(ConfigError, match="along axis 0 are 2 apart, and each holds 3"):
         own.unary("abs", crossing, result.buffer.tensor((2, 3)))
 
 

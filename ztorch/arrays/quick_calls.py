@@ -61,7 +61,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
         call: The program; `may_be_native` holds, and its inputs are in the order of the matching.
         matching: How the function looks at its arguments.
         outputs: The results of the program.
-        pool: Where large results lie.
+        pool: The memory of large results.
         tensor: The class of tensors. Default: `None`.
         building: The tree that it returns, of tensors; `None`: its arguments are the nodes of the
             results, and it returns True. Default: `None`.

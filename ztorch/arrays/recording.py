@@ -17,7 +17,7 @@ from ztorch.arrays.node import TensorNode, pending
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
 
-MAX_DEPTH = 200  # calls that may lie one upon the other before they are computed
+MAX_DEPTH = 200  # the depth of recorded calls at which they are computed
 
 
 class _Laziness(threading.local):

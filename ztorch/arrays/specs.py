@@ -46,7 +46,7 @@ def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False
     Args:
         shape: The size of each axis.
         dtype: The dtype.
-        memory: Where it lies.
+        memory: "cpu", or a device such as "vulkan:0".
         number: Whether it stands for one of Python's floats. Default: `False`.
 
     Examples:

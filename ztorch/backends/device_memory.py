@@ -62,8 +62,8 @@ class DeviceMemory(DriverCalls):
 
     def adopt(self, block: np.ndarray) -> DeviceBuffer | None:
         """A buffer that is the bytes of an array, without a copy, for launches that read it. None
-        if this device cannot work in memory of the host, or not where the array lies. The buffer
-        keeps the array alive."""
+        if this device cannot work in memory of the host, or not at the address of the array. The
+        buffer keeps the array alive."""
         with self._guard:
             self._need_open()
             if not block.nbytes or block.__array_interface__["data"][0] % BUFFER_ALIGN:

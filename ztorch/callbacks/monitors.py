@@ -170,7 +170,7 @@ class ReduceLROnPlateau(Monitor):
         super().__init__(monitor, mode, min_delta)
         self.factor = number("ReduceLROnPlateau(factor=...)", factor, above=0)
         if self.factor >= 1:
-            raise ConfigError(f"factor={factor} must lie between 0 and 1, such as 0.1")
+            raise ConfigError(f"factor={factor} must be between 0 and 1, such as 0.1")
         self.patience = whole("ReduceLROnPlateau(patience=...)", patience)
         self.verbose = verbose
         self.cooldown = whole("ReduceLROnPlateau(cooldown=...)", cooldown)

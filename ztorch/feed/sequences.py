@@ -11,7 +11,7 @@ from ztorch.feed.grids import Grids
 
 
 class Sequences:
-    """Rows whose steps lie one after the other in one array.
+    """Rows whose steps are stored one after the other in one array.
 
     Args:
         steps: The steps of all rows.

@@ -27,7 +27,7 @@ from ztorch.kernels.scope import Loop, Variable, renamed
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 
-PRODUCTS_KEPT = 2  # about how often an iteration keeps its products' elements for a gradient
+PRODUCTS_KEPT = 2  # elements that an iteration keeps for a gradient, per element of its products
 TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 

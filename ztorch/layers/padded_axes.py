@@ -2,8 +2,8 @@
 
 An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
 is one of (batch * time, features). So it is told by its place in the order of elements: how many
-steps of other axes lie before it. Masks differ between rows, so the place of the batch is told with
-it.
+steps of other axes come before it. Masks differ between rows, so the place of the batch is told
+with it.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ def _matrix(label: str, place: Place, batch: int | None, rows: int, columns: int
     dense = columns if by_rows else rows
     ld = dense if ld is None else whole(f"ld{label}", ld)
     if ld < dense:
-        raise ConfigError(f"ld{label}={ld} is less than the {dense} elements of {label} that lie "
-                          "side by side")
+        raise ConfigError(f"ld{label}={ld} is less than the {dense} elements of {label} that are "
+                          "adjacent in memory")
     strides = (ld, 1) if by_rows else (1, ld)
     if batch is None:
         return Strided(place, (rows, columns), d, strides)

@@ -83,7 +83,7 @@ def _nested(verb: str, shape: Shape, strides: Shape) -> list[int]:
         width = span([shape[j] for j in inner], [strides[j] for j in inner])
         if strides[axis] < width:
             raise ConfigError(f"a tensor of shape {shape} cannot be {verb} with strides {strides}: "
-                              f"the elements along axis {axis} lie {strides[axis]} apart, and each "
+                              f"elements along axis {axis} are {strides[axis]} apart, and each "
                               f"holds {width}")
     return order
 

@@ -185,8 +185,8 @@ class _Window:
             self._add_row(scope, at, sums)
         self._finish(e, {key: b.get(variable) for key, variable in sums.items()})
 
-    # Several vectors go through each row of an image in turn: the elements they read of it lie side
-    # by side, and those they read again in the next row are still in a near cache.
+    # Several vectors go through each row of an image in turn: the elements they read of it are
+    # adjacent, and those they read again in the next row are still in a near cache.
 
     def arrays(self, b: Builder, number: int, beside: int) -> dict[Value, str]:
         """Memory for the sums between rows."""

@@ -104,7 +104,8 @@ def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: 
 
 def async_shape(product: Value, limits: Limits) -> MmaShape | None:
     """The shape of the machine's asynchronous matrix instructions for the operands of a product,
-    if it has one, however the operands are copied. Those of float32 must then lie along k."""
+    if it has one, however the operands are copied. Those of float32 must then be contiguous along
+    k."""
     assert limits.grid is not None
     shape = grid_mma.shape_for(product, limits)
     able = shape and limits.grid.asynchronous_products and (

@@ -55,7 +55,7 @@ class Placement:
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
                  inputs: Sequence[Value], carries: Mapping[Value, int],
                  bodies: Mapping[Value, Placement], in_outputs: bool = False):
-        """`inputs` and `carries` have slots in that order; a carry's next value lies so many bytes
+        """`inputs` and `carries` have slots in that order; a carry's next value is that many bytes
         after it. `bodies` are those of the loops. A region that is listed twice runs twice. With
         `in_outputs`, a value that is copied to an output unchanged is computed there."""
         self.graph, self.limits, self.params = graph, limits, params

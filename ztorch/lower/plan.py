@@ -179,9 +179,9 @@ class _LoopPlaces:
 
         def row(stack: Value, part: Value) -> int:
             """The bytes from one iteration's part of a stack to the next."""
-            lies = placement.parts.get(stack)
+            part_of = placement.parts.get(stack)
             own = row_elements(part, align) * part.dtype.bytes
-            return own if lies is None else lies.row or own
+            return own if part_of is None else part_of.row or own
 
         moving = [(at(x), row(x, s))
                   for s, x in zip(self.body.slices, sequences, strict=True)]

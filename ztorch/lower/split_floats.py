@@ -48,8 +48,8 @@ class SplitFloats:
         return kept if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
 
     def _split(self, operand: Value, side: int, kept: int) -> Value | None:
-        """The parts of an operand one after another along k, which its neighbours lie along; None
-        where it is no matrix in memory."""
+        """The parts of an operand one after another along k, its contiguous axis; None where it is
+        no matrix in memory."""
         matrix = OPS.transpose(operand) if side else operand
         rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
         base = view_of(matrix, (Index.of(rows), Index.of(columns)))

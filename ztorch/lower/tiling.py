@@ -105,8 +105,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
 
 
 def steps_ahead(distance: int, cpu: Processor) -> int:
-    """How many steps along k ahead rows of B are fetched, which lie so many bytes apart: more than
-    a few of the rows that the first cache can hold would evict one another.
+    """How many steps along k ahead rows of B are prefetched. The rows are `distance` bytes apart;
+    more than a share of those that the first cache can hold would evict one another.
 
     >>> from ztorch.machines.processors import PROCESSORS
     >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
@@ -116,13 +116,13 @@ def steps_ahead(distance: int, cpu: Processor) -> int:
 
 
 def lines_held(distance: int, cpu: Processor) -> int:
-    """How many lines so many bytes apart the first cache can hold, each of whose ways is a page; 0:
-    they do not lie evenly."""
+    """How many lines, `distance` bytes apart, the first cache can hold. Each of its ways is as
+    large as a page. A distance of 0 means that it varies."""
     return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
 
 
 def row_distance(right: Value) -> int:
-    """Bytes from a row of a right operand to the next in memory; 0 if they do not lie evenly."""
+    """Bytes from a row of a right operand to the next in memory; 0 if their distances differ."""
     row = Var("k", right.shape[-2])
     base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
     return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0

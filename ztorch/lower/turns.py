@@ -145,8 +145,8 @@ def _in_rows(x: Value, align: int) -> Value:
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]
     base = view_of(x, loops)
-    lies = flatten(loops[1:], x.shape[1:]) + loops[0] * row
-    if base is not None and base[1] == lies and base[0].size == turns * row and (
+    padded = flatten(loops[1:], x.shape[1:]) + loops[0] * row
+    if base is not None and base[1] == padded and base[0].size == turns * row and (
             base[0].attrs.get("role") not in ("input", CARRY, SLICE, SHARED)):
         return base[0]
     if row == size:

@@ -23,7 +23,7 @@ from ztorch.ir.rewrite import next_id
 # How the parts of a variable come together, by the opcode that changes it.
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
-ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one per iteration: another one
+ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one per iteration: one more
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 LANES_OF_GATHERS = 4  # single loads fill so many as fast as any processor's own gather

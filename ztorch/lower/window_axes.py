@@ -195,9 +195,9 @@ def _unit(index: Index, v: Var) -> Fraction | None:
 def _boxed(base: Value, index: Sequence[Index], bordered: bool,
            whole: Mapping[Var, Index]) -> Boxed | None:
     loops = [Var(f"d{k}", n) for k, n in enumerate(base.shape)]
-    lies = [Index.of(v) for v in loops]
-    memory = view_of(base, lies)
-    if memory is None or not certain(base, lies) or not memory[1].is_affine:
+    positions = [Index.of(v) for v in loops]
+    memory = view_of(base, positions)
+    if memory is None or not certain(base, positions) or not memory[1].is_affine:
         return None
     (source, flat), axes = memory, []
     chunk, first = CHUNK // source.dtype.bytes, flat.const

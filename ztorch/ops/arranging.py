@@ -17,7 +17,7 @@ def append(x1: Value, x2: Value, axis: int | None = None) -> Value:
     Args:
         x1: Tensor of any dtype.
         x2: Tensor of the same dtype.
-        axis: The axis along which they lie. `None`: both as vectors. Default: `None`.
+        axis: Their axis. `None`: both as vectors. Default: `None`.
 
     Returns:
         A tensor with the elements of both.

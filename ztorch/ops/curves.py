@@ -80,7 +80,7 @@ def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
     Args:
         y: Values of the function.
         dx: The distance of two points. Default: `1.0`.
-        axis: The axis along which they lie. `None` means the only one. Default: `None`.
+        axis: Their axis. `None` means the only one. Default: `None`.
 
     Returns:
         A float tensor of the shape of `y`.

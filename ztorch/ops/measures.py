@@ -154,7 +154,7 @@ def trapezoid(y: Value, x: Value | None = None, dx: float = 1.0, axis: int = -1)
 
     Args:
         y: Values of the function.
-        x: Where they lie: a vector, or of the shape of `y`. `None`: `dx` apart. Default: `None`.
+        x: Their positions: a vector, or of the shape of `y`. `None`: `dx` apart. Default: `None`.
         dx: The distance of two values. Default: `1.0`.
         axis: The axis of the values. Default: `-1`.
 

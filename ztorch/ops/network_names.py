@@ -185,7 +185,7 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
                           mask: Value | None = None, scale: float | None = None,
                           is_causal: bool = False, flash_attention: bool | None = None,
                           attn_logits_soft_cap: float | None = None) -> Value:
-    """Attention of heads that lie before the last axis, as in Keras.
+    """Attention whose heads are the axis before the last one, as in Keras.
 
     Args:
         query: Queries `(batch, queries, heads, dim)`.

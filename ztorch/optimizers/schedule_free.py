@@ -20,7 +20,7 @@ class ScheduleFreeAdamW(Optimizer, names=("schedule_free_adamw",)):
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.0025`.
-        beta_1: How near the mean the weights lie, above 0 and below 1. Default: `0.9`.
+        beta_1: How near the weights are to the mean, above 0 and below 1. Default: `0.9`.
         beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-08`.

@@ -123,7 +123,7 @@ def matrix_places(fragment: Fragment, pitch: int, turned: bool,
     along = BANK // size if fragment.role != "c" else 2  # neighbours that one thread has
     eights, fours = lane // 4, lane % 4 * along
     across = 4 * along
-    if turned != (fragment.role == "b"):  # the groups of eight threads lie along rows in memory
+    if turned != (fragment.role == "b"):  # groups of eight threads read along rows
         starts = [((r + fours + n) * pitch + c + eights) * size
                   for r in range(0, rows, across) for c in range(0, columns, 8)
                   for n in range(along)]

@@ -169,7 +169,7 @@ class FunctionSpec(Record):
         ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, turns]"),
                MAX_LOOPS, f"a list of at most {MAX_LOOPS} loops"),
         default=())
-    moves: tuple[tuple[int, int, int, int], ...] = field(  # of places of launches, an iteration
+    moves: tuple[tuple[int, int, int, int], ...] = field(  # of places of launches, per iteration
         ListOf(Row(SIZE, SIZE, SIZE, Whole(-MAX_BYTES, MAX_BYTES),
                    names="[launch, place, loop, bytes]")), default=())
 

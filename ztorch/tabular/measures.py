@@ -68,7 +68,7 @@ def permutation_importance(inputs: Inputs, columns: Mapping[str, Place],
 
     Args:
         inputs: The inputs, of shape (rows, ...).
-        columns: Where the features lie that belong together, by name.
+        columns: The columns of the features that belong together, by name.
         score: The loss for inputs; lower is better.
         seed: Of the shuffles.
 

@@ -64,7 +64,7 @@ def _describe(ordinal: int) -> DeviceInfo:
 
 
 def _chip(where: str, ordinal: int) -> str:
-    """The chip that code for the device is compiled for. It lies among the properties, at another
+    """The chip that code for the device is compiled for. It is among the properties, at another
     offset in each version; but nothing behind the name, which comes first, looks like it."""
     properties = ctypes.create_string_buffer(PROPERTIES_BYTES)
     newer = "hipGetDevicePropertiesR0600"

@@ -21,7 +21,7 @@ def imported() -> str:
     >>> "| `Conv` | convolution | |" in imported()
     True
     """
-    lines = ["| op | family | what is taken |", "| --- | --- | --- |"]
+    lines = ["| op | family | supported |", "| --- | --- | --- |"]
     for op, importer in sorted(NODES.items()):
         family = importer.__module__.rpartition(".")[2]
         lines.append(f"| `{op}` | {family} | {NOTES[op]} |".replace("|  |", "| |"))
