@@ -19,6 +19,7 @@ class _Writer:
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
+        self.data_bounds = seed % 4 == 3  # of some loops
         self.lines: list[str] = []
         self.fresh = 0
 
@@ -101,11 +102,15 @@ class _Writer:
         ends = ["m", "m", "m - 1", "1, m", "m - 1, -1, -1", "0, m, 2"]
         if counters == ["i"]:
             ends += ["i + 1", "i, m"]
-        total = self.name("s")
+        total, end, at = self.name("s"), r.choice(ends), k
+        if self.data_bounds and r.random() < 0.6:
+            end, at = r.choice([("p[i]", k), ("p[i], m", k), ("p[n - 1 - i], p[i]", k),
+                                ("p[i], -1, -1", k), ("p[i] * 5", f"({k} % m)"),
+                                ("p[i], p[i] * 4", f"({k} // 4)")])
         self.line(depth, f"{total} = {r.choice(['0.0', '1.0', '0', '-0.5'])}")
         variables.append(total)
-        self.line(depth, f"for {k} in range({r.choice(ends)}):")
-        inside = [*counters, k]
+        self.line(depth, f"for {k} in range({end}):")
+        inside = [*counters, at]
         self.block(depth + 1, inside, variables, r.randint(1, 3), breaks=r.random() < 0.5)
         term = self.value(inside, variables, 1).replace(total, "1.0")
         self.line(depth + 1, r.choice([
@@ -119,7 +124,7 @@ class _Writer:
         self.line(depth, f"for {k} in range(m):")
         inside = [*counters, k]
         self.line(depth + 1, f"{row}[{k}] = {self.value(inside, variables, 1)}")
-        style = r.randint(0, 3)
+        style = r.choice([0, 1, 3] if self.data_bounds else [0, 1, 2, 3])
         if style == 0:
             self.line(depth, f"for {k} in range(1, m):")
             self.line(depth + 1, f"{row}[{k}] = {row}[{k} - 1] * 0.5 + {row}[{k}]")

@@ -25,6 +25,7 @@ from ztorch.graph.thread_program import (
     ThreadStatement,
 )
 from ztorch.graph.value import Value
+from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.dependence import Counters, conflict, own_elements, written
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import element_update
@@ -95,7 +96,9 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
     problem = _problem(t, s, rows, carried)
     if rows is None or problem:
         t.note(s, f"iterations in order: {problem}")
-        _in_order(t, s, carried)
+        # One that each iteration sets first has its old value behind a loop of no iterations.
+        _in_order(t, s, [n for n in assigned(s.body) if n in carried or (
+            n in outside and _is_number(t.env[n].value))])
         return
     t.note(s, f"{rows.count} iterations at once, each as long as its data says")
     if rows.count == 0:
@@ -112,6 +115,10 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
 
     t.env = {n: v for n, v in t.env.items() if n not in own}
     run_program(t, s, -(-rows.count // size), size, body)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (Affine, *NUMBERS)) or (isinstance(x, LoopTensor) and not x.shape)
 
 
 def _in_order(t: ExpressionRules, s: ast.For, carried: Sequence[str]) -> None:

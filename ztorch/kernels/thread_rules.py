@@ -20,15 +20,16 @@ from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.plainer import ENDS, inside_threads
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.source import Source, source_of
-from ztorch.kernels.thread_calls import ThreadCalls
+from ztorch.kernels.thread_folds import ThreadFolds, turns_of
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.uses import assigned
+from ztorch.kernels.words import grid
 
 TURNS_MAX = (1 << 31) - 1  # of a `while` loop
 
 
-class ThreadRules(ThreadCalls):
+class ThreadRules(ThreadFolds):
     """Runs the statements of a thread."""
 
     def __init__(self, source: Source, outer: ExpressionRules, memory: ThreadMemory,
@@ -75,29 +76,6 @@ class ThreadRules(ThreadCalls):
     def lends(self) -> dict[Value, str]:
         """The arrays that functions which the thread calls may write."""
         return self.writable()
-
-    def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
-        """`sum(x[k] for k in range(n))`, `any` and `all`: a loop of the thread."""
-        [clause, *more] = generator.generators
-        hows: dict[Any, tuple[Any, Callable[..., ast.expr]]] = {
-            sum: (0, lambda old, x: ast.BinOp(old, ast.Add(), x)),
-            any: (False, lambda old, x: ast.BoolOp(ast.Or(), [old, x])),
-            all: (True, lambda old, x: ast.BoolOp(ast.And(), [old, x]))}
-        if function not in hows or more or not isinstance(clause.target, ast.Name):
-            raise self.source.error(node, "only sum, any and all take a generator in threads, with "
-                                    "one loop", "write a loop")
-        start, combined = hows[function]
-        name = f"<total {next(self.memory.leaves)}>"
-        x = generator.elt if function is sum else ast.IfExp(
-            generator.elt, ast.Constant(True), ast.Constant(False))
-        update: ast.stmt = ast.Assign([ast.Name(name, ast.Store())],
-                                      combined(ast.Name(name, ast.Load()), x))
-        for test in reversed(clause.ifs):
-            update = ast.If(test, [update], [])
-        for s in (ast.Assign([ast.Name(name, ast.Store())], ast.Constant(start)),
-                  ast.For(clause.target, clause.iter, [update], [])):
-            self.block([ast.fix_missing_locations(ast.copy_location(s, node))])
-        return self.value(ast.copy_location(ast.Name(name, ast.Load()), node))
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -202,6 +180,9 @@ class ThreadRules(ThreadCalls):
         if call is not None and function is range:
             self._run_range(s, [x for n in call.args for x in self.spread(n)])
             return
+        if call is not None and function is grid:
+            self._run_grid(s, call)
+            return
         items = self.value(s.iter)
         if not isinstance(items, tuple):
             raise self.source.error(s.iter, f"a loop of {self.who} goes over range(...), or a "
@@ -216,6 +197,22 @@ class ThreadRules(ThreadCalls):
             x = self.env.pop(name).value
             if isinstance(x, NUMBERS) or (isinstance(x, LoopTensor) and not x.shape):
                 self._put_name(ast.copy_location(ast.Name(name, ast.Store()), s.target), x)
+
+    def _run_grid(self, s: ast.For, call: ast.Call) -> None:
+        """One loop an axis: a thread runs the iterations of `zt.grid` in order."""
+        extents = [x for n in call.args for x in self.spread(n)]
+        targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
+        if len(targets) != len(extents):
+            raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid has "
+                                    f"{len(extents)} extents", "give each counter its number of "
+                                    "iterations")
+        body, flag = s.body, getattr(s, ENDS, None)
+        for target, n in reversed([*zip(targets, extents, strict=True)]):
+            loop = ast.copy_location(ast.For(target, turns_of(n), body, []), s)
+            if flag is not None:
+                setattr(loop, ENDS, flag)
+            body = [ast.fix_missing_locations(loop)]
+        self.block(body)
 
     def _run_range(self, s: ast.For, ends: list[Any]) -> None:
         if not isinstance(s.target, ast.Name):

@@ -25,6 +25,8 @@ from ztorch.lower.tuning import (
     SCATTER_STRIDE_BYTES,
     SHARED_TURN_ELEMENTS,
     SHARED_TURNS,
+    WEIGHTS_MIN,
+    WEIGHTS_SHARE,
 )
 
 
@@ -32,8 +34,18 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
     """All lanes, axes in their order or in that of a value read far apart, and as many of them
     shared out as leave iterations of some work."""
     (*rows, column), order = _axes(region)
-    return ElementSchedule(limits.lanes(widest(region)), order,
-                           _shared([rows[k] for k in order], column) if rows else 0)
+    share = _shared([rows[k] for k in order], column) if rows else 0
+    whole = _whole(region)
+    if 1 < share == len(rows) and _stay(region, whole, whole.axes[order[-1]], limits):
+        share -= 1
+    return ElementSchedule(limits.lanes(widest(region)), order, share)
+
+
+def _whole(region: Region) -> Part:
+    """All elements of a region."""
+    shape, _ = _axes(region)
+    axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
+    return Part(axes, flatten([Index.of(v) for v in axes], shape))
 
 
 def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -100,17 +112,16 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
-    shape, _ = _axes(region)
-    axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
-    whole = Part(axes, flatten([Index.of(v) for v in axes], shape))
+    whole = _whole(region)
     bordered = region.members[0].op is BORDER
     for part in border_parts(region) if bordered else parts_of(region, whole, s.lanes):
-        _loops(Emitter(b, memory, members=region.flat), region, part.axes, part.flat, target, s)
+        _loops(Emitter(b, memory, members=region.flat), region, part, target, limits, s)
 
 
-def _loops(e: Emitter, region: Region, axes: Sequence[Var], flat: Index,
-           target: Mapping[Value, str], s: ElementSchedule) -> None:
+def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], limits: Limits,
+           s: ElementSchedule) -> None:
     """A loop for each axis, lanes along the last."""
+    axes, flat = part
     b, full = e.b, {region.outer: flat}
     *rows, column = axes
     if not rows:
@@ -121,12 +132,30 @@ def _loops(e: Emitter, region: Region, axes: Sequence[Var], flat: Index,
         rows = [rows[k] for k in s.order]
     share = max(1, s.share)
     shared, own = rows[:share], rows[share:]
+    within = own[-1:] if own and _stay(region, part, own[-1], limits) else []
+    own = own[:len(own) - len(within)]
     with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
         bound = spread(e, r, shared)
         with nested(b, own) as counters:
             bound |= dict(zip(own, counters, strict=True))
-            for inner, _ in vectors(e.within(bound=bound), column, s.lanes):
-                evaluate(inner, region.members, region, full, target)
+            for scope, _ in vectors(e.within(bound=bound), column, s.lanes):
+                with nested(b, within) as last:
+                    places = {**scope.bound, **dict(zip(within, last, strict=True))}
+                    evaluate(scope.within(bound=places), region.members, region, full, target)
+
+
+def _stay(region: Region, part: Part, row: Var, limits: Limits) -> bool:
+    """Whether the loop over columns goes outside of that over rows: most of the elements that are
+    read, such as the weights of a window, are the same for all rows, and fit into registers."""
+    column = part.axes[-1]
+    places = {(source, flat.replace({region.outer: part.flat})) for v in region.members
+              for source, flat in real_reads(v, unflatten(region.flat[v], v.shape))
+              if source not in region.flat}
+    columns = [at for _, at in places if at.mentions(column)]
+    stay = sum(not at.mentions(row) for at in columns)
+    near = column.extent * region.members[-1].dtype.bytes <= PAGE_BYTES
+    return near and stay >= len(columns) - stay and (
+        WEIGHTS_MIN <= stay <= limits.vector_registers * WEIGHTS_SHARE)
 
 
 def _entries(b: Builder, region: Region, memory: Mapping[Value, str],

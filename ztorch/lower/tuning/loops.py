@@ -12,6 +12,11 @@ SHARED_TURN_ELEMENTS = row(
     "SHARED_TURN_ELEMENTS", 1024, "elements",
     "the longest iteration of a loop that workers share; a longer one takes another axis into that "
     "loop", CHOSEN)
+WEIGHTS_MIN = row(
+    "WEIGHTS_MIN", 4, "elements",
+    "the fewest elements, the same for all rows, that are kept in registers", CHOSEN)
+WEIGHTS_SHARE = row(
+    "WEIGHTS_SHARE", 0.5, "of vector registers", "the most that such elements may take", CHOSEN)
 SHARED_TURNS = row(
     "SHARED_TURNS", 64, "iterations",
     "the fewest iterations that remain for workers to share", CHOSEN)
