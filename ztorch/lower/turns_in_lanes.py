@@ -19,6 +19,7 @@ from ztorch.ir.nested import Nested, nested
 from ztorch.ir.opcodes import PURE, identity
 from ztorch.ir.ranges import Range, range_of, ranges
 from ztorch.ir.rewrite import next_id
+from ztorch.lower.tuning import LANES_OF_GATHERS
 
 # How the parts of a variable come together, by the opcode that changes it.
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
@@ -26,7 +27,6 @@ COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max"
 ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one per iteration: one more
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
-LANES_OF_GATHERS = 4  # single loads fill so many as fast as any processor's own gather
 
 
 def turns_in_lanes(kernel: Kernel, limits: Limits) -> Kernel:

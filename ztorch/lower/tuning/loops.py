@@ -12,6 +12,9 @@ SHARED_TURN_ELEMENTS = row(
     "SHARED_TURN_ELEMENTS", 1024, "elements",
     "the longest iteration of a loop that workers share; a longer one takes another axis into that "
     "loop", CHOSEN)
+LANES_OF_GATHERS = row(
+    "LANES_OF_GATHERS", 4, "lanes", "iterations at once of a loop that reads by an index",
+    "chosen: single loads fill so many as fast as any processor's own gather")
 WEIGHTS_MIN = row(
     "WEIGHTS_MIN", 4, "elements",
     "the fewest elements, the same for all rows, that are kept in registers", CHOSEN)
