@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tools.faults import FAULTS, ROOT
+from tools.faults import ROOT
+from tools.known_faults import FAULTS
 
 
 def test_each_fault_is_put_in_one_place_and_has_tests() -> None:
