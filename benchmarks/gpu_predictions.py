@@ -172,7 +172,7 @@ def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice,
 
 
 def beside(functions: Mapping[str, Graph], d: ListedDevice, function: str) -> str:
-    """The predicted time of a function, to stand beside the measured one; empty: not known."""
+    """The predicted time of a function, beside the measured one; empty: not known."""
     predicted = predicted_seconds(functions, d)
     return "" if predicted is None else duration(predicted[function])
 

@@ -139,9 +139,9 @@ def run(threads: list[int], effort: Effort, names: Sequence[str] = ()) -> Sectio
                 "what it would be for the same computation written as a layer: kernels become "
                 "graphs of the same ops. Some 2 µs of each call are Python's. Shares are of what a "
                 "copy of as many bytes as it reads and writes reaches, and of multiply-adds in "
-                "registers; convolutions of 3 x 3 do fewer than are counted. Beside the limits "
-                "stands how many times as long torch.compile takes as that copy and these "
-                "multiply-adds: who does as many cannot be faster than it by more. Triton is no "
+                "registers; convolutions of 3 x 3 do fewer than are counted. The limits also "
+                "say how many times as long torch.compile takes as that copy and these "
+                "multiply-adds: no program that does as many can be faster by more. Triton is no "
                 "peer: its packages compile for GPUs alone.")
     for n in threads:
         peers.set_threads(n)

@@ -1,7 +1,7 @@
 """Fair timing on machines that are never quite quiet.
 
 Contestants take turns in short blocks, so that a slower clock or a busy neighbour hits all of them
-alike; what is compared is the median of the ratios within one turn, not the ratio of two medians
+alike; what is compared is the median of the ratios within one round, not the ratio of two medians
 taken minutes apart. One thread is timed by the CPU clock of the process, which does not run while
 somebody else has the core, and counts what a library does in threads that it was told not to use;
 several threads can only be timed by the wall clock.
@@ -47,7 +47,7 @@ QUICK = Effort(block=2e-4, least=3, most=3, seconds=0.1)
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call, over all turns. `ratio` is this time over that of the first
+    """Seconds of one call, over all rounds. `ratio` is this time over that of the first
     contestant: how many times faster the first one is."""
 
     name: str

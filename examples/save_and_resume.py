@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     second = compiled()  # in real life: another process, another day
     second.load_checkpoint(checkpoint)
-    print(f"the checkpoint stands after epoch {second.epoch}")
+    print(f"the checkpoint was written after epoch {second.epoch}")
     second.fit(x, y, epochs=6, verbose=0)  # goes on with epoch 4
     print(f"losses of all epochs: {[round(v, 3) for v in second.history.history['loss']]}")
 

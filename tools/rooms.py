@@ -2,7 +2,7 @@
 
     python -m tools.rooms > docs/pictures/rooms.svg
 
-A room stands one floor above the highest room that it imports. A line is an import that no longer
+A room is one floor above the highest room that it imports. A line is an import that no longer
 way leads to; the others follow from these.
 """
 

@@ -1,7 +1,7 @@
 """Hooks by which rooms below the compiler reach those above it: tensors are recorded, compiled and
 run.
 
-Ops, optimizers and layers may not import `arrays/`, nor drivers `library/`: both stand on the
+Ops, optimizers and layers may not import `arrays/`, nor drivers `library/`: both are above the
 compiler. They call these functions, which `ztorch/__init__.py`, the one file that may import every
 room, sets when the package is imported.
 """

@@ -19,7 +19,7 @@ from ztorch.arrays.node import TensorNode
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 
-NUMBER = None  # stands in a structure for one of Python's numbers
+NUMBER = None  # in a structure: one of Python's numbers
 AGAIN = "again"  # begins the entry of a further result of a call
 
 

@@ -33,7 +33,7 @@ def get(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in PUBLIC:  # they stand on the compiler, which loads when it is first needed
+    if name in PUBLIC:  # they need the compiler, which loads at first use
         return dispatch.from_library(name)
     raise AttributeError(f"module 'ztorch.backends' has no attribute {name!r}")
 

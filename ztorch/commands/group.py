@@ -33,7 +33,7 @@ class Stopped(click.ClickException):
         super().__init__("stopped")
 
     def show(self, file: IO[Any] | None = None) -> None:
-        echoed = sys.stderr is not None and sys.stderr.isatty()  # ^C stands in the line
+        echoed = sys.stderr is not None and sys.stderr.isatty()  # ^C is printed in the line
         click.echo(f"{chr(10) if echoed else ''}{self.message}", err=True)
 
 

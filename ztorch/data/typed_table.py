@@ -44,7 +44,7 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
         A TypedTable: `columns` with their cells, and `kinds` by name.
 
     Raises:
-        DataError: A row has too few cells, or a text stands among numbers; the message names line,
+        DataError: A row has too few cells, or a text among numbers; the message names line,
             column and a fix.
 
     Examples:

@@ -61,12 +61,12 @@ class ThreadMemory:
     def share(self, shape: tuple[int, ...], d: DType, own: bool = False) -> LoopTensor:
         """A new array of the block; `own`: an array for each of its threads."""
         name = f"s{len(self.shared)}"
-        stands = leaf("thread", name, shape, d)
-        size = stands.size * (self.size if own else 1)
-        self.shared[stands] = ThreadArray(name, d, size, True, True)
+        array = leaf("thread", name, shape, d)
+        size = array.size * (self.size if own else 1)
+        self.shared[array] = ThreadArray(name, d, size, True, True)
         if own:
-            self.own.add(stands)
-        return LoopTensor(stands)
+            self.own.add(array)
+        return LoopTensor(array)
 
     def striped(self, a: TileArithmetic, place: Any) -> Value:
         """The index in an array for each thread: equal indices of all threads are adjacent."""

@@ -155,7 +155,7 @@ class _TeamRows(FragmentRows):
                 self._release(1, self.keys)
                 start = b.mul(b.sub(last, number), tile.block)
                 scale_of = self.soften(0, start, scores, state, tested)
-                # This wait stands here, and not where its keys are used, since assemblers would
+                # This wait is here, and not where its keys are used, since assemblers would
                 # move the next one ahead of the weights, which are computed beside the product.
                 b.mbarrier_wait(self.full[1], *self.keys())
                 b.mma_wait(0)

@@ -77,7 +77,7 @@ def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
 
     Args:
         subscripts: Letters of each operand, separated by commas, then `->` and those of the
-            result. Without `->` the result has all letters that stand once, in alphabetical
+            result. Without `->` the result has all letters that occur once, in alphabetical
             order. An ellipsis stands for axes without letters, which broadcast.
         *operands: Tensors of floats, of one dtype.
 

@@ -57,7 +57,7 @@ def ring_cycles(tiles: int, strips: int, stages: int, t: RingTimes) -> float:
 
 @dataclass(frozen=True)
 class RingPlaces:
-    """Where the loops of a kernel with roles stand."""
+    """The positions of the loops of a kernel with roles."""
 
     copying: int  # the loop in which strips are copied
     tiles: int  # the consumers' loop over tiles

@@ -47,6 +47,6 @@ class Work:
 
     @property
     def mix(self) -> Counter[str]:
-        """How often each opcode stands in a trip of the main loop; of the kernel if it has none."""
+        """How often each opcode occurs in a trip of the main loop; of the kernel if it has none."""
         at = self.main_loop
         return Counter() if at is None else self.loop_slots[at]

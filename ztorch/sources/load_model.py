@@ -41,7 +41,7 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
 
     Returns:
         The model. That of an artifact that trains is compiled as it was, when it is first trained
-        or evaluated: its optimizer goes on where it stood.
+        or evaluated: its optimizer resumes from its state.
 
     Raises:
         ArtifactError: The file is damaged, or declares no model; the message says why.

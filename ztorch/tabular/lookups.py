@@ -70,7 +70,7 @@ class _Lookup(HostLayer):
 
         Args:
             vocabulary: The values in order, or the path of a file with a value in each line. The
-                tokens for masks and unknown values may stand before them.
+                tokens for masks and unknown values may precede them.
             idf_weights: For `output_mode="tf_idf"`: the weight of each. Default: `None`.
         """
         if isinstance(vocabulary, str):
@@ -108,7 +108,7 @@ class _Lookup(HostLayer):
 
         Args:
             include_special_tokens: Whether to begin with the tokens for masks and unknown values,
-                so that each value stands at its number. Default: `True`.
+                so that the index of each value is its number. Default: `True`.
         """
         return [*self._special * include_special_tokens, *(self.vocabulary or [])]
 

@@ -129,7 +129,7 @@ class Pipeline:
         return self.record.target.classes if self.record.target else ()
 
     def inputs(self, table: Any) -> np.ndarray:
-        """The input of the model for a table, in which columns may stand in any order.
+        """The input of the model for a table, in which columns may be in any order.
 
         Categories that were not there when the pipeline learned have no feature, or that of rare
         ones; `unseen` counts them.

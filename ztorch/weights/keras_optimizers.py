@@ -15,7 +15,7 @@ from ztorch.weights.modules import Entry, ModelPart, Values
 STEP, RATE = "optimizer/step", "optimizer/learning_rate"  # names of states
 
 # Names of our slots in Keras' order. Those of a group are adjacent for each weight; groups
-# follow each other. Slots that an argument of the optimizer adds stand under its name.
+# follow each other. Slots that an argument of the optimizer adds are listed under its name.
 _SLOTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "SGD": (), "Adam": (("m", "v"),), "AdamW": (("m", "v"),), "Lamb": (("m", "v"),),
     "Adamax": (("m", "u"),), "Lion": (("m",),), "Adagrad": (("accumulator",),),
