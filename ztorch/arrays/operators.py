@@ -172,7 +172,7 @@ def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
 
 def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
     """A function that returns the results of an op, if it was applied to tensors of the same specs
-    before; else None. Calls with up to three arguments, the first of them a tensor, take a fast
+    before; else None. Calls whose first argument is a tensor, or a list of tensors, take a fast
     path.
 
     Args:
@@ -205,7 +205,7 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
         if count == 1 and type(args[0]) in (list, tuple) and tensor_places(name).rest == 0:
             args = tuple(args[0])  # a single list of tensors is unpacked
             count = len(args)
-        if 0 < count < 4 and type(args[0]) is tensor:
+        if count and type(args[0]) is tensor:
             x = args[0].node
             depth = x.depth
             key: tuple[Any, ...]
@@ -227,7 +227,8 @@ def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> 
             else:
                 key, operands, depth = several(name, args)
             if attrs:
-                key += tuple([(label, type(value), value) for label, value in attrs.items()])
+                for label, value in attrs.items():  # a comprehension would be one more call
+                    key += (label, type(value), value),
             try:
                 call = find(key)
             except TypeError:  # a list is not hashable

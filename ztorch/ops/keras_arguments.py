@@ -68,8 +68,10 @@ def of_keras(name: str, signature: inspect.Signature
 
 def _listed(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
     """stack(x=[a, b])."""
+    if args:
+        return args, attrs
     for key in ("x", "xs", "arrays"):
-        if not args and isinstance(attrs.get(key), (list, tuple)):
+        if isinstance(attrs.get(key), (list, tuple)):
             return (attrs[key],), {k: x for k, x in attrs.items() if k != key}
     return args, attrs
 
