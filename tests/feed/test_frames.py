@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import ztorch as zt
 from tests.programs import classifier, flowers, same_states
 from ztorch import layers as L
+from ztorch.data import frames
 from ztorch.errors import DataError
 
 X, Y = flowers(20)
@@ -97,6 +100,47 @@ def test_categories_are_their_numbers(column: Any) -> None:
         b.predict(Frame({"kind": column(gaps)}))
     with pytest.raises(DataError, match=r"column 'kind' of x holds .* values, not numbers"):
         b.predict(Frame({"kind": np.array(["x"] * 20)}))
+
+
+class ByProtocol:
+    """A frame that gives its columns by the dataframe protocol alone."""
+
+    def __init__(self, frame: Frame):
+        self.frame = frame
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any:
+        return self.frame
+
+
+def test_columns_by_the_dataframe_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {name: X[:, k].astype(float) for k, name in enumerate("abcd")}
+    frame = ByProtocol(Frame(columns))
+    monkeypatch.setattr(frames, "_READERS", ("json",))
+    with pytest.raises(DataError, match=r"a ByProtocol gives its columns by .* pyarrow and pandas"):
+        classifier().predict(frame)
+    reader: Any = types.ModuleType("reader")
+    reader.from_dataframe = lambda x: x.__dataframe__()
+    monkeypatch.setitem(sys.modules, "reader", reader)
+    monkeypatch.setattr(frames, "_READERS", ("none_of_that_name", "json", "reader"))
+    program = classifier()
+    np.testing.assert_array_equal(program.predict(frame), program.predict(X))
+    assert zt.data.table(frame).rows == 20
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_gaps_are_named_where_nothing_fills_them(nothing: Any) -> None:
+    cells = [1.0, nothing, 3.0, nothing]
+    frame = Frame({"a": np.array(cells, object), "b": np.ones(4)})
+    with pytest.raises(DataError, match="column 'a' of x has a gap in row 1, 2 in all"):
+        classifier().predict(frame)
+    assert "gaps  values" in str(zt.data.table(frame)) and zt.data.table(frame).kinds["a"].gaps == 2
+
+
+def test_durations_are_told_to_be_numbers() -> None:
+    frame = Frame({"a": np.array([1, 2], "timedelta64[h]"), "b": np.ones(2)})
+    for read in classifier().predict, zt.data.table:
+        with pytest.raises(DataError, match=r"column 'a' .*durations; .* \.dt\.total_seconds\(\)"):
+            read(frame)
 
 
 def test_columns_are_inputs_by_name() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.data.frames import DURATION, with_names
+from ztorch.data.frames import is_gap as is_missing
 from ztorch.data.numpy_files import need_file
 from ztorch.data.tables import has_decimal_comma, is_header, separator_of
 from ztorch.errors import DataError, unknown
@@ -111,6 +113,7 @@ def read_columns(source: Any) -> Columns:
                             "the table")
     if callable(getattr(source, "collect", None)):
         raise DataError(f"a {type(source).__name__} is no table yet; pass its .collect()")
+    source = with_names(source)
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and hasattr(source, "__getitem__"):
         return _from_arrays({str(name): source[name] for name in names}, "the frame")
@@ -178,6 +181,8 @@ def _cells(name: str, values: Any) -> np.ndarray:
         return array.astype(np.float64)
     if array.dtype.kind == "M":
         return _texts(np.datetime_as_string(array.astype("datetime64[s]")).tolist())
+    if array.dtype.kind == "m":
+        raise DataError(f"column {name!r} holds {DURATION}")
     if array.dtype.kind not in "bOUS":
         raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor texts; "
                         "convert it, or drop it")
@@ -188,16 +193,8 @@ def _cells(name: str, values: Any) -> np.ndarray:
     if all(x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
            for x in items):
         return np.array([np.nan if x is None else x for x in items], np.float64)
-    return _texts(["" if _is_nothing(x) else x.decode("utf-8", "replace")
+    return _texts(["" if is_missing(x) else x.decode("utf-8", "replace")
                    if isinstance(x, bytes) else str(x) for x in items])
-
-
-def _is_nothing(x: Any) -> bool:
-    """Whether a value says that nothing is known: None, NaN, or NA of pandas."""
-    try:
-        return x is None or bool(x != x)
-    except TypeError:  # NA is neither true nor false
-        return True
 
 
 def _texts(items: list[str]) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.data.frames import DURATION, is_gap, with_names
 from ztorch.errors import DataError
 
 
@@ -25,6 +26,7 @@ def is_frame(x: Any) -> bool:
 
 def columns_of(x: Any) -> dict[str, Any]:
     """The columns of a frame by name."""
+    x = with_names(x)
     names = x.column_names if hasattr(x, "column_names") else x.columns
     return {str(name): x[name] for name in names}
 
@@ -47,10 +49,25 @@ def column_array(column: Any, name: str) -> np.ndarray:
     if missing:
         row = int(np.argmax((array < 0) | np.isnan(array.astype(float))))
         raise DataError(f"{name} has no category in row {row}; fill the gaps, or drop such rows")
+    if array.dtype.kind == "m":
+        raise DataError(f"{name} holds {DURATION}")
+    if array.dtype.kind == "O":
+        array = _numbers_with_gaps(array)
+    if array.dtype.kind == "f" and (gaps := np.isnan(array)).any():
+        raise DataError(f"{name} has a gap in row {int(np.argmax(gaps))}, {int(gaps.sum())} in "
+                        "all; fill the gaps, drop such rows, or pass the table to a model with a "
+                        "zt.Pipeline, which fills them")
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} holds {array.dtype} values, not numbers; make it a column of "
                         "categories (an Enum in polars), whose numbers are taken, or encode it")
     return array
+
+
+def _numbers_with_gaps(array: np.ndarray) -> np.ndarray:
+    """Objects as float64 with NaN for gaps; unchanged where one is neither a number nor a gap."""
+    items = [np.nan if is_gap(x) else x for x in array.tolist()]
+    return np.array(items, np.float64) if all(
+        isinstance(x, (int, float, np.number)) for x in items) else array
 
 
 def category_codes(column: Any) -> Any:

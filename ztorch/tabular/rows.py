@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.data.columns import read_columns
+from ztorch.data.frames import with_names
 from ztorch.data.typed_table import TypedTable
 from ztorch.tabular.pipeline import Pipeline
 from ztorch.tabular.record import PipelineRecord
@@ -47,6 +48,7 @@ def is_table(record: PipelineRecord, x: Any) -> bool:
     """
     if not record.columns or isinstance(x, TypedTable):
         return bool(record.columns)
+    x = with_names(x)
     names = x.keys() if isinstance(x, Mapping) else getattr(
         x, "column_names", getattr(x, "columns", None))
     if names is None or not hasattr(type(x), "__getitem__"):
