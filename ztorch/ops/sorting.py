@@ -1,7 +1,8 @@
 """Sorting, the k largest elements, and search in a sorted vector.
 
 Comparisons put NaN last and break ties by position, so every order is stable. On short axes, the
-position of an element is the number of elements before it; long axes use a bitonic network.
+position of an element is the number of elements before it; long axes, and many rows, use a bitonic
+network.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 
 COUNTED = 2048  # elements up to which counting (two kernels) beats a network of many kernels
+COMPARED = 1 << 21  # pairs of all rows up to which it does
 LONGEST = 1 << 16  # elements: a network of this size has 136 kernels
 
 
@@ -72,7 +74,8 @@ def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = T
     if descending:
         x = -x if x.dtype.is_float else OPS.bitwise_not(x)
     rows = OPS.reshape(x, (math.prod(x.shape[:a]), n, math.prod(x.shape[a + 1:])))
-    order = _counted(*_keys(rows)) if n <= COUNTED else _network(*_keys(rows))
+    few = n <= COUNTED and x.size * n <= COMPARED
+    order = _counted(*_keys(rows)) if few else _network(*_keys(rows))
     order = OPS.where(order >= n, order - n, order)
     return OPS.reshape(order, x.shape)
 
@@ -209,6 +212,9 @@ def _counted(key: Value, tie: Value) -> Value:
 def _network(key: Value, tie: Value) -> Value:
     """The ties in order: runs of 2, 4, 8, ... are merged, the second one read backwards."""
     outer, n, inner = key.shape
+    if outer > 1 and inner == 1:  # rows side by side: whole vectors are compared
+        order = _network(*(OPS.transpose(x, (2, 1, 0)) for x in (key, tie)))
+        return OPS.transpose(order, (2, 1, 0))
     bits = (n - 1).bit_length()
     more = ((0, 0, 0), (0, (1 << bits) - n, 0))
     key = OPS.pad(key, *more, identity("min", key.dtype))
