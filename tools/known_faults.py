@@ -245,5 +245,7 @@ FAULTS = [
     Fault("ops", "ztorch/ops/finite.py", "infinity = (1 << of.bits - of.significand) - 1 << of.significand - 1", "infinity = (1 << of.bits - of.significand - 1) - 1 << of.significand", "ops/test_formulas.py"),
     Fault("schedules", "ztorch/schedules.py", "p = p - restarts", "p = p - 0.0 * restarts", "test_optimizer_options.py"),
     Fault("schedules", "ztorch/schedules.py", "OPS.maximum(OPS.ceil(step / span), 1.0)", "OPS.ceil(step / span)", "test_optimizer_options.py"),
+    Fault("feed", "ztorch/feed/row_weights.py", "np.min(whole) < 0", "np.min(whole) < -1", "feed/test_batches.py"),
+    Fault("feed", "ztorch/feed/row_weights.py", "tuple(shape[1:]) == (1,)", "tuple(shape[1:]) == ()", "feed/test_batches.py"),
     Fault("weights", "ztorch/weights/torch_layouts.py", "3: (1, 0, 2)", "3: (0, 1, 2)", "weights/test_torch.py"),
 ]

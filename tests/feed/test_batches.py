@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tests.programs import classifier, compiled, flowers, regressor, same_states
 from ztorch import layers as L
 from ztorch.errors import DataError
+from ztorch.feed.row_weights import axes_of_weights, class_weights
 from ztorch.model.sequential import Sequential
 
 X, Y = flowers(20)
@@ -139,6 +141,16 @@ def test_class_numbers_for_a_loss_of_probabilities() -> None:
 def test_wrong_weights(w: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         classifier().fit(X, Y, sample_weight=w, verbose=0)
+
+
+def test_weights_of_classes_and_of_steps() -> None:
+    port: Any = SimpleNamespace(classes=3)
+    assert class_weights({1: 3.0}, port, np.array([0, 1, 2])).tolist() == [1, 3, 1]
+    with pytest.raises(DataError, match="labels that are class numbers"):
+        class_weights({1: 3.0}, port, np.array([-1, 0]))
+    model = classifier()
+    assert [axes_of_weights(model, (X, Y, np.ones((20, *steps)))) for steps in ((), (1,), (4,))] == [
+        {}, {}, {"": 1}]
 
 
 def test_images_may_lack_the_channel_axis() -> None:
