@@ -29,6 +29,12 @@ from ztorch.runtime.spec import CPU_LEVELS
 NEW = Chip("cuda", "sm_95", "ampere", 95, isa="9.1")
 
 
+def test_cards_have_the_subgroup_of_their_code() -> None:
+    for card in gpus.GPUS.values():
+        for name in card.targets:
+            assert (grid := TARGETS[name].limits.grid) is not None and grid.subgroup == card.subgroup, name
+
+
 def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets, what devices run, and messages know it by its row alone. The drivers' choice is
     tested beside each driver."""
