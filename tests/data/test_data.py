@@ -155,7 +155,7 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     (",b\n1,2\n\n4, \n", {}, r"line 4, column 2 \(b\): the cell is empty"),
     ("1,2,3\n4,5,6,7\n", {}, "line 2: 4 cells where the first row has 3"),
     ("1,2,3\n4,5,6,7\n", {"label": None}, "line 2: 4 cells where the first row has 3"),
-    ("a,b\n1,2\n-4e38,5\n", {}, r"holds -4e\+38 in row 1 of x, feature 0 \(a\), beyond what flo"),
+    ("a,b\n1,2\n-4e38,5\n", {}, r"holds -4e\+38 in row 1 of x, feature 0 \(a\), beyond the range"),
     ("1,2,3\n4,5\n", {}, "line 2: 2 cells where the first row has 3"),
     ("", {}, "is empty"),
     ("a,b\n", {}, "header but no rows"),
