@@ -54,11 +54,11 @@ def run(threads: list[int], effort: Effort) -> Section:
 def run_large(threads: list[int], effort: Effort) -> Section:
     """Many elements: the same."""
     s = Section("arrays large", f"{TITLE}, many elements",
-                "bandwidth for the peers, which write each intermediate, and for fused chains, "
-                "until arithmetic does. `PyTorch at the copy rate` is the most that a ratio to "
-                "PyTorch can be where each array is read and each result written once, as fast as "
-                "the fastest copy here. Two ops on two arrays move 24 bytes an element if each "
-                "writes its result, and 12 if they are one: twice as fast is what that leaves.")
+                "bandwidth for the peers, which write each intermediate; for long fused chains "
+                "arithmetic. `PyTorch at the copy rate` is the largest possible ratio to PyTorch "
+                "where each array is read and each result written once, as fast as the fastest "
+                "copy here. Two ops on two arrays move 24 bytes per element if each writes its "
+                "result, and 12 if they are fused: at most twice as fast.")
     return _sizes(s, threads, effort, LARGE)
 
 

@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the sections asked for; prints and writes their tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
     parser.add_argument("--quick", action="store_true",
-                        help="a few turns only: shows that all works, says nothing about speed")
+                        help="a few rounds only: a check that all runs, not a measurement")
     parser.add_argument("--only", default=",".join(SECTIONS),
                         help=f"sections, of {','.join(SECTIONS)}")
     parser.add_argument("--threads", default="1,all", help="thread counts, such as 1,2,all")

@@ -20,9 +20,9 @@ EPSILONS = (1e-5, 1e-3)  # of the layer normalisations of blocks, and of the las
 def run(threads: list[int], effort: Effort) -> Section:
     """Prefill and 24 numbers, the likeliest ones or drawn, through the calls that users make."""
     s = Section("generate", f"Generating {MADE} numbers after a prompt of {len(PROMPT)}",
-                "small models: the calls around a few thousand multiplications; larger ones: "
-                "reading all weights for the prompt and for each number but the last, at the rate "
-                "at which so many bytes can be read here, which is measured in the same turns.")
+                "for small models the overhead of calls; for larger ones reading all weights, for "
+                "the prompt and for each number but the last, at the read bandwidth for that many "
+                "bytes, which is measured in the same rounds.")
     for n in threads:
         peers.set_threads(n)
         for name, size in SIZES.items():

@@ -38,7 +38,7 @@ IMITATED = Effort(block=2.5e-3, least=5, most=15, seconds=1.5)  # its calls take
 
 
 class Kind(NamedTuple):
-    """A kind of rows: what limits the best possible program, and what is measured on a device."""
+    """A kind of rows: the limit of the best possible program, and the measurement on a device."""
 
     title: str
     limit: str
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "parity": Kind("Parity with float64", "nothing: what is wrong is a failure. All ops, and all "
+    "parity": Kind("Parity with float64", "nothing: a wrong result is a failure. All ops, and all "
                    "models of the zoo, as the tests compare them; on GPUs only.",
                    gpu_parity.cases),
     "kernels": Kind("Main kernels", "arithmetic of matrix instructions, or reading and writing "
@@ -65,13 +65,13 @@ KINDS = {
     "launches": Kind("Launch overhead", "the driver", gpu_ops.launches),
 }
 METHOD = (
-    "`ztorch` runs on what is on the device already, as the peers do; `with copies` also brings "
-    "inputs there and outputs back. Wall-clock medians of interleaved blocks with the 10th and "
-    "90th percentile, each run waited for; `xN` is the contestant's time over ours: the median, "
-    "10th and 90th percentile of the ratios within one turn. The largest error is against NumPy, "
-    "as a share of the largest number. `predicted` is our time by the model of `ztorch explain`, "
-    "where it has figures for the device. A device of kind cpu imitates a GPU in software: it gets "
-    "smaller work and says nothing about the speed of a GPU.")
+    "`ztorch` runs on data that are on the device already, as the peers do; `with copies` "
+    "includes copying inputs to it and outputs back. Wall-clock medians of interleaved blocks "
+    "with the 10th and 90th percentile, each run waited for; `xN` is the contestant's time over "
+    "ours: the median, 10th and 90th percentile of the ratios within one round. The largest error"
+    " is against NumPy, as a share of the largest number. `predicted` is our time by the model of"
+    " `ztorch explain`, where it has figures for the device. A device of kind cpu imitates a GPU "
+    "in software: it gets smaller work and says nothing about the speed of a GPU.")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,14 +79,14 @@ def main(arguments: list[str] | None = None) -> int:
     tables. 1 where a row failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--quick", action="store_true",
-                        help="small sizes, a few turns: shows that all works")
+                        help="small sizes, a few rounds: a check that all runs")
     parser.add_argument("--devices", help="such as cuda:0,opencl; all if left out")
     parser.add_argument("--only", default=",".join(KINDS),
                         help=f"kinds of rows, of {','.join(KINDS)}")
     parser.add_argument("--smoke", action="store_true", help="in two minutes, whether devices do "
                         "what programs ask of them, and which call of the driver fails")
-    parser.add_argument("--predict", action="store_true", help="what the performance model says of "
-                        "the main kernels and of steps; needs no device")
+    parser.add_argument("--predict", action="store_true", help="predictions of the performance "
+                        "model for the main kernels and steps; needs no device")
     parser.add_argument("--resume", action="store_true", help="go on with today's run of this "
                         "machine where it was broken off")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")

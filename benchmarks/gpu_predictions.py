@@ -29,7 +29,7 @@ METHOD = (
     "model, with nothing run. Data of single kernels are in memory, not in a cache. `of the best` "
     "is the time that the FLOPs or bytes need at the GPU's peak (of matrix instructions on "
     "float16, bfloat16 and tf32, of threads on float32) or at the rate of a copy, over the "
-    "predicted time. `goal` is what we want of it. The model leaves out what is not in the code, "
+    "predicted time. `goal` is our aim. The model knows nothing outside the code, "
     "so times are the least to expect: clocks fall under load, caches have partitions, memory has "
     "queues. Registers and spills of single kernels are those of NVIDIA's assembler where it is "
     "installed.")

@@ -35,12 +35,12 @@ def run(name: str, verb: str, threads: list[int], effort: Effort) -> Section:
         effort: How long to measure.
     """
     s = Section(f"{name.lower()} {verb}", f"{name}, {verb}: sequences of (steps, batch, width)",
-                "products at the FMA peak, of which a prediction has two and a step of training "
-                "five; those that each step waits for take no less than reading their weights at "
-                "the rate of this cache, which decides at batch 1; and gates, as long as a kernel "
-                "of them alone. All three are measured in the same turns. The bar is twice the "
-                f"best peer up to a width of {NARROW}, else 1.3 times. The arena is counted in "
-                "outputs of all steps.")
+                "products at the FMA peak (a prediction has two, a step of training five), but "
+                "those of a single step no faster than this cache delivers their weights, which "
+                "decides at batch 1; and the gates, timed as a separate kernel. All three are "
+                "measured in the same rounds. The goal is twice the speed of the best peer up to a "
+                f"width of {NARROW}, else 1.3 times. The arena is counted in outputs of all "
+                "steps.")
     for n in threads:
         peers.set_threads(n)
         for case in CASES:

@@ -106,10 +106,10 @@ def run_compile(threads: list[int], effort: Effort) -> Section:
     s = Section("compile", "Compiling the MLP, batch 32",
                 "LLVM's code generation, about proportional to the code of the products; Python "
                 "for the rest. `first` is compiling and the first prediction in a fresh process, "
-                "`again` compiling the same model once more there; the import is apart. "
-                "PyTorch's cold row starts with an empty cache on disk, its warm row with what "
-                "the run before left there; `again` finds the code of before in its memory. Ours "
-                "keeps nothing: it compiles each time.")
+                "`again` compiling the same model once more there; imports are not included. "
+                "PyTorch's cold row starts with an empty cache on disk, its warm row with the "
+                "cache of the run before; `again` finds the code in its memory. Ours has no "
+                "cache here: it compiles each time.")
     turns = 1 if effort.least <= 3 else 5
     with tempfile.TemporaryDirectory() as tmp:
         stored = str(Path(tmp, "weights.npz"))
@@ -197,9 +197,9 @@ def _installed(package: str) -> int:
 def run_start(threads: list[int], effort: Effort) -> Section:
     """A fresh process, from the artifact on disk to the first prediction printed."""
     s = Section("start", "Cold start: fresh process to first prediction, batch 1",
-                "starting Python and importing NumPy, shown as rows of their own; after that, "
-                "what the runtime imports and how it reads 2.7 MB. Whole processes, by the wall "
-                "clock, in turns.")
+                "starting Python and importing NumPy, shown as separate rows; after that, the "
+                "imports of the runtime and reading 2.7 MB. Whole processes, by the wall clock, "
+                "interleaved.")
     turns = 3 if effort.least <= 3 else 21
     with tempfile.TemporaryDirectory() as tmp:
         paths = _export(Path(tmp), s)

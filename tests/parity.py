@@ -202,11 +202,11 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
             run_group()
         group.append((step, places))
     run_group()
-    found = [(raw, v) for raw, (_, v) in zip(outputs, plan.outputs, strict=True)]
+    result = [(raw, v) for raw, (_, v) in zip(outputs, plan.outputs, strict=True)]
     for name, v in graph.updates.items():
         at = params.offsets[name]
-        found.append((spaces["params"][at:at + v.size * _stored_type(v).bytes], v))
-    return [_read(v.dtype, raw.view(_stored_type(v).numpy).reshape(v.shape)) for raw, v in found]
+        result.append((spaces["params"][at:at + v.size * _stored_type(v).bytes], v))
+    return [_read(v.dtype, raw.view(_stored_type(v).numpy).reshape(v.shape)) for raw, v in result]
 
 
 def _stored_type(v: Value) -> DType:

@@ -21,10 +21,10 @@ def torch() -> Any:
 def keras() -> Any:
     pytest.importorskip("torch")
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    found = pytest.importorskip("keras", exc_type=ImportError)
-    if found.backend.backend() != "torch":
+    result = pytest.importorskip("keras", exc_type=ImportError)
+    if result.backend.backend() != "torch":
         pytest.skip("keras runs on another backend")
-    return found
+    return result
 
 
 class Run:

@@ -121,14 +121,14 @@ def test_the_layers_that_the_compiler_page_follows_are_those_of_the_zoo() -> Non
 
 def commands() -> list[tuple[str, list[str]]]:
     """Each call of ztorch on any page, with its words."""
-    found = []
+    result = []
     for page in PAGES:
         for code in blocks(page, "sh", "bash"):
             for line in code.replace("\\\n", "").splitlines():
                 words = shlex.split(line, comments=True)
                 if "ztorch" in words:
-                    found.append((page.stem, words[words.index("ztorch") + 1:]))
-    return found
+                    result.append((page.stem, words[words.index("ztorch") + 1:]))
+    return result
 
 
 def test_commands_of_all_pages_are_accepted() -> None:

@@ -43,13 +43,13 @@ def _members(family: str) -> dict[str, Any]:
 
 def _callbacks() -> dict[str, type[Callback]]:
     """The public callbacks of all files of their room, listed or not."""
-    found: dict[str, type[Callback]] = {}
+    result: dict[str, type[Callback]] = {}
     for file in pkgutil.iter_modules(callbacks.__path__):
         module = importlib.import_module(f"ztorch.callbacks.{file.name}")
-        found |= {name: kind for name, kind in inspect.getmembers(module, inspect.isclass)
-                  if issubclass(kind, Callback) and kind.__module__ == module.__name__
-                  and not name.startswith("_")}
-    return found
+        result |= {name: kind for name, kind in inspect.getmembers(module, inspect.isclass)
+                   if issubclass(kind, Callback) and kind.__module__ == module.__name__
+                   and not name.startswith("_")}
+    return result
 
 
 def _public() -> dict[str, Callable[..., Any]]:

@@ -75,8 +75,8 @@ OUTPUT = L.Dense(3)(INPUT)
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for room, names in ((zt, dir(zt)), (zt.data, zt.data.__all__), (zt.onnx, zt.onnx.__all__)):
-        yield from ((f"{room.__name__}.{n}", found) for n in names
-                    if inspect.isfunction(found := getattr(room, n)))
+        yield from ((f"{room.__name__}.{n}", result) for n in names
+                    if inspect.isfunction(result := getattr(room, n)))
 
 
 def classes() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -91,8 +91,8 @@ def classes() -> Iterator[tuple[str, Callable[..., Any]]]:
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
     for make in (model, program):
         kind = zt.Program if make is program else zt.Sequential
-        for name, found in inspect.getmembers(kind):
-            if name[0] != "_" and name not in INNER and callable(found):
+        for name, result in inspect.getmembers(kind):
+            if name[0] != "_" and name not in INNER and callable(result):
                 yield f"{kind.__name__}.{name}", lambda make=make, name=name: getattr(make(), name)
 
 
@@ -103,10 +103,10 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def given(function: Callable[..., Any], but: str) -> dict[str, Any]:
     """Valid arguments for parameters without a default."""
-    found = {n: GOOD[n]() for n, p in parameters(function).items()
-             if p.default is p.empty and n != but}
+    result = {n: GOOD[n]() for n, p in parameters(function).items()
+              if p.default is p.empty and n != but}
     file = FILES.get((function.__module__, function.__name__))
-    return {**found, "path": file} if file and "path" in found else found
+    return {**result, "path": file} if file and "path" in result else result
 
 
 def tried(function: Callable[..., Any]) -> int:

@@ -139,9 +139,9 @@ def test_functions_of_complex_tensors_are_compiled_and_mapped() -> None:
 @pytest.mark.usefixtures("evaluated")
 def test_sets_are_in_the_order_of_numpy() -> None:
     x = np.array([2 + 1j, 1j, 2, 2 + 1j, -1 + 3j, 1j, 0])
-    found = zt.array_api.unique_all(zt.tensor(x))
+    result = zt.array_api.unique_all(zt.tensor(x))
     wanted = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
-    for got, want in zip(found, wanted, strict=True):
+    for got, want in zip(result, wanted, strict=True):
         np.testing.assert_array_equal(got.numpy(), want)
     assert zt.array_api.nonzero(zt.tensor(x))[0].tolist() == [0, 1, 2, 3, 4, 5]
 

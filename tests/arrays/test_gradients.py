@@ -242,8 +242,8 @@ def test_jacobians_against_pytorch() -> None:
         return {"m": o.sin(p["a"] * p["b"]) @ y, "n": [(p["a"] ** 2.0).sum()]}
 
     want = torch.func.jacrev(f, 1)(torch.tensor(y.numpy()), {k: torch.tensor(x.numpy()) for k, x in p.items()}, torch)
-    for found in (zt.jacobian(f, 1)(y, p, ops), zt.compiled(lambda p: zt.jacobian(f, 1)(y, p, ops))(p)):
-        for mine, other in ((found["m"], want["m"]), (found["n"][0], want["n"][0])):
+    for result in (zt.jacobian(f, 1)(y, p, ops), zt.compiled(lambda p: zt.jacobian(f, 1)(y, p, ops))(p)):
+        for mine, other in ((result["m"], want["m"]), (result["n"][0], want["n"][0])):
             for k in p:
                 np.testing.assert_allclose(mine[k].numpy(), other[k].numpy(), atol=1e-12)
 

@@ -36,8 +36,8 @@ def press(tab: Tab, words: str) -> None:
 
 def choose(tab: Tab, path: Path) -> None:
     """Gives a file to the page's picker."""
-    found = tab.call("Runtime.evaluate", expression="document.querySelector('[type=file]')")
-    tab.call("DOM.setFileInputFiles", files=[str(path)], objectId=found["result"]["objectId"])
+    result = tab.call("Runtime.evaluate", expression="document.querySelector('[type=file]')")
+    tab.call("DOM.setFileInputFiles", files=[str(path)], objectId=result["result"]["objectId"])
 
 
 def png(path: Path, value: int) -> Path:

@@ -45,12 +45,12 @@ def refused(file: Path, data: bytes) -> bool:
 
 def structure() -> list[int]:
     """Where headers, directory and end lie."""
-    data, at, found = whole(), 0, []
+    data, at, result = whole(), 0, []
     while data[at:at + 4] == b"PK\3\4":
         size, _, name = struct.unpack_from("<IIH", data, at + 18)
-        found += range(at, at + 30 + name)
+        result += range(at, at + 30 + name)
         at += 30 + name + size
-    return [*found, *range(at, len(data))]
+    return [*result, *range(at, len(data))]
 
 
 def flips() -> Iterator[tuple[int, int]]:
@@ -131,15 +131,15 @@ def test_a_value_of_the_manifest(file: Path, data: st.DataObject) -> None:
         del inner[last]
     file.write_bytes(together(changed, files, rehash=False))
     try:
-        found = open_artifact(file)
+        result = open_artifact(file)
     except ArtifactError as error:
         assert str(file) in str(error)
         return
-    spec = found.targets[0].spec
+    spec = result.targets[0].spec
     for t in (*spec.states.values(), *spec.functions["predict"].inputs.values()):
         assert all(type(n) is int and n > 0 for n in t.shape)
     assert all(s.offset + s.nbytes <= spec.params_bytes for s in spec.states.values())
-    found.params(found.targets[0])
+    result.params(result.targets[0])
 
 
 @HERE

@@ -135,8 +135,8 @@ def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -
     made = install(monkeypatch, capability=(9, 5))
     assert cuda.BACKEND.devices()[0].chip == "sm_90"
     monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("cuda", "sm_95", "ampere", 95, isa="9.1")))
-    found = cuda.BACKEND.devices()[0]
-    assert found.chip == "sm_95" and found.runs[-1] == "sm_95" and resolve("cuda:0").target == "cuda:sm_95"
+    result = cuda.BACKEND.devices()[0]
+    assert result.chip == "sm_95" and result.runs[-1] == "sm_95" and resolve("cuda:0").target == "cuda:sm_95"
     monkeypatch.setattr(chips, "CHIPS", chips.CHIPS[-1:])
     install(monkeypatch, capability=(9, 0))
     with pytest.raises(DeviceError, match="is older than sm_95"):

@@ -22,8 +22,8 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="kernels run as C++
 
 @pytest.fixture
 def mac() -> Iterator[Mac]:
-    with playing(Mac()) as found:
-        yield found
+    with playing(Mac()) as result:
+        yield result
     available.device.cache_clear()
 
 

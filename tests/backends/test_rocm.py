@@ -33,8 +33,8 @@ def parameters(check: Any) -> list:
     """The cases that a check of the contract has besides the backend's name."""
     if list(inspect.signature(check).parameters) == ["name"]:
         return [pytest.param(check, (), id=check.__name__)]
-    found = next(m for m in check.pytestmark if m.args[0] != "name")
-    cases = [v if isinstance(v, tuple) else (v,) for v in found.args[1]]
+    result = next(m for m in check.pytestmark if m.args[0] != "name")
+    cases = [v if isinstance(v, tuple) else (v,) for v in result.args[1]]
     return [pytest.param(check, v, id=f"{check.__name__} {v}"[:60]) for v in cases]
 
 

@@ -116,8 +116,8 @@ class Tab:
     def until(self, condition: str) -> Any:
         """Waits until an expression is true, and returns its value."""
         deadline = time.monotonic() + PATIENCE
-        found = f"((value) => value instanceof Node || value)(({condition}))"
-        while not (value := self.evaluate(found)):
+        result = f"((value) => value instanceof Node || value)(({condition}))"
+        while not (value := self.evaluate(result)):
             assert time.monotonic() < deadline, f"{condition} stays {value!r}; the page says {self.text('#state')!r}"
             time.sleep(0.02)
         return value

@@ -39,8 +39,8 @@ def gradient_job(case: Case, d: DType) -> Job:
     assert floats and y.dtype.is_float, case
     w = leaf("input", "w", y.shape, d)
     feeds[w] = np.random.default_rng(1).uniform(0.5, 1.5, y.shape).astype(d.numpy)
-    found = gradients(ops.sum(ops.cast(y, d) * w), floats)
-    return Job(Graph({f"d{k}": g for k, g in enumerate(found)}), feeds, f"{case} gradient in {d}")
+    result = gradients(ops.sum(ops.cast(y, d) * w), floats)
+    return Job(Graph({f"d{k}": g for k, g in enumerate(result)}), feeds, f"{case} gradient in {d}")
 
 
 class Jobs(Sequence[Job]):
@@ -146,7 +146,7 @@ NARROW = [d for some in OTHERS.values() for d in some]
 def narrow_jobs() -> dict[DType, list[Job]]:
     """By dtype: an op's first sample that is in its kind. An op that is made of others is in each third
     of its dtypes; `ops/test_every_dtype.py` has it in all."""
-    found: dict[DType, list[Job]] = {d: [] for d in NARROW}
+    result: dict[DType, list[Job]] = {d: [] for d in NARROW}
     seen = set()
     for k, case in enumerate(cases("fsu")):
         key = case.public.name, case.result, case.dtype
@@ -154,6 +154,6 @@ def narrow_jobs() -> dict[DType, list[Job]]:
             for n, d in enumerate(OTHERS[case.dtype.kind]):
                 if composed(case.public.name) and not full() and (k + n) % 3:
                     continue
-                found[d].append(value_job(case if d.is_float else replace(case, dtype=d), d))
+                result[d].append(value_job(case if d.is_float else replace(case, dtype=d), d))
         seen.add(key)
-    return found
+    return result

@@ -57,7 +57,7 @@ def numbers(kernel: Kernel, seed: int = 0) -> dict[str, np.ndarray]:
 def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
              turned: tuple[bool, bool, bool], subgroups: int = 2, off: int = 8) -> np.ndarray:
     """y in float64, with operands cut to 10 bits of mantissa by plain arithmetic where these count."""
-    found = {}
+    result = {}
     for name, turn, pad, count in zip("abc", turned, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
         rows, columns = Fragment(name, shape).extent[::-1 if turn else 1]
         x = from_storage(kernel.memory(name).dtype, held[name][off:]).astype(np.float64)
@@ -65,8 +65,8 @@ def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
         if shape.mantissa_bits and name != "c":
             unit = 2.0 ** (np.floor(np.log2(np.abs(x))) - shape.mantissa_bits)
             x = np.sign(x) * np.floor(np.abs(x) / unit + 0.5) * unit
-        found[name] = x.swapaxes(1, 2) if turn else x
-    y = 2 * found["a"] @ found["b"] + found["c"]
+        result[name] = x.swapaxes(1, 2) if turn else x
+    y = 2 * result["a"] @ result["b"] + result["c"]
     if turned[2]:
         y = y.swapaxes(1, 2)
     whole = np.full((*y.shape[:2], y.shape[2] + 3), 7.0)

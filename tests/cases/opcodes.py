@@ -66,12 +66,12 @@ def results(opcode: str, d: DType) -> list[DType]:
 def rows(opcode: str, d: DType) -> list[tuple]:
     """Numbers at the edges, in all combinations; operands that no target defines are left out."""
     columns = [edges(s) for s in sources(opcode, d)]
-    found = list(itertools.product(*columns))
+    result = list(itertools.product(*columns))
     if opcode in ("shl", "shr"):
-        found = [r for r in found if 0 <= r[1] < d.bits]
+        result = [r for r in result if 0 <= r[1] < d.bits]
     if opcode == "rem" and d.is_float:  # exact only for quotients that fit
-        found = [r for r in found if math.isfinite(r[0]) and r[1] and abs(r[0] / r[1]) < 2**20]
-    return found if len(found) < 250 else found[::len(found) // 250 | 1]
+        result = [r for r in result if math.isfinite(r[0]) and r[1] and abs(r[0] / r[1]) < 2**20]
+    return result if len(result) < 250 else result[::len(result) // 250 | 1]
 
 
 def stored(d: DType) -> DType:

@@ -54,10 +54,10 @@ class _Maker:
 
     def value(self, test: Callable[[Value], bool] = lambda v: True) -> Value:
         """A value that passes, the newest most likely; a new input if none does."""
-        found = [v for v in self.pool if test(v)]
-        if not found:
+        result = [v for v in self.pool if test(v)]
+        if not result:
             return self.input(self.pick(_SHAPES[3:]), f32)
-        return found[-1 - min(len(found) - 1, int(self.rng.exponential(3.0)))]
+        return result[-1 - min(len(result) - 1, int(self.rng.exponential(3.0)))]
 
     def number(self, v: Value) -> Value:
         return self.value(lambda o: o.dtype == v.dtype and _fits(o.shape, v.shape))

@@ -155,9 +155,9 @@ class _Generator:
 
     def like(self, x: Operand) -> Operand | float:
         """Another operand that goes with x: a value or a number."""
-        found = [v for v in self.values if v.dtype == x.dtype and v.lanes in (1, x.lanes)]
-        if found and self.rng.random() < 0.7:
-            return self.rng.choice(found)
+        result = [v for v in self.values if v.dtype == x.dtype and v.lanes in (1, x.lanes)]
+        if result and self.rng.random() < 0.7:
+            return self.rng.choice(result)
         return self.rng.choice((0.0, -0.0, 1.5, -2.0, float("inf")) if x.dtype.is_float
                                else (0, 1, 3, 100))
 

@@ -132,13 +132,13 @@ OPCODES_OF_HOPPER = {0x9F0: "HGMMA", 0xFAE: "LDGSTS", 0x983: "LDL", 0x387: "STL"
 def machine_code(cubin: bytes) -> Counter[str]:
     """How often instructions of interest occur: of each 16 bytes of code the lowest 12 bits say which it is."""
     sections, (size, count) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HH", cubin, 58)
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for k in range(count):
         _, kind, flags, _, start, length = struct.unpack_from("<IIQQQQ", cubin, sections + k * size)
         if kind == 1 and flags & 4:  # bytes of the program, executed
-            found.update(OPCODES_OF_HOPPER.get(word & 0xFFF, "") for (word,) in struct.iter_unpack(
+            result.update(OPCODES_OF_HOPPER.get(word & 0xFFF, "") for (word,) in struct.iter_unpack(
                 "<Q8x", cubin[start:start + length]))
-    return found
+    return result
 
 
 def test_asynchronous_products_are_taken() -> None:

@@ -58,11 +58,11 @@ def parts(listing: str) -> Iterator[Disassembled]:
         for line in section.split("\n")[1:]:
             if label := re.match(r"(\.L_x_\d+):", line):
                 labels[label[1]] = len(opcodes)
-            elif found := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P(?:\d|T)\s+)?([A-Z][\w.]*)(.*);", line):
-                opcodes.append(found[1])
-                if found[1].startswith("CALL") and (to := re.search(r"\.L_x_\d+", found[2])):
+            elif result := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P(?:\d|T)\s+)?([A-Z][\w.]*)(.*);", line):
+                opcodes.append(result[1])
+                if result[1].startswith("CALL") and (to := re.search(r"\.L_x_\d+", result[2])):
                     called[len(opcodes) - 1] = to[0]
-                if found[1].startswith("BRA") and (to := re.search(r"\.L_x_\d+", found[2])) and to[0] in labels:
+                if result[1].startswith("BRA") and (to := re.search(r"\.L_x_\d+", result[2])) and to[0] in labels:
                     back.append((labels[to[0]], len(opcodes)))
         for at, behind in called.items():  # the code right behind a loop: the assembler may leave it there
             if labels.get(behind) == at + 2 and at + 2 in {end for _, end in back}:

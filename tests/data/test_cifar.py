@@ -79,9 +79,9 @@ def test_the_archive_is_read_as_it_is(tmp_path: Path, name: str,
     path = pack(name, tmp_path / "data" / name, {n: r.tobytes() for n, r in files.items()})
     with pytest.raises(DataError, match=f"not the published file.*{FORMS[name].md5}"):
         data.load(name, path=path.parent)
-    found = hashlib.md5(path.read_bytes()).hexdigest()
+    result = hashlib.md5(path.read_bytes()).hexdigest()
     monkeypatch.setattr(cifar, "_TEN" if name == "cifar10" else "_HUNDRED",
-                        replace(FORMS[name], md5=found))
+                        replace(FORMS[name], md5=result))
     monkeypatch.chdir(tmp_path)
     (x, y), _ = data.load(name)
     assert len(x) == 30 and y[0] == files[FORMS[name].train[0]][0, FORMS[name].labels - 1]

@@ -54,9 +54,9 @@ def test_little_is_wasted() -> None:
     spare = []
     for seed in range(25):
         rng = random.Random(seed)
-        found = _random(rng) if seed % 2 else _training(rng.choice((5, 40)), rng)
-        padded = [ArenaBuffer(b.id, -(-b.size // 64) * 64, b.first, b.last) for b in found]
-        spare.append(plan(found)[1] / lower_bound(padded))
+        result = _random(rng) if seed % 2 else _training(rng.choice((5, 40)), rng)
+        padded = [ArenaBuffer(b.id, -(-b.size // 64) * 64, b.first, b.last) for b in result]
+        spare.append(plan(result)[1] / lower_bound(padded))
     assert max(spare) < 1.1 and sum(spare) / len(spare) < 1.02
 
 

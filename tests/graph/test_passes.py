@@ -27,8 +27,8 @@ SPECIAL = np.array([[0.0, -0.0, np.inf], [-np.inf, np.nan, 1.5]], np.float32)
 
 def names(graph: Graph | Value) -> list[str]:
     """The ops of a graph, without its leaves."""
-    found = graph.nodes() if isinstance(graph, Graph) else Graph({"y": graph}).nodes()
-    return [v.op.name for v in found if v.op.kind != "leaf"]
+    result = graph.nodes() if isinstance(graph, Graph) else Graph({"y": graph}).nodes()
+    return [v.op.name for v in result if v.op.kind != "leaf"]
 
 
 def applied(y: Value, *passes: str) -> Value:
@@ -66,8 +66,8 @@ def test_default_passes_keep_a_training_step(seed: int) -> None:
     weights = [v for v in feeds if v.dtype.name == "f32"]
     if not smooth or not weights:
         return
-    found = gradients(ops.sum(smooth[0] * smooth[0]), weights)
-    step = Graph(graph.outputs | {f"d{k}": g for k, g in enumerate(found)}, graph.updates)
+    result = gradients(ops.sum(smooth[0] * smooth[0]), weights)
+    step = Graph(graph.outputs | {f"d{k}": g for k, g in enumerate(result)}, graph.updates)
     shorter = run(step)
     assert results(shorter, step, feeds) == results(step, step, feeds)
     assert len(shorter.nodes()) <= len(step.nodes())
@@ -248,9 +248,9 @@ def test_passes_are_quick() -> None:
     weights = [leaf("state", f"w{k}", (16, 16), "float32") for k in range(12)]
     for w in weights:
         h = ops.softmax(ops.gelu(ops.standardize(h @ w)))
-    found = gradients(ops.mean(h), weights)
+    result = gradients(ops.mean(h), weights)
     graph = Graph({"y": h}, {w.attrs["name"]: w - g * 0.1
-                             for w, g in zip(weights, found, strict=True)})
+                             for w, g in zip(weights, result, strict=True)})
     assert len(graph.nodes()) > 1000
     best = min(_seconds(graph) for _ in range(3))
     assert best < 0.15  # 15 ms of one core here; room for a slow one

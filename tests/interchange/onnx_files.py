@@ -77,12 +77,12 @@ def single(op: str, data: list[np.ndarray], known: list[Any], attrs: dict[str, A
         made.graph.output.append(anything(name))
     inferred = onnx.shape_inference.infer_shapes(made)
     del made.graph.output[:]
-    for found in inferred.graph.output:
-        kind = found.type.tensor_type.elem_type
-        rank = len(found.type.tensor_type.shape.dim)
+    for result in inferred.graph.output:
+        kind = result.type.tensor_type.elem_type
+        rank = len(result.type.tensor_type.shape.dim)
         if not kind:  # of functions made of other ops, whose result is like their input
             kind, rank = helper.np_dtype_to_tensor_dtype(data[0].dtype), data[0].ndim
-        made.graph.output.append(helper.make_tensor_value_info(found.name, kind, [None] * rank))
+        made.graph.output.append(helper.make_tensor_value_info(result.name, kind, [None] * rank))
     return made
 
 

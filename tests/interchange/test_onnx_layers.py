@@ -61,16 +61,16 @@ def compare(found: Any, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("case", FILES, ids=str)
 def test_every_layer(case: Case) -> None:
     data, x, expected = made(case)
-    [found] = runtime(data, x)
-    compare(found, expected)
+    [result] = runtime(data, x)
+    compare(result, expected)
 
 
 @together(of=20)
 @pytest.mark.parametrize("case", share(FILES, TURN + 1), ids=str)
 def test_every_layer_of_the_oldest_opset(case: Case) -> None:
     data, x, expected = made(case)
-    [found] = runtime(converted(data, 13, str(case)), x)
-    compare(found, expected)
+    [result] = runtime(converted(data, 13, str(case)), x)
+    compare(result, expected)
 
 
 # -- OpenVINO --------------------------------------------------------------------------------------
@@ -89,5 +89,5 @@ def openvino(data: bytes, *x: np.ndarray) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", share(FILES, TURN), ids=str)
 def test_every_layer_in_openvino(case: Case) -> None:
     data, x, expected = made(case)
-    [found] = openvino(data, x)
-    compare(found, expected)
+    [result] = openvino(data, x)
+    compare(result, expected)

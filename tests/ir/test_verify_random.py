@@ -34,21 +34,21 @@ Mutation = Callable[[list[Instr], Random], bool]
 
 def wrong_dtype(body: list[Instr], rng: Random) -> bool:
     """Some result of another dtype than its operands."""
-    found = [n for n, i in enumerate(body)
-             if i.opcode in SCALAR and OPCODES[i.opcode].result != "attr"]
-    if not found:
+    positions = [n for n, i in enumerate(body)
+                 if i.opcode in SCALAR and OPCODES[i.opcode].result != "attr"]
+    if not positions:
         return False
-    at = rng.choice(found)
+    at = rng.choice(positions)
     d = f64 if body[at].dest.dtype != f64 else f16
     body[at] = replace(body[at], dest=replace(body[at].dest, dtype=d))
     return True
 
 
 def wrong_lanes(body: list[Instr], rng: Random) -> bool:
-    found = [n for n, i in enumerate(body) if i.opcode in SCALAR]
-    if not found:
+    positions = [n for n, i in enumerate(body) if i.opcode in SCALAR]
+    if not positions:
         return False
-    at = rng.choice(found)
+    at = rng.choice(positions)
     body[at] = replace(body[at], dest=replace(body[at].dest, lanes=body[at].dest.lanes + 1))
     return True
 
@@ -69,8 +69,8 @@ def use_after_scope(body: list[Instr], rng: Random) -> bool:
 
 def swapped_ends(body: list[Instr], rng: Random) -> bool:
     """The ends of two nested blocks are swapped."""
-    found = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
-    pairs = [(m, n) for m, n in pairwise(found)
+    positions = [n for n, i in enumerate(body) if i.opcode in ("loop", "if", "end_loop", "end_if")]
+    pairs = [(m, n) for m, n in pairwise(positions)
              if body[m].opcode.startswith("end") and body[n].opcode.startswith("end")]
     if not pairs:
         return False
@@ -80,28 +80,28 @@ def swapped_ends(body: list[Instr], rng: Random) -> bool:
 
 
 def lost_end(body: list[Instr], rng: Random) -> bool:
-    found = [n for n, i in enumerate(body) if i.opcode in ("end_loop", "end_if")]
-    if found:
-        del body[rng.choice(found)]
-    return bool(found)
+    positions = [n for n, i in enumerate(body) if i.opcode in ("end_loop", "end_if")]
+    if positions:
+        del body[rng.choice(positions)]
+    return bool(positions)
 
 
 def used_before_defined(body: list[Instr], rng: Random) -> bool:
-    found = [n for n, i in enumerate(body[:-1])
-             if i.dest.kind == "value" and i.dest in body[n + 1].args]
-    if not found:
+    positions = [n for n, i in enumerate(body[:-1])
+                 if i.dest.kind == "value" and i.dest in body[n + 1].args]
+    if not positions:
         return False
-    at = rng.choice(found)
+    at = rng.choice(positions)
     body[at], body[at + 1] = body[at + 1], body[at]
     return True
 
 
 def lost_definition(body: list[Instr], rng: Random) -> bool:
     used = {a.id for i in body for a in i.args}
-    found = [n for n, i in enumerate(body) if i.dest.kind == "value" and i.dest.id in used]
-    if found:
-        del body[rng.choice(found)]
-    return bool(found)
+    positions = [n for n, i in enumerate(body) if i.dest.kind == "value" and i.dest.id in used]
+    if positions:
+        del body[rng.choice(positions)]
+    return bool(positions)
 
 
 def repeated(body: list[Instr], rng: Random) -> bool:
@@ -120,21 +120,21 @@ def never_set(body: list[Instr], rng: Random) -> bool:
 
 
 def beyond_the_end(body: list[Instr], rng: Random) -> bool:
-    found = [n for n, i in enumerate(body) if "off" in i.attrs and i.args[0].is_const
-             and (len(i.args) == OPCODES[i.opcode].arity)]  # under a mask that is allowed
-    if not found:
+    positions = [n for n, i in enumerate(body) if "off" in i.attrs and i.args[0].is_const
+                 and (len(i.args) == OPCODES[i.opcode].arity)]  # under a mask that is allowed
+    if not positions:
         return False
-    at = rng.choice(found)
+    at = rng.choice(positions)
     body[at] = replace(body[at], attrs=body[at].attrs | {"off": rng.choice((-1, 10 ** 6))})
     return True
 
 
 def write_to_input(body: list[Instr], rng: Random) -> bool:
     inputs = [i.attrs["mem"] for i in body if i.opcode in ("load", "gather")]
-    found = [n for n, i in enumerate(body) if i.opcode in ("store", "scatter")]
-    if not inputs or not found:
+    positions = [n for n, i in enumerate(body) if i.opcode in ("store", "scatter")]
+    if not inputs or not positions:
         return False
-    at = rng.choice(found)
+    at = rng.choice(positions)
     body[at] = replace(body[at], attrs=body[at].attrs | {"mem": rng.choice(inputs)})
     return True
 

@@ -48,9 +48,9 @@ def beside_keras(ours: Any, theirs: Any, masked: bool = False, states: int = 0,
     how = {"mask": torch.tensor(feeds[mask])} if masked else {}
     if states:
         how["initial_state"] = tensors[1:]
-    found = keras.tree.flatten(theirs(tensors[0], **how))
-    sum((v * torch.tensor(w)).sum() for v, w in zip(found, arrays[len(wrt):], strict=True)).backward()
-    want = [*(v.detach().numpy() for v in found), *(t.grad.numpy() for t in tensors),
+    result = keras.tree.flatten(theirs(tensors[0], **how))
+    sum((v * torch.tensor(w)).sum() for v, w in zip(result, arrays[len(wrt):], strict=True)).backward()
+    want = [*(v.detach().numpy() for v in result), *(t.grad.numpy() for t in tensors),
             *(w.value.grad.numpy() for w in theirs.weights if w.trainable)]
     assert [a.shape for a in got] == [b.shape for b in want]
     for a, b in zip(got, want, strict=True):

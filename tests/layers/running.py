@@ -49,8 +49,8 @@ class Traced:
                        if v not in self.feeds}  # counters of random numbers
         self.wrt = [*([self.x] if x.dtype.kind == "f" else []),
                     *(self.context.read(w) for w in layer.weights if w.trains)]
-        found = gradients(OPS.sum(self.y * slope), self.wrt)
-        self.graph = Graph({"y": self.y, **{f"d{k}": g for k, g in enumerate(found)}})
+        result = gradients(OPS.sum(self.y * slope), self.wrt)
+        self.graph = Graph({"y": self.y, **{f"d{k}": g for k, g in enumerate(result)}})
 
     def oracle(self) -> list[np.ndarray]:
         """Output and gradients in float64."""

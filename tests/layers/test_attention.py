@@ -84,8 +84,8 @@ def test_attention_and_all_its_gradients_are_pytorchs(causal: bool) -> None:
     (y * torch.tensor(case.slope)).sum().backward()
     got = case.oracle()
     same(got[:2], [y, x.grad])
-    found = dict(zip(case.weights, got[2:], strict=True))
-    for name, want in attention_arrays(found, "mha").items():
+    result = dict(zip(case.weights, got[2:], strict=True))
+    for name, want in attention_arrays(result, "mha").items():
         np.testing.assert_allclose(want, module.get_parameter(name).grad, rtol=1e-9, atol=1e-11)
     case.compiled_agrees()
 

@@ -22,15 +22,15 @@ X = random.normal(size=(3, 5, 8))
 
 def block_arrays(weights: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     """A block of ours as a torch.nn.TransformerEncoderLayer."""
-    found = {f"self_attn.{n}": a
-             for n, a in attention_arrays(weights, f"{prefix}/self_attention").items()}
+    result = {f"self_attn.{n}": a
+              for n, a in attention_arrays(weights, f"{prefix}/self_attention").items()}
     for ours, theirs in (("self_attention_norm", "norm1"), ("feedforward_norm", "norm2")):
-        found[f"{theirs}.weight"] = weights[f"{prefix}/{ours}/gamma"]
-        found[f"{theirs}.bias"] = weights[f"{prefix}/{ours}/beta"]
+        result[f"{theirs}.weight"] = weights[f"{prefix}/{ours}/gamma"]
+        result[f"{theirs}.bias"] = weights[f"{prefix}/{ours}/beta"]
     for ours, theirs in (("intermediate", "linear1"), ("output", "linear2")):
-        found[f"{theirs}.weight"] = weights[f"{prefix}/{ours}/kernel"].T
-        found[f"{theirs}.bias"] = weights[f"{prefix}/{ours}/bias"]
-    return found
+        result[f"{theirs}.weight"] = weights[f"{prefix}/{ours}/kernel"].T
+        result[f"{theirs}.bias"] = weights[f"{prefix}/{ours}/bias"]
+    return result
 
 
 BLOCKS = [pytest.param(kind, first, activation, id=f"{kind}-{'pre' if first else 'post'}")
@@ -57,8 +57,8 @@ def test_a_block_and_all_its_gradients_are_pytorchs(kind: str, first: bool,
     (y * torch.tensor(case.slope)).sum().backward()
     got = case.oracle()
     same(got[:2], [y, x.grad], rtol=1e-8)
-    found = dict(zip(case.weights, got[2:], strict=True))
-    for name, ours in block_arrays(found, "block").items():
+    result = dict(zip(case.weights, got[2:], strict=True))
+    for name, ours in block_arrays(result, "block").items():
         np.testing.assert_allclose(ours, module.get_parameter(name).grad, rtol=1e-8, atol=1e-10)
     if first:
         case.compiled_agrees(terms=300)

@@ -135,8 +135,8 @@ def test_positions_that_see_nothing(machine: str, size: float) -> None:
     seen[0, 1] = seen[1] = False  # one position of the first row, and all of the second
     feeds = {x: (random.normal(size=x.shape) * size).astype(np.float32), mask: seen,
              **{v: w.value for v, w in zip(states, layer.weights, strict=True)}}
-    found = gradients(OPS.sum(y * y * 0.5), [x, *states])
-    job = Job(Graph({"y": y, **{f"d{k}": g for k, g in enumerate(found)}}), feeds)
+    result = gradients(OPS.sum(y * y * 0.5), [x, *states])
+    job = Job(Graph({"y": y, **{f"d{k}": g for k, g in enumerate(result)}}), feeds)
     got = Module([job], machine).run(0)
     assert all(np.isfinite(a).all() for a in got)
     bias = layer.weights[-1].value

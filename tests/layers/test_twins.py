@@ -197,8 +197,8 @@ def train_in_torch(case: Case, d: str) -> tuple[dict[str, Any], float]:
     sgd, largest = torch.optim.SGD(learning, lr=rate(model)), 0.0
     for rows, wanted in zip(x, y, strict=True):
         given = torch.tensor(rows)
-        found = words(model, given.long() if rows.dtype.kind == "i" else given)
-        loss = torch.nn.functional.mse_loss(found, torch.tensor(wanted))
+        result = words(model, given.long() if rows.dtype.kind == "i" else given)
+        loss = torch.nn.functional.mse_loss(result, torch.tensor(wanted))
         sgd.zero_grad()
         loss.backward()
         largest = max(largest, *(float(w.grad.abs().max()) for w in learning))

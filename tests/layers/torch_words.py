@@ -184,9 +184,9 @@ class Words(Recurrent):
         stream = self.streams if own is None else 1 << 31 | own
         self.streams += own is None
         seed, step = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32")
-        [found] = evaluate([draw(seed=seed, step=step, stream=stream)], {
+        [result] = evaluate([draw(seed=seed, step=step, stream=stream)], {
             seed: np.array([self.seed, 0], np.uint32), step: np.uint32(self.step)})
-        return self.torch.tensor(found, dtype=x.dtype)
+        return self.torch.tensor(result, dtype=x.dtype)
 
     def kept(self, layer: Any, x: Tensor, noise: tuple[int, ...],
              rate: float | None = None) -> Tensor:

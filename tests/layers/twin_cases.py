@@ -255,11 +255,11 @@ NO_TWIN = {
 
 
 def _cases() -> list[Case]:
-    found = [Case(name, shape, how, training, 11 if name == "Embedding" else 0)
-             for name, entries in PLAIN.items() for shape, how in entries
-             for training in ((False, True) if name in IN_TRAINING else (False,))]
-    return found + [Case(name, shape, made=made) for name, entries in NESTED.items()
-                    for shape, made in entries]
+    result = [Case(name, shape, how, training, 11 if name == "Embedding" else 0)
+              for name, entries in PLAIN.items() for shape, how in entries
+              for training in ((False, True) if name in IN_TRAINING else (False,))]
+    return result + [Case(name, shape, made=made) for name, entries in NESTED.items()
+                     for shape, made in entries]
 
 
 CASES = _cases()

@@ -20,8 +20,8 @@ def library(name: str) -> DeviceLibrary:
     """The object of a device; a skip where the device is not here."""
     if name != "cpu":
         device(name.partition(":")[0])
-    found: DeviceLibrary = zt.backends.get(name)
-    return found
+    result: DeviceLibrary = zt.backends.get(name)
+    return result
 
 
 class Operand:

@@ -172,14 +172,14 @@ STATEFUL = [_swapped, _in_a_circle, _read_across, _read_by_many, _output_and_upd
 
 
 def stateful() -> list[Job]:
-    found = []
+    result = []
     for make in STATEFUL:
         graph = make()
         rng = np.random.default_rng(5)
         leaves = graph.leaves("state") + graph.leaves("input")
-        found.append(Job(graph, {v: rng.uniform(-1, 1, v.shape).astype(f32.numpy) if
-                                 v.dtype.is_float else np.array(3) for v in leaves}, make.__name__))
-    return found
+        result.append(Job(graph, {v: rng.uniform(-1, 1, v.shape).astype(f32.numpy) if
+                                    v.dtype.is_float else np.array(3) for v in leaves}, make.__name__))
+    return result
 
 
 @pytest.mark.parametrize("fusion", (True, pytest.param(False, marks=pytest.mark.slow)))

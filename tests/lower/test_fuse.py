@@ -89,8 +89,8 @@ def test_a_product_never_shares_a_kernel_with_its_operands() -> None:
     s, x, b = (_input(n, 3, 3) for n in "sxb")
     m = ops.maximum(s, x)
     y = ops.where(s > x, ops.matmul(m, b), s)
-    found = regions({"y": y})
-    for r in found:
+    result = regions({"y": y})
+    for r in result:
         product = [v for v in r.members if v.op.kind == "contract"]
         assert not product or not set(product[0].args) & set(r.members)
 
@@ -131,9 +131,9 @@ def test_without_fusion_every_value_has_its_own_kernel() -> None:
 def test_kernels_run_after_what_they_read() -> None:
     x = _input("x", 5, 5)
     y = ops.softmax(ops.matmul(ops.softmax(x), x)) + ops.sum(ops.matmul(x, x), axis=0)
-    found = regions({"y": y})
-    home = {v: k for k, r in enumerate(found) for v in r.members}
-    for k, r in enumerate(found):
+    result = regions({"y": y})
+    home = {v: k for k, r in enumerate(result) for v in r.members}
+    for k, r in enumerate(result):
         for v in r.members:
             assert all(home[a] <= k for a in v.args if a in home)
 

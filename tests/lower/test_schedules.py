@@ -127,11 +127,11 @@ COMPILED = [t for t in ("scalar", "avx2", "neon") if t in HERE]
 def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) -> None:
     one, limits = JOBS[name], TARGETS[target].limits
     stem = main_step(one, limits).key.partition("/")[2]
-    found = random_schedules(one, limits, 8 if full() else 4)
-    module = Module([one] * (1 + len(found)), target,
-                    schedules={f"j{k}/{stem}": s for k, s in enumerate(found, 1)})
+    result = random_schedules(one, limits, 8 if full() else 4)
+    module = Module([one] * (1 + len(result)), target,
+                    schedules={f"j{k}/{stem}": s for k, s in enumerate(result, 1)})
     usual = module.run(0)[0]
-    for k, schedule in enumerate(found, 1):
+    for k, schedule in enumerate(result, 1):
         for threads in (1, 3):
             got = module.run(k, threads)
             agree(one, got, terms=300)

@@ -45,11 +45,11 @@ def shared(K: Any) -> tuple[Any, Any]:
 
 def every_merge(K: Any) -> tuple[Any, Any]:
     a, b, c = (K.Input((5, 4), name=n) for n in "abc")
-    found = [getattr(K, kind)()([a, b, c]) for kind in (
+    result = [getattr(K, kind)()([a, b, c]) for kind in (
         "Add", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")]
-    found += [K.Subtract()([a, b]), K.Dot(axes=2)([a, b]), K.Dot(axes=(1, 1), normalize=True)([b, c]),
-              K.Concatenate(axis=1)([a, c])]
-    return [a, b, c], K.Concatenate()([K.Flatten()(y) for y in found])
+    result += [K.Subtract()([a, b]), K.Dot(axes=2)([a, b]), K.Dot(axes=(1, 1), normalize=True)([b, c]),
+               K.Concatenate(axis=1)([a, c])]
+    return [a, b, c], K.Concatenate()([K.Flatten()(y) for y in result])
 
 
 def attention(K: Any) -> tuple[Any, Any]:

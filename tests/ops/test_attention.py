@@ -37,8 +37,8 @@ class Case:
         self.slope = random.normal(size=y.shape)
         slope = leaf("input", "slope", y.shape, d)
         self.feeds[slope] = self.slope
-        found = gradients(ops.sum(y * slope), leaves)
-        self.graph = Graph({"y": y, "dq": found[0], "dk": found[1], "dv": found[2]})
+        result = gradients(ops.sum(y * slope), leaves)
+        self.graph = Graph({"y": y, "dq": result[0], "dk": result[1], "dv": result[2]})
 
     def oracle(self) -> list[np.ndarray]:
         return evaluate(self.graph.roots, self.feeds, oracle=True)

@@ -79,9 +79,9 @@ def test_gradient_is_the_finite_difference(case: Case) -> None:
     weights = np.random.default_rng(1).uniform(0.5, 1.5, y.shape)
     total = ops.sum(ops.cast(y, f64) * constant(weights, f64))
     feeds = dict(zip(leaves, arrays, strict=True))
-    found = evaluate(gradients(total, floats), feeds, oracle=True)
+    result = evaluate(gradients(total, floats), feeds, oracle=True)
     nodes = topological([total])
-    for v, got in zip(floats, found, strict=True):
+    for v, got in zip(floats, result, strict=True):
         moving = {v}  # values that do not depend on it are computed once
         for node in nodes:
             if node.op.kind in ("loop", "threads") or any(a in moving for a in node.args):

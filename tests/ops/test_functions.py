@@ -25,8 +25,8 @@ def with_slopes(make: Any, *arrays: np.ndarray) -> tuple[np.ndarray, list[np.nda
     leaves = [leaf("input", f"x{k}", a.shape, f64) for k, a in enumerate(arrays)]
     y: Value = make(*leaves)
     weights = np.cos(np.arange(y.size)).reshape(y.shape)
-    found = gradients(ops.sum(y * weights), leaves)
-    got = evaluate([y, *found], dict(zip(leaves, arrays, strict=True)))
+    result = gradients(ops.sum(y * weights), leaves)
+    got = evaluate([y, *result], dict(zip(leaves, arrays, strict=True)))
     return got[0], got[1:]
 
 

@@ -42,8 +42,8 @@ def run(make: Callable[..., Value], d: DType, *arrays: np.ndarray, slopes: bool 
         floats = [v for v in feeds if v.dtype.is_float]
         weights = leaf("input", "weights", y.shape, d)
         feeds[weights] = held(d, np.cos(np.arange(y.size)).reshape(y.shape))
-        found = gradients(ops.sum(y * weights), floats)
-        roots |= {f"d{k}": g for k, g in enumerate(found)}
+        result = gradients(ops.sum(y * weights), floats)
+        roots |= {f"d{k}": g for k, g in enumerate(result)}
     job = Job(Graph(roots), feeds)
     return list(zip(Module([job], target).run(0), job.oracle(), strict=True))
 

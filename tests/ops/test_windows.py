@@ -36,9 +36,9 @@ class Tried:
         graph, args = self.graph(d)
         y = graph.outputs["y"]
         slope = leaf("input", "slope", y.shape, d)
-        found = gradients(ops.sum(y * slope), args)
+        result = gradients(ops.sum(y * slope), args)
         feeds = dict(zip([*args, slope], [*self.arrays, self.slope], strict=True))
-        return Job(Graph({"y": y, **{f"d{k}": g for k, g in enumerate(found)}}),
+        return Job(Graph({"y": y, **{f"d{k}": g for k, g in enumerate(result)}}),
                    {v: a.astype(d) for v, a in feeds.items()})
 
     def is_torchs(self, function: Any) -> None:

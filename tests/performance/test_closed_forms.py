@@ -31,8 +31,8 @@ def place(b: Builder, g: Operand, t: Operand) -> Operand:
 
 
 def of(prediction: KernelPrediction, opcode: str, mem: str) -> Any:
-    [found] = [a for a in prediction.accesses if (a.opcode, a.mem) == (opcode, mem)]
-    return found
+    [result] = [a for a in prediction.accesses if (a.opcode, a.mem) == (opcode, mem)]
+    return result
 
 
 @together()

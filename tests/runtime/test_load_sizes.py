@@ -44,12 +44,12 @@ def saved(several: bool) -> bytes:
 
 def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
     """An artifact whose code has the symbols that the manifest requires, for any sizes in it."""
-    found = spec(manifest)
+    result = spec(manifest)
     code = files["code/scalar.so"]
-    for f in found["functions"]:
+    for f in result["functions"]:
         inputs, outputs = ([TensorSpec.from_json(t) for t in f[k]] for k in ("inputs", "outputs"))
-        symbol = entry_point(f["name"], inputs, outputs, found["params_bytes"],
-                             found["arena_bytes"])
+        symbol = entry_point(f["name"], inputs, outputs, result["params_bytes"],
+                             result["arena_bytes"])
         code = code.replace(f["symbol"].encode(), symbol.encode())
         f["symbol"] = symbol
     return together(manifest, {**files, "code/scalar.so": code})

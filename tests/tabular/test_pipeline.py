@@ -139,17 +139,17 @@ def test_programs_take_tables_with_words() -> None:
     learned = pipeline()
     x, y = learned.arrays(TABLE)
     names = ["predictions", "scores", "trained"]
-    found: list[list[Any]] = []
+    result: list[list[Any]] = []
     for table, targets in ((x, y), (TABLE, None), (TABLE, TABLE["y"])):
         model = zt.Sequential([zt.layers.Input((x.shape[1],)), zt.layers.Dense(2, activation="softmax")], seed=3)
         model.pipeline = learned
         program = model.compile("cpu:scalar", batch_size=4, optimizer="sgd", loss="sparse_categorical_crossentropy")
-        found.append([program.predict(table), program.evaluate(table, targets, verbose=0)])
+        result.append([program.predict(table), program.evaluate(table, targets, verbose=0)])
         program.fit(table, targets, epochs=2, verbose=0, validation_data=(table, targets))
         program.train_on_batch(table, targets)
-        found[-1].append(program.predict_on_batch(table))
-    for other in found[1:]:
-        for name, a, b in zip(names, found[0], other, strict=True):
+        result[-1].append(program.predict_on_batch(table))
+    for other in result[1:]:
+        for name, a, b in zip(names, result[0], other, strict=True):
             np.testing.assert_array_equal(a, b, name)
     frames = pytest.importorskip("pandas").DataFrame
     np.testing.assert_array_equal(program.predict(frames(TABLE)), program.predict(x))

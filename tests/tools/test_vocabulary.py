@@ -13,12 +13,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
 
 
 def rows() -> dict[str, list[str]]:
-    found = {}
+    result = {}
     for line in vocabulary().splitlines():
         if line.startswith("| `"):
             cells = [c.strip() for c in line.replace("\\|", "\0").strip("|").split("|")]
-            found[cells[0].strip("`").partition("(")[0]] = cells
-    return found
+            result[cells[0].strip("`").partition("(")[0]] = cells
+    return result
 
 
 def test_the_page_is_up_to_date() -> None:

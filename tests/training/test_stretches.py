@@ -61,12 +61,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 def histories(program: Any) -> list[dict[str, list[float]]]:
     """Results of all cases, one after another: each begins with the weights of the one before."""
-    found = []
+    result = []
     for how in CASES.values():
-        found.append(program.fit(X, Y, epochs=2, verbose=0, **how).history)
-        found.append(program.evaluate(X, Y, verbose=0, return_dict=True,
-                                      sample_weight=how.get("sample_weight")))
-    return found
+        result.append(program.fit(X, Y, epochs=2, verbose=0, **how).history)
+        result.append(program.evaluate(X, Y, verbose=0, return_dict=True,
+                                        sample_weight=how.get("sample_weight")))
+    return result
 
 
 @pytest.fixture

@@ -206,8 +206,8 @@ def test_things_within_a_file_that_are_no_weights(change: Any, message: str, tmp
 def test_a_shape_that_no_memory_holds(tmp_path: Path) -> None:
     """The dimensions of a dataset in place, changed to 2**40 each."""
     raw = bytearray(written(tmp_path))
-    found = raw.index((4).to_bytes(8, "little") + (3).to_bytes(8, "little"))
-    for k in range(found, found + 16, 8):
+    result = raw.index((4).to_bytes(8, "little") + (3).to_bytes(8, "little"))
+    for k in range(result, result + 16, 8):
         raw[k:k + 8] = (1 << 40).to_bytes(8, "little")
     (tmp_path / "bad.weights.h5").write_bytes(raw)
     with pytest.raises(WeightsError, match=r"damaged or truncated|does not hold its numbers itself"):

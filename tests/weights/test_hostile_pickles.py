@@ -188,10 +188,10 @@ def test_changed_bytes_give_an_error_or_a_tensor_within_its_storage(changes: lis
     for at, byte in changes:
         data[at % len(data)] = byte
     try:
-        found = pickles.load(bytes(data), storage, "here")
+        result = pickles.load(bytes(data), storage, "here")
     except WeightsError:
         return
-    for tensor in found.values() if isinstance(found, dict) else ():
+    for tensor in result.values() if isinstance(result, dict) else ():
         if isinstance(tensor, pickles.PickledTensor):
             assert tensor.array.sum() == 0 and tensor.array.size <= 6
 

@@ -82,8 +82,8 @@ def test_there_are_no_doubles() -> None:
 @pytest.fixture
 def mac() -> Iterator[Mac]:
     available.device.cache_clear()
-    with playing(Mac()) as found:
-        yield found
+    with playing(Mac()) as result:
+        yield result
     available.device.cache_clear()
 
 

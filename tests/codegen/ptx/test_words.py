@@ -182,9 +182,9 @@ def test_neighbours_loaded_together(d: DType, space: str) -> None:
                 b.store("s", 256, b.const(0, d), mask=b.eq(t, 0))
                 b.barrier()
             for k in range(0, 4, lanes):
-                found = b.load("s" if space == "shared" else "x", at, off=k, lanes=lanes, align=align)
+                result = b.load("s" if space == "shared" else "x", at, off=k, lanes=lanes, align=align)
                 for j in range(lanes):
-                    b.store("y", at, b.extract(found, j), off=k + j)
+                    b.store("y", at, b.extract(result, j), off=k + j)
         held = random_buffers(b.kernel(), Random(2))
         through_ptx(b.kernel(), held)
         assert held["y"].tobytes() == held["x"][:256].tobytes()

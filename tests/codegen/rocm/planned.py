@@ -60,6 +60,6 @@ def planned(chip: str) -> dict[str, list[Kernel]]:
 def made(chip: str) -> tuple[bytes, bytes, tuple[tuple[str, Kernel], ...]]:
     """The object and the code object of all of them, and each kernel by its symbol."""
     every = [k for some in planned(chip).values() for k in some]
-    text, found = rendered(every, target(chip))
+    text, result = rendered(every, target(chip))
     obj = assemble.assemble(text, target(chip))
-    return obj, link(obj), tuple((symbol, k) for (symbol, *_), k in zip(found, every, strict=True))
+    return obj, link(obj), tuple((symbol, k) for (symbol, *_), k in zip(result, every, strict=True))

@@ -25,18 +25,18 @@ KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kerne
 
 def launchers(text: str) -> str:
     """A plain function for each kernel, and Metal's attributes of the kernel."""
-    found = []
+    result = []
     for threads, name, parameters, body in KERNEL.findall(text):
         count = len(re.findall(r"\[\[buffer\(\d+\)\]\]", parameters))
         assert [int(n) for n in re.findall(r"\[\[buffer\((\d+)\)\]\]", parameters)] == list(range(count))
         given = "".join(f"launching::any{{launching::buffers[{k}]}}, " for k in range(count))
         alone = "threadgroup_barrier" not in body and "simd_" not in body
-        found.append(
+        result.append(
             f'extern "C" void run_{name}(void **b, const uint *g, const uint *t) {{\n'
             f"  launching::all(b, g, t, {str(alone).lower()}, [](uint3 at) {{ "
             f"{name}({given}launching::group, at); }});\n}}\n"
             f'extern "C" const uint buffers_{name} = {count}, most_{name} = {threads};\n')
-    return "\n".join(found)
+    return "\n".join(result)
 
 
 @functools.cache

@@ -105,12 +105,12 @@ class Accesses(Registers):
 
         def load(live: np.ndarray | None) -> None:
             data, elements = place(live)
-            found = widen(data[elements])
+            result = widen(data[elements])
             if live is not None:
-                spread = np.zeros(self.threads, found.dtype)
-                spread[live] = found
-                found = spread
-            self.put(x, found, live)
+                spread = np.zeros(self.threads, result.dtype)
+                spread[live] = result
+                result = spread
+            self.put(x, result, live)
         return load
 
     def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:

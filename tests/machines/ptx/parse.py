@@ -121,20 +121,20 @@ def parse(text: str) -> Program:
     if dynamic := _DYNAMIC.match(text, at):
         at = dynamic.end()
     while at < len(text):
-        found = _ENTRY.match(text, at)
-        if not found:
+        result = _ENTRY.match(text, at)
+        if not result:
             raise PtxError(f"no entry at {text[at:at + 60]!r}")
         parameters, maps = [], []
-        for p in filter(None, (s.strip() for s in found[2].split(","))):
+        for p in filter(None, (s.strip() for s in result[2].split(","))):
             if chart := re.fullmatch(r"\.param \.align 64 \.b8 (\w+)\[128\]", p):
                 maps.append(chart[1])
                 continue
             if maps or not p.startswith(".param .u64 "):
                 raise PtxError(f"parameter {p!r}")
             parameters.append(p.removeprefix(".param .u64 "))
-        entry = Entry(found[1], tuple(parameters), (int(found[3]), int(found[4]), int(found[5])),
-                      tuple(maps), int(found[6] or 1))
-        at = _Body(text, found.end(), entry).read()
+        entry = Entry(result[1], tuple(parameters), (int(result[3]), int(result[4]), int(result[5])),
+                      tuple(maps), int(result[6] or 1))
+        at = _Body(text, result.end(), entry).read()
         if entry.name in entries:
             raise PtxError(f"two entries {entry.name}")
         entries[entry.name] = entry

@@ -217,15 +217,15 @@ def setmaxnreg(m: _Machine, i: Instruction) -> Work:
 
 def bulk(m: _Machine, i: Instruction) -> Work:
     """cp.async.bulk.tensor: boxes in lines of 128 bytes, swizzled by the address in shared memory."""
-    found = re.fullmatch(r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::cluster\.global\.tile\.mbarrier::complete_tx::bytes"
-                         r"(\.multicast::cluster)?", ".".join(i.opcode))
-    if not found or len(i.operands) != 3 + bool(found[2]):
+    result = re.fullmatch(r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::cluster\.global\.tile\.mbarrier::complete_tx::bytes"
+                          r"(\.multicast::cluster)?", ".".join(i.opcode))
+    if not result or len(i.operands) != 3 + bool(result[2]):
         raise PtxError(f"{i.text}: unknown")
     where, counter, tile = _address(m, i.operands[0], i), _address(m, i.operands[2], i), i.operands[1]
-    if not isinstance(tile, TileAddress) or len(tile.at) != int(found[1]):
+    if not isinstance(tile, TileAddress) or len(tile.at) != int(result[1]):
         raise PtxError(f"{i.text}: operands")
     which, corner = m.source(tile.map, 64, i.text), [m.source(x, 32, i.text) for x in tile.at]
-    mask = m.source(i.operands[3], 16, i.text) if found[2] else None
+    mask = m.source(i.operands[3], 16, i.text) if result[2] else None
 
     def work(live: np.ndarray | None) -> None:
         r = m.rings

@@ -67,11 +67,11 @@ def _pack(m: _Machine, o: Any, count: int, text: str) -> tuple[Register, ...]:
 
 
 def mma(m: _Machine, i: Instruction) -> Work:
-    found = re.fullmatch(r"mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col\.f32\.(\w+)\.(\w+)\.f32",
-                         ".".join(i.opcode))
-    if not found or found[4] != found[5] or SHAPES.get(found[4]) != tuple(map(int, found.groups()[:3])):
+    result = re.fullmatch(r"mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col\.f32\.(\w+)\.(\w+)\.f32",
+                          ".".join(i.opcode))
+    if not result or result[4] != result[5] or SHAPES.get(result[4]) != tuple(map(int, result.groups()[:3])):
         raise PtxError(f"{i.text}: unknown")
-    kind, (rows, columns, depth) = found[4], SHAPES[found[4]]
+    kind, (rows, columns, depth) = result[4], SHAPES[result[4]]
     each = 1 if kind == "tf32" else 2  # elements a register
     of_a, of_b = rows * depth // WARP, depth * columns // WARP
     d, a, b, c = i.operands
@@ -115,10 +115,10 @@ def ldmatrix(m: _Machine, i: Instruction) -> Work:
     """Matrices of 8 rows of 16 bytes: lanes 8 j to 8 j + 7 say where the rows of the j-th are, and
     thread t gets of each the elements 2 (t % 4) and the next of row t / 4; with .trans of column
     t / 4."""
-    found = re.fullmatch(r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16", ".".join(i.opcode))
-    if not found:
+    result = re.fullmatch(r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16", ".".join(i.opcode))
+    if not result:
         raise PtxError(f"{i.text}: unknown")
-    count = int(found[1])
+    count = int(result[1])
     d, at = i.operands
     outs = _pack(m, d, count, i.text)
     if not isinstance(at, Address) or not isinstance(at.base, Register):
@@ -137,7 +137,7 @@ def ldmatrix(m: _Machine, i: Instruction) -> Work:
             halves = []
             for k in range(2):
                 row, column = lane // 4, 2 * (lane % 4) + k
-                if found[2]:
+                if result[2]:
                     row, column = column, row
                 address = (rows[:, row] + 2 * column.astype(np.uint32)).reshape(-1)
                 chosen = address if live is None else address[live]

@@ -187,9 +187,9 @@ def _shift(f: Callable[..., np.ndarray], a: np.ndarray, n: np.ndarray, bits: int
     far = n >= bits
     if not far.any():
         return f(a, n.astype(a.dtype))
-    found = f(a, np.where(far, 0, n).astype(a.dtype))
+    result = f(a, np.where(far, 0, n).astype(a.dtype))
     out = np.where(a < 0, -1, 0) if a.dtype.kind == "i" and f is np.right_shift else np.zeros_like(a)
-    return np.where(far, out, found).astype(a.dtype)
+    return np.where(far, out, result).astype(a.dtype)
 
 
 def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -271,8 +271,8 @@ def _saturate(x: np.ndarray, d: str, s: str) -> np.ndarray:
     x = np.trunc(x)
     high, low = x >= float(info.max) + (BITS[d] < 53), x <= float(info.min)
     inside = ~(high | low | np.isnan(x))
-    found = np.where(inside, x, 0).astype(DTYPE[d])
-    found = np.where(high, DTYPE[d](info.max), np.where(low, DTYPE[d](info.min), found))
+    result = np.where(inside, x, 0).astype(DTYPE[d])
+    result = np.where(high, DTYPE[d](info.max), np.where(low, DTYPE[d](info.min), result))
     top = 0 if s != "f64" and BITS[d] < 64 else 1 << (BITS[d] - 1)
     raw = UNSIGNED[BITS[d]]
-    return np.where(np.isnan(x), raw(top), found.view(raw))
+    return np.where(np.isnan(x), raw(top), result.view(raw))

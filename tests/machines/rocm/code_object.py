@@ -41,10 +41,10 @@ def symbols(elf: bytes, table: str = ".dynsym") -> dict[str, tuple[int, int, int
     """The address, size and type of each name."""
     held = sections(elf)
     strings = held[held[table].link].data
-    found = {}
+    result = {}
     for name, info, _, _, value, size in struct.iter_unpack("<IBBHQQ", held[table].data):
-        found[strings[name:strings.index(0, name)].decode()] = value, size, info & 15
-    return found
+        result[strings[name:strings.index(0, name)].decode()] = value, size, info & 15
+    return result
 
 
 def metadata(elf: bytes) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def metadata(elf: bytes) -> dict[str, Any]:
     length, size, kind = struct.unpack_from("<III", note)
     assert (note[12:12 + length], kind) == (b"AMDGPU\0", METADATA)
     start = 12 + -(-length // 4) * 4
-    found, end = _unpacked(note, start)
+    result, end = _unpacked(note, start)
     assert end == start + size
-    return found
+    return result
 
 
 @functools.lru_cache(8)  # a driver asks for one kernel after the other

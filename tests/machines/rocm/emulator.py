@@ -169,10 +169,10 @@ def _added(emu: Any, pc: int, family: str) -> Any:
         inst, word = SimpleNamespace(op="INV", size=lambda: 8), _nothing
     else:
         inst = emu.decode_inst(raw, family)
-        found = next((w for pattern, w in ADDED.items() if re.fullmatch(pattern, _name(inst))), None)
-        if found is None:
+        result = next((w for pattern, w in ADDED.items() if re.fullmatch(pattern, _name(inst))), None)
+        if result is None:
             return None
-        word = found
+        word = result
 
     def run(scalars: Any, vectors: Any, shared: Any) -> None:
         wave = Wave(emu, family, scalars, vectors)

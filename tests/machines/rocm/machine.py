@@ -215,14 +215,14 @@ def hosted_cpp(text: str, wave: int) -> Hosted:
 def rendered(kernels: Sequence[Kernel], target: Target) -> tuple[str, list[tuple[str, Kernel, Grid]]]:
     """One module of kernels, and of each its symbol, what it became and its launch."""
     words = renderer(target)
-    made, found = [], []
+    made, result = [], []
     for k, kernel in enumerate(kernels):
         flat, grid = launched(kernel)
         ready = decompose(flat, words.speaks, target.name)
         made.append({**words.kernel(ready), "symbol": f"{kernel.name}_{k}"})
-        found.append((made[-1]["symbol"], decompose(kernel, words.speaks, target.name), grid))
+        result.append((made[-1]["symbol"], decompose(kernel, words.speaks, target.name), grid))
     return words.frame(kernels=made, limits=target.limits.grid, chip=target.chip,
-                       **dict(target.frame_data)), found
+                       **dict(target.frame_data)), result
 
 
 def aligned(array: np.ndarray, align: int) -> np.ndarray:
@@ -238,15 +238,15 @@ def run(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]], 
         machine: Any = None) -> list[Kernel]:
     """Runs each kernel on its buffers, in place; what each was in the target's words. `machine` makes
     something with a `launch` of text and target, in place of this one."""
-    text, found = rendered(kernels, target)
+    text, result = rendered(kernels, target)
     grid = target.limits.grid
     assert grid is not None
     hosted = machine(text, target) if machine else (
         hosted_ir if target.template_suffix == "ll" else hosted_cpp)(text, grid.subgroup or 64)
-    for (symbol, kernel, size), held in zip(found, buffers, strict=True):
+    for (symbol, kernel, size), held in zip(result, buffers, strict=True):
         arrays = [held[m.name] for m in kernel.memories if m.space == "global"]
         near = [aligned(a, grid.buffer_align) for a in arrays]
         hosted.launch(symbol, size, kernel.workgroup, [a.ctypes.data for a in near])
         for array, a in zip(arrays, near, strict=True):
             array[...] = a
-    return [kernel for _, kernel, _ in found]
+    return [kernel for _, kernel, _ in result]
