@@ -100,7 +100,7 @@ def test_no_stage_begins_when_time_is_up(last_wins: list[Schedule]) -> None:
     _, kernel, _ = product_of(small(), TARGETS[LEVEL])
     first = [kernel.proposal(), *other_kinds(kernel, kernel.proposal())]
     search.search(kernel, TARGETS[LEVEL], 1, until=0)
-    assert len(last_wins) == len(first) + 2 * (len(first) > 1) or last_wins == first
+    assert len(last_wins) == len(first) + 2 * (len(first) > 1)  # and the last race
     raced = len(last_wins)
     search.search(kernel, TARGETS[LEVEL], 1)
     assert len(last_wins) > 2 * raced
