@@ -1,4 +1,4 @@
-"""A training loop of one's own: tensors, gradients and an optimizer, compiled to one native call.
+"""A custom training loop: tensors, gradients and an optimizer, compiled to one native call.
 
 The handwritten digits that come with ztorch, and two layers written out by hand.
 Run it from anywhere: python training_loop.py

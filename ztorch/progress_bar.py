@@ -1,4 +1,4 @@
-"""The bar that loops of one's own print, as in Keras."""
+"""A progress bar for your own loops, as in Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transformer block of one's own finds out how a text begins and ends."""
+"""A custom transformer block learns how a text begins and ends."""
 
 import numpy as np
 import ztorch as keras

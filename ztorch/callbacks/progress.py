@@ -11,7 +11,7 @@ from ztorch.progress import Progress
 
 class ProgbarLogger(Callback):
     """Shows the bar of `fit`, `evaluate` and `predict`, in their place: on terminals, in notebooks,
-    and as lines elsewhere. `verbose` of the run says how much; loops of one's own set it by
+    and as lines elsewhere. `verbose` of the run says how much; your own loops set it by
     `set_params`.
 
     Examples:

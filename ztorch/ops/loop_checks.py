@@ -18,7 +18,7 @@ def in_layer() -> str:
 
 
 def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
-    """The number of turns: the length of all sequences.
+    """The number of iterations: the length of all sequences.
 
     >>> turns_of([], 3)
     3

@@ -224,7 +224,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         return updates
 
     def update(self, params: Any, grads: Any) -> Any:
-        """The parameters after one step, for training loops of one's own.
+        """The parameters after one step, for your own training loops.
 
         The optimizer keeps its states (slots, step counter) for parameters of this tree and these
         shapes, and advances them; in a function that `zt.compiled` made, at each call. There, all
