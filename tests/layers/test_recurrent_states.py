@@ -154,7 +154,7 @@ def test_a_translator_of_two_models() -> None:
         np.testing.assert_allclose(got["out"], want[0], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(got["code"], want[1], rtol=1e-4, atol=1e-6)
     listed = L.LSTM(6)([z, *L.LSTM(6, return_state=True)(x)[1:]])
-    assert listed.shape == (6,)
+    assert listed.shape == (None, 6)
 
 
 # -- wrong calls ---------------------------------------------------------------------------------
