@@ -15,6 +15,7 @@ import pytest
 import ztorch as zt
 from ztorch.arrays import placement
 from ztorch.errors import DeviceError, UnknownName
+from ztorch.runtime import devices
 
 A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 
@@ -22,9 +23,9 @@ A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 @pytest.fixture
 def default() -> Iterator[None]:
     """Restores the settings that set_default_device changes."""
-    before = list(placement._process_wide)
+    before = list(devices.device_of_process)
     yield
-    placement._process_wide[:] = before
+    devices.device_of_process[:] = before
 
 
 # -- who chooses -------------------------------------------------------------------------------------
@@ -49,6 +50,23 @@ def test_the_default_is_set_for_all(default: None, builds: list[str]) -> None:
         zt.set_default_device("cuda:sm_90")
 
 
+def test_compile_chooses_the_same_device(default: None) -> None:
+    model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2)])
+    usual = zt.best_device()
+
+    def level() -> str:
+        return model.compile("auto", batch_size=2).executable.spec.target
+
+    zt.set_default_device("cpu:scalar")
+    assert zt.best_device() == "cpu:scalar" and level() == "scalar"
+    with zt.device("cpu:sse4.1"):
+        assert level() == "sse4.1" and zt.tensor(A).device == "cpu"
+        with zt.device("auto"):
+            assert zt.best_device() == usual
+    zt.set_default_device("auto")
+    assert zt.best_device() == usual
+
+
 def test_an_exception_leaves_the_block() -> None:
     with pytest.raises(ZeroDivisionError), zt.device("cpu:scalar"):
         1 // 0  # noqa: B018
@@ -58,7 +76,7 @@ def test_an_exception_leaves_the_block() -> None:
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch, default: None) -> Iterator[pytest.MonkeyPatch]:
     """The environment may change; its first meaning is looked up again."""
-    placement._process_wide.clear()
+    devices.device_of_process.clear()
     placement._configured.cache_clear()
     yield monkeypatch
     monkeypatch.undo()

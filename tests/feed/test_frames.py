@@ -11,8 +11,8 @@ import pytest
 
 import ztorch as zt
 from tests.programs import classifier, flowers, same_states
+from ztorch import foreign_frames as frames
 from ztorch import layers as L
-from ztorch.data import frames
 from ztorch.errors import DataError
 
 X, Y = flowers(20)

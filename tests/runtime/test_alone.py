@@ -87,7 +87,7 @@ print(*sorted(set(sys.modules) - before))
 """
 PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi", "ztorch.locks",
-    "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory", "ztorch.real_sizes",
+    "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory", "ztorch.real_sizes", "ztorch.foreign_frames",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.work_line",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",

@@ -5,25 +5,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 
 from ztorch.dtypes import ALL
 from ztorch.errors import ConfigError, DeviceError
-from ztorch.runtime.devices import best_device, resolve
+from ztorch.runtime import devices
+from ztorch.runtime.devices import (
+    chosen_device,
+    configured_device,
+    device_of_process,
+    resolve,
+)
 
 _DTYPES = frozenset(name for d in ALL for name in (d.name, d.long))
-_chosen: ContextVar[str | None] = ContextVar("device", default=None)
-device_of_block = _chosen.get  # device of the enclosing `with zt.device(...)`, or None
-_process_wide: list[str] = []  # the last argument of set_default_device, if any
+device_of_block = devices.device_of_block.get  # of the enclosing `with zt.device(...)`, or None
 
 when_default_changes: list[Callable[[], None]] = []  # called after the default device changes
 
 
 def set_default_device(device: str) -> None:
-    """Sets the default device of new tensors, in all threads.
+    """Sets the default device of new tensors and of `compile("auto")`, in all threads.
 
     Args:
-        device: The device, such as "cpu" or "vulkan:0".
+        device: The device, such as "cpu" or "vulkan:0"; "auto" takes the setting back.
 
     Raises:
         DeviceError: There is no such device here.
@@ -35,13 +38,13 @@ def set_default_device(device: str) -> None:
         'cpu'
     """
     memory_of(device)
-    _process_wide[:] = [device]
+    device_of_process[:] = [] if device == "auto" else [device]
     for call in when_default_changes:
         call()
 
 
 def device(name: str) -> AbstractContextManager[None]:
-    """Creates tensors on a device, inside a `with` block.
+    """Creates tensors on a device, and has `compile("auto")` choose it, inside a `with` block.
 
     Args:
         name: The device, such as "cpu" or "vulkan:0". A SIMD level, such as "cpu:scalar", selects
@@ -57,32 +60,30 @@ def device(name: str) -> AbstractContextManager[None]:
         [2. 3.]
     """
     memory_of(name)
-    return _chosen_device(name)
+    return _in_block(_configured() if name == "auto" else name)
 
 
 @contextmanager
-def _chosen_device(name: str) -> Iterator[None]:
-    token = _chosen.set(name)
+def _in_block(name: str) -> Iterator[None]:
+    token = devices.device_of_block.set(name)
     try:
         yield
     finally:
-        _chosen.reset(token)
+        devices.device_of_block.reset(token)
 
 
 def default_device() -> str:
     """The device of the enclosing `with zt.device(...)`; else the one from `set_default_device`;
     else that of "auto": ZTORCH_DEVICE, the configuration file, or the best device of this
     machine."""
-    chosen = _chosen.get()
-    if chosen is not None:
-        return chosen
-    return _process_wide[0] if _process_wide else _configured()
+    return chosen_device() or _configured()
 
 
 @functools.cache  # asked once: it reads files and looks for drivers
 def _configured() -> str:
-    resolve("auto")  # its error names the setting
-    return best_device()
+    if chosen_device() is None:
+        resolve("auto")  # its error names the setting
+    return configured_device()
 
 
 def memory_of(device: str) -> str:
@@ -94,7 +95,7 @@ def memory_of(device: str) -> str:
     if not isinstance(device, str):
         raise ConfigError(f"a device is a string such as 'cpu' or 'cuda:0', not {device!r}; "
                           "x.astype(...) takes a dtype")
-    return _memory_of(device)
+    return _memory_of(default_device() if device == "auto" else device)
 
 
 @functools.lru_cache

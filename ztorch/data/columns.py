@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.data.frames import DURATION, with_names
-from ztorch.data.frames import is_gap as is_missing
 from ztorch.data.numpy_files import need_file
 from ztorch.data.tables import has_decimal_comma, is_header, separator_of
 from ztorch.errors import DataError, unknown
+from ztorch.foreign_frames import DURATION, with_names
+from ztorch.foreign_frames import is_gap as is_missing
 
 # Cells that say that nothing is known; compared in lower case.
 GAPS = frozenset(("", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"))

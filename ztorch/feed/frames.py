@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.data.frames import DURATION, is_gap, with_names
 from ztorch.errors import DataError
+from ztorch.foreign_frames import DURATION, is_gap, with_names
 
 
 def is_frame(x: Any) -> bool:

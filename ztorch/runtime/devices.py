@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from ztorch.machines.chips import CHIPS
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
+# The device of the enclosing `with zt.device(...)`, and that of `zt.set_default_device`, if any.
+device_of_block: ContextVar[str | None] = ContextVar("device", default=None)
+device_of_process: list[str] = []
 SOURCES = ("c",)  # devices whose code the C compiler of this machine makes, for its CPU
 
 
@@ -88,8 +92,14 @@ def _described(backend: str, info: DeviceInfo) -> ListedDevice:
         limits=info.limits)
 
 
+def chosen_device() -> str | None:
+    """The device that the enclosing block or the process has chosen; None: neither has."""
+    return device_of_block.get() or next(iter(device_of_process), None)
+
+
 def best_device() -> str:
-    """The device that "auto" means: the configured default, else the first GPU in the order of
+    """The device that "auto" means: the one of `with zt.device(...)`, else of
+    `zt.set_default_device`, else the configured default, else the first GPU in the order of
     preference, else the CPU. A driver that imitates a GPU on the CPU is never preferred to the CPU.
 
     Returns:
@@ -100,6 +110,11 @@ def best_device() -> str:
         >>> zt.best_device() in [device.id for device in zt.devices()]
         True
     """
+    return chosen_device() or configured_device()
+
+
+def configured_device() -> str:
+    """The device that "auto" means where nobody has chosen one in this process."""
     if chosen := choices().default:
         return chosen
     if current().interpret:  # which plays the CPU

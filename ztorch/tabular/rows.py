@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ztorch.data.columns import read_columns
-from ztorch.data.frames import with_names
 from ztorch.data.typed_table import TypedTable
+from ztorch.foreign_frames import with_names
 from ztorch.tabular.pipeline import Pipeline
 from ztorch.tabular.record import PipelineRecord
 
