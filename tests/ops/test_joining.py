@@ -140,7 +140,7 @@ def test_an_alias_is_the_op() -> None:
 
 
 @pytest.mark.parametrize(("name", "hint"), [
-    ("multiplly", "did you mean 'multiply'"), ("argwhere", "shapes are fixed here"),
+    ("multiplly", "did you mean 'multiply'"), ("argwhere", r"use ops.stack\(ops.nonzero"), ("compress", "shapes are fixed here"),
     ("fftn", "use zt.array_api.fft.fftn"), ("embedding", "ops.take"), ("astype", "use ops.cast"),
     ("masked_fill", "ops.where"), ("zzzqqq", "has no attribute 'zzzqqq'$"),
     ("eigvals", r"use ops.eig\(x\)\[0\]$"), ("detach", "stop_gradient"), ("expand", "broadcast_to"),

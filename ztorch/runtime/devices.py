@@ -98,9 +98,10 @@ def chosen_device() -> str | None:
 
 
 def best_device() -> str:
-    """The device that "auto" means: the one of `with zt.device(...)`, else of
-    `zt.set_default_device`, else the configured default, else the first GPU in the order of
-    preference, else the CPU. A driver that imitates a GPU on the CPU is never preferred to the CPU.
+    """The device that "auto" means: that of `with zt.device(...)`, else of `set_default_device`,
+    else the configured default, else the first GPU in the order of preference, else the CPU.
+
+    A driver that imitates a GPU on the CPU is never preferred to the CPU.
 
     Returns:
         The name of the device, such as "cpu" or "cuda:0".
