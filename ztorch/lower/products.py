@@ -102,10 +102,10 @@ class ProductRewrites:
         far = limits.processor.l1_bytes * L1_SHARE
         free = fixed and self.often and size > far
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
-        columns = panel_columns(b, m, limits, v.dtype) if b.rank == 2 else 0
         moved = not _readable(b)  # and so copied anyway
-        if columns and (free or large or _evicts_itself(b, v, limits)
-                        or (moved and size > far and n % columns == 0)):
+        if b.rank == 2 and (free or large or _evicts_itself(b, v, limits) or (
+                moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
+            columns = panel_columns(b, m, limits, v.dtype)
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
             b = self.packed[b, columns]
