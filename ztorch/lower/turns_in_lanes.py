@@ -97,6 +97,11 @@ def _turns(n: Nested, kernel: Kernel, limits: Limits, known: Mapping[int, Range]
     return turns if turns.possible() else None
 
 
+def _place(access: Instr) -> tuple[Operand, int]:
+    """The index and the offset of a load or a store."""
+    return access.args[0], access.attrs["off"]
+
+
 @dataclass
 class _Turns:
     """An innermost loop."""
@@ -112,7 +117,7 @@ class _Turns:
         self.along = {self.loop.dest.id}  # values that grow by one from one iteration to the next
         self.vary: set[int] = set()  # other values that differ between iterations
         self.updates: dict[int, Instr] = {}  # of variables, by their number
-        self.places: dict[str, Operand] = {}  # where memories are written
+        self.places: dict[str, tuple[Operand, int]] = {}  # index and offset of stores to memories
         self.gathers = False
 
     def possible(self) -> bool:
@@ -121,8 +126,8 @@ class _Turns:
         if len(changed) < sum(i.opcode == "set" for i in self.body):
             return False
         for i in self.body:
-            if i.opcode == "store" and (len(i.args) > 2 or i.args[0] != self.places.setdefault(
-                    i.attrs["mem"], i.args[0])):
+            if i.opcode == "store" and (len(i.args) > 2 or _place(i) != self.places.setdefault(
+                    i.attrs["mem"], _place(i))):
                 return False
         return all(self._fits(i, changed) for i in self.body) and (
             {*self.updates} == changed) and self._holds() and bool(changed or self.places)
@@ -147,7 +152,7 @@ class _Turns:
             return i.args[0].id in self.along
         elif i.opcode == "load" and len(i.args) == 1:
             mem = i.attrs["mem"]
-            if mem in self.places and i.args[0] != self.places[mem]:
+            if mem in self.places and _place(i) != self.places[mem]:
                 return False
             if moving:
                 self.vary.add(i.dest.id)
