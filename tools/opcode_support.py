@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import Target
-from ztorch.dtypes import ALL, DType, boolean, f32, i32, lying, u8, u32
+from ztorch.dtypes import ALL, DType, boolean, f32, i32, storage_dtype, u8, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel
@@ -100,7 +100,7 @@ def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:
     """A kernel around one opcode, and its instruction."""
     row = OPCODES[opcode]
     b = Builder(f"{opcode}_{d!r}", limits.index)
-    stored = lying(d)
+    stored = storage_dtype(d)
     args = []
     for k in range(row.arity):
         as_flag = opcode == "select" and k == 0
@@ -110,7 +110,7 @@ def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:
     result = _result(opcode, d)
     y = b.emit(opcode, *args, **({"dtype": result} if row.result == "attr" else {}))
     asked = next(i for i in b.body if i.dest is y)
-    out = lying(result)
+    out = storage_dtype(result)
     b.memory("y", out, 1, access="w")
     b.store("y", 0, b.cast(y, dtype=out) if result is boolean else y)
     return b.kernel(), asked

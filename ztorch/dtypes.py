@@ -250,10 +250,10 @@ def codes_dtype(d: DType) -> DType:
     return next(u for u in ALL if u.kind == "u" and u.bits == d.bits)
 
 
-def lying(d: DType) -> DType:
+def storage_dtype(d: DType) -> DType:
     """The dtype that a dtype is stored as: a bool is a byte in memory.
 
-    >>> lying(boolean), lying(f32)
+    >>> storage_dtype(boolean), storage_dtype(f32)
     (u8, f32)
     """
     return u8 if d is boolean else d

@@ -21,7 +21,7 @@ from ztorch.codegen.archive import data_object, static_library
 from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.templates import environment
-from ztorch.dtypes import lying, to_storage
+from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.spec import ProgramSpec
@@ -132,5 +132,5 @@ def put_states(spec: ProgramSpec, params: np.ndarray, values: Mapping[str, Any])
             raise WeightsError(f"{name} has shape {s.shape} in the model {spec.name!r}, but the "
                                f"array has {array.shape}; use weights of a model with the same "
                                "layers")
-        s.write(params, to_storage(lying(s.dtype), array))
+        s.write(params, to_storage(storage_dtype(s.dtype), array))
     return params

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ztorch.dtypes import lying, to_storage
+from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.graph.op import first_value
 from ztorch.graph.value import Value
 from ztorch.host.memory import aligned
@@ -30,7 +30,7 @@ def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
     # count when they are written.
     for name, v in sorted(states.items(), key=lambda item: -item[1].size):
         if "data" in v.attrs:
-            spec.states[name].write(block, to_storage(lying(v.dtype), first_value(v)))
+            spec.states[name].write(block, to_storage(storage_dtype(v.dtype), first_value(v)))
     for (offset, size), data in zip(spec.constants, constants, strict=True):
         block[offset:offset + size] = data.reshape(-1).view(np.uint8)
     return block

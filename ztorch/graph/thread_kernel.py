@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, i32, lying
+from ztorch.dtypes import DType, boolean, i32, storage_dtype
 from ztorch.graph.thread_guards import Inside, inside
 from ztorch.graph.thread_program import (
     SUBGROUP,
@@ -50,7 +50,7 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
     b.workgroup = (program.threads, 1, 1)
     names = dict(memories)
     for a in program.shared:
-        names[a.name] = b.memory(f"shared_{a.name}", lying(a.dtype), a.size, "shared", "rw")
+        names[a.name] = b.memory(f"shared_{a.name}", storage_dtype(a.dtype), a.size, "shared", "rw")
     exchange = _exchanges(b, program, subgroup)
     groups = min(program.blocks, max_groups)
     with b.loop(0, groups, kind="grid") as group, b.loop(0, program.threads, kind="block") as t:
@@ -68,7 +68,7 @@ def _exchanges(b: Builder, program: ThreadProgram, subgroup: int) -> dict[DType,
     """Memories by which the threads of a block give one another values, by their dtype."""
     dtypes = dict.fromkeys(s.x.dtype for s in statements_of(program.body)
                            if isinstance(s, Exchange) and not _direct(s, subgroup))
-    return {d: b.memory(f"exchange_{d.name}", lying(d), program.threads, "shared", "rw")
+    return {d: b.memory(f"exchange_{d.name}", storage_dtype(d), program.threads, "shared", "rw")
             for d in dtypes}
 
 
@@ -258,6 +258,6 @@ def parted(program: ThreadProgram) -> ThreadStatement | None:
 def _built(program: ThreadProgram) -> tuple[Kernel, list[ThreadStatement]]:
     b = Builder("threads", i32)
     for a in program.arrays:
-        b.memory(a.name, lying(a.dtype), a.size, access="rw" if a.written else "r")
+        b.memory(a.name, storage_dtype(a.dtype), a.size, access="rw" if a.written else "r")
     meetings = emit(b, program, {a.name: a.name for a in program.arrays}, program.blocks)
     return b.kernel(), meetings

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, from_storage, lying, to_storage
+from ztorch.dtypes import DType, boolean, from_storage, storage_dtype, to_storage
 from ztorch.graph.batching import Examples, repeated
 from ztorch.graph.op import OPS
 from ztorch.graph.thread_copies import side_by_side
@@ -20,11 +20,12 @@ from ztorch.ir.interpret import interpret
 
 def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The arrays that a program writes, after it. Accesses are checked."""
-    buffers = {a.name: to_storage(lying(a.dtype), np.array(
-        x, a.dtype.working, order="C").reshape(-1).astype(lying(a.dtype).working))
+    buffers = {a.name: to_storage(storage_dtype(a.dtype), np.array(
+        x, a.dtype.working, order="C").reshape(-1).astype(storage_dtype(a.dtype).working))
         for a, x in zip(program.arrays, arrays, strict=True)}
     interpret(kernel_of(program), buffers)
-    return [from_storage(lying(a.dtype), buffers[a.name]).astype(a.dtype.working).reshape(x.shape)
+    return [from_storage(storage_dtype(a.dtype), buffers[a.name]).astype(
+                a.dtype.working).reshape(x.shape)
             for a, x in zip(program.arrays, arrays, strict=True) if a.written]
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ztorch.dtypes import DType, boolean, lying
+from ztorch.dtypes import DType, boolean, storage_dtype
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -82,7 +82,7 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
         return (f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads, and they "
                 f"exchange values in subgroups of {grid.subgroup}")
     across = s.width if axes.beside else 1
-    needed = size * across * sum({lying(summing(v.dtype)): summing(v.dtype).bytes
+    needed = size * across * sum({storage_dtype(summing(v.dtype)): summing(v.dtype).bytes
                                   for v in region.members if v.op.kind == "reduce"}.values())
     if s.team_ways > 1 and needed > grid.shared_bytes:
         return f"its threads share {needed} bytes of {grid.shared_bytes}"
@@ -272,7 +272,7 @@ class _TeamNest:
 
     def _shared(self, x: Operand) -> tuple[str, int]:
         """The memory in which threads exchange a value, and its alignment."""
-        stored = lying(x.dtype)
+        stored = storage_dtype(x.dtype)
         if stored not in self.scratch:
             self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
                                                  self.team.size * x.lanes, "shared", "rw")
@@ -281,7 +281,7 @@ class _TeamNest:
     def _put(self, thread: Operand, x: Operand) -> None:
         b, (array, align) = self.b, self._shared(x)
         at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
-        b.store(array, at, b.cast(x, dtype=lying(x.dtype)), align=align)
+        b.store(array, at, b.cast(x, dtype=storage_dtype(x.dtype)), align=align)
 
     def _got(self, thread: Operand, like: Operand) -> Operand:
         """The value that a thread has stored there."""

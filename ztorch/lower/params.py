@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ztorch.dtypes import lying, to_storage
+from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
@@ -60,7 +60,7 @@ class Params:
         self.states = {name: self.states[name] for name in {**self.declared, **self.states}}
 
     def constant(self, v: Value) -> int:
-        data = np.ascontiguousarray(to_storage(lying(v.dtype), v.attrs["data"]))
+        data = np.ascontiguousarray(to_storage(storage_dtype(v.dtype), v.attrs["data"]))
         key = (data.dtype.str, data.shape, data.tobytes())
         if key not in self._known:
             self._known[key] = self._take(data.nbytes)

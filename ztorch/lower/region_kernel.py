@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
-from ztorch.dtypes import lying
+from ztorch.dtypes import storage_dtype
 from ztorch.graph.hints import hints_of, layer_name
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
@@ -142,7 +142,7 @@ class RegionKernel:
         b = Builder("alike", self.limits.index, exact=not self.limits.fma)
         for v in self.buffers:
             if (name := self.names[self.at[v]]) not in b.memories:
-                b.memory(name, lying(v.dtype), v.size, access=access[self.at[v]])
+                b.memory(name, storage_dtype(v.dtype), v.size, access=access[self.at[v]])
         schedule = self.chosen or self.proposal()
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ztorch.dtypes import boolean, lying
+from ztorch.dtypes import boolean, storage_dtype
 from ztorch.ir.atomic_memories import BITS
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Kernel, Operand
@@ -195,7 +195,7 @@ class _Blocks:
 
     def _place(self, x: Operand) -> str:
         name = f"thread_{x.id}"
-        return self.b.memory(name, lying(x.dtype), self.size.number, "local", "rw")
+        return self.b.memory(name, storage_dtype(x.dtype), self.size.number, "local", "rw")
 
     def _args_of_first(self, i: Instr) -> tuple[Operand, ...]:
         """The operands of an instruction that is done once; a loop's end has those of the loop."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.backends.library import load_library
 from ztorch.config import positive
-from ztorch.dtypes import DType, lying
+from ztorch.dtypes import DType, storage_dtype
 from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
@@ -96,7 +96,7 @@ class HostProgram(Running):
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
         block = np.ctypeslib.as_array((ctypes.c_uint8 * state.nbytes).from_address(memory))
-        there = block.view(lying(state.dtype).numpy).reshape(state.shape)
+        there = block.view(storage_dtype(state.dtype).numpy).reshape(state.shape)
         if into_state:
             self._leave_lent()
             state.write(self._params, there)

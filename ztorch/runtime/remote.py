@@ -24,7 +24,7 @@ from ztorch.backends.handles import (
     Recording,
     TensorMap,
 )
-from ztorch.dtypes import lying
+from ztorch.dtypes import storage_dtype
 from ztorch.errors import OutOfMemory
 from ztorch.host.memory import aligned
 from ztorch.runtime.device_check import check_device
@@ -103,18 +103,19 @@ class Remote(Running):
 
     def _read_state(self, state: StateSpec) -> np.ndarray:
         memory = state.memory
-        value = np.empty(memory.shape, lying(state.dtype).numpy)
+        value = np.empty(memory.shape, storage_dtype(state.dtype).numpy)
         self.opened_device.read(self._params, value.reshape(-1), state.offset)
         return value if state.order is None else state.order.read(value, state.shape).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        stored = np.ascontiguousarray(state.laid_out(value.astype(lying(state.dtype).numpy)))
+        stored = np.ascontiguousarray(state.laid_out(
+            value.astype(storage_dtype(state.dtype).numpy)))
         self.opened_device.write(self._params, stored, state.offset)
 
     def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:
         if state.order is not None:  # the host changes the order
             if into_state:
-                value = np.empty(state.shape, lying(state.dtype).numpy)
+                value = np.empty(state.shape, storage_dtype(state.dtype).numpy)
                 self.opened_device.read(memory, value.reshape(-1))
                 self._write_state(state, value)
             else:

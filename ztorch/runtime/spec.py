@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.abi import AGAIN
-from ztorch.dtypes import DType, lying
+from ztorch.dtypes import DType, storage_dtype
 from ztorch.files.kinds import (
     DTYPE,
     FLAG,
@@ -122,7 +122,7 @@ class StateSpec(TensorSpec):
     def _numbers(self, block: np.ndarray) -> np.ndarray:
         memory = self.memory
         part = block[self.offset:self.offset + memory.nbytes]
-        return part.view(lying(self.dtype).numpy).reshape(memory.shape)
+        return part.view(storage_dtype(self.dtype).numpy).reshape(memory.shape)
 
     def check(self) -> None:
         super().check()
