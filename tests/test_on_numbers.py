@@ -137,7 +137,7 @@ def test_random_numbers() -> None:
 
 
 def test_random_numbers_of_other_distributions() -> None:
-    """Means, spreads and ends, and one number in a thousand at each end of the gamma distribution."""
+    """Means, is_broadcast and ends, and one number in a thousand at each end of the gamma distribution."""
     for alpha in (0.4, 1.0, 7.5):
         x = zt.random.gamma((6000,), alpha, seed=5).numpy()
         assert abs(x.mean() / alpha - 1) < 0.06 and abs(x.var() / alpha - 1) < 0.15 and x.min() > 0

@@ -13,12 +13,12 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.wide import WideShape
+from ztorch.lower.large_intermediates import LargeShape
 
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
               causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2, more: int = 1,
-              ) -> tuple[Graph, WideShape]:
+              ) -> tuple[Graph, LargeShape]:
     """Attention with its gradients, and the shape of its scores. Values are `more` longer than keys."""
     sizes = {"q": (batch, heads, queries, dim), "k": (batch, shared, keys, dim),
              "v": (batch, shared, keys, dim + more), "dy": (batch, heads, queries, dim + more)}
@@ -27,7 +27,7 @@ def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: 
     y = ops.attention(q, k, v, seen, causal)
     slopes = gradients(ops.sum(y * dy), [q, k, v]) if backward else []
     graph = Graph({"y": y} | {f"d{n}": g for n, g in zip("qkv", slopes, strict=False)})
-    return passes.run(graph), WideShape((batch, heads), queries, keys)
+    return passes.run(graph), LargeShape((batch, heads), queries, keys)
 
 
 def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:

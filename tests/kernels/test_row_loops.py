@@ -22,8 +22,8 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
-from ztorch.lower.turns_in_lanes import turns_in_lanes
-from ztorch.lower.worker_blocks import on_workers
+from ztorch.lower.vectorized_loops import vectorize_loops
+from ztorch.lower.workgroup_loops import workgroups_as_loops
 
 STARTS = np.array([0, 4, 4, 9, 11, 12], np.int32)
 X = np.random.default_rng(0).normal(size=12)
@@ -185,8 +185,8 @@ def test_turns_in_lanes_follow_the_rules() -> None:
     """What they read and write is inside of arrays, and was written before."""
     one = job(in_lanes)
     [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
-    kernel = replace(on_workers(kernel_of(node.attrs["program"])), exact=False)
-    lanes = turns_in_lanes(kernel, Limits(512, 32, True, mask_registers=True))
+    kernel = replace(workgroups_as_loops(kernel_of(node.attrs["program"])), exact=False)
+    lanes = vectorize_loops(kernel, Limits(512, 32, True, mask_registers=True))
     loads = [i for i in lanes.body if i.opcode == "load" and len(i.args) > 1]
     assert {i.dest.lanes for i in loads} == {4, 16}  # a gather takes single elements
     verify(lanes)
@@ -199,7 +199,7 @@ def test_turns_in_lanes_follow_the_rules() -> None:
         results.append(buffers)
     for name, array in results[0].items():
         np.testing.assert_allclose(results[1][name], array, rtol=1e-5)
-    assert turns_in_lanes(replace(kernel, exact=True), Limits(512, 32, True)).variables == (
+    assert vectorize_loops(replace(kernel, exact=True), Limits(512, 32, True)).variables == (
         kernel.variables)  # sums keep their order there
 
 
@@ -280,5 +280,5 @@ def test_an_element_that_the_next_iteration_reads_is_written_before(off: int, st
     b.memory("y", f32, 64, access="rw")
     with b.loop(0, b.load("n", 0)) as i:
         b.store("y", i, b.add(b.load("y", i), 1.0), off=off)
-    kernel = turns_in_lanes(b.kernel(), Limits(512, 32, True, mask_registers=True))
+    kernel = vectorize_loops(b.kernel(), Limits(512, 32, True, mask_registers=True))
     assert [i.args[2].number for i in kernel.body if i.opcode == "loop"] == [step]

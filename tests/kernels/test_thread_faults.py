@@ -18,7 +18,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
-from ztorch.lower.worker_blocks import on_workers
+from ztorch.lower.workgroup_loops import workgroups_as_loops
 
 SIZE = 64  # threads of a block
 
@@ -124,7 +124,7 @@ def test_what_a_guard_keeps_out_is_not_read() -> None:
         agree(one, interpreted(one, machine), terms=20)
     np.testing.assert_allclose(guarded(x, p), want)
     [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
-    kernel = on_workers(kernel_of(node.attrs["program"]))
+    kernel = workgroups_as_loops(kernel_of(node.attrs["program"]))
     interpret(kernel, {m.name: np.concatenate([a, np.zeros(m.size - a.size, a.dtype)]).astype(m.dtype.numpy)
                        for m, a in zip(kernel.memories, [one.feeds.get(a, np.zeros(SIZE)) for a in node.args],
                                        strict=False)})

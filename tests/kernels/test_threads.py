@@ -22,7 +22,7 @@ from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.worker_blocks import on_workers
+from ztorch.lower.workgroup_loops import workgroups_as_loops
 
 BLOCKS, SIZE = 2, 64
 N = BLOCKS * SIZE
@@ -166,7 +166,7 @@ def test_segments_of_a_block_follow_the_rules() -> None:
     for one in JOBS:
         [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
         kernel = kernel_of(node.attrs["program"])
-        workers = on_workers(kernel)
+        workers = workgroups_as_loops(kernel)
         verify(workers)
         assert not workers.opcodes() & {"barrier", "block_id", "grid_id"}
         arrays = [one.feeds.get(a, np.zeros(0)) for a in node.args]

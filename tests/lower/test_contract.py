@@ -16,7 +16,7 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.left_rows import Reading, Run, reading, split
+from ztorch.lower.left_operand import Reading, Run, reading, split
 from ztorch.lower.tiling import choose, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]

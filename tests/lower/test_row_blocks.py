@@ -19,16 +19,16 @@ from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.block_loops import segments
-from ztorch.lower.hidden import columns_seen
+from ztorch.lower.large_intermediates import LargeShape, groups
+from ztorch.lower.masked_columns import visible_columns
 from ztorch.lower.params import Params
 from ztorch.lower.row_blocks import blocked, in_blocks
-from ztorch.lower.wide import WideShape, groups
 from ztorch.machines.processors import processor
 
 ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
 
 
-def is_blocked(graph: Graph, shape: WideShape) -> bool:
+def is_blocked(graph: Graph, shape: LargeShape) -> bool:
     """Whether no kernel of a graph makes a wide value."""
     return not any(v.op.kind == "contract" and v.shape == shape.sizes for v in graph.nodes())
 
@@ -92,7 +92,7 @@ def test_on_every_machine() -> None:
         jobs.append(Job(blocked(graph, shape, 2), fed(graph)))
     q, k, v = (leaf("input", n, (2, 8, 16), "float32") for n in "qkv")
     graph = passes.run(Graph({"y": ops.attention(q, k, v)}))  # the loop's rows are the output's
-    jobs.append(Job(blocked(graph, WideShape((2,), 8, 8), 4), fed(graph)))
+    jobs.append(Job(blocked(graph, LargeShape((2,), 8, 8), 4), fed(graph)))
     for target in ("scalar", HERE[-1]):
         module = Module(jobs, target)
         for k, job in enumerate(jobs):
@@ -106,7 +106,7 @@ def test_what_is_needed_as_a_whole_stays_whole() -> None:
     """Weights of attention that somebody wants to see; a reduction over several rows."""
     q, k = (leaf("input", n, (2, 9, 3), "float64") for n in "qk")
     weights = ops.attention_weights(q, k)
-    shape = WideShape((2,), 9, 9)
+    shape = LargeShape((2,), 9, 9)
     for extra in (weights, ops.sum(weights, 1), ops.flip(weights, 2)):
         graph = passes.run(Graph({"y": ops.matmul(weights, k), "extra": extra}))
         assert not is_blocked(blocked(graph, shape, 3), shape)
@@ -120,7 +120,7 @@ def test_rows_that_somebody_reads_are_results() -> None:
     second = ops.attention(first, k, k)
     graph = passes.run(Graph({"y": second, "largest": ops.max(scores, -1),
                               "log": ops.sum(ops.logsumexp(scores, -1, keepdims=True))}))
-    shape = WideShape((2,), 9, 9)
+    shape = LargeShape((2,), 9, 9)
     changed = blocked(graph, shape, 4)
     assert is_blocked(changed, shape)
     assert sum(v.op.kind == "loop" for v in changed.nodes()) == 2  # a group each, in their order
@@ -129,9 +129,9 @@ def test_rows_that_somebody_reads_are_results() -> None:
 
 
 def test_hidden_columns_are_not_computed() -> None:
-    def seen(graph: Graph, shape: WideShape) -> list[int]:
+    def seen(graph: Graph, shape: LargeShape) -> list[int]:
         [group] = groups(graph, shape)[0]
-        return list(columns_seen(group, segments(shape.rows, 4, 4)).values())
+        return list(visible_columns(group, segments(shape.rows, 4, 4)).values())
 
     assert seen(*attention(1, 1, 32, 32, 2, causal=True)) == [8, 16, 24, 32]
     assert seen(*attention(1, 1, 32, 20, 2, (32, 20), causal=True)) == [8, 16, 20]
@@ -142,15 +142,15 @@ def test_hidden_columns_are_not_computed() -> None:
     k, v = (leaf("input", n, (40, 2), "float64") for n in "kv")
     for shown in (lower, ops.less(ahead, 4), ops.where(ops.greater(ahead, 3), False, True)):
         graph = Graph({"y": ops.attention(q, k, v, shown)})
-        assert seen(graph, WideShape((), 16, 40)) == [11, 19]
+        assert seen(graph, LargeShape((), 16, 40)) == [11, 19]
 
 
 def test_rules() -> None:
     """Large shapes are cut into rows that the second cache holds; weights and small ones are not."""
-    def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, WideShape]:
+    def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, LargeShape]:
         a, b = leaf("input", "a", (m, k), "float32"), leaf(role, "b", (k, n), "float32")
         y = ops.matmul(ops.softmax(ops.matmul(a, b)), leaf("input", "c", (n, k), "float32"))
-        return passes.run(Graph({"y": y})), WideShape((), m, n)
+        return passes.run(Graph({"y": y})), LargeShape((), m, n)
 
     grid = Limits(0, 16, False, grid=GridLimits())
     assert not is_blocked(*product(256, 256, 64))  # the graph itself

@@ -18,8 +18,8 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
 from ztorch.lower.params import KERNEL_SIZE, Lowered
 from ztorch.lower.passes import decompose, launched, vectored
-from ztorch.lower.turns_in_lanes import turns_in_lanes
-from ztorch.lower.worker_blocks import on_workers
+from ztorch.lower.vectorized_loops import vectorize_loops
+from ztorch.lower.workgroup_loops import workgroups_as_loops
 from ztorch.remembered import Remembered
 
 MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB with their texts
@@ -53,8 +53,8 @@ def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, G
 
 def _of_workers(kernel: Kernel, limits: Limits) -> Kernel:
     """A kernel of threads as CPU workers run it; others as they are."""
-    shared_out = on_workers(kernel)
-    return kernel if shared_out is kernel else turns_in_lanes(shared_out, limits)
+    shared_out = workgroups_as_loops(kernel)
+    return kernel if shared_out is kernel else vectorize_loops(shared_out, limits)
 
 
 class Kernels:

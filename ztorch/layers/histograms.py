@@ -28,7 +28,7 @@ def _scaled(x: Value, old: Pair, new: Pair) -> Value:
 
 
 class Equalization(AugmentationLayer):
-    """While training, spreads the tones of each channel of each image evenly.
+    """While training, is_broadcast the tones of each channel of each image evenly.
 
     Keras counts the tones of all images of a batch together; here each image has its own, as in
     Keras for a batch of one.

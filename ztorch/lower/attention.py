@@ -27,11 +27,11 @@ from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Fragment, MmaShape
 from ztorch.ir.layouts import layout_of
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.hidden import Part, hides, shows
 from ztorch.lower.index import Index, Var
+from ztorch.lower.large_intermediates import Group, LargeShape, is_broadcast, pointwise
+from ztorch.lower.masked_columns import Part, is_masked, is_unmasked
 from ztorch.lower.region import COPY, certain, is_view
 from ztorch.lower.tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
-from ztorch.lower.wide import Group, WideShape, pointwise, spreads
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
     a = search.attention(product, score, shift.args[0], largest[0], totals)
     if a is None:
         return None
-    shape = WideShape(score.shape[:-2], *score.shape[-2:])
+    shape = LargeShape(score.shape[:-2], *score.shape[-2:])
     inner = set(topological([v.args[0]], {product, *search.leaf_of}))
     group = Group(shape, [v], inner | {product})
     a = replace(a, ahead=_ahead(group), shown=_shown(group, score), dtype=v.dtype)
@@ -178,8 +178,8 @@ def filled(v: Value) -> float | None:
 
 def hidden_by(score: Value) -> Value | None:
     """The mask that is true where a score is not minus infinity; None without one."""
-    hides = score.op.opcode == "select" and filled(score.args[2]) == -math.inf
-    return score.args[0] if hides else None
+    masked = score.op.opcode == "select" and filled(score.args[2]) == -math.inf
+    return score.args[0] if masked else None
 
 
 def _parts(group: Group) -> list[Part]:
@@ -193,7 +193,7 @@ def _shown(group: Group, score: Value) -> int | None:
     if mask is None:
         return None
     for shown in (1, columns - group.shape.rows + 1):
-        if all(shows(group, mask, part, (0, min(part[0] + shown, columns)))
+        if all(is_unmasked(group, mask, part, (0, min(part[0] + shown, columns)))
                for part in _parts(group) if part[0] + shown > 0):
             return shown
     return None
@@ -205,7 +205,7 @@ def _ahead(group: Group) -> int | None:
     for ahead in (1, columns - group.shape.rows + 1):
         hidden = [(part, (end, columns)) for part in _parts(group)
                   if (end := max(1, part[1] - 1 + ahead)) < columns]
-        if hidden and all(hides(group, *pair) for pair in hidden):
+        if hidden and all(is_masked(group, *pair) for pair in hidden):
             return ahead
     return None
 
@@ -268,7 +268,8 @@ class _Search:
                 continue
             if derived.intersection(v.args):
                 derived.add(v)
-                if not (pointwise(v) or spreads(v) or (v.op.movement and v.size == largest.size)):
+                if not (pointwise(v) or is_broadcast(v) or (
+                        v.op.movement and v.size == largest.size)):
                     return None
             elif v.op.kind != "map" or not (pointwise(v) or is_view(v)):
                 self.leaf_of[v] = leaf("attention", f"read {len(self.leaf_of)}", v.shape, v.dtype)
@@ -281,7 +282,7 @@ class _Search:
 
 def _is_row(v: Value) -> bool:
     """Whether v is a number a row, repeated along rows."""
-    return spreads(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
+    return is_broadcast(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
         v.args[0].shape == (*v.shape[:-1], 1))
 
 

@@ -11,10 +11,10 @@ from ztorch.graph.loop import LOOP
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, layer_scope, topological
 from ztorch.lower.block_operands import BlockOperand, BlockOperands, Use
-from ztorch.lower.hidden import columns_seen
+from ztorch.lower.large_intermediates import Group, is_broadcast
 from ztorch.lower.loops import summing
+from ztorch.lower.masked_columns import visible_columns
 from ztorch.lower.tuning import BLOCK_SEGMENTS, BLOCK_SEGMENTS_MAX, SEGMENT_BLOCKS
-from ztorch.lower.wide import Group, spreads
 
 
 class BlockLoops:
@@ -56,7 +56,7 @@ class BlockLoops:
         summed = any(self._over(r) for r in self.group.results)  # each segment keeps its own sums
         most = BLOCK_SEGMENTS if summed else BLOCK_SEGMENTS_MAX
         parts = segments(self.shape.rows, self.rows, most)
-        columns = columns_seen(self.group, parts)
+        columns = visible_columns(self.group, parts)
         pieces: list[list[Value]] = []
         for (start, end), seen in columns.items():
             pieces += self._segment(operands, start, end, seen)
@@ -180,7 +180,7 @@ class BlockLoops:
                      for k, a in enumerate(v.args))
         if v.op.kind == "reduce":
             return v.op(*args, axes=(1,))
-        if spreads(v):
+        if is_broadcast(v):
             return OPS.broadcast_to(args[0], shape)
         if v.op.movement:
             return OPS.reshape(args[0], shape)
@@ -192,7 +192,8 @@ def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value
     that a product makes of it."""
     if wide.op.opcode == "mul":
         for x, spread in (wide.args, wide.args[::-1]):
-            if x in made and spread in made and spreads(spread) and spread.args[0] in made and (
+            if x in made and spread in made and is_broadcast(spread) and (
+                    spread.args[0] in made) and (
                     spread.args[0].dtype == x.dtype) and spread.args[0].shape[-1] == 1 and (
                     spread.args[0].shape[:-1] == x.shape[:-1]):
                 return x, made[spread.args[0]]

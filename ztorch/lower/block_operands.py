@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.lower.wide import Group
+from ztorch.lower.large_intermediates import Group
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower import correlation, sliding
+from ztorch.lower import correlation, sliding_windows
 from ztorch.lower.index import Index
 from ztorch.lower.region import Region, as_view, is_view, map_region, reduce_domain
 
@@ -29,7 +29,7 @@ def without_borders(graph: Graph, limits: Limits) -> Graph:
 
 
 def _skips_borders(region: Region, limits: Limits) -> bool:
-    return any(nest.propose(region, limits) is not None for nest in (correlation, sliding))
+    return any(nest.propose(region, limits) is not None for nest in (correlation, sliding_windows))
 
 
 def _is_border(v: Value) -> bool:

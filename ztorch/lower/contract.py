@@ -13,7 +13,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import Reading, Run, reading, steps_of_turn
+from ztorch.lower.left_operand import Reading, Run, reading, steps_per_iteration
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.product_operand import ProductOperand
@@ -229,7 +229,7 @@ class _Tiles:
 
     def _turns(self) -> list[tuple[int, int, int]]:
         """The innermost loop along k in pieces: begin, end, and steps in an iteration."""
-        k, steps = self.depths[-1], steps_of_turn(self.depths, self.schedule.unroll)
+        k, steps = self.depths[-1], steps_per_iteration(self.depths, self.schedule.unroll)
         whole = k // steps * steps
         return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]
 

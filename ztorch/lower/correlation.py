@@ -26,7 +26,7 @@ from ztorch.lower.loops import added, evaluate, side_by_side, summing, widest
 from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.sliding import read_for_sums
+from ztorch.lower.sliding_windows import read_for_sums
 from ztorch.lower.tuning import (
     CORRELATION_CODE,
     CORRELATION_PAIRS,

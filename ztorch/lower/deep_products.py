@@ -29,14 +29,14 @@ from ztorch.lower.tuning import (
 )
 
 
-def in_depth_loops(graph: Graph, limits: Limits) -> Graph:
+def loops_over_k(graph: Graph, limits: Limits) -> Graph:
     """The graph with deep products as loops over parts of k, where operands are stored along k."""
     if limits.grid is not None:
         return graph
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
-        if _is_deep_for_loop(v) and limits.lanes(v.dtype) > 1 and _lies_by_depth(v.args[0]):
+        if _is_deep_for_loop(v) and limits.lanes(v.dtype) > 1 and _contiguous_along_k(v.args[0]):
             with layer_scope(v.layer):
                 new[v] = _looped(new[v])
     return graph.with_roots(new[r] for r in graph.roots)
@@ -66,7 +66,7 @@ def depth_of_parts(k: int) -> int:
     return math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
 
 
-def _lies_by_depth(a: Value) -> bool:
+def _contiguous_along_k(a: Value) -> bool:
     """Whether neighbouring rows of the left operand are adjacent in memory, each of them once."""
     row, depth = Var("row", a.shape[0]), Var("k", a.shape[1])
     base = view_of(a, (Index.of(row), Index.of(depth)))

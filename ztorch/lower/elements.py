@@ -9,11 +9,11 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
+from ztorch.lower.in_place_updates import at_position, entry_axes, write
 from ztorch.lower.index import Index, Var
+from ztorch.lower.index_set_splitting import Part, border_parts, parts_of
 from ztorch.lower.insets import BORDER
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
-from ztorch.lower.parts import Part, border_parts, parts_of
-from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule

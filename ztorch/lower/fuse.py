@@ -11,7 +11,6 @@ update after a weight gradient.
 from __future__ import annotations
 
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.computed_again import ComputedAgain, drop_idle
 from ztorch.lower.epilogues import is_heavy, split
 from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, part_of, position
@@ -28,6 +27,7 @@ from ztorch.lower.region import (
     view_of,
 )
 from ztorch.lower.region_order import in_order, updated
+from ztorch.lower.rematerialization import Rematerializer, drop_idle
 from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 
@@ -250,7 +250,7 @@ class _Fusion:
             self._split_epilogues()
         if again:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
-            if ComputedAgain(self.regions, self.region_of, self.before, self._sources, roots,
+            if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,
                              writers).run():
                 drop_idle(self.regions, self.region_of, self._sources, roots)
         return in_order(graph, self.regions, self.region_of, self.before, self._sources)

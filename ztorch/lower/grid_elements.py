@@ -20,9 +20,9 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
+from ztorch.lower.in_place_updates import at_position, entry_axes, write
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, spread
-from ztorch.lower.placed import at_position, entry_axes, write
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule

@@ -12,6 +12,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Value, topological
 from ztorch.ir.limits import Limits
+from ztorch.lower.early_exit import flag_of_any, unchanged_after_exit
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.recurrence import (
@@ -23,7 +24,6 @@ from ztorch.lower.recurrence import (
     reads_of,
 )
 from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.settled import flag_of_any, settles
 from ztorch.lower.tuning import (
     RECURRENCE_JOIN_SLOTS,
     RECURRENCE_ROW_SLOTS,
@@ -116,11 +116,11 @@ def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Re
             return None
         news[going] = body.carries[going]
     if going is not None:
-        if body.outs or not settles(body, going, flag, results):
+        if body.outs or not unchanged_after_exit(body, going, flag, results):
             return None
     elif not body.outs:
         going = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
-                      and c.size == size and settles(body, k, None, results)), None)
+                      and c.size == size and unchanged_after_exit(body, k, None, results)), None)
     return Recurrence(body.turns, body.reverse, shape, 0, body.carries, (), (), tuple(news),
                       body.outs, going, flag)
 

@@ -40,10 +40,10 @@ from ztorch.lower import (
     transpose,
     winograd_nest,
 )
-from ztorch.lower.hinted import MATRIX_KINDS, Hinted, hinted, with_shared_memory
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import IllegalSchedule, Schedule
+from ztorch.lower.schedule_hints import MATRIX_KINDS, Hinted, hinted, with_shared_memory
 
 Emit = Callable[[Builder, Region, Mapping[Value, str], Mapping[Value, str], Limits, Any], None]
 

@@ -12,9 +12,9 @@ from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
-from ztorch.lower.alike import RegionShape
 from ztorch.lower.frozen import Order
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.shared_kernels import RegionShape
 from ztorch.remembered import Remembered
 
 Lowered = Remembered[tuple, tuple[Kernel, Schedule]]

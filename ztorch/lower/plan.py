@@ -17,7 +17,8 @@ from ztorch.lower.barriers import LoopSpan, meetings, runs_of
 from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.histories import row_elements, row_steps, state_outs
-from ztorch.lower.joined import with_insets
+from ztorch.lower.in_place_concat import with_insets
+from ztorch.lower.loop_bodies import body_graph
 from ztorch.lower.params import Params
 from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.prepare import prepare
@@ -25,7 +26,6 @@ from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import reads_remembered
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.turns import body_graph
 from ztorch.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.

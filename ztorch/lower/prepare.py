@@ -14,21 +14,21 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
 from ztorch.lower.borders import without_borders
-from ztorch.lower.deep_products import in_depth_loops
+from ztorch.lower.deep_products import loops_over_k
 from ztorch.lower.independent import as_recurrence, turns_last
 from ztorch.lower.index import Index, Var
 from ztorch.lower.layouts import with_fewest_turns
-from ztorch.lower.long_reductions import split_reduction
+from ztorch.lower.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.overwritten import is_stack
 from ztorch.lower.products import ProductRewrites
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.row_blocks import in_blocks
-from ztorch.lower.scattered import scatter_on_buffers
+from ztorch.lower.scatter_add import scatter_on_buffers
+from ztorch.lower.split_reductions import split_reduction
+from ztorch.lower.strip_mining import strip_mined
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
-from ztorch.lower.turn_blocks import in_turn_blocks
-from ztorch.lower.turns import loops_outside, prepared_loop, prepared_result
 
 
 def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str = "state",
@@ -41,7 +41,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     if limits.grid is not None:
         graph = by_others(graph)
     graph = in_blocks(with_attention(loops_outside(merged(graph)), limits), limits)
-    graph = in_depth_loops(with_fewest_turns(in_turn_blocks(graph, limits)), limits)
+    graph = loops_over_k(with_fewest_turns(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands

@@ -14,16 +14,21 @@ from ztorch.lower.deep_products import depth_of_parts, is_deep
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_mma import shape_for
 from ztorch.lower.grid_operands import copy_width, has_border
-from ztorch.lower.grid_parts import parts_of
+from ztorch.lower.grid_split_k import parts_of
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import reading
-from ztorch.lower.long_reductions import split_reduction, widened
+from ztorch.lower.l1_conflicts import (
+    copy_with_padded_rows,
+    l2_capacity,
+    page_aligned_stride,
+    with_padded_rows,
+)
+from ztorch.lower.left_operand import reading
 from ztorch.lower.loops import summing
-from ztorch.lower.pages import copied_apart, held_anyway, rows_apart, whole_pages
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.split_floats import SplitFloats
+from ztorch.lower.split_reductions import split_reduction, widened
 from ztorch.lower.tiling import (
     choose,
     lines_held,
@@ -92,10 +97,10 @@ class ProductRewrites:
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if is_deep(v):
             return self._in_parts(v, fixed)
-        v = _product_of(v, rows_apart(a, self.apart), b)
+        v = _product_of(v, with_padded_rows(a, self.apart), b)
         a = _left(v, limits)
-        if whole_pages(a) and m * k * v.dtype.bytes > held_anyway(a, limits.processor):
-            a = copied_apart(a.args[0] if a.op is COPY else a)
+        if page_aligned_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
+            a = copy_with_padded_rows(a.args[0] if a.op is COPY else a)
         short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if short is None else short
         size = k * n * b.dtype.bytes

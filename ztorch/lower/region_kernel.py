@@ -16,14 +16,14 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
-from ztorch.lower.alike import Span, rebased, shape_of
 from ztorch.lower.cycles import kernel_cycles
-from ztorch.lower.hinted import Hinted
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import main_of, stem_of
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
 from ztorch.lower.placement import SLOTS, Location, Placement
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.schedule_hints import Hinted
+from ztorch.lower.shared_kernels import Span, rebased, shape_of
 from ztorch.lower.tails import stored_in_pieces
 from ztorch.lower.thread_blocks import written_first
 

@@ -15,6 +15,7 @@ from ztorch.dtypes import f32
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.block_loops import BlockLoops
+from ztorch.lower.large_intermediates import LargeShape, groups, large_shapes
 from ztorch.lower.tuning import (
     BLOCK_ROWS_MAX,
     BLOCK_ROWS_MIN,
@@ -25,18 +26,17 @@ from ztorch.lower.tuning import (
     WIDE_RATIO,
     WIDE_STEPS,
 )
-from ztorch.lower.wide import WideShape, groups, wide_shapes
 
 
 def in_blocks(graph: Graph, limits: Limits) -> Graph:
     """The graph with each wide value that is large for the machine computed in blocks of rows."""
-    for shape in wide_shapes(graph, WIDE_RATIO, WIDE_STEPS):
+    for shape in large_shapes(graph, WIDE_RATIO, WIDE_STEPS):
         if rows := _block_rows(shape, limits):
             graph = blocked(graph, shape, rows)
     return graph
 
 
-def _block_rows(shape: WideShape, limits: Limits) -> int:
+def _block_rows(shape: LargeShape, limits: Limits) -> int:
     """Rows of a block: the number that the second cache holds. 0 if they should stay whole."""
     row = f32.bytes * shape.columns
     size = row * shape.rows
@@ -54,7 +54,7 @@ def _block_rows(shape: WideShape, limits: Limits) -> int:
     return math.ceil(shape.rows / math.ceil(shape.rows / rows))
 
 
-def blocked(graph: Graph, shape: WideShape, rows: int) -> Graph:
+def blocked(graph: Graph, shape: LargeShape, rows: int) -> Graph:
     """The graph with all that is made of wide products of a shape computed in blocks of rows.
 
     Args:

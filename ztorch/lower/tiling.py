@@ -11,7 +11,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import Reading, Run, equal_runs, plain, split
+from ztorch.lower.left_operand import Reading, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (

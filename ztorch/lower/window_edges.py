@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import Run, split
+from ztorch.lower.left_operand import Run, split
 from ztorch.lower.region import Region, is_view, reads
 
 

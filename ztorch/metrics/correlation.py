@@ -40,7 +40,7 @@ class PearsonCorrelation(Metric, names=("pearson_correlation",)):
 
 
 class ConcordanceCorrelation(PearsonCorrelation, names=("concordance_correlation",)):
-    """The correlation of targets and predictions, less where their means or spreads differ.
+    """The correlation of targets and predictions, less where their means or is_broadcast differ.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.

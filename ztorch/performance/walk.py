@@ -13,8 +13,8 @@ import numpy as np
 
 from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Grid, Instr, Kernel, branches, matching
 from ztorch.ir.opcodes import OPCODES
-from ztorch.performance.absorbed import absorbed
 from ztorch.performance.footprint import Footprint, joined, repeated
+from ztorch.performance.fused_instructions import absorbed
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work

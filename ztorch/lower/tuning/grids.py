@@ -58,15 +58,15 @@ GRID_WIDE_BYTES = row(
     "the size of all wide values of one shape from which a grid computes them in blocks of rows: "
     "they would not fit its memory", CHOSEN)
 GRID_BLOCK_BYTES = row("GRID_BLOCK_BYTES", 1 << 28, "bytes", "the size of such a block", CHOSEN)
-COMPUTED_AGAIN_BYTES = row(
-    "COMPUTED_AGAIN_BYTES", 1 << 20, "bytes",
+REMATERIALIZE_BYTES = row(
+    "REMATERIALIZE_BYTES", 1 << 20, "bytes",
     "the least size of a value that its readers compute instead of reading it",
     "chosen: smaller values stay in caches")
-COMPUTED_AGAIN_FEW = row(
-    "COMPUTED_AGAIN_FEW", 16, "times",
+REMATERIALIZE_FEW = row(
+    "REMATERIALIZE_FEW", 16, "times",
     "values smaller than another by this factor are ignored", CHOSEN)
-COMPUTED_AGAIN_SLOTS = row(
-    "COMPUTED_AGAIN_SLOTS", 6, "issue slots",
+REMATERIALIZE_SLOTS = row(
+    "REMATERIALIZE_SLOTS", 6, "issue slots",
     "the most that they may spend for each byte of memory that this saves",
     "figures of an H200: it starts 7 instructions in the time in which memory brings a byte")
 EPILOGUE_BYTES = row(

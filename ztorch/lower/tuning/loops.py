@@ -171,8 +171,8 @@ RECURRENCE_VECTORS_FAR = row(
 RECURRENCE_SLOTS = row(
     "RECURRENCE_SLOTS", 1024, "issue slots",
     "the highest cost of an iteration of all vectors together, if there are several", _CODE_SIZE)
-TURN_BLOCK_SHARE = row(
-    "TURN_BLOCK_SHARE", 0.5, "share of the cache",
+ITERATION_BLOCK_SHARE = row(
+    "ITERATION_BLOCK_SHARE", 0.5, "share of the cache",
     "how much of the second cache a product for the iterations of a loop may fill before it is "
     "computed in blocks of iterations",
     "on a Xeon with 2 MB, LSTM (64, 32, 128), (1000, 16, 128), (256, 64, 256): 0.25 and 0.5 take "

@@ -30,13 +30,13 @@ from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
-from ztorch.lower.tuning import EVEN_PARTS, TURN_BLOCK_SHARE
+from ztorch.lower.tuning import EVEN_PARTS, ITERATION_BLOCK_SHARE
 
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
 Parts = Mapping[Value, Value]  # values with an element for each iteration: those of a block
 
 
-def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
+def strip_mined(graph: Graph, limits: Limits) -> Graph:
     """The graph with large products that loops read computed a block of iterations at a time."""
     if limits.grid is not None:
         return graph
@@ -44,7 +44,7 @@ def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
     readers = Counter(a for v in nodes for a in v.args)
     readers.update(graph.roots)
     cpu = limits.processor
-    room = int(cpu.l2_bytes * TURN_BLOCK_SHARE), int(cpu.l3_bytes * TURN_BLOCK_SHARE)
+    room = int(cpu.l2_bytes * ITERATION_BLOCK_SHARE), int(cpu.l3_bytes * ITERATION_BLOCK_SHARE)
     new: dict[Value, Value] = {}
     results: dict[Value, list[Value]] = {}  # of loops in blocks
     for v in nodes:
@@ -54,13 +54,13 @@ def in_turn_blocks(graph: Graph, limits: Limits) -> Graph:
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
         if v.op is LOOP:
             with layer_scope(v.layer):
-                blocks = TurnBlocks(v, new, readers)
+                blocks = StripMinedLoop(v, new, readers)
                 if turns := blocks.turns(room):
                     results[v] = blocks.results(turns)
     return graph.with_roots(new[r] for r in graph.roots) if results else graph
 
 
-class TurnBlocks:
+class StripMinedLoop:
     """A loop over blocks of iterations.
 
     Args:

@@ -1,9 +1,9 @@
-"""Which columns of a wide value count for nothing, such as those that a causal mask hides.
+"""Which columns of a large matrix a mask, such as a causal one, excludes from all results.
 
-Follows constants, the same number at all positions of a block, through its values: a comparison
-of positions that is false everywhere there, the infinity it chooses, the zero of its exponential.
-Columns where every reduction gets its neutral element, and every product zero, need not be
-computed. Values that are not known are taken to be finite.
+Constants are propagated through a block of the matrix: a comparison of positions that is false in
+the whole block, the infinity it selects, the zero of its exponential. A column need not be computed
+if every reduction gets its neutral element there and every product gets zero. Unknown values are
+assumed to be finite.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
-from ztorch.lower.wide import Group
+from ztorch.lower.large_intermediates import Group
 
 Span = tuple[float, float]  # the least and the greatest of some numbers
 Part = tuple[int, int]  # a range of rows or columns
@@ -31,7 +31,7 @@ _COMPARED: dict[str, Callable[[Span, Span], bool | None]] = {
 _SHIFTED = {"add": operator.add, "sub": operator.sub}
 
 
-def columns_seen(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
+def visible_columns(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
     """The columns, from the first on, that each range of rows needs: neighbours that need all of
     them are put together."""
     columns = group.shape.columns
@@ -40,14 +40,15 @@ def columns_seen(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
         low, high = 0, columns  # columns from `high` on are hidden; how many are seen is above low
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if hides(group, part, (middle, columns)) else (middle, high)
+            masked = is_masked(group, part, (middle, columns))
+            low, high = (low, middle) if masked else (middle, high)
         if needed and needed[-1][1] == high:
             part = (needed.pop()[0][0], part[1])
         needed.append((part, high))
     return dict(needed)
 
 
-def hides(group: Group, rows: Part, columns: Part) -> bool:
+def is_masked(group: Group, rows: Part, columns: Part) -> bool:
     """Whether a part of the wide values changes no result."""
     known = _Known(group, rows, columns)
     for v in (*group.inner, *group.results):
@@ -60,7 +61,7 @@ def hides(group: Group, rows: Part, columns: Part) -> bool:
     return True
 
 
-def shows(group: Group, mask: Value, rows: Part, columns: Part) -> bool:
+def is_unmasked(group: Group, mask: Value, rows: Part, columns: Part) -> bool:
     """Whether a mask is true in all of a part of the wide values."""
     return _Known(group, rows, columns).span(mask) == (1, 1)
 

@@ -15,10 +15,10 @@ from ztorch.lower.insets import BORDER, INSET, position
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import (
-    COMPUTED_AGAIN_BYTES,
-    COMPUTED_AGAIN_FEW,
-    COMPUTED_AGAIN_SLOTS,
     REGION_MEMBERS_MAX,
+    REMATERIALIZE_BYTES,
+    REMATERIALIZE_FEW,
+    REMATERIALIZE_SLOTS,
 )
 
 Sources = Callable[[Value], list[Value]]
@@ -32,7 +32,7 @@ class _Recipe:
     bases: set[Value] = field(default_factory=set)  # their operands
 
 
-class ComputedAgain:
+class Rematerializer:
     """Takes values out of memory, one after another, while that saves bytes."""
 
     def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
@@ -57,7 +57,7 @@ class ComputedAgain:
         return some
 
     def _given(self, v: Value) -> bool:
-        if v in self.kept or not _simple(v) or _bytes(v) < COMPUTED_AGAIN_BYTES:
+        if v in self.kept or not _simple(v) or _bytes(v) < REMATERIALIZE_BYTES:
             return False
         recipe = _Recipe()
         if not self._recipe(v, recipe):
@@ -73,7 +73,7 @@ class ComputedAgain:
             read = {s for m in region.members for s in self.sources(m)}
             saved -= sum(map(_bytes, recipe.bases - read))
         slots = v.size * sum(s.op.cost for s in recipe.steps) * len(readers)
-        if saved <= 0 or slots > COMPUTED_AGAIN_SLOTS * saved:
+        if saved <= 0 or slots > REMATERIALIZE_SLOTS * saved:
             return False
         for k in self.readers.pop(v):
             region = self.regions[k]
@@ -90,7 +90,7 @@ class ComputedAgain:
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue
-            few = s.size * COMPUTED_AGAIN_FEW <= v.size  # numbers that cost nothing to store
+            few = s.size * REMATERIALIZE_FEW <= v.size  # numbers that cost nothing to store
             if s in self.writers and not few:  # its readers delay the update
                 return False
             stored = s not in self.home or s in self.kept or s in self.readers

@@ -22,7 +22,7 @@ from ztorch.ir.rewrite import next_id
 from ztorch.lower.passes import share_out
 
 
-def on_workers(kernel: Kernel) -> Kernel:
+def workgroups_as_loops(kernel: Kernel) -> Kernel:
     """The kernel with its grid and block loops in a form that CPU workers run; a kernel without
     them as it is."""
     if not any(i.attrs.get("kind") == "block" for i in kernel.body):

@@ -29,7 +29,7 @@ ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "jo
                       "iota", "shuffle"})
 
 
-def turns_in_lanes(kernel: Kernel, limits: Limits) -> Kernel:
+def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
     """The kernel with the iterations of innermost loops in lanes, where they are independent but
     for sums and the like. Exact kernels keep the order of sums.
 
@@ -40,7 +40,7 @@ def turns_in_lanes(kernel: Kernel, limits: Limits) -> Kernel:
     >>> with b.loop(0, b.load("n", 0)) as i:
     ...     b.set(total, b.add(b.get(total), b.load("x", i)))
     >>> b.store("y", 0, b.get(total))
-    >>> k = turns_in_lanes(b.kernel(), Limits(512, 32, True, mask_registers=True))
+    >>> k = vectorize_loops(b.kernel(), Limits(512, 32, True, mask_registers=True))
     >>> next(i.args[2].number for i in k.body if i.opcode == "loop")
     16
     """

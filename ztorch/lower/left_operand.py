@@ -48,7 +48,7 @@ class Reading:
         in the same iteration of the loop along k, so that LLVM loads them once. On Zen 3, a
         convolution of 3x3 windows from 3 channels to 64 takes 190 us with tiles of 4 rows and 2
         vectors, and 340 with 6 rows, which leave no registers for these elements."""
-        return rows - 1 if 0 < self.shift < steps_of_turn(self.depths, K_UNROLL) else 0
+        return rows - 1 if 0 < self.shift < steps_per_iteration(self.depths, K_UNROLL) else 0
 
     def runs(self, m: int, size: int) -> tuple[Run, ...]:
         """The m rows cut into tiles of at most this many, as equal as possible."""
@@ -104,7 +104,7 @@ def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Va
     return row // step if step > 0 and row > 0 and row % step == 0 else 0
 
 
-def steps_of_turn(depths: tuple[int, ...], unroll: int) -> int:
+def steps_per_iteration(depths: tuple[int, ...], unroll: int) -> int:
     """Steps along k in one iteration of the innermost loop; a short loop inside others is one
     iteration."""
     return depths[-1] if len(depths) > 1 and depths[-1] <= UNROLL_WHOLE * unroll else unroll

@@ -52,7 +52,8 @@ def _under_movement(v: Value) -> Value:
     return v
 
 
-def settles(body: Body, going: int, flag: Value | None, results: Collection[int]) -> bool:
+def unchanged_after_exit(body: Body, going: int, flag: Value | None,
+                         results: Collection[int]) -> bool:
     """Whether an element whose flag is false stays as it is.
 
     Args:

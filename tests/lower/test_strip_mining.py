@@ -12,7 +12,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import declare_states
 from ztorch.host.settings import using
 from ztorch.lower.plan import Plan, lower
-from ztorch.lower.turn_blocks import TurnBlocks
+from ztorch.lower.strip_mining import StripMinedLoop
 
 
 def results() -> list[np.ndarray]:
@@ -33,11 +33,11 @@ def test_bits_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of three turns, and the one that is left."""
     whole, made = results(), []
 
-    def turns(blocks: TurnBlocks, room: tuple[int, int]) -> int:
+    def turns(blocks: StripMinedLoop, room: tuple[int, int]) -> int:
         made.append(len(blocks.products))
         return 3 if blocks.products and blocks.body.turns > 3 else 0
 
-    monkeypatch.setattr(TurnBlocks, "turns", turns)
+    monkeypatch.setattr(StripMinedLoop, "turns", turns)
     for got, want in zip(results(), whole, strict=True):
         np.testing.assert_array_equal(got, want)
     assert sum(made) >= 6  # three layers, predicting and learning

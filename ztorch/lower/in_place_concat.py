@@ -9,7 +9,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.lower.insets import BORDER, INSET
-from ztorch.lower.left_rows import reading
+from ztorch.lower.left_operand import reading
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.tuning import INSET_RUN, INSET_SHARE
 

@@ -22,7 +22,7 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_rows import Run
+from ztorch.lower.left_operand import Run
 from ztorch.lower.loops import (
     added,
     evaluate,

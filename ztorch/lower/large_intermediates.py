@@ -17,7 +17,7 @@ from ztorch.lower.region import traced
 
 
 @dataclass(frozen=True)
-class WideShape:
+class LargeShape:
     """The shape of wide values."""
 
     batch: tuple[int, ...]  # leading axes: each of their elements has a matrix
@@ -37,13 +37,13 @@ class WideShape:
 class Group:
     """Results that one loop over blocks of rows computes."""
 
-    shape: WideShape
+    shape: LargeShape
     results: list[Value]
     inner: set[Value] = field(default_factory=set)  # computed a block at a time
     inputs: dict[Value, None] = field(default_factory=dict)  # computed before the loop
 
 
-def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
+def groups(graph: Graph, shape: LargeShape) -> tuple[list[Group], list[Value]]:
     """The results that can be computed a block of rows at a time, and all nodes of the graph in an
     order in which a group's operands come before its first result."""
     nodes = graph.nodes()
@@ -67,7 +67,7 @@ def groups(graph: Graph, shape: WideShape) -> tuple[list[Group], list[Value]]:
 class _Derived:
     """The substitutes of wide products, as far as each use of them can be served block by block."""
 
-    def __init__(self, graph: Graph, nodes: list[Value], shape: WideShape):
+    def __init__(self, graph: Graph, nodes: list[Value], shape: LargeShape):
         self.shape = shape
         self.values: set[Value] = set()  # wide values and rows made of wide products
         self.results: dict[Value, Value] = {}  # each result, and a value that it is made of
@@ -99,7 +99,7 @@ class _Derived:
             return v.args[0].shape == shape.sizes and v.attrs["axes"] == (len(shape.sizes) - 1,)
         if shape.is_row(v) and len(v.args) == 1 and shape.is_row(v.args[0]):
             return v.op.movement or pointwise(v)
-        if v.shape == shape.sizes and spreads(v):
+        if v.shape == shape.sizes and is_broadcast(v):
             return shape.is_row(v.args[0]) and v.args[0].rank == v.rank
         return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
 
@@ -162,11 +162,11 @@ def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, Non
     return inner, inputs
 
 
-def _made_inside(v: Value, shape: WideShape) -> bool:
+def _made_inside(v: Value, shape: LargeShape) -> bool:
     """Whether a value that is made of no wide product is computed in each block all the same: wide
     values would not fit, and fills cost nothing."""
     if v.shape == shape.sizes:
-        return _fills(v) or pointwise(v) or spreads(v)
+        return _fills(v) or pointwise(v) or is_broadcast(v)
     return shape.is_row(v) and _fills(v) and "axis" not in v.attrs
 
 
@@ -175,7 +175,7 @@ def _fills(v: Value) -> bool:
     return v.op.kind == "map" and not v.args and "shape" in v.attrs
 
 
-def spreads(v: Value) -> bool:
+def is_broadcast(v: Value) -> bool:
     """Whether v repeats its argument along axes."""
     if not v.op.movement or set(v.attrs) != {"shape"}:
         return False
@@ -206,7 +206,7 @@ def pointwise(v: Value) -> bool:
     return not trace.computed and all(at == index for _, at in trace.reads)
 
 
-def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
+def large_shapes(graph: Graph, ratio: float, most_steps: int) -> list[LargeShape]:
     """The shapes of wide products. Products with weights are not wide: their weights are packed,
     and are read once for all rows.
 
@@ -215,7 +215,7 @@ def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
         ratio: Of columns to steps along k, at least.
         most_steps: Steps along k, at most: each block reads the right operand again.
     """
-    shapes: dict[WideShape, None] = {}
+    shapes: dict[LargeShape, None] = {}
     fixed: set[Value] = set()  # from weights alone, in loops also from shared values
     for v in graph.nodes():
         if v.attrs.get("role") in ("state", "constant", SHARED) or (
@@ -225,5 +225,5 @@ def wide_shapes(graph: Graph, ratio: float, most_steps: int) -> list[WideShape]:
             continue
         steps, columns = v.args[1].shape[-2:]
         if columns >= ratio * steps and steps <= most_steps:
-            shapes[WideShape(v.shape[:-2], v.shape[-2], columns)] = None
+            shapes[LargeShape(v.shape[:-2], v.shape[-2], columns)] = None
     return list(shapes)

@@ -11,13 +11,13 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Var
 from ztorch.lower.insets import INSET
-from ztorch.lower.left_rows import reading
+from ztorch.lower.left_operand import reading
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, ROW_PADDING_BYTES
 from ztorch.machines.processors import Processor
 
 
-def whole_pages(v: Value) -> bool:
+def page_aligned_stride(v: Value) -> bool:
     """Whether the row stride of a matrix that a tile reads is a multiple of the page size."""
     period = _rows_together(v)
     again, row = Var("again", v.shape[-2] // period), Var("row", period)
@@ -27,7 +27,7 @@ def whole_pages(v: Value) -> bool:
     return distance > 0 and distance % PAGE_BYTES == 0
 
 
-def held_anyway(v: Value, cpu: Processor) -> float:
+def l2_capacity(v: Value, cpu: Processor) -> float:
     """Bytes up to which the second cache holds such a matrix so well that no copy pays. Of the
     iterations of a sequence, which are contiguous, it holds more."""
     return cpu.l2_bytes * (L2_SHARE if _rows_together(v) == v.shape[-2] else 1.0)
@@ -39,7 +39,7 @@ def _rows_together(v: Value) -> int:
     return v.shape[-2] if way is None else way.period
 
 
-def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
+def with_padded_rows(v: Value, apart: dict[Value, Value]) -> Value:
     """The same with rows that are not whole pages apart, if a kernel stores it anyway.
 
     Args:
@@ -48,7 +48,7 @@ def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
     """
     if v.op.name == "transpose":
         [x] = v.args
-        moved = rows_apart(x, apart)
+        moved = with_padded_rows(x, apart)
         return v if moved is x else rebuilt(v, (moved,))
     if is_view(v) or v.op is COPY or v.op.kind not in ("map", "reduce", "contract") or (
             v.op.partial or v.rank < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES):
@@ -61,7 +61,7 @@ def rows_apart(v: Value, apart: dict[Value, Value]) -> Value:
     return apart[v]
 
 
-def copied_apart(v: Value) -> Value:
+def copy_with_padded_rows(v: Value) -> Value:
     """A copy whose rows are not whole pages apart."""
     if v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
         return COPY(v)

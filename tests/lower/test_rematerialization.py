@@ -15,7 +15,7 @@ from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import computed_again, epilogues
+from ztorch.lower import epilogues, rematerialization
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan, lower
 
@@ -45,7 +45,7 @@ def variance(n: int) -> Graph:
 
 
 def test_what_is_cheap_is_not_stored() -> None:
-    large = computed_again.COMPUTED_AGAIN_BYTES // 64
+    large = rematerialization.REMATERIALIZE_BYTES // 64
     plan = planned(variance(large), GRID)
     assert [n for n in stored(plan) if n >= large] == [large * 16], "of large arrays only the result"
     small_one = planned(variance(large // 2), GRID)
@@ -53,8 +53,8 @@ def test_what_is_cheap_is_not_stored() -> None:
 
 
 def test_what_costs_more_than_memory_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computed_again, "COMPUTED_AGAIN_SLOTS", 0)
-    large = computed_again.COMPUTED_AGAIN_BYTES // 64
+    monkeypatch.setattr(rematerialization, "REMATERIALIZE_SLOTS", 0)
+    large = rematerialization.REMATERIALIZE_BYTES // 64
     assert [n for n in stored(planned(variance(large), GRID)) if n >= large] == [large * 16] * 2
 
 
@@ -76,7 +76,7 @@ def test_training_keeps_every_bit(name: str, monkeypatch: pytest.MonkeyPatch) ->
     weights = []
     for least in (1 << 40, 0):
         with monkeypatch.context() as patch:
-            patch.setattr(computed_again, "COMPUTED_AGAIN_BYTES", least)
+            patch.setattr(rematerialization, "REMATERIALIZE_BYTES", least)
             patch.setattr(epilogues, "EPILOGUE_BYTES", least)
             patch.setattr(epilogues, "EPILOGUE_SLOTS", 0)
             fake = install(patch)
