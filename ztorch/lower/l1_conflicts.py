@@ -17,7 +17,7 @@ from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, ROW_PADDING_BYTES
 from ztorch.machines.processors import Processor
 
 
-def page_aligned_stride(v: Value) -> bool:
+def has_page_stride(v: Value) -> bool:
     """Whether the row stride of a matrix that a tile reads is a multiple of the page size."""
     period = _rows_together(v)
     again, row = Var("again", v.shape[-2] // period), Var("row", period)
@@ -39,7 +39,7 @@ def _rows_together(v: Value) -> int:
     return v.shape[-2] if way is None else way.period
 
 
-def with_padded_rows(v: Value, apart: dict[Value, Value]) -> Value:
+def padded_rows(v: Value, apart: dict[Value, Value]) -> Value:
     """The same with rows that are not whole pages apart, if a kernel stores it anyway.
 
     Args:
@@ -48,7 +48,7 @@ def with_padded_rows(v: Value, apart: dict[Value, Value]) -> Value:
     """
     if v.op.name == "transpose":
         [x] = v.args
-        moved = with_padded_rows(x, apart)
+        moved = padded_rows(x, apart)
         return v if moved is x else rebuilt(v, (moved,))
     if is_view(v) or v.op is COPY or v.op.kind not in ("map", "reduce", "contract") or (
             v.op.partial or v.rank < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES):
@@ -61,7 +61,7 @@ def with_padded_rows(v: Value, apart: dict[Value, Value]) -> Value:
     return apart[v]
 
 
-def copy_with_padded_rows(v: Value) -> Value:
+def padded_copy(v: Value) -> Value:
     """A copy whose rows are not whole pages apart."""
     if v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
         return COPY(v)

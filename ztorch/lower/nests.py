@@ -33,9 +33,9 @@ from ztorch.lower import (
     grid_windows,
     recurring,
     rows,
-    scattered,
+    scatter_add,
     schedule,
-    sliding,
+    sliding_windows,
     thread_blocks,
     transpose,
     winograd_nest,
@@ -65,14 +65,15 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
         LoopNest("elements", elements.propose, elements.refusal, elements.emit)),
     ("reduce", False): (
         LoopNest("correlation", correlation.propose, correlation.refusal, correlation.emit),
-        LoopNest("sliding", sliding.propose, sliding.refusal, sliding.emit),
+        LoopNest("sliding", sliding_windows.propose, sliding_windows.refusal,
+                 sliding_windows.emit),
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     ("contract", False): (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),),
     ("winograd", False): (LoopNest("winograd", winograd_nest.propose, winograd_nest.refusal,
                                    winograd_nest.emit),),
     ("scatter", False): (
-        LoopNest("scatter", scattered.propose, scattered.refusal, scattered.emit),),
+        LoopNest("scatter", scatter_add.propose, scatter_add.refusal, scatter_add.emit),),
     ("recurrence", False): (
         LoopNest("recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     ("recurrence", True): (LoopNest("grid_recurrence", grid_recurring.propose,

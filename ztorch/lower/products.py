@@ -17,12 +17,7 @@ from ztorch.lower.grid_operands import copy_width, has_border
 from ztorch.lower.grid_split_k import parts_of
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
-from ztorch.lower.l1_conflicts import (
-    copy_with_padded_rows,
-    l2_capacity,
-    page_aligned_stride,
-    with_padded_rows,
-)
+from ztorch.lower.l1_conflicts import has_page_stride, l2_capacity, padded_copy, padded_rows
 from ztorch.lower.left_operand import reading
 from ztorch.lower.loops import summing
 from ztorch.lower.pitches import Pitches
@@ -97,10 +92,10 @@ class ProductRewrites:
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if is_deep(v):
             return self._in_parts(v, fixed)
-        v = _product_of(v, with_padded_rows(a, self.apart), b)
+        v = _product_of(v, padded_rows(a, self.apart), b)
         a = _left(v, limits)
-        if page_aligned_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
-            a = copy_with_padded_rows(a.args[0] if a.op is COPY else a)
+        if has_page_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
+            a = padded_copy(a.args[0] if a.op is COPY else a)
         short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if short is None else short
         size = k * n * b.dtype.bytes
