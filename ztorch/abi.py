@@ -181,31 +181,32 @@ def repeats(function: str) -> bool:
 
 
 def runs(count: int, loops: Sequence[tuple[int, int, int]],
-         head: Callable[[int, Mapping[int, int]], bool] = lambda loop, turns: True,
+         head: Callable[[int, Mapping[int, int]], bool] = lambda loop, iterations: True,
          ) -> Iterator[tuple[int, dict[int, int]]]:
-    """The order in which kernels run: each with the turn of every loop around it, outer ones first.
+    """The order in which kernels run, each with the iteration of every enclosing loop, outer first.
 
     Args:
         count: Number of kernels.
-        loops: First kernel, the one after the last, and turns of each loop; outer ones first.
-        head: `head(loop, turns)` is called before each turn; the loop ends where it returns False.
+        loops: First kernel, the one after the last, and trip count of each loop; outer ones first.
+        head: `head(loop, iterations)` is called before each iteration of a loop. The loop ends when
+            it returns False.
 
     Examples:
-        >>> [(k, turns.get(0)) for k, turns in runs(3, [(1, 2, 3)])]
+        >>> [(k, at.get(0)) for k, at in runs(3, [(1, 2, 3)])]
         [(0, None), (1, 0), (1, 1), (1, 2), (2, None)]
     """
-    def within(first: int, end: int, outer: int, turns: dict[int, int]
+    def within(first: int, end: int, outer: int, iterations: dict[int, int]
                ) -> Iterator[tuple[int, dict[int, int]]]:
         k = first
         while k < end:
             loop = next((n for n in range(outer, len(loops)) if loops[n][0] == k), None)
             if loop is None:
-                yield k, turns
+                yield k, iterations
                 k += 1
                 continue
             _, last, times = loops[loop]
-            for turn in range(times):
-                now = {**turns, loop: turn}
+            for iteration in range(times):
+                now = {**iterations, loop: iteration}
                 if not head(loop, now):
                     break
                 yield from within(k, last, loop + 1, now)

@@ -13,7 +13,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.layouts import with_fewest_turns
+from ztorch.lower.layouts import with_fewest_transposes
 
 X = leaf("input", "x", (2, 6, 5, 3), "float32")
 NUMBERS = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
@@ -22,7 +22,7 @@ NUMBERS = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
 def turned(y: Value) -> Graph:
     """The graph of y in its best orders, with unchanged results."""
     graph = Graph({"y": y})
-    better = with_fewest_turns(graph)
+    better = with_fewest_transposes(graph)
     [want], [got] = (evaluate(g.roots, {X: NUMBERS}) for g in (graph, better))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     return better
@@ -91,15 +91,15 @@ def test_the_gradient_of_pooling_keeps_channels_together() -> None:
 
 def test_a_graph_without_gain_stays() -> None:
     graph = Graph({"y": ops.exp(ops.transpose(X, (0, 3, 1, 2)))})
-    assert with_fewest_turns(graph).outputs["y"].shape == (2, 3, 6, 5)
+    assert with_fewest_transposes(graph).outputs["y"].shape == (2, 3, 6, 5)
     plain = Graph({"y": ops.exp(X)})
-    assert with_fewest_turns(plain) is plain
+    assert with_fewest_transposes(plain) is plain
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_any_graph_means_the_same(seed: int) -> None:
     graph, feeds = random_graph(seed, 20, exact=True)
-    for got, want in zip(evaluate(with_fewest_turns(graph).roots, feeds),
+    for got, want in zip(evaluate(with_fewest_transposes(graph).roots, feeds),
                          evaluate(graph.roots, feeds), strict=True):
         np.testing.assert_array_equal(got, want)

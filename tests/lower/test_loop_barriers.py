@@ -104,7 +104,7 @@ def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
     [x] = case.leaves(f32)
     plan = plan_of(Graph({"y": case.function(x)}), MACHINES["avx2"])[0]
     loops = list(plan.loops)
-    assert [loop.turns for loop in loops] == [1] * 4 and all(loop.proceed for loop in loops)
+    assert [loop.trip_count for loop in loops] == [1] * 4 and all(loop.proceed for loop in loops)
     inside = sum(loop.end - loop.first for loop in loops)
     assert len(list(plan.runs(lambda at: False))) == len(plan.steps) - inside
     assert np.all([step.cycles >= 0 for step in plan.steps])

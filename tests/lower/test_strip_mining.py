@@ -33,11 +33,11 @@ def test_bits_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of three turns, and the one that is left."""
     whole, made = results(), []
 
-    def turns(blocks: StripMinedLoop, room: tuple[int, int]) -> int:
+    def block_size(blocks: StripMinedLoop, capacity: tuple[int, int]) -> int:
         made.append(len(blocks.products))
-        return 3 if blocks.products and blocks.body.turns > 3 else 0
+        return 3 if blocks.products and blocks.body.trip_count > 3 else 0
 
-    monkeypatch.setattr(StripMinedLoop, "turns", turns)
+    monkeypatch.setattr(StripMinedLoop, "block_size", block_size)
     for got, want in zip(results(), whole, strict=True):
         np.testing.assert_array_equal(got, want)
     assert sum(made) >= 6  # three layers, predicting and learning

@@ -119,8 +119,8 @@ def test_loads_of_vectors_take_their_bytes_in_turns() -> None:
 
     p = predict_kernel(kernel(body, shared=4096), (64, 1, 1), H200)
     own, shared = [a for a in p.accesses if a.mem == "near"]
-    assert own.turns / own.requests == 4 and own.conflicts == 1
-    assert shared.turns / shared.requests == 2 and shared.conflicts == 1
+    assert own.wavefronts / own.requests == 4 and own.conflicts == 1
+    assert shared.wavefronts / shared.requests == 2 and shared.conflicts == 1
 
 
 def test_loads_that_wait_for_one_another_take_their_latency() -> None:

@@ -134,8 +134,9 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     """
     ids = itertools.count()  # of pointers
     moving: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
-    loops: list[dict[str, Any]] = [{"id": n, "turns": loop.turns, "pointers": [], "proceed": None}
-                                   for n, loop in enumerate(plan.loops)]
+    loops: list[dict[str, Any]] = [
+        {"id": n, "trip_count": loop.trip_count, "pointers": [], "proceed": None}
+        for n, loop in enumerate(plan.loops)]
     begins: dict[int, list[int]] = {}  # numbers of loops, by their first step
     for n, loop in enumerate(plan.loops):
         begins.setdefault(loop.first, []).append(n)

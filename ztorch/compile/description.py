@@ -37,11 +37,11 @@ def _describe_function(plan: Plan, params_bytes: int, arena_bytes: int,
     symbol = entry_point(plan.name, inputs, outputs, params_bytes, arena_bytes)
     return FunctionSpec(
         plan.name, symbol, {t.name: t for t in inputs}, {t.name: t for t in outputs}, plan.cycles,
-        tuple((step.kernel.name, step.cycles * turns)
-              for step, turns in zip(plan.steps, plan.turns(), strict=True)),
+        tuple((step.kernel.name, step.cycles * count)
+              for step, count in zip(plan.steps, plan.run_counts(), strict=True)),
         tuple((label, buffer.size, buffer.first, buffer.last, offset)
               for label, buffer, offset in plan.buffers),
-        loops=tuple((loop.first, loop.end, loop.turns) for loop in plan.loops),
+        loops=tuple((loop.first, loop.end, loop.trip_count) for loop in plan.loops),
         moves=_moves(plan) if on_device else ())
 
 

@@ -23,7 +23,7 @@ class PlannedKernel:
     """A kernel in its place in a function."""
 
     step: KernelStep
-    turns: int  # how often it runs in a call of the function
+    runs: int  # in one call of the function
     kernel: RegionKernel  # its source
 
     @property
@@ -53,8 +53,8 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
     plans = plan_functions(graphs, target, declare_states(graphs, target), watch, chooser=record)
-    return {name: [PlannedKernel(step, turns, kernels[step.key])
-                   for step, turns in zip(plan.steps, plan.turns(), strict=True)]
+    return {name: [PlannedKernel(step, count, kernels[step.key])
+                   for step, count in zip(plan.steps, plan.run_counts(), strict=True)]
             for name, plan in plans.items()}
 
 

@@ -40,7 +40,7 @@ class Body:
     stacks of outs.
     """
 
-    turns: int  # how many, at most
+    trip_count: int  # how many, at most
     reverse: bool  # whether sequences are read, and stacks written, from their end
     carries: tuple[Value, ...]  # leaves: the state before the iteration
     slices: tuple[Value, ...]  # leaves: the iteration's element of each sequence
@@ -55,7 +55,7 @@ class Body:
     @property
     def is_branch(self) -> bool:
         """Whether it is taken once or not at all. Then nothing of it is computed before."""
-        return self.proceed is not None and self.turns == 1
+        return self.proceed is not None and self.trip_count == 1
 
     @functools.cached_property
     def nodes(self) -> list[Value]:
@@ -84,8 +84,8 @@ class Body:
         counts = [len(part) for part in (self.carries, self.slices, self.shared)]
         if text is None:
             return None
-        turns = f"{self.turns} {self.reverse} {counts} {self.proceed} {self.recompute}"
-        return hashlib.sha256(f"{text}\n{turns}".encode()).hexdigest()[:32]
+        trip_count = f"{self.trip_count} {self.reverse} {counts} {self.proceed} {self.recompute}"
+        return hashlib.sha256(f"{text}\n{trip_count}".encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
         """The key of equal bodies: attributes of nodes are compared by it."""
@@ -111,7 +111,7 @@ def dependents(roots: Iterable[Value], sources: Iterable[Value]) -> set[Value]:
     return depends
 
 
-def turns_of(x: Value, start: int, end: int, step: int = 1) -> Value:
+def iterations_of(x: Value, start: int, end: int, step: int = 1) -> Value:
     """Elements of a sequence, as its slice would be."""
     count = -(-(end - start) // step)
     return x if count == x.shape[0] else OPS.slice(
@@ -190,7 +190,7 @@ def _result_infer(loop: Value, index: int) -> tuple[tuple[int, ...], DType]:
     if index < count:
         return body.carries[index].shape, body.carries[index].dtype
     out = body.outs[index - count]
-    return (body.turns, *out.shape), out.dtype
+    return (body.trip_count, *out.shape), out.dtype
 
 
 def _result_numpy(results: Any, index: int) -> Any:

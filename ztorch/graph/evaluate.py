@@ -51,7 +51,7 @@ def _arrays(nodes: Iterable[Value], feeds: Mapping[Value, Any], oracle: bool,
         if v in feeds:
             raw = np.asarray(feeds[v])
         elif v.op.kind == "loop":
-            done[v] = _turns(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
+            done[v] = _iterations(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
             continue
         elif v.op.kind == "threads":
             done[v] = v.op.numpy(*(done[a] for a in v.args), **v.attrs)
@@ -67,13 +67,13 @@ def _arrays(nodes: Iterable[Value], feeds: Mapping[Value, Any], oracle: bool,
     return done
 
 
-def _turns(body: Body, args: Sequence[np.ndarray], oracle: bool,
+def _iterations(body: Body, args: Sequence[np.ndarray], oracle: bool,
            nudge: Nudge | None) -> list[np.ndarray]:
     """The results of a loop: the last values of its carries, and the stacks of kept values."""
     state, sequences, shared = map(list, arguments(body, args))
-    stacks = [np.zeros((body.turns, *v.shape), np.float64 if oracle and v.dtype.is_float else
+    stacks = [np.zeros((body.trip_count, *v.shape), np.float64 if oracle and v.dtype.is_float else
                        v.dtype.working) for v in body.outs]
-    for t in reversed(range(body.turns)) if body.reverse else range(body.turns):
+    for t in reversed(range(body.trip_count)) if body.reverse else range(body.trip_count):
         if body.proceed is not None and not state[body.proceed]:
             break
         feeds = dict(zip(body.leaves, [*state, *(x[t] for x in sequences), *shared], strict=True))

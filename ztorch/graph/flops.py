@@ -14,6 +14,6 @@ def flops(v: Value) -> int:
         return v.args[0].size
     if v.op.kind == "loop":
         body: Body = v.attrs["body"]
-        return body.turns * sum(flops(inner) for inner in topological(body.roots))
+        return body.trip_count * sum(flops(inner) for inner in topological(body.roots))
     computes = v.op.kind == "map" and not v.op.movement and v.args and v.dtype.is_float
     return v.size if computes else 0

@@ -25,7 +25,7 @@ from ztorch.graph.body import (
     slice_leaf,
 )
 from ztorch.graph.loop_gradient import Backward
-from ztorch.graph.loop_segments import Segments, segment_turns
+from ztorch.graph.loop_segments import Segments, segment_size
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Op, Value, topological
@@ -59,7 +59,7 @@ def repeat(body: Body, inits: Sequence[Value], sequences: Sequence[Value],
         The last values of the carries, and the stacks of the values kept of every iteration.
     """
     sequences = list(sequences)
-    if ahead and body.turns > 1:
+    if ahead and body.trip_count > 1:
         body, sequences = _products_first(body, sequences)
     body, shared = closed(body, inside)
     return results_of(LOOP(*inits, *sequences, *shared, body=body))
@@ -69,7 +69,7 @@ def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead
            ) -> tuple[list[Value], list[Value]]:
     """The results of a loop; without iterations, its first values. With `ahead`, products of
     sequences alone are computed before it."""
-    if body.turns == 0:
+    if body.trip_count == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
     return repeat(body, inits, sequences, ahead=ahead)
 
@@ -90,7 +90,7 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     examples = dict(zip(body.slices, sequences, strict=True))
     same = frozenset(v for v in order if v not in ahead)  # in every iteration, random or not
     try:
-        known = vectorized(ends, examples, body.turns, shared=same)
+        known = vectorized(ends, examples, body.trip_count, shared=same)
     except Unsupported:  # it draws random numbers at every iteration
         return body, sequences
     leaves = [slice_leaf(known[v], len(sequences) + k) for k, v in enumerate(ends)]
@@ -114,14 +114,14 @@ def _below_movement(v: Value, heavy: set[Value]) -> Value:
 def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
           body: Body) -> tuple[Value | None, ...]:
     """`upstreams`: gradients of results, by their index."""
-    size = segment_turns(body)
+    size = segment_size(body)
     backward = Backward(loop, upstreams, in_segments=size is not None)
-    turn, inits, sequences = backward.loop()
+    iteration, inits, sequences = backward.loop()
     if backward.again:
         assert size is not None
-        return backward.slopes(*Segments(backward, turn, repeat).results(inits, size))
+        return backward.slopes(*Segments(backward, iteration, repeat).results(inits, size))
     # Iterations that are computed again are many small products on purpose.
-    return backward.slopes(*repeat(turn, inits, sequences, backward.inside,
+    return backward.slopes(*repeat(iteration, inits, sequences, backward.inside,
                                    ahead=not body.recompute))
 
 
@@ -141,9 +141,9 @@ def _batch(one: Value, many: Examples, body: Body) -> Value:
     known = vectorized(body.roots, examples, many.count, shared=frozenset(outside))
     roots = substituted([known[v] if v in known else repeated(v, many.count)
                          for v in body.roots], outside)
-    turn = replace(body, carries=carries, slices=slices, shared=(), proceed=None)
-    turn, outer = closed(turn.with_roots(roots))
-    return one.op(*inits, *sequences, *outer, body=turn)
+    iteration = replace(body, carries=carries, slices=slices, shared=(), proceed=None)
+    iteration, outer = closed(iteration.with_roots(roots))
+    return one.op(*inits, *sequences, *outer, body=iteration)
 
 
 LOOP = Op("loop", "loop", _loop_infer, _loop_numpy, _grad, batch=_batch)

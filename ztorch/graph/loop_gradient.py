@@ -81,19 +81,19 @@ class Backward:
         self.outs, self.own_sums = list(dict.fromkeys(totals.outs)), totals.own_sums
         sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
-        turn = Body(body.turns, not body.reverse, (*leaves.values(), *sums, *going),
+        iteration = Body(body.trip_count, not body.reverse, (*leaves.values(), *sums, *going),
                     (*self.slices, *self.again), (),
                     (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
                     tuple(self.outs), len(leaves) + len(sums) if going else None)
         inits = [*first, *map(OPS.zeros_like, sums)]
         if self.proceed is not None:
             inits.append(self.inits[self.proceed])
-        return turn, inits, list(self.slices.values())
+        return iteration, inits, list(self.slices.values())
 
     def inside(self, v: Value) -> bool:
         """Whether a value is computed in this loop, though it does not depend on the iteration:
         where there is one iteration, so that recomputed values are not in memory before."""
-        return is_number(v) or (self.body.turns == 1 and v.serial > self.first)
+        return is_number(v) or (self.body.trip_count == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
                stacks: Sequence[Value]) -> tuple[Value | None, ...]:

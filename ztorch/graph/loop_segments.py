@@ -14,13 +14,13 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from ztorch.graph.batching import vectorized
-from ztorch.graph.body import Body, carry_leaf, slice_leaf, turns_of, with_own_leaves
+from ztorch.graph.body import Body, carry_leaf, iterations_of, slice_leaf, with_own_leaves
 from ztorch.graph.loop_gradient import Backward
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
 
-MIN_TURNS = 4  # of a loop that is worth cutting
+MIN_TRIP_COUNT = 4  # of a loop that is worth cutting
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
 Loop = Callable[..., Results]  # makes a loop: body, first values, sequences, ahead=
 Parts = Mapping[Value, Value]  # sequences: the segment's part of each
@@ -38,24 +38,25 @@ def loops_in_segments() -> Iterator[None]:
         _active.reset(token)
 
 
-def segment_turns(body: Body) -> int | None:
+def segment_size(body: Body) -> int | None:
     """The iterations of a segment, for a loop whose gradient is asked to save memory; else None.
 
     A segment and the states at the ends of all segments take the least memory where there are as
     many segments as iterations in each. A number that divides the iterations needs less code.
     """
-    if not _active.get() or body.turns < MIN_TURNS or body.recompute or body.proceed is not None:
+    if not _active.get() or body.trip_count < MIN_TRIP_COUNT or body.recompute or (
+            body.proceed is not None):
         return None
-    root = math.isqrt(body.turns - 1) + 1
-    return next((n for n in range(root, 2 * root) if body.turns % n == 0), root)
+    root = math.isqrt(body.trip_count - 1) + 1
+    return next((n for n in range(root, 2 * root) if body.trip_count % n == 0), root)
 
 
 class Segments:
     """The loop that goes back through the segments of another one."""
 
-    def __init__(self, backward: Backward, turn: Body, loop: Loop):
+    def __init__(self, backward: Backward, iteration: Body, loop: Loop):
         """`turn` is the body of the loop that would go back through all iterations."""
-        self.backward, self.turn, self.loop = backward, turn, loop
+        self.backward, self.iteration, self.loop = backward, iteration, loop
         forward = backward.body
         shared = dict(zip(forward.shared, backward.shared, strict=True))
         again = replace(forward, outs=tuple(backward.again.values()), shared=(), again=True)
@@ -76,15 +77,15 @@ class Segments:
             inits: First values of its carries.
             size: The iterations of a segment.
         """
-        turns = self.backward.body.turns
-        whole = turns - turns % size
-        others = (whole, turns) if whole < turns else None
+        trip_count = self.backward.body.trip_count
+        whole = trip_count - trip_count % size
+        others = (whole, trip_count) if whole < trip_count else None
         states = list(inits)
         rest: list[Value] = []
-        if others and self.turn.reverse:
+        if others and self.iteration.reverse:
             states, rest = self._rest(states, *others)
         states, stacks = self._main(states, whole, size)
-        if others and not self.turn.reverse:
+        if others and not self.iteration.reverse:
             states, rest = self._rest(states, *others)
         if rest:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
@@ -94,16 +95,16 @@ class Segments:
         """A loop over segments of equal size."""
         count = whole // size
         carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
-        rows = {x: OPS.reshape(turns_of(x, 0, whole), (count, size, *x.shape[1:]))
+        rows = {x: OPS.reshape(iterations_of(x, 0, whole), (count, size, *x.shape[1:]))
                 for x in self._read()}
         first = size - 1 if self.backward.body.reverse else 0
-        starts = {x: turns_of(x, first, first + whole - size + 1, size)
+        starts = {x: iterations_of(x, first, first + whole - size + 1, size)
                   for x in self.backward.states if x is not None}
         slices = [slice_leaf(x, k) for k, x in enumerate((*rows.values(), *starts.values()))]
         parts = dict(zip(rows, slices, strict=False))
         begin = dict(zip(starts, slices[len(rows):], strict=True))
         last, stacks = self._segment(carries, parts, begin, size)
-        body = Body(count, self.turn.reverse, tuple(carries), tuple(slices), (), tuple(last),
+        body = Body(count, self.iteration.reverse, tuple(carries), tuple(slices), (), tuple(last),
                     tuple(stacks))
         last, stacks = self.loop(body, inits, [*rows.values(), *starts.values()], ahead=False)
         return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
@@ -111,9 +112,9 @@ class Segments:
     def _rest(self, inits: Sequence[Value], start: int, end: int) -> Results:
         """One segment."""
         first = end - 1 if self.backward.body.reverse else start
-        begin = {x: OPS.reshape(turns_of(x, first, first + 1), x.shape[1:])
+        begin = {x: OPS.reshape(iterations_of(x, first, first + 1), x.shape[1:])
                  for x in self.backward.states if x is not None}
-        return self._segment(inits, {x: turns_of(x, start, end) for x in self._read()}, begin,
+        return self._segment(inits, {x: iterations_of(x, start, end) for x in self._read()}, begin,
                              end - start)
 
     def _read(self) -> list[Value]:
@@ -124,7 +125,8 @@ class Segments:
         read = [*self.sequences.values(), *self.backward.slices.values()]
         return list(dict.fromkeys([*examples, *(x for x in read if x not in own)]))
 
-    def _segment(self, inits: Sequence[Value], parts: Parts, begin: Parts, turns: int) -> Results:
+    def _segment(self, inits: Sequence[Value], parts: Parts, begin: Parts,
+                 trip_count: int) -> Results:
         """Forward through the iterations of a segment, and back."""
         backward = self.backward
         rows = dict(parts)
@@ -132,13 +134,14 @@ class Segments:
             ahead = backward.body.ahead
             assert ahead is not None
             known = vectorized(self.ahead.values(), {
-                s: parts[x] for s, x in ahead.examples.items()}, turns, shared=ahead.same)
+                s: parts[x] for s, x in ahead.examples.items()}, trip_count, shared=ahead.same)
             rows |= {ahead.stacks[s]: known[v] for s, v in self.ahead.items()}
         states = [v if x is None else begin[x]
                   for v, x in zip(backward.inits, backward.states, strict=True)]
-        _, kept = self.loop(with_own_leaves(replace(self.again, turns=turns)), states,
+        _, kept = self.loop(with_own_leaves(replace(self.again, trip_count=trip_count)), states,
                             [rows[x] for x in self.sequences.values()], ahead=False)
         again = dict(zip(backward.again, kept, strict=True))
         sequences = [again[s] if s in again else rows[backward.slices[s]]
-                     for s in self.turn.slices]
-        return self.loop(with_own_leaves(replace(self.turn, turns=turns)), inits, sequences)
+                     for s in self.iteration.slices]
+        segment = with_own_leaves(replace(self.iteration, trip_count=trip_count))
+        return self.loop(segment, inits, sequences)

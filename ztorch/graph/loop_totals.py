@@ -39,7 +39,7 @@ class Totals:
         """The sum of v over all iterations, as a function of the results of this loop. A sum of
         products is one product of stacks, unless iterations are computed again to save memory: then
         each adds its own. A block has one iteration, in which it computes all again."""
-        if self.body.recompute and self.body.turns == 1:
+        if self.body.recompute and self.body.trip_count == 1:
             self.outs.append(v)
             return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
         if v.op.kind == "contract" and not self.body.recompute:
@@ -89,13 +89,13 @@ class Totals:
         if v in self.slices:
             return lambda stacks: self.slices[v]
         if v not in self.depends:
-            return lambda stacks: repeated(v, self.body.turns)
+            return lambda stacks: repeated(v, self.body.trip_count)
         if v.op.movement and len(v.args) == 1:
             below = self._stack(v.args[0])
 
             def moved(stacks: Mapping[Value, Value]) -> Value:
                 stack = below(stacks)
-                return vectorized([v], {v.args[0]: stack}, self.body.turns)[v]
+                return vectorized([v], {v.args[0]: stack}, self.body.trip_count)[v]
 
             return moved
         self.outs.append(v)
@@ -125,11 +125,11 @@ def columns(v: Value) -> dict[int, Value]:
 def _long_product(a: Value, b: Value, op: Op, attrs: Mapping[str, Any]) -> Value:
     """The sum over iterations of a @ b, as one product: iterations become part of the axis it sums
     over."""
-    turns, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
+    trip_count, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
     batch = a.shape[1:-2]
     rank = len(batch)
     order = (*range(1, rank + 2), 0, rank + 2)  # ..., m, iterations, k
-    left = OPS.reshape(OPS.transpose(a, order), (*batch, m, turns * k))
+    left = OPS.reshape(OPS.transpose(a, order), (*batch, m, trip_count * k))
     order = (*range(1, rank + 1), 0, rank + 1, rank + 2)  # ..., iterations, k, n
-    right = OPS.reshape(OPS.transpose(b, order), (*batch, turns * k, n))
+    right = OPS.reshape(OPS.transpose(b, order), (*batch, trip_count * k, n))
     return op(left, right, **attrs)

@@ -31,10 +31,10 @@ def _united(graph: Graph) -> Graph:
     for v in graph.nodes():
         if v.op.kind == "loop":
             body = v.attrs["body"]
-            outs.setdefault(_turns(body), {}).update(dict.fromkeys(body.outs))
-            known = bodies.setdefault(_turns(body), body)
+            outs.setdefault(_iterations(body), {}).update(dict.fromkeys(body.outs))
+            known = bodies.setdefault(_iterations(body), body)
             if body.proceed is None and known.proceed is not None:
-                bodies[_turns(body)] = body  # a value kept of every iteration needs every iteration
+                bodies[_iterations(body)] = body  # a stack needs every iteration
     bodies = {key: body.with_roots((*body.news, *outs[key])) for key, body in bodies.items()}
     loops: dict[tuple, Value] = {}
     results: dict[tuple, Value] = {}
@@ -42,7 +42,7 @@ def _united(graph: Graph) -> Graph:
     for v in graph.nodes():
         args = tuple(new[a] for a in v.args)
         if v.op.kind == "loop":
-            key = _turns(v.attrs["body"])
+            key = _iterations(v.attrs["body"])
             new[v] = loops.setdefault((key, args), _with_body(v, args, bodies[key]))
         elif v.op.kind == "result":
             body = v.args[0].attrs["body"]
@@ -56,9 +56,9 @@ def _united(graph: Graph) -> Graph:
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _turns(body: Body) -> tuple:
+def _iterations(body: Body) -> tuple:
     """The common properties of loops that take the same iterations."""
-    return (body.turns, body.reverse, body.leaves, body.news, body.recompute)
+    return (body.trip_count, body.reverse, body.leaves, body.news, body.recompute)
 
 
 def _with_body(v: Value, args: tuple[Value, ...], body: Body) -> Value:

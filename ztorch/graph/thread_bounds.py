@@ -60,23 +60,23 @@ def bounds_of(v: Value, known: Mapping[Value, Bounds]) -> Bounds:
     return (low, high) if ANY[0] <= low and high <= ANY[1] else ANY
 
 
-def turns_of(start: Bounds, stop: Bounds, step: int) -> int:
+def trip_count_of(start: Bounds, stop: Bounds, step: int) -> int:
     """The most iterations that a loop can take.
 
-    >>> turns_of((0, 63), (100, 100), 64)
+    >>> trip_count_of((0, 63), (100, 100), 64)
     2
     """
     return max(0, -((start[0] - stop[1]) // step))
 
 
-def flat(turns: Sequence[Value], most: Sequence[int]) -> Value | int:
+def flat(iterations: Sequence[Value], most: Sequence[int]) -> Value | int:
     """The number of an iteration of nested loops.
 
     Args:
-        turns: The number of the iteration of each loop, the outer one first.
+        iterations: The number of the iteration of each loop, the outer one first.
         most: The most iterations of each.
     """
     place: Value | int = 0
-    for turn, n in zip(turns, most, strict=True):
-        place = place * n + turn
+    for iteration, n in zip(iterations, most, strict=True):
+        place = place * n + iteration
     return place

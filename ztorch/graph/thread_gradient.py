@@ -80,7 +80,7 @@ class _Backward:
         self.own: dict[Value | ThreadVariable, ThreadVariable] = {}  # gradients of numbers
         self.made: list[ThreadVariable] = []
         self.out: list[ThreadStatement] = []
-        self.turns: dict[CountedLoop, Value] = {}  # of loops that are gone through backwards
+        self.iterations: dict[CountedLoop, Value] = {}  # of loops that run in reverse
         self.here: dict[Value, Value] = {program.block: program.block,
                                          program.thread: program.thread}
         self.shared: list[ThreadArray] = []
@@ -177,7 +177,7 @@ class _Backward:
 
     def _kept(self, x: Value | CountedLoop) -> Value:
         loops = self.tape.origins[x].loops if isinstance(x, Value) else self.tape.loops[x]
-        array, at = self.tape.place(x, [self.turns[loop] for loop in loops])
+        array, at = self.tape.place(x, [self.iterations[loop] for loop in loops])
         return self._load(array, at, x.dtype if isinstance(x, Value) else i32)
 
     # -- statements --------------------------------------------------------------------------------
@@ -248,19 +248,20 @@ class _Backward:
         return self._load(own.name, p.thread, d)
 
     def _loop(self, s: CountedLoop) -> None:
-        turn = self.fresh(i32)
+        iteration = self.fresh(i32)
         before = len(self.out)
         start = self._again(s.start)
         if s.test is not None:
             self.tape.keep(s)
-            turns = self._kept(s)
+            trip_count = self._kept(s)
         else:
-            turns = OPS.floor_divide(self._again(s.stop) - start + (s.step - 1), s.step)
-        last = turns - 1 - turn
-        self.turns[s], self.here[s.counter] = last, start + last * s.step
+            trip_count = OPS.floor_divide(self._again(s.stop) - start + (s.step - 1), s.step)
+        mirrored = trip_count - 1 - iteration
+        self.iterations[s], self.here[s.counter] = mirrored, start + mirrored * s.step
         body = self._block((*s.before_test, *s.body))
         if body:
-            self.out.append(CountedLoop(turn, OPS.full((), 0, i32), turns, 1, (), None, body))
+            self.out.append(CountedLoop(iteration, OPS.full((), 0, i32), trip_count, 1, (), None,
+                                        body))
         else:
             del self.out[before:]
 

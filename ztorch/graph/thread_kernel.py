@@ -133,7 +133,7 @@ class _Thread:
         """A loop; twice where iterations that stay inside of arrays need fewer tests."""
         b, first, last, known = self.b, self._index(s.start), self._index(s.stop), inside(s)
         if known is None:
-            self._turns(s, first, last)
+            self._iterate(s, first, last)
             return
         within = b.ge(first, 0)
         for base, count in known.counts.items():
@@ -144,11 +144,11 @@ class _Thread:
                 room = b.sub(count, begin)
             within = b.and_(within, b.le(last, room))
         with b.if_(within, els=True) as token:
-            self._turns(s, first, last, known)
+            self._iterate(s, first, last, known)
             b.else_(token)
-            self._turns(s, first, last)
+            self._iterate(s, first, last)
 
-    def _turns(self, s: CountedLoop, first: Operand, last: Operand, known: Inside | None = None
+    def _iterate(self, s: CountedLoop, first: Operand, last: Operand, known: Inside | None = None
                ) -> None:
         b = self.b
         with b.loop(first, last, s.step) as counter:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ztorch.dtypes import DType, i32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS
-from ztorch.graph.thread_bounds import ANY, Bounds, bounds_of, flat, turns_of
+from ztorch.graph.thread_bounds import ANY, Bounds, bounds_of, flat, trip_count_of
 from ztorch.graph.thread_program import (
     Branch,
     CountedLoop,
@@ -110,7 +110,7 @@ class ThreadTape:
     def _loop(self, s: CountedLoop, loops: tuple[CountedLoop, ...],
               current: dict[ThreadVariable, Value]) -> None:
         start, stop = (bounds_of(v, self.bounds) for v in (s.start, s.stop))
-        most = turns_of(start, stop, s.step)
+        most = trip_count_of(start, stop, s.step)
         self.loops[s], self.counters[s.counter] = loops, s
         self.bounds[s.counter] = (start[0], max(start[0], stop[1] - 1))
         known = ANY[0] < start[0] and stop[1] < ANY[1]
@@ -168,17 +168,17 @@ class ThreadTape:
             raise Unsupported(f"the gradient of threads would keep {self.lengths[d]} numbers of "
                               f"each thread, which is too much; {WAY_OUT}")
 
-    def place(self, x: Value | CountedLoop, turns: Sequence[Value]) -> tuple[str, Value]:
+    def place(self, x: Value | CountedLoop, iterations: Sequence[Value]) -> tuple[str, Value]:
         """The tape of a kept number, and the place there.
 
         Args:
             x: The value to keep.
-            turns: The number of the iteration of each loop around it.
+            iterations: The number of the iteration of each loop around it.
         """
         p = self.program
         d = x.dtype if isinstance(x, Value) else i32
         loops = self.origins[x].loops if isinstance(x, Value) else self.loops[x]
-        slot = flat(turns, [self.most[loop] or 0 for loop in loops]) + self.slots[x]
+        slot = flat(iterations, [self.most[loop] or 0 for loop in loops]) + self.slots[x]
         # Neighbouring threads have neighbouring places.
         number = p.block * p.threads + p.thread
         slot = OPS.full((), slot, i32) if isinstance(slot, int) else slot
@@ -204,30 +204,31 @@ class ForwardAgain:
                  fresh: Callable[[DType], Value]):
         self.tape, self.counted, self.fresh = tape, counted, fresh
 
-    def block(self, statements: Sequence[ThreadStatement], turns: tuple[Value, ...]
+    def block(self, statements: Sequence[ThreadStatement], iterations: tuple[Value, ...]
               ) -> tuple[ThreadStatement, ...]:
         """The statements, each followed by the stores of its kept numbers.
 
         Args:
             statements: The statements.
-            turns: The number of the iteration of each loop around them.
+            iterations: The number of the iteration of each loop around them.
         """
         out: list[ThreadStatement] = []
         for s in statements:
             if isinstance(s, CountedLoop):
-                out += self._loop(s, turns)
+                out += self._loop(s, iterations)
             elif isinstance(s, Branch):
-                out.append(Branch(s.condition, self.block(s.yes, turns), self.block(s.no, turns)))
+                yes, no = (self.block(branch, iterations) for branch in (s.yes, s.no))
+                out.append(Branch(s.condition, yes, no))
             else:
                 out.append(s)
                 result = getattr(s, "result", None)
                 if result in self.tape.slots:
-                    inside = turns[:len(self.tape.origins[result].loops)]
+                    inside = iterations[:len(self.tape.origins[result].loops)]
                     out.append(StoreElement(*self.tape.place(result, inside), result))
         return tuple(out)
 
-    def _loop(self, s: CountedLoop, turns: tuple[Value, ...]) -> list[ThreadStatement]:
-        inside = (*turns, OPS.floor_divide(s.counter - s.start, s.step))
+    def _loop(self, s: CountedLoop, iterations: tuple[Value, ...]) -> list[ThreadStatement]:
+        inside = (*iterations, OPS.floor_divide(s.counter - s.start, s.step))
         before, body = self.block(s.before_test, inside), self.block(s.body, inside)
         variable = self.counted.get(s)
         if variable is None:
@@ -236,4 +237,4 @@ class ForwardAgain:
         counting = (GetVariable(count, variable), SetVariable(variable, count + 1))
         return [SetVariable(variable, OPS.full((), 0, i32)),
                 replace(s, before_test=before, body=(*body, *counting)),
-                GetVariable(total, variable), StoreElement(*self.tape.place(s, turns), total)]
+                GetVariable(total, variable), StoreElement(*self.tape.place(s, iterations), total)]

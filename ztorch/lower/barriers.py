@@ -1,5 +1,5 @@
-"""The order of kernels, and where workers meet: before a kernel that depends on one that ran since
-their last meeting."""
+"""The order of kernels, and where barriers are: before each kernel that depends on one that has run
+since the last barrier."""
 
 from __future__ import annotations
 
@@ -13,78 +13,79 @@ from ztorch.lower.placement import SLOTS, Location
 
 @dataclass(frozen=True)
 class LoopSpan:
-    """Kernels that are repeated. Spans are inside one another, or apart."""
+    """Kernels that a loop repeats. Two spans are nested or disjoint."""
 
     first: int  # number of the first kernel
     end: int  # number of the kernel after the last one
-    turns: int  # how often they run, at most
-    proceed: Location | None = None  # of a bool: the loop ends once it is false
+    trip_count: int  # iterations, at most
+    proceed: Location | None = None  # of a bool; the loop ends once it is false
 
 
 Step = TypeVar("Step", bound=Any)  # has `locations`
-Access = tuple[Location, bool]  # where a kernel reads, or writes
+Access = tuple[Location, bool]  # a buffer of a kernel, and whether it is written
 
 
 def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) -> list[bool]:
-    """For each kernel, whether workers meet before it.
+    """For each kernel, whether there is a barrier before it.
 
-    A kernel of a loop is compared with those before it in its turn and with those of the iteration
-    before. Buffers that move in different ways from one iteration to the next are compared as a
-    whole.
+    A kernel in a loop is compared with the kernels before it in the same iteration, and with those
+    of the previous iteration. Two buffers whose offsets advance by different strides per iteration
+    are compared by all bytes that they cover in the loop.
 
     Args:
         accesses: The buffers of each kernel.
         loops: Loops around kernels, outer ones first.
     """
     meets = [False] * len(accesses)
-    touched: list[Any] = []  # since workers met last
-    around = [[loop.turns for loop in loops if loop.first <= k < loop.end]
-              for k in range(len(accesses))]
+    touched: list[Any] = []  # buffers accessed since the last barrier
+    trip_counts = [[loop.trip_count for loop in loops if loop.first <= k < loop.end]
+                   for k in range(len(accesses))]
 
-    def heads(loop: int, turns: Mapping[int, int]) -> bool:
-        if loops[loop].proceed is not None:  # all workers read whether it goes on, then write
+    def heads(loop: int, iterations: Mapping[int, int]) -> bool:
+        if loops[loop].proceed is not None:  # all workers read the bool before one overwrites it
             meets[loops[loop].first] = True
             touched.clear()
         return True
 
-    for k, turns in runs(len(accesses), [(s.first, s.end, min(2, s.turns)) for s in loops], heads):
-        now = [(_moved(location, turns), _extent(location, around[k]), writes)
-               for location, writes in accesses[k]]
+    spans = [(s.first, s.end, min(2, s.trip_count)) for s in loops]
+    for k, iterations in runs(len(accesses), spans, heads):
+        current = [(_moved(location, iterations), _extent(location, trip_counts[k]), writes)
+                   for location, writes in accesses[k]]
         if any((writes or wrote) and _conflict(a, b)
-               for *a, writes in now for *b, wrote in touched):
+               for *a, writes in current for *b, wrote in touched):
             meets[k] = True
             touched.clear()
-        touched += now
+        touched += current
     return meets
 
 
 def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[[Location], bool]
             ) -> Iterator[tuple[Step, tuple[Location, ...]]]:
-    """Each run of each step in order, with its locations at that iteration."""
+    """Each run of each step in order, with its locations in that iteration."""
 
-    def head(loop: int, turns: Mapping[int, int]) -> bool:
+    def head(loop: int, iterations: Mapping[int, int]) -> bool:
         proceed = loops[loop].proceed
-        return proceed is None or goes_on(_moved(proceed, turns))
+        return proceed is None or goes_on(_moved(proceed, iterations))
 
-    for k, turns in runs(len(steps), [(s.first, s.end, s.turns) for s in loops], head):
-        yield steps[k], tuple(_moved(place, turns) for place in steps[k].locations)
-
-
-def _moved(location: Location, turns: Mapping[int, int]) -> Location:
-    """The location at an iteration of the loops around it."""
-    moves = sum(t * s for t, s in zip(turns.values(), location.strides, strict=False))
-    return replace(location, offset=location.offset + moves)
+    for k, iterations in runs(len(steps), [(s.first, s.end, s.trip_count) for s in loops], head):
+        yield steps[k], tuple(_moved(place, iterations) for place in steps[k].locations)
 
 
-def _extent(location: Location, turns: Sequence[int]) -> Location:
-    """All that a location covers in all iterations."""
-    ways = [(n - 1) * s for n, s in zip(turns, location.strides, strict=False)]
-    low, high = sum(w for w in ways if w < 0), sum(w for w in ways if w > 0)
+def _moved(location: Location, iterations: Mapping[int, int]) -> Location:
+    """The location in an iteration of the enclosing loops."""
+    distance = sum(t * s for t, s in zip(iterations.values(), location.strides, strict=False))
+    return replace(location, offset=location.offset + distance)
+
+
+def _extent(location: Location, trip_counts: Sequence[int]) -> Location:
+    """All bytes that a location covers in all iterations."""
+    distances = [(n - 1) * s for n, s in zip(trip_counts, location.strides, strict=False)]
+    low, high = sum(d for d in distances if d < 0), sum(d for d in distances if d > 0)
     return replace(location, offset=location.offset + low, size=location.size + high - low)
 
 
 def _conflict(a: Sequence[Location], b: Sequence[Location]) -> bool:
-    """Whether two buffers overlap, each given at its turn and with all it covers in all
-    iterations."""
-    alike = a[0].strides == b[0].strides or a[0].space in SLOTS
-    return a[0].overlaps(b[0]) if alike else a[1].overlaps(b[1])
+    """Whether two buffers overlap. Each is a pair: its location in the current iteration, and its
+    extent over all iterations."""
+    same_strides = a[0].strides == b[0].strides or a[0].space in SLOTS
+    return a[0].overlaps(b[0]) if same_strides else a[1].overlaps(b[1])

@@ -39,17 +39,18 @@ class BlockLoops:
         """The results without their first `depth` axes: a loop over the next axis."""
         if depth == len(self.shape.batch):
             return self._over_rows(operands)
-        turns = self.shape.batch[depth]
-        whole = {u: o.first() for u, o in operands.items() if turns == 1 or o.value.shape[0] == 1}
+        trip_count = self.shape.batch[depth]
+        whole = {u: o.first() for u, o in operands.items()
+                 if trip_count == 1 or o.value.shape[0] == 1}
         moving = [u for u in operands if u not in whole]
 
-        def turn(slices: Sequence[Value]) -> list[Value]:
+        def iteration(slices: Sequence[Value]) -> list[Value]:
             own = {u: replace(operands[u], value=s) for u, s in zip(moving, slices, strict=True)}
             return self._over_batch(depth + 1, whole | own)
 
-        if turns == 1:
-            return [OPS.reshape(y, (1, *y.shape)) for y in turn(())]
-        return _loop(turns, [operands[u].value for u in moving], turn)
+        if trip_count == 1:
+            return [OPS.reshape(y, (1, *y.shape)) for y in iteration(())]
+        return _loop(trip_count, [operands[u].value for u in moving], iteration)
 
     def _over_rows(self, operands: dict[Use, BlockOperand]) -> list[Value]:
         """The results of one matrix, in segments of rows that see as many columns."""
@@ -79,13 +80,13 @@ class BlockLoops:
     def _segment(self, operands: dict[Use, BlockOperand], start: int, end: int,
                  columns: int) -> list[list[Value]]:
         """The results of some rows: a loop of whole blocks, and the rows that are left."""
-        turns = (end - start) // self.rows
-        middle = start + turns * self.rows
+        trip_count = (end - start) // self.rows
+        middle = start + trip_count * self.rows
         pieces: list[list[Value]] = []
         cropped = {u: o.first_columns(columns) for u, o in operands.items()}
-        if turns > 1:
-            pieces.append(self._blocks(cropped, start, turns, columns))
-        elif turns:
+        if trip_count > 1:
+            pieces.append(self._blocks(cropped, start, trip_count, columns))
+        elif trip_count:
             end, middle = end, start
         if middle < end:
             rest = {u: o.part_of_rows(middle, end) for u, o in cropped.items()}
@@ -94,16 +95,16 @@ class BlockLoops:
                                                 end - middle, columns), strict=True)])
         return pieces
 
-    def _blocks(self, operands: dict[Use, BlockOperand], start: int, turns: int,
+    def _blocks(self, operands: dict[Use, BlockOperand], start: int, trip_count: int,
                 columns: int) -> list[Value]:
         """The results of `turns` whole blocks."""
         moving = [u for u, o in operands.items() if o.rows is not None]
         sequences = []
         for u in moving:
             o = operands[u]
-            x = o.part_of_rows(start, start + turns * self.rows).value
+            x = o.part_of_rows(start, start + trip_count * self.rows).value
             x = OPS.transpose(x) if o.rows == 1 else x
-            sequences.append(OPS.reshape(x, (turns, self.rows, *x.shape[1:])))
+            sequences.append(OPS.reshape(x, (trip_count, self.rows, *x.shape[1:])))
         whole = {u: o.value for u, o in operands.items() if u not in moving}
         over = [k for k, r in enumerate(self.group.results) if self._over(r)]
         shapes = self._over_shapes(operands, columns)
@@ -114,7 +115,7 @@ class BlockLoops:
         values = self._block(whole | own, self.rows, columns)
         news = tuple(c + values[k] for c, k in zip(carries, over, strict=True))
         outs = tuple(y for k, y in enumerate(values) if k not in over)
-        body = Body(turns, False, tuple(carries), tuple(slices), (), news, outs)
+        body = Body(trip_count, False, tuple(carries), tuple(slices), (), news, outs)
         body, shared = closed(body)
         last, stacks = results_of(LOOP(*shapes, *sequences, *shared, body=body))
         sums, kept = iter(last), iter(stacks)
@@ -222,10 +223,10 @@ def _joined_rows(stack: Value) -> Value:
     return OPS.reshape(stack, (stack.shape[0] * stack.shape[1], *stack.shape[2:]))
 
 
-def _loop(turns: int, sequences: list[Value],
-          turn: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
+def _loop(trip_count: int, sequences: list[Value],
+          iteration: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
     """The results of a function for each iteration, stacked."""
     slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
-    body = Body(turns, False, (), tuple(slices), (), (), tuple(turn(slices)))
+    body = Body(trip_count, False, (), tuple(slices), (), (), tuple(iteration(slices)))
     body, shared = closed(body)
     return results_of(LOOP(*sequences, *shared, body=body))[1]

@@ -160,8 +160,8 @@ class _Tiles:
                 begin = b.max(b.sub(first, before), 0)
                 end = b.min(b.sub(b.add(first, block), before), rows.tiles)
                 with b.loop(*((begin, end) if blocks > 1 else (0, rows.tiles))) as at_row:
-                    turn = b.sub(b.add(at_row, before), first)
-                    self._tile(batch, at_row, at_panel, rows, panels, turn)
+                    tile_number = b.sub(b.add(at_row, before), first)
+                    self._tile(batch, at_row, at_panel, rows, panels, tile_number)
                 before += rows.tiles
 
     @contextmanager
@@ -174,7 +174,7 @@ class _Tiles:
             yield batch, b.div(t, across), b.rem(t, across)
 
     def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
-              panels: Run, turn: Operand | None = None) -> None:
+              panels: Run, tile_number: Operand | None = None) -> None:
         """One tile. With `turn`, its number within a block."""
         b, lanes, product = self.b, self.tiling.lanes, self.product
         height, width = rows.size, panels.size
@@ -193,7 +193,7 @@ class _Tiles:
         column_at = [Index.of(across) * (width * lanes) + (panels.start + j) * lanes
                      + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
         with self._outer_depths(bound) as (bound, outer):
-            for begin, end, times in self._turns():
+            for begin, end, times in self._pieces_of_k():
                 depth = Var("k", self.depths[-1] - times + 1, kept=True)
                 along = outer * self.depths[-1] + Index.of(depth)
                 with b.loop(begin, end, times) as kk:
@@ -205,8 +205,8 @@ class _Tiles:
                     left = ProductOperand(inner[0], a_of, lines, depth)
                     for u in range(times):
                         self._deeper(left, rights, u, now)
-                    if turn is not None:
-                        self._fetch_beside(rights, across, turn, times)
+                    if tile_number is not None:
+                        self._fetch_beside(rights, across, tile_number, times)
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
@@ -216,7 +216,7 @@ class _Tiles:
                     x = b.cast(b.get(sums[r][j]), dtype=product.dtype)
                     self._finish(scopes[j], x, (*where, row_at[r], column_at[j]))
             return
-        self._finish_in_turn(bound, scopes, sums, where, first, column_at)
+        self._finish_through_array(bound, scopes, sums, where, first, column_at)
 
     @contextmanager
     def _outer_depths(self, bound: dict[Var, Operand]) -> Iterator[
@@ -227,11 +227,11 @@ class _Tiles:
             at = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
             yield {**bound, **dict(zip(loops, counters, strict=True))}, at
 
-    def _turns(self) -> list[tuple[int, int, int]]:
+    def _pieces_of_k(self) -> list[tuple[int, int, int]]:
         """The innermost loop along k in pieces: begin, end, and steps in an iteration."""
         k, steps = self.depths[-1], steps_per_iteration(self.depths, self.schedule.unroll)
         whole = k // steps * steps
-        return [turn for turn in ((0, whole, steps), (whole, k, 1)) if turn[0] < turn[1]]
+        return [piece for piece in ((0, whole, steps), (whole, k, 1)) if piece[0] < piece[1]]
 
     def _deeper(self, left: ProductOperand, rights: list[ProductOperand], step: int,
                 now: list[list[Operand]]) -> None:
@@ -246,18 +246,18 @@ class _Tiles:
             for j, y in enumerate(right):
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])
 
-    def _fetch_beside(self, rights: list[ProductOperand], across: Var, turn: Operand,
+    def _fetch_beside(self, rights: list[ProductOperand], across: Var, tile_number: Operand,
                       times: int) -> None:
         """Have this tile's share of some steps of the next panel brought closer."""
         b, vector_bytes = self.b, self.tiling.lanes * self.product.args[1].dtype.bytes
         each = math.ceil(times / min(self.schedule.block_rows, self.tiling.down))
         first = Var("u", times - each + 1)
-        bound = {first: b.min(b.mul(turn, each), times - each)}
+        bound = {first: b.min(b.mul(tile_number, each), times - each)}
         for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
             for u in range(each):
                 right.prefetch_beside(across, Index.of(first) + u, bound)
 
-    def _finish_in_turn(self, bound: dict[Var, Operand], scopes: list[Emitter],
+    def _finish_through_array(self, bound: dict[Var, Operand], scopes: list[Emitter],
                         sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
                         column_at: list[Index]) -> None:
         """A long epilogue is not repeated for each row of the tile: the sums go through a small

@@ -18,8 +18,8 @@ def region_cycles(region: Region, placement: Placement) -> float:
         return kernel_cycles(region, placement.limits)
     loop = region.members[0]
     body = placement.bodies[loop]
-    turns: int = loop.attrs["body"].turns
-    return turns * sum(region_cycles(r, body) for r in body.regions)
+    trip_count: int = loop.attrs["body"].trip_count
+    return trip_count * sum(region_cycles(r, body) for r in body.regions)
 
 
 def kernel_cycles(region: Region, limits: Limits) -> float:

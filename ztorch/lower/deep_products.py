@@ -94,17 +94,17 @@ def _looped(v: Value) -> Value:
     least = math.ceil(k / LOOP_DEPTH)
     even = next((parts for parts in range(least, EVEN_PARTS * least) if k % parts == 0), 0)
     size = k // even if even else math.ceil(k / least)
-    turns = k // size
+    trip_count = k // size
     # The right operand comes last in the step, so it is named first: a copy of the left one is
     # made when it is there.
-    sequences = [OPS.reshape(x[:turns * size], (turns, size, x.shape[1]))
+    sequences = [OPS.reshape(x[:trip_count * size], (trip_count, size, x.shape[1]))
                  for x in (b, OPS.transpose(a))]
     total = OPS.full(v.shape, 0.0, v.dtype)
     carry, (right, left) = carry_leaf(total, 0), map(slice_leaf, sequences, (0, 1))
     part = Value(v.op, (OPS.transpose(left), right[:, start:start + n]), v.attrs, v.shape, v.dtype)
-    body, shared = closed(Body(turns, False, (carry,), (right, left), (), (carry + part,), ()))
+    body, shared = closed(Body(trip_count, False, (carry,), (right, left), (), (carry + part,), ()))
     [[total], _] = results_of(LOOP(total, *sequences, *shared, body=body))
-    if rest := k - turns * size:
+    if rest := k - trip_count * size:
         left, right = OPS.transpose(OPS.transpose(a)[k - rest:]), v.args[1][k - rest:]
         total = total + Value(v.op, (left, right), v.attrs, v.shape, v.dtype)
     return total

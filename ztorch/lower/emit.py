@@ -182,12 +182,12 @@ class Emitter:
             return atom.operand
         assert isinstance(atom, (Quotient, Remainder))
         # An Index rounds down, machines towards zero: so divide nothing below zero.
-        turns = max(0, -(atom.inner.range[0] // atom.by))
-        inner = self.value(atom.inner + turns * atom.by)
+        periods = max(0, -(atom.inner.range[0] // atom.by))
+        inner = self.value(atom.inner + periods * atom.by)
         if isinstance(atom, Remainder):
             return b.rem(inner, atom.by)
         quotient = b.div(inner, atom.by)
-        return b.sub(quotient, turns) if turns else quotient
+        return b.sub(quotient, periods) if periods else quotient
 
 
 @dataclass

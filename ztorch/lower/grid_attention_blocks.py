@@ -66,8 +66,8 @@ class Blocks:
             with b.loop(self.t, total, self.threads) as k:
                 self._bring(to, first, base, k, n)
             return
-        for turn in range(math.ceil(total / self.threads)):
-            ahead = turn * self.threads  # in whole lines, so that iterations share their addresses
+        for copy in range(math.ceil(total / self.threads)):
+            ahead = copy * self.threads  # in whole lines, so that iterations share their addresses
             k, lines = (self.t, ahead // per) if ahead % per == 0 else (b.add(self.t, ahead), 0)
             more = ahead + self.threads > total
             with where(b, b.lt(b.add(self.t, ahead), total) if more else None):

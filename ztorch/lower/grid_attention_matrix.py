@@ -31,13 +31,13 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     rows = s.subgroups * s.high * shape.m
     down, count = math.ceil(sizes.rows / rows), s.subgroups * limits.grid.subgroup
     with workgroups(b, sizes.matrices * down, limits.grid) as g, threads(b, count) as t:
-        turn = b.rem(g, down)
+        row_block = b.rem(g, down)
         if region.members[0].attrs["attention"].ahead is not None:
-            turn = b.sub(down - 1, turn)
+            row_block = b.sub(down - 1, row_block)
         if registers(s, sizes, shape, limits.grid) > ATTENTION_REGISTERS_FEW:
             b.resident_threads = limits.grid.resident_threads // 2
         nest = _SubgroupRows(b, region, memory, limits, s, shape, b.div(g, down),
-                             b.mul(turn, rows), t)
+                             b.mul(row_block, rows), t)
         nest.run(target)
 
 

@@ -38,10 +38,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     with workgroups(b, sizes.matrices * down, limits.grid) as g, \
             threads(b, tile.threads + tile.team_threads) as t:
         b.resident_threads = tile.threads + tile.team_threads
-        matrix, turn = b.div(g, down), b.rem(g, down)
+        matrix, row_block = b.div(g, down), b.rem(g, down)
         if region.members[0].attrs["attention"].ahead is not None:
-            matrix, turn = b.rem(g, sizes.matrices), b.sub(down - 1, b.div(g, sizes.matrices))
-        _TeamRows(b, region, memory, limits, tile, sides, matrix, b.mul(turn, tile.rows),
+            matrix, row_block = b.rem(g, sizes.matrices), b.sub(down - 1, b.div(g, sizes.matrices))
+        _TeamRows(b, region, memory, limits, tile, sides, matrix, b.mul(row_block, tile.rows),
                   t).run(target)
 
 
@@ -94,9 +94,9 @@ class _TeamRows(FragmentRows):
         zero = b.const(0, b.index)
         b.mbarrier_expect(self.full[0], 0, self.sides[0].size(tile) * tile.shape.of.bytes)
         self._copy(0, self.first, zero)
-        turn = RingPlace(b, tile.stages, parity=1)
+        ring = RingPlace(b, tile.stages, parity=1)
         with b.loop(0, b.add(count, 1)) as number:
-            stage, parity = turn()
+            stage, parity = ring()
             b.mbarrier_wait(self.empty[1], stage, parity)
             with b.if_(b.eq(number, count)):
                 b.mbarrier_arrive(self.full[1], stage)  # consumers wait for one block more
@@ -105,7 +105,7 @@ class _TeamRows(FragmentRows):
                 self._bring(1, block, stage)
                 b.mbarrier_wait(self.empty[2], stage, parity)
                 self._bring(2, block, stage)
-            turn.step()
+            ring.step()
 
     def _bring(self, n: int, number: Operand, stage: Operand) -> None:
         """Starts to copy a block of keys or values to a stage."""
@@ -144,7 +144,7 @@ class _TeamRows(FragmentRows):
         held = [b.matrix(self.a, grid.subgroup, x) for x in self.lefts(scores)]
         b.mbarrier_wait(self.full[1], *self.keys())
 
-        def turns(first: int | Operand, end: Operand, tested: bool) -> None:
+        def iterate(first: int | Operand, end: Operand, tested: bool) -> None:
             with b.loop(first, end) as number:
                 lefts = [b.get(v) for v in held]
                 b.mma_fence()
@@ -166,10 +166,10 @@ class _TeamRows(FragmentRows):
 
         tested = self._tested(count)
         if tested is None:
-            turns(1, count, tested=False)
+            iterate(1, count, tested=False)
         else:
-            turns(1, tested, tested=True)
-            turns(tested, count, tested=False)
+            iterate(1, tested, tested=True)
+            iterate(tested, count, tested=False)
         lefts = [b.get(v) for v in held]
         b.mbarrier_wait(self.full[2], *self.values())
         b.mma_fence()
@@ -193,11 +193,11 @@ class _TeamRows(FragmentRows):
         seen = b.div(b.max(b.add(self.first, a.shown), 0), tile.block)
         return b.max(b.sub(count, b.min(seen, whole)), 1)
 
-    def _release(self, n: int, turn: RingPlace) -> None:
+    def _release(self, n: int, ring: RingPlace) -> None:
         """Gives a stage back."""
         with self.b.if_(self.elected):
-            self.b.mbarrier_arrive(self.empty[n], turn()[0])
-        turn.step()
+            self.b.mbarrier_arrive(self.empty[n], ring()[0])
+        ring.step()
 
     def _start_scores(self, team: Operand, scores: list[Operand]) -> None:
         """Starts the products of a team's queries with the next keys."""

@@ -121,12 +121,12 @@ class ThreadNest(Strips):
         ahead = b.mul(team, share) if tile.teams > 1 else None
 
         def multiply(stage: Operand) -> None:
-            turns = math.gcd(share // self.steps, THREAD_UNROLL)
-            with b.loop(0, share, turns * self.steps) as d:
+            unrolled = math.gcd(share // self.steps, THREAD_UNROLL)
+            with b.loop(0, share, unrolled * self.steps) as d:
                 at_depth = d if ahead is None else b.add(ahead, d)
                 down, along = self._start(0, row, at_depth), self._start(1, column, at_depth)
-                for turn in range(turns):
-                    self._multiply(sums, down, along, turn * self.steps)
+                for step in range(unrolled):
+                    self._multiply(sums, down, along, step * self.steps)
 
         def store(array: str, band: int) -> None:
             lines = tile.high // tile.bands

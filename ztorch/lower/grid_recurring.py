@@ -13,7 +13,7 @@ from ztorch.lower.grid import power_of_two, threads, where, workgroups
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import spread
 from ztorch.lower.positions import flatten
-from ztorch.lower.recurring import Turning, recurrence_axes
+from ztorch.lower.recurring import Iterations, recurrence_axes
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRecurrenceSchedule
 from ztorch.lower.tuning import GROUP_THREADS
@@ -40,10 +40,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     assert limits.grid is not None
     axes = [Var(f"d{k}", n) for k, n in enumerate(recurrence_axes(region))]
     outer = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
-    turning = Turning(region, outer, target)
+    iterations = Iterations(region, outer, target)
     groups = math.ceil(region.size / s.threads)
     with workgroups(b, groups, limits.grid) as g, threads(b, s.threads) as t:
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, region.size) if region.size % s.threads else None):
-            e = Emitter(b, turning.memory(memory))
-            turning.emit([e.within(bound=spread(e, at, axes))])
+            e = Emitter(b, iterations.memory(memory))
+            iterations.emit([e.within(bound=spread(e, at, axes))])

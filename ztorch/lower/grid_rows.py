@@ -213,9 +213,9 @@ class _TeamNest:
         """Sets up the iterations of rows that are held. In a last iteration that not all threads
         have, the others compute their first element again, which no other thread writes, and drop
         it."""
-        b, turns = self.b, self.turns_held
-        places = [b.add(way, k * self.team.ways) for k in range(turns)]
-        if turns * self.team.ways != self.columns:
+        b, trip_count = self.b, self.turns_held
+        places = [b.add(way, k * self.team.ways) for k in range(trip_count)]
+        if trip_count * self.team.ways != self.columns:
             self.last_active = b.lt(places[-1], self.columns)
             places[-1] = b.select(self.last_active, places[-1], way)
         self.held = [along(scope, at, self.inner, self.lanes) for at in places]

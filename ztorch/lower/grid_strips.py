@@ -205,11 +205,11 @@ class Strips(TileOfProduct):
         along_k, strip = lies_along_k(self.product, side), self.strips[side]
         columns, rows = (tile.depth // n, length) if along_k else (length // n, tile.depth)
         shares = []
-        for turn in range(math.ceil(columns * rows / tile.threads)):
-            number = b.add(t, turn * tile.threads)
+        for copy in range(math.ceil(columns * rows / tile.threads)):
+            number = b.add(t, copy * tile.threads)
             inner, outer = b.mul(b.rem(number, columns), n), b.div(number, columns)
             line, d = (outer, inner) if along_k else (inner, outer)
-            partial = (turn + 1) * tile.threads > columns * rows
+            partial = (copy + 1) * tile.threads > columns * rows
             active = b.lt(number, columns * rows) if partial else None
             x, depth = b.add(start, line), b.add(k, d)
             tests = [b.lt(p, end) for p, end, step in (

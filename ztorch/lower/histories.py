@@ -85,12 +85,12 @@ class Histories:
         body: Body = loop.attrs["body"]
         steps, views = row_steps(body, align), state_outs(body)
         for k, step in steps.items():
-            self.sizes[loop.args[k]] = abs(step) * (body.turns + 1)
-            self._starts[loop.args[k]] = max(-step, 0) * body.turns
+            self.sizes[loop.args[k]] = abs(step) * (body.trip_count + 1)
+            self._starts[loop.args[k]] = max(-step, 0) * body.trip_count
         for v in region.members[1:]:
             index = v.attrs["index"]
             if index in steps:  # the last value
-                self._starts[v] = max(steps[index], 0) * body.turns
+                self._starts[v] = max(steps[index], 0) * body.trip_count
             elif (view := views.get(index - len(body.carries))) is not None:
                 carry, after = view
                 self._starts[v] = max(steps[carry] if after else -steps[carry], 0)

@@ -16,7 +16,7 @@ from ztorch.lower.early_exit import flag_of_any, unchanged_after_exit
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.recurrence import (
-    AT_TURN,
+    AT_ITERATION,
     NESTED,
     NESTED_RESULT,
     RECURRENCE,
@@ -43,24 +43,24 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
     """
     body: Body = loop.attrs["body"]
     size = max((v.size for v in body.roots), default=0)
-    if body.turns == 1 or not size:
+    if body.trip_count == 1 or not size:
         return None
     shape = next(v.shape for v in (*body.carries, *body.outs, *body.roots) if v.size == size)
-    turn = _turn_of(body, shape, results)
-    if turn is None:
+    iteration = _iteration_of(body, shape, results)
+    if iteration is None:
         return None
     inits, sequences, shared = arguments(body, loop.args)
     buffers = _Buffers()
-    known = {v: buffers.leaf(v) for v in _constants(turn)}
+    known = {v: buffers.leaf(v) for v in _constants(iteration)}
     for s, x in zip(body.slices, sequences, strict=True):
         x = _side_by_side(x, size, limits)
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
             x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
-        known[s] = AT_TURN(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
+        known[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
                            else buffers.expression(x), depth=0)
     known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(buffers.expression, inits))
-    r = _nested(replace(turn.substituted(known), inits=first), buffers)
+    r = _nested(replace(iteration.substituted(known), inits=first), buffers)
     if r is None or len(topological(r.roots)) > RECURRENCE_VALUES or (
             reads_of(r, Var("o", size)) is None):
         return None
@@ -70,7 +70,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         buffers.leaves.values())))
 
 
-def turns_last(recurrence: Value, results: Collection[Value],
+def iterations_last(recurrence: Value, results: Collection[Value],
                readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
     """The values that a recurrence keeps of its iterations, if they are to be stored with the
     iterations of each element side by side: all of it is read so, as are its sequences, and so
@@ -87,22 +87,23 @@ def turns_last(recurrence: Value, results: Collection[Value],
     kept = [v for v in results if v.attrs["index"] >= len(r.carries)]
     if limits.grid is not None or r.size == 1 or r.slots > RECURRENCE_ROW_SLOTS:
         return []
-    if any(at.factor(r.turn) not in (0, 1) for _, at in reads_of(r, Var("o", r.size)) or ()):
+    if any(at.factor(r.iteration) not in (0, 1) for _, at in reads_of(r, Var("o", r.size)) or ()):
         return []
     return kept if all(_is_turned(reader, v) for v in kept for reader in readers[v]) else []
 
 
 def _is_turned(reader: Value, result: Value) -> bool:
     """Whether a value is another one with its first axis last."""
-    turns, *shape = result.shape
-    if not is_view(reader) or reader.shape != (*shape, turns):
+    trip_count, *shape = result.shape
+    if not is_view(reader) or reader.shape != (*shape, trip_count):
         return False
-    *axes, turn = (Var(f"d{k}", n) for k, n in enumerate(reader.shape))
-    index = [Index.of(v) for v in (*axes, turn)]
+    *axes, iteration = (Var(f"d{k}", n) for k, n in enumerate(reader.shape))
+    index = [Index.of(v) for v in (*axes, iteration)]
     return view_of(reader, index) == (result, flatten((index[-1], *index[:-1]), result.shape))
 
 
-def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Recurrence | None:
+def _iteration_of(body: Body, shape: tuple[int, ...],
+                  results: Collection[int]) -> Recurrence | None:
     """A loop as a recurrence of elements of a shape, so far without first values and buffers; None
     if elements cannot iterate independently."""
     size = math.prod(shape)
@@ -121,7 +122,7 @@ def _turn_of(body: Body, shape: tuple[int, ...], results: Collection[int]) -> Re
     elif not body.outs:
         going = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
                       and c.size == size and unchanged_after_exit(body, k, None, results)), None)
-    return Recurrence(body.turns, body.reverse, shape, 0, body.carries, (), (), tuple(news),
+    return Recurrence(body.trip_count, body.reverse, shape, 0, body.carries, (), (), tuple(news),
                       body.outs, going, flag)
 
 
@@ -157,17 +158,17 @@ def _nested(r: Recurrence, buffers: _Buffers) -> Recurrence | None:
 def _inner(body: Body, args: Sequence[Value], around: Recurrence,
            results: Collection[int], buffers: _Buffers) -> Value | None:
     """The recurrence that a loop in the body of another one is."""
-    turn = _turn_of(body, around.shape, results)
-    if turn is None or body.outs or turn.flag is not None:
+    iteration = _iteration_of(body, around.shape, results)
+    if iteration is None or body.outs or iteration.flag is not None:
         return None
     inits, sequences, shared = arguments(body, args)
     outside = _Buffers()
-    known = {v: outside.leaf(buffers.leaf(v)) for v in _constants(turn)}
-    known |= {s: AT_TURN(outside.leaf(x), depth=around.depth + 1)
+    known = {v: outside.leaf(buffers.leaf(v)) for v in _constants(iteration)}
+    known |= {s: AT_ITERATION(outside.leaf(x), depth=around.depth + 1)
               for s, x in zip(body.slices, sequences, strict=True)}
     known |= {s: outside.leaf(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(outside.leaf, inits))
-    r = _nested(replace(turn.substituted(known), inits=first, depth=around.depth + 1), buffers)
+    r = _nested(replace(iteration.substituted(known), inits=first, depth=around.depth + 1), buffers)
     return None if r is None else NESTED(*outside.leaves, recurrence=replace(
         r, buffers=tuple(outside.leaves.values())))
 

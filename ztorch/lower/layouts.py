@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 Order = tuple[int, ...]  # axis k of the turned value is axis order[k] of the value
 
 
-def with_fewest_turns(graph: Graph) -> Graph:
+def with_fewest_transposes(graph: Graph) -> Graph:
     """The graph with each group of elementwise values in its best order of axes.
 
     Sums along several axes may be added up in another order.
@@ -34,7 +34,7 @@ def with_fewest_turns(graph: Graph) -> Graph:
     >>> from ztorch.graph.value import show
     >>> x = leaf("input", "x", (6, 5, 4), "float32")
     >>> y = ops.exp(ops.transpose(ops.sum(x, axis=0), (1, 0)))
-    >>> print(show(with_fewest_turns(Graph({"y": ops.transpose(y, (1, 0))}))))
+    >>> print(show(with_fewest_transposes(Graph({"y": ops.transpose(y, (1, 0))}))))
     v0  input x           float32[6, 5, 4]
     v1  sum(axes=(0,)) v0 float32[5, 4]
     v2  exp v1            float32[5, 4]
@@ -60,7 +60,7 @@ class _Group:
     def best_order(self) -> Order | None:
         """The order in which the fewest elements are turned; None for the present one."""
         usual = tuple(range(self.members[0].rank))
-        best = min((usual, *self._candidates()), key=self._turned_elements)
+        best = min((usual, *self._candidates()), key=self._transposed_elements)
         return None if best == usual else best
 
     def _candidates(self) -> Iterable[Order]:
@@ -70,22 +70,22 @@ class _Group:
                    if reader is not None and reader.op.name == "transpose"]
         return dict.fromkeys(orders)
 
-    def _turned_elements(self, order: Order) -> int:
+    def _transposed_elements(self, order: Order) -> int:
         """How many elements are turned at the edges if members are computed in an order."""
         back = inverse(order)
-        total = sum(_turned_to_enter(v, order) for v in self.sources)
+        total = sum(_size_to_enter(v, order) for v in self.sources)
         whole: dict[Value, None] = {}  # members that are read as they were
         for v, reader in self.exits:
             if (v, reader) in self.planes:
                 continue
             if reader is not None and reader.op.name == "transpose":
                 shape = tuple(v.shape[k] for k in order)
-                total += _turned(shape, tuple(back[k] for k in reader.attrs["axes"]))
+                total += _transposed_size(shape, tuple(back[k] for k in reader.attrs["axes"]))
             elif reader is not None and reader.op.kind == "reduce":
-                total += _turned(*_kept(reader, order))
+                total += _transposed_size(*_kept(reader, order))
             else:
                 whole[v] = None
-        return total + sum(_turned(v.shape, order) for v in whole)
+        return total + sum(_transposed_size(v.shape, order) for v in whole)
 
 
 def _orders(graph: Graph) -> dict[Value, Order]:
@@ -158,23 +158,23 @@ def _flexible(v: Value) -> bool:
     return by_element and all(a.shape == v.shape for a in v.args)
 
 
-def _turned(shape: Shape, order: Order) -> int:
+def _transposed_size(shape: Shape, order: Order) -> int:
     """How many elements a transpose moves: none, if only axes of size 1 change places."""
     large = [k for k in order if shape[k] != 1]
     return math.prod(shape) if large != sorted(large) else 0
 
 
-def _turned_to_enter(v: Value, order: Order) -> int:
+def _size_to_enter(v: Value, order: Order) -> int:
     """How many elements are turned to have v in an order."""
     if filled(v):
         return 0
     if v.op.name == "broadcast_to":
         [x] = v.args
-        return _turned((1,) * (v.rank - x.rank) + x.shape, order)
-    if _turns_computed(v):
+        return _transposed_size((1,) * (v.rank - x.rank) + x.shape, order)
+    if _is_transposed_buffer(v):
         axes = v.attrs["axes"]
-        return _turned(v.args[0].shape, tuple(axes[k] for k in order))
-    return _turned(v.shape, order)
+        return _transposed_size(v.args[0].shape, tuple(axes[k] for k in order))
+    return _transposed_size(v.shape, order)
 
 
 def _kept(reduction: Value, order: Order) -> tuple[Shape, Order]:
@@ -201,24 +201,25 @@ def inverse(order: Order) -> Order:
 def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
     """The graph with values computed in other orders, and turned where they are read."""
     new: dict[Value, Value] = {}  # each value with its axes as they were
-    turned: dict[Value, Value] = {}  # each value of `orders` in its order
+    reordered: dict[Value, Value] = {}  # each value of `orders` in its order
     for v in graph.nodes():
         with layer_scope(v.layer):
             order = orders.get(v)
             if order is not None:
-                args = tuple(turned[a] if a in turned else _entering(new[a], order)
+                args = tuple(reordered[a] if a in reordered else _entering(new[a], order)
                              for a in v.args)
                 attrs = v.op.reorder(order, **v.attrs) if v.op.reorder else v.attrs
-                turned[v] = Value(v.op, args, attrs, tuple(v.shape[k] for k in order), v.dtype)
-                new[v] = OPS.transpose(turned[v], inverse(order))
+                reordered[v] = Value(v.op, args, attrs, tuple(v.shape[k] for k in order), v.dtype)
+                new[v] = OPS.transpose(reordered[v], inverse(order))
             else:
                 new[v] = rebuilt(v, tuple(new[a] for a in v.args))
-                if v.op.kind == "reduce" and (v.args[0] in turned or _turns_computed(v.args[0])):
+                if v.op.kind == "reduce" and (
+                        v.args[0] in reordered or _is_transposed_buffer(v.args[0])):
                     new[v] = _reduced_before(new[v])
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _turns_computed(v: Value) -> bool:
+def _is_transposed_buffer(v: Value) -> bool:
     """Whether v is a transpose of a buffer; windows, for example, are not: their axes come in the
     order that is best to read."""
     return v.op.name == "transpose" and not is_view(v.args[0])
@@ -230,10 +231,10 @@ def _reduced_before(v: Value) -> Value:
     [x] = v.args
     if x.op.name != "transpose":
         return v
-    turn: Order = x.attrs["axes"]
-    axes = tuple(sorted(turn[k] for k in v.attrs["axes"]))
+    axes_order: Order = x.attrs["axes"]
+    axes = tuple(sorted(axes_order[k] for k in v.attrs["axes"]))
     y = _reduced_before(v.op(x.args[0], axes=axes))
-    return OPS.transpose(y, _kept(v, inverse(turn))[1])
+    return OPS.transpose(y, _kept(v, inverse(axes_order))[1])
 
 
 def _entering(v: Value, order: Order) -> Value:

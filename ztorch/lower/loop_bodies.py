@@ -67,7 +67,7 @@ def loops_outside(graph: Graph) -> Graph:
 def _same_loops(body: Body) -> bool:
     """Whether a body of several iterations has loops that are the same in each."""
     loops = [v for v in topological(body.roots) if v.op.kind == "loop"]
-    if not loops or body.turns == 1:
+    if not loops or body.trip_count == 1:
         return False
     depends = dependents(body.roots, {*body.carries, *body.slices})
     return any(v not in depends for v in loops)
@@ -88,7 +88,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
     apart = [k for k in state_outs(body) if k + len(body.carries) in roots]
     body = replace(body, outs=tuple(COPY(v) if k in apart else v for k, v in enumerate(body.outs)))
     inits, sequences, shared = arguments(body, loop.args)
-    if body.turns == 1:  # a branch, or a block: nothing of it is computed outside
+    if body.trip_count == 1:  # a branch, or a block: nothing of it is computed outside
         body = _prepared(body, prepare)
         shared = tuple(COPY(x) if is_view(x) else x for x in shared)
     else:
@@ -118,8 +118,8 @@ def prepared_result(result: Value, loop: Value, align: int) -> Value:
     size = body.outs[index - count].size
     if row == size:
         return Value(result.op, (loop,), result.attrs, result.shape, result.dtype)
-    stack = Value(result.op, (loop,), result.attrs, (body.turns, row), result.dtype)
-    return OPS.reshape(OPS.slice(stack, (0, 0), (1, 1), (body.turns, size)), result.shape)
+    stack = Value(result.op, (loop,), result.attrs, (body.trip_count, row), result.dtype)
+    return OPS.reshape(OPS.slice(stack, (0, 0), (1, 1), (body.trip_count, size)), result.shape)
 
 
 def _closed_again(body: Body, shared: Sequence[Value],
@@ -141,14 +141,14 @@ def _opened(body: Body, shared: Sequence[Value]) -> Body:
 
 def _in_rows(x: Value, align: int) -> Value:
     """A sequence with a separate buffer, each iteration's part at an aligned byte."""
-    turns, size = x.shape[0], math.prod(x.shape[1:])
+    trip_count, size = x.shape[0], math.prod(x.shape[1:])
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]
     base = view_of(x, loops)
     padded = flatten(loops[1:], x.shape[1:]) + loops[0] * row
-    if base is not None and base[1] == padded and base[0].size == turns * row and (
+    if base is not None and base[1] == padded and base[0].size == trip_count * row and (
             base[0].attrs.get("role") not in ("input", CARRY, SLICE, SHARED)):
         return base[0]
     if row == size:
         return COPY(x)
-    return COPY(OPS.pad(OPS.reshape(x, (turns, size)), (0, 0), (0, row - size)))
+    return COPY(OPS.pad(OPS.reshape(x, (trip_count, size)), (0, 0), (0, row - size)))

@@ -73,14 +73,14 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
     lane = var if lanes > 1 else None
     vectors, done = whole // lanes, 0
     for times in (unroll, 1):
-        turns = (vectors - done) // times
-        if not turns:
+        trip_count = (vectors - done) // times
+        if not trip_count:
             continue
-        with b.loop(0, turns, kind=kind) as k:
+        with b.loop(0, trip_count, kind=kind) as k:
             start = b.add(b.mul(k, lanes * times), done * lanes)
             yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=lane, lanes=lanes,
                             mask=None) for u in range(times)]
-        done += turns * times
+        done += trip_count * times
     if whole < var.extent:
         with _once(b, parallel):
             mask = b.lt(b.iota(lanes), var.extent - whole)

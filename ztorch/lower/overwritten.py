@@ -73,7 +73,7 @@ class Overwritten:
             parts, start = {}, 0
             if whole:
                 parts[whole[0]] = Overlay(buffer, 0, None)
-            for v in filter(self._is_read_by_turns, () if whole else here):
+            for v in filter(self._is_read_by_iterations, () if whole else here):
                 if start + row_bytes(v, self.align) <= row:
                     parts[v] = Overlay(buffer, start, row)
                     start += row_bytes(v, self.align)
@@ -100,7 +100,7 @@ class Overwritten:
                 row = row_elements(leaf, self.align) * leaf.dtype.bytes
             yield buffer, row, max(free[x] for x in xs)
 
-    def _is_read_by_turns(self, v: Value) -> bool:
+    def _is_read_by_iterations(self, v: Value) -> bool:
         """Whether only loops read a stack, each iteration the part that an iteration has stored."""
         for k in self.readers.get(v, ()):
             [loop, *_] = self.regions[k].members
@@ -108,7 +108,7 @@ class Overwritten:
                 return False
             body: Body = loop.attrs["body"]
             sequences = arguments(body, loop.args)[1]
-            if v not in sequences or body.turns != v.args[0].attrs["body"].turns:
+            if v not in sequences or body.trip_count != v.args[0].attrs["body"].trip_count:
                 return False
         return True
 

@@ -48,11 +48,11 @@ class Plan:
 
     @property
     def cycles(self) -> float:
-        return sum(s.cycles * turns for s, turns in zip(self.steps, self.turns(), strict=True))
+        return sum(s.cycles * count for s, count in zip(self.steps, self.run_counts(), strict=True))
 
-    def turns(self) -> list[int]:
+    def run_counts(self) -> list[int]:
         """How often each step runs, at most."""
-        return [math.prod(loop.turns for loop in self.loops if loop.first <= k < loop.end)
+        return [math.prod(loop.trip_count for loop in self.loops if loop.first <= k < loop.end)
                 for k in range(len(self.steps))]
 
     def runs(self, goes_on: Callable[[Location], bool]
@@ -147,7 +147,7 @@ class _Steps:
             into = _LoopPlaces(loop, placement, number)
             first = len(steps)
             steps += [replace(s, locations=tuple(map(into.place, s.locations))) for s in inside]
-            loops.append(LoopSpan(first, len(steps), into.body.turns, into.proceed()))
+            loops.append(LoopSpan(first, len(steps), into.body.trip_count, into.proceed()))
             loops += [replace(s, first=s.first + first, end=s.end + first, proceed=s.proceed and
                               into.place(s.proceed)) for s in spans]
         return steps, loops
@@ -171,7 +171,7 @@ class _LoopPlaces:
         self.body: Body = loop.attrs["body"]
         at = functools.partial(placement.at, number)
         self.arena = at(loop).offset
-        self.turns = self.body.turns
+        self.trip_count = self.body.trip_count
         inits, sequences, shared = arguments(self.body, loop.args)
         align = placement.limits.buffer_align
         results = {v.attrs["index"]: v for r in placement.regions if loop in r.flat
@@ -195,7 +195,7 @@ class _LoopPlaces:
     def _state(self, first: Location, step: int) -> tuple[Location, int]:
         """The first row in which iterations read a state, in memory order, and the bytes of a
         row."""
-        lowest = first.offset + (self.turns - 1) * min(step, 0)
+        lowest = first.offset + (self.trip_count - 1) * min(step, 0)
         return replace(first, offset=lowest) if step else first, abs(step)
 
     def place(self, location: Location) -> Location:
@@ -204,7 +204,7 @@ class _LoopPlaces:
             offset = location.offset + (self.arena if location.space == "arena" else 0)
             return replace(location, offset=offset, strides=(0, *location.strides))
         base, stride = self.slots[location.space][location.offset]
-        start = base.start + location.start + (self.turns - 1) * stride * self.body.reverse
+        start = base.start + location.start + (self.trip_count - 1) * stride * self.body.reverse
         strides = (-stride if self.body.reverse else stride, *location.strides)
         if base.space in SLOTS:
             return Location(base.space, base.offset, location.size, start, strides)

@@ -15,9 +15,9 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
 from ztorch.lower.borders import without_borders
 from ztorch.lower.deep_products import loops_over_k
-from ztorch.lower.independent import as_recurrence, turns_last
+from ztorch.lower.independent import as_recurrence, iterations_last
 from ztorch.lower.index import Index, Var
-from ztorch.lower.layouts import with_fewest_turns
+from ztorch.lower.layouts import with_fewest_transposes
 from ztorch.lower.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.overwritten import is_stack
 from ztorch.lower.products import ProductRewrites
@@ -41,7 +41,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     if limits.grid is not None:
         graph = by_others(graph)
     graph = in_blocks(with_attention(loops_outside(merged(graph)), limits), limits)
-    graph = loops_over_k(with_fewest_turns(strip_mined(graph, limits)), limits)
+    graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands
@@ -88,12 +88,12 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 recurrence = as_recurrence(out, {y.attrs["index"] for y in read}, private, limits)
                 if recurrence is not None:
                     new[v] = recurrence
-                    turned.update(turns_last(recurrence, read, readers, limits))
+                    turned.update(iterations_last(recurrence, read, readers, limits))
                     continue
                 # a loop that may end early may take a single iteration
-                often_turned = v.attrs["body"].proceed is None
+                runs_often = v.attrs["body"].proceed is None
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
-                                           often=often_turned)
+                                           often=runs_often)
                 stacks = {y.attrs["index"] for y in read if y in inner_roots}
                 out = prepared_loop(out, inside, limits.buffer_align, stacks)
             elif v.op.kind == "scatter":
@@ -103,7 +103,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "threads":
                 out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:
-                out = RECURRENCE_RESULT(*args, index=v.attrs["index"], turns_last=v in turned)
+                out = RECURRENCE_RESULT(*args, index=v.attrs["index"], iterations_last=v in turned)
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
             if out.args and is_view(out):

@@ -30,7 +30,7 @@ class Recurrence:
     """The work of each element at its iterations. Values are expressions of carries and buffers.
     Carries and outs have a value for each element, or one that all elements compute alike."""
 
-    turns: int  # how many, at most
+    trip_count: int  # how many, at most
     reverse: bool  # whether iterations are counted from the last one down
     shape: tuple[int, ...]  # of the elements
     depth: int  # number of recurrences around it
@@ -53,9 +53,9 @@ class Recurrence:
         return (*self.inits, *self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
 
     @property
-    def turn(self) -> Var:
+    def iteration(self) -> Var:
         """The loop variable of the iterations."""
-        return Var(f"turn{self.depth}", self.turns)
+        return Var(f"turn{self.depth}", self.trip_count)
 
     def substituted(self, new: Mapping[Value, Value]) -> Recurrence:
         """The same with some values replaced."""
@@ -72,16 +72,16 @@ class Recurrence:
         """The same along each axis."""
         return unflatten(self.position(v, outer), v.shape)
 
-    def result(self, index: int, outer: Index, turns_last: bool = False) -> Index:
+    def result(self, index: int, outer: Index, iterations_last: bool = False) -> Index:
         """The position of an element of a result. Results are the last state, then the stacks: the
         elements of an iteration are contiguous, or with `turns_last` the iterations of an
         element."""
         if index < len(self.carries):
             return self.position(self.carries[index], outer)
         out = self.outs[index - len(self.carries)]
-        if turns_last:
-            return self.position(out, outer) * self.turns + Index.of(self.turn)
-        return self.position(out, outer) + Index.of(self.turn) * out.size
+        if iterations_last:
+            return self.position(out, outer) * self.trip_count + Index.of(self.iteration)
+        return self.position(out, outer) + Index.of(self.iteration) * out.size
 
     def values(self) -> list[Value]:
         """All values of the body but views, with those of recurrences inside it."""
@@ -118,7 +118,7 @@ class Recurrence:
     def work(self) -> int:
         """Issue slots that all iterations of one element take, roughly."""
         inner = [v.attrs["recurrence"] for v in topological(self.roots) if v.op is NESTED]
-        return self.turns * (self.slots + sum(r.work - r.slots for r in inner))
+        return self.trip_count * (self.slots + sum(r.work - r.slots for r in inner))
 
     @functools.cached_property
     def text(self) -> str | None:
@@ -127,7 +127,7 @@ class Recurrence:
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
         if text is None:
             return None
-        others = (self.turns, self.reverse, self.shape, self.depth, len(self.carries),
+        others = (self.trip_count, self.reverse, self.shape, self.depth, len(self.carries),
                   len(self.buffers), len(self.outs), self.going)
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
@@ -144,12 +144,12 @@ def _infer(*args: Value, recurrence: Recurrence) -> tuple[tuple[int, ...], DType
 
 
 def _result_infer(node: Value, index: int,
-                  turns_last: bool = False) -> tuple[tuple[int, ...], DType]:
+                  iterations_last: bool = False) -> tuple[tuple[int, ...], DType]:
     r: Recurrence = node.attrs["recurrence"]
     if index < len(r.carries):
         return r.carries[index].shape, r.carries[index].dtype
     out = r.outs[index - len(r.carries)]
-    return (*out.shape, r.turns) if turns_last else (r.turns, *out.shape), out.dtype
+    return (*out.shape, r.trip_count) if iterations_last else (r.trip_count, *out.shape), out.dtype
 
 
 def _not_evaluated(*args: Any, **attrs: Any) -> Any:
@@ -159,7 +159,7 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
 # The element of a sequence at the iteration of the recurrence around.
-AT_TURN = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
+AT_ITERATION = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
              movement=True, body=lambda e, index, depth: e.read(
                  0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))
 NESTED = Op("nested", "nested", _infer, _not_evaluated)
@@ -170,7 +170,7 @@ def recurrence_region(v: Value) -> Region:
     """The region of a recurrence, whose results join it."""
     r: Recurrence = v.attrs["recurrence"]
     outer = Var("o", r.size)
-    region = Region("recurrence", outer, r.turn, Index.of(outer), r.size, shape=r.shape)
+    region = Region("recurrence", outer, r.iteration, Index.of(outer), r.size, shape=r.shape)
     region.add(v, region.full)
     return region
 

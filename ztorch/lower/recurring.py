@@ -38,7 +38,7 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     one before, so a single vector leaves most of the machine idle."""
     r = recurrence_of(region)
     *_, column = recurrence_axes(region)
-    if _turns_last(region):  # the lanes of a vector would be apart
+    if _iterations_last(region):  # the lanes of a vector would be apart
         return RecurrenceSchedule(1, min(RECURRENCE_VECTORS, column))
     lanes = limits.lanes(r.widest)
     while lanes > column:
@@ -50,9 +50,9 @@ def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
     return RecurrenceSchedule(lanes, max(1, vectors))
 
 
-def _turns_last(region: Region) -> bool:
+def _iterations_last(region: Region) -> bool:
     """Whether a region stores the iterations of an element side by side."""
-    return any(v.attrs.get("turns_last") for v in region.members)
+    return any(v.attrs.get("iterations_last") for v in region.members)
 
 
 def _evicts_itself(region: Region) -> bool:
@@ -61,7 +61,7 @@ def _evicts_itself(region: Region) -> bool:
     r = recurrence_of(region)
     places = buffer_reads(region.members[0], region.outer)
     places += [(v, region.flat[v]) for v in region.stores]
-    steps = [at.factor(r.turn) * v.dtype.bytes for v, at in places]
+    steps = [at.factor(r.iteration) * v.dtype.bytes for v, at in places]
     return any(step and step % PAGE_BYTES == 0 for step in steps)
 
 
@@ -69,7 +69,7 @@ def refusal(s: RecurrenceSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if not 1 <= s.vectors <= SIDE_BY_SIDE_MAX:
         return f"vectors({s.vectors}) must be between 1 and {SIDE_BY_SIDE_MAX}"
-    if s.lanes > 1 and _turns_last(region):
+    if s.lanes > 1 and _iterations_last(region):
         return f"lanes({s.lanes}) must be 1: the iterations of an element are contiguous"
     if s.lanes > (most := recurrence_axes(region)[-1]):
         return f"lanes({s.lanes}) must be {most} at most, the elements of a row"
@@ -88,19 +88,19 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     *rows, column = (Var(f"d{k}", n) for k, n in enumerate(recurrence_axes(region)))
     axes = [*rows, column]
     outer = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
-    turning = Turning(region, outer, target)
-    e = Emitter(b, turning.memory(memory))
+    iterations = Iterations(region, outer, target)
+    e = Emitter(b, iterations.memory(memory))
     if not rows:
         for scopes in side_by_side(e, column, s.lanes, True, s.vectors):
-            turning.emit(scopes)
+            iterations.emit(scopes)
         return
     with b.loop(0, prod(v.extent for v in rows), kind="parallel") as n:
         inner = e.within(bound=spread(e, n, rows))
         for scopes in side_by_side(inner, column, s.lanes, False, s.vectors):
-            turning.emit(scopes)
+            iterations.emit(scopes)
 
 
-class Turning:
+class Iterations:
     """The iterations of some vectors of elements, or of an element."""
 
     def __init__(self, region: Region, outer: Index, target: Mapping[Value, str]):
@@ -116,19 +116,19 @@ class Turning:
     def emit(self, scopes: Sequence[Emitter]) -> None:
         """All iterations of the elements of some scopes."""
         r, b = self.r, scopes[0].b
-        for e, state in zip(scopes, self._turns(r, scopes), strict=True):
+        for e, state in zip(scopes, self._iterations(r, scopes), strict=True):
             for k, v in enumerate(state):
                 if k in self.results:
                     self._store(e, k, b.get(v))
 
-    def _turns(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
+    def _iterations(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
         """All iterations of a recurrence, of which this one may be inside another. Gives the
         variables of the carries for each scope."""
         b = scopes[0].b
         states = self._states(r, scopes)
-        with b.loop(0, r.turns) as n:
-            turn = b.sub(r.turns - 1, n) if r.reverse else n
-            inner = [e.within(bound={**e.bound, r.turn: turn}) for e in scopes]
+        with b.loop(0, r.trip_count) as n:
+            iteration = b.sub(r.trip_count - 1, n) if r.reverse else n
+            inner = [e.within(bound={**e.bound, r.iteration: iteration}) for e in scopes]
             now = {v: b.get(v) for state in states for v in state}
             for e, state in zip(inner, states, strict=True):
                 e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
@@ -154,7 +154,7 @@ class Turning:
             return
         results = {w.attrs["index"]: w for w in topological(r.roots)
                    if w.op is NESTED_RESULT and w.args[0] is v}
-        for e, state in zip(scopes, self._turns(opened(v), scopes), strict=True):
+        for e, state in zip(scopes, self._iterations(opened(v), scopes), strict=True):
             e.here.update({w: e.b.get(state[k]) for k, w in results.items()})
 
     def _states(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
@@ -189,7 +189,7 @@ class Turning:
         first."""
         v, mem = self.results[number]
         at = self.r.result(**v.attrs, outer=self.outer)
-        if v.size == self.r.size * (self.r.turns if number >= len(self.r.carries) else 1):
+        if v.size == self.r.size * (self.r.trip_count if number >= len(self.r.carries) else 1):
             return e.store(mem, v, at, x)
         with self._first(e):
             e.store(mem, v, at, x)

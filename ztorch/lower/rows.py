@@ -40,8 +40,8 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
                      for _, kept, s in passes)
         return RowSchedule(lanes, sums, 1)
     *rows, column = axes.outer
-    turns = column.extent // (lanes if rows else lanes * COLUMN_TURNS)
-    return RowSchedule(lanes, (1,) * len(passes), _columns(region, turns) if lanes > 1 else 1)
+    trip_count = column.extent // (lanes if rows else lanes * COLUMN_TURNS)
+    return RowSchedule(lanes, (1,) * len(passes), _columns(region, trip_count) if lanes > 1 else 1)
 
 
 def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[Value]) -> int:

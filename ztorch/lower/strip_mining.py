@@ -20,9 +20,9 @@ from ztorch.graph.body import (
     arguments,
     carry_leaf,
     closed,
+    iterations_of,
     results_of,
     slice_leaf,
-    turns_of,
     with_own_leaves,
 )
 from ztorch.graph.loop import LOOP
@@ -44,7 +44,7 @@ def strip_mined(graph: Graph, limits: Limits) -> Graph:
     readers = Counter(a for v in nodes for a in v.args)
     readers.update(graph.roots)
     cpu = limits.processor
-    room = int(cpu.l2_bytes * ITERATION_BLOCK_SHARE), int(cpu.l3_bytes * ITERATION_BLOCK_SHARE)
+    capacity = int(cpu.l2_bytes * ITERATION_BLOCK_SHARE), int(cpu.l3_bytes * ITERATION_BLOCK_SHARE)
     new: dict[Value, Value] = {}
     results: dict[Value, list[Value]] = {}  # of loops in blocks
     for v in nodes:
@@ -55,8 +55,8 @@ def strip_mined(graph: Graph, limits: Limits) -> Graph:
         if v.op is LOOP:
             with layer_scope(v.layer):
                 blocks = StripMinedLoop(v, new, readers)
-                if turns := blocks.turns(room):
-                    results[v] = blocks.results(turns)
+                if block_size := blocks.block_size(capacity):
+                    results[v] = blocks.results(block_size)
     return graph.with_roots(new[r] for r in graph.roots) if results else graph
 
 
@@ -76,28 +76,27 @@ class StripMinedLoop:
         self.inits, self.shared = ([new[v] for v in values] for values in (inits, shared))
         self.products = [product for s in self.sequences for product in self._products(s)]
 
-    def turns(self, room: tuple[int, int]) -> int:
-        """The iterations of a block that fits the second cache, or at least the third; 0 if the
-        loop is better left as it is. `room` has the bytes that a block may fill of either."""
-        count = self.body.turns
+    def block_size(self, capacity: tuple[int, int]) -> int:
+        """The iterations of a block that fits in the L2 cache, or else in the L3 cache; 0 if blocks
+        do not pay. `capacity` is the number of bytes that a block may fill of either cache."""
+        count = self.body.trip_count
         size = sum(p.size * p.dtype.bytes for p in self.products)
-        # Values that the loop keeps of all iterations can take the product's memory:
-        # `overwritten.py`.
+        # The stacks of the loop can be stored over the product (`overwritten.py`).
         kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count
-        if self.body.proceed is not None or size <= max(room[0], kept):
+        if self.body.proceed is not None or size <= max(capacity[0], kept):
             return 0
-        turns, most = (n * count // size for n in room)
-        turns = max(1, turns)
-        turns = next((n for n in range(turns, turns // EVEN_PARTS, -1) if count % n == 0), turns)
-        # A block reads the right operands again: it must have rows enough to be worth that.
+        block, most = (n * count // size for n in capacity)
+        block = max(1, block)
+        block = next((n for n in range(block, block // EVEN_PARTS, -1) if count % n == 0), block)
+        # Each block reads the right operands again, which pays only with enough rows.
         least = max(math.ceil(p.args[0].shape[1] * count / p.shape[0]) for p in self.products)
-        if turns < least:
-            turns = next((n for n in range(least, EVEN_PARTS * least) if count % n == 0), least)
-        return turns if turns < count and turns <= max(1, most) else 0
+        if block < least:
+            block = next((n for n in range(least, EVEN_PARTS * least) if count % n == 0), least)
+        return block if block < count and block <= max(1, most) else 0
 
     def _products(self, v: Value) -> list[Value]:
         """The products that a sequence is made of, if nothing else reads them."""
-        if self.readers[v] > 1 or not v.rank or v.shape[0] != self.body.turns:
+        if self.readers[v] > 1 or not v.rank or v.shape[0] != self.body.trip_count:
             return []
         if v.op.name == "reshape" and self._is_product(v.args[0]):
             return [v.args[0]]
@@ -106,23 +105,24 @@ class StripMinedLoop:
     def _is_product(self, v: Value) -> bool:
         """Whether a value is a product of matrices with as many rows for each iteration."""
         return (v.op.kind == "contract" and self.readers[v] == 1 and v.rank == 2
-                and v.args[0].rank == v.args[1].rank == 2 and v.shape[0] % self.body.turns == 0)
+                and v.args[0].rank == v.args[1].rank == 2
+                and v.shape[0] % self.body.trip_count == 0)
 
     # -- blocks ------------------------------------------------------------------------------------
 
     def results(self, size: int) -> list[Value]:
         """The results of the loop, in blocks of `size` iterations, and one of the iterations that
         remain."""
-        turns = self.body.turns
-        whole = turns - turns % size
+        trip_count = self.body.trip_count
+        whole = trip_count - trip_count % size
         read: dict[Value, None] = {}  # values of which blocks read their part
         for s in self.sequences:
             self._read(s, read)
         states, rest = self.inits, None
-        if whole < turns and self.body.reverse:
+        if whole < trip_count and self.body.reverse:
             states, rest = self._rest(states, read, whole)
         states, stacks = self._main(states, list(read), whole, size)
-        if whole < turns and not self.body.reverse:
+        if whole < trip_count and not self.body.reverse:
             states, rest = self._rest(states, read, whole)
         if rest is not None:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
@@ -139,19 +139,19 @@ class StripMinedLoop:
             for a in v.args:
                 self._read(a, read)
 
-    def _by_turn(self, v: Value) -> Value:
+    def _by_iteration(self, v: Value) -> Value:
         """A value that blocks read, with iterations as its first axis."""
-        rows = v.shape[0] // self.body.turns
+        rows = v.shape[0] // self.body.trip_count
         x = self.new[v]
-        if rows == 1 and v.shape[0] == self.body.turns:
+        if rows == 1 and v.shape[0] == self.body.trip_count:
             return x
         x = x.args[0] if x.op.name == "reshape" else x
-        return OPS.reshape(x, (self.body.turns, rows, *v.shape[1:]))
+        return OPS.reshape(x, (self.body.trip_count, rows, *v.shape[1:]))
 
     def _main(self, inits: Sequence[Value], read: list[Value], whole: int, size: int) -> Results:
         """A loop over blocks of equal size."""
         carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
-        rows = [turns_of(self._by_turn(v), 0, whole) for v in read]
+        rows = [iterations_of(self._by_iteration(v), 0, whole) for v in read]
         rows = [OPS.reshape(x, (whole // size, size, *x.shape[1:])) for x in rows]
         slices = [slice_leaf(x, k) for k, x in enumerate(rows)]
         last, stacks = self._block(carries, dict(zip(read, slices, strict=True)), size)
@@ -162,20 +162,20 @@ class StripMinedLoop:
 
     def _rest(self, inits: Sequence[Value], read: Mapping[Value, None], start: int) -> Results:
         """The last iterations of the sequences, as a block."""
-        end = self.body.turns
-        return self._block(inits, {v: turns_of(self._by_turn(v), start, end) for v in read},
-                           end - start)
+        end = self.body.trip_count
+        rest = {v: iterations_of(self._by_iteration(v), start, end) for v in read}
+        return self._block(inits, rest, end - start)
 
-    def _block(self, inits: Sequence[Value], parts: Parts, turns: int) -> Results:
-        sequences = [self._part(s, parts, turns) for s in self.sequences]
-        body = with_own_leaves(replace(self.body, turns=turns))
+    def _block(self, inits: Sequence[Value], parts: Parts, trip_count: int) -> Results:
+        sequences = [self._part(s, parts, trip_count) for s in self.sequences]
+        body = with_own_leaves(replace(self.body, trip_count=trip_count))
         return results_of(LOOP(*inits, *sequences, *self.shared, body=body))
 
-    def _part(self, v: Value, parts: Parts, turns: int) -> Value:
+    def _part(self, v: Value, parts: Parts, trip_count: int) -> Value:
         """A value for the iterations of a block."""
         if v in parts:
             return parts[v]
-        shape = (turns, *v.shape[1:])
+        shape = (trip_count, *v.shape[1:])
         if _is_spread(v):
             return OPS.broadcast_to(self.new[v.args[0]], shape)
         if v.op.name == "reshape":
@@ -184,7 +184,7 @@ class StripMinedLoop:
             y = product.op(OPS.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), w,
                            **product.attrs)
             return OPS.reshape(y, shape)
-        return Value(v.op, tuple(self._part(a, parts, turns) for a in v.args), v.attrs, shape,
+        return Value(v.op, tuple(self._part(a, parts, trip_count) for a in v.args), v.attrs, shape,
                      v.dtype)
 
 

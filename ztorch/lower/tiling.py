@@ -96,8 +96,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     for_rows = int(cpu.l2_bytes * L2_SHARE)
     fits = max(1, for_rows * m // (tiles.rows[0].size * way.elements * d.bytes))
     if k * n * d.bytes <= for_rows:
-        turns = tiles.down * math.ceil(vectors / wide)
-        fits = max(1, turns // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
+        tile_count = tiles.down * math.ceil(vectors / wide)
+        fits = max(1, tile_count // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
         rows, wide, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
         prefetch=0 if close or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,
@@ -162,8 +162,8 @@ def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processo
     vector_bytes = lanes * d.bytes
     far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
     fetch = wide * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
-    turns = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
-    step = max(rows * wide * turns / cpu.fma_ports, (rows + wide * turns) / cpu.load_ports,
+    issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
+    step = max(rows * wide * issues / cpu.fma_ports, (rows + wide * issues) / cpu.load_ports,
                float(cpu.fma_cycles), fetch)
     step += FETCH_SHARE * (rows * d.bytes + wide * vector_bytes) / cpu.l2_bytes_per_cycle
     return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * wide

@@ -1,7 +1,7 @@
-"""The loop nest of a transposing copy: square tiles that change direction inside the registers.
+"""The loop nest of a transposing copy: square tiles are transposed in registers.
 
-Reading across rows takes one element from each cache line. Here a tile of lanes x lanes elements is
-read along the source's rows and written along the result's, and turned in between by shuffles.
+A read across rows uses one element of each cache line. Here a tile of lanes x lanes elements is
+read along the source's rows, transposed by shuffles, and written along the result's rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ztorch.lower.tuning import TRANSPOSE_EXTENT
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The one value that is read across."""
+class TransposePattern:
+    """The one value that is read across its rows."""
 
     source: Value
     along: int  # the axis along which its elements are contiguous
 
 
-def find_turn(region: Region) -> Turn | None:
-    """The value that an elementwise region reads across, if there is one and it is worth a tile."""
+def find_transpose(region: Region) -> TransposePattern | None:
+    """The value that an elementwise region reads across rows, if tiles for it pay."""
     shape = region.shape
     if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
@@ -53,15 +53,15 @@ def find_turn(region: Region) -> Turn | None:
     if len(across) != 1:
         return None
     [(source, _, along)] = across
-    return Turn(source, along)
+    return TransposePattern(source, along)
 
 
-def source_at(region: Region, turn: Turn, at: Index) -> Index:
-    """The position in the transposed operand of the element for a place of the region."""
+def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
+    """The position in the transposed operand that corresponds to a position of the region."""
     for v in region.members:
         flat = region.flat[v].replace({region.outer: at})
         for source, place in real_reads(v, unflatten(flat, v.shape)):
-            if source is turn.source:
+            if source is pattern.source:
                 return place
     raise AssertionError("the region no longer reads its transposed operand")
 
@@ -69,26 +69,26 @@ def source_at(region: Region, turn: Turn, at: Index) -> Index:
 def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
     """Tiles of all lanes, if the region reads one value across."""
     lanes = limits.lanes(widest(region))
-    return TransposeSchedule(lanes) if lanes > 1 and find_turn(region) else None
+    return TransposeSchedule(lanes) if lanes > 1 and find_transpose(region) else None
 
 
 def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
-    return "" if s.lanes > 1 and find_turn(region) else "it reads no value across its rows"
+    return "" if s.lanes > 1 and find_transpose(region) else "it reads no value across its rows"
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: TransposeSchedule) -> None:
-    """Tiles over the two axes; workers share out everything else and rows of tiles."""
-    lanes, turn = s.lanes, find_turn(region)
-    assert turn is not None
-    shape, along = region.shape, turn.along
+    """Tiles over the two axes. Workers share the rows of tiles and all other axes."""
+    lanes, pattern = s.lanes, find_transpose(region)
+    assert pattern is not None
+    shape, along = region.shape, pattern.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]
     row_tiles, column_tiles = math.ceil(rows / lanes), columns // lanes
-    tile = _Tile(b, region, turn, memory, target, outer, lanes)
+    tile = _Tile(b, region, pattern, memory, target, outer, lanes)
     each = rows // lanes
     count = math.prod(v.extent for v in outer)
     if each:
@@ -104,9 +104,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class _Tile:
-    def __init__(self, b: Builder, region: Region, turn: Turn, memory: Mapping[Value, str],
-                 target: Mapping[Value, str], outer: Sequence[Var], lanes: int):
-        self.b, self.region, self.turn = b, region, turn
+    def __init__(self, b: Builder, region: Region, pattern: TransposePattern,
+                 memory: Mapping[Value, str], target: Mapping[Value, str], outer: Sequence[Var],
+                 lanes: int):
+        self.b, self.region, self.pattern = b, region, pattern
         self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
 
     def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, whole: int,
@@ -123,7 +124,7 @@ class _Tile:
             width: int, columns: int) -> None:
         """height x width elements: read as `width` vectors down, written as `height` across."""
         b, lanes, shape = self.b, self.lanes, self.region.shape
-        down = Var("r", shape[self.turn.along] - (lanes if height == lanes else height) + 1)
+        down = Var("r", shape[self.pattern.along] - (lanes if height == lanes else height) + 1)
         across = Var("c", columns - width + 1)
         lane_down, lane_across = Var("i", height, kept=True), Var("j", width, kept=True)
         zero = b.const(0, b.index)
@@ -133,12 +134,13 @@ class _Tile:
         writer = base.within(lane=lane_across, lanes=lanes, mask=self._mask(width))
         vectors = [self._read(reader, self._at(Index.of(down) + Index.of(lane_down),
                                                Index.of(across) + j)) for j in range(width)]
-        blank = b.const(0, self.turn.source.dtype, lanes)
-        turned = transposed(b, vectors + [blank] * (lanes - width))
+        blank = b.const(0, self.pattern.source.dtype, lanes)
+        rows = transposed(b, vectors + [blank] * (lanes - width))
         for i in range(height):
             at = self._at(Index.of(down) + i, Index.of(across) + Index.of(lane_across))
             scope = writer.within()
-            scope.known[self.turn.source, source_at(self.region, self.turn, at), None] = turned[i]
+            source_position = source_at(self.region, self.pattern, at)
+            scope.known[self.pattern.source, source_position, None] = rows[i]
             evaluate(scope, self.region.members, self.region, {self.region.outer: at},
                      self.target)
 
@@ -149,17 +151,17 @@ class _Tile:
     def _at(self, row: Index, column: Index) -> Index:
         rest = iter([Index.of(v) for v in self.outer])
         shape = self.region.shape
-        index = [row if k == self.turn.along else next(rest) for k in range(len(shape) - 1)]
+        index = [row if k == self.pattern.along else next(rest) for k in range(len(shape) - 1)]
         return flatten([*index, column], shape)
 
     def _read(self, e: Emitter, at: Index) -> Operand:
-        flat = source_at(self.region, self.turn, at)
-        return e.element(self.turn.source, unflatten(flat, self.turn.source.shape))
+        flat = source_at(self.region, self.pattern, at)
+        return e.element(self.pattern.source, unflatten(flat, self.pattern.source.shape))
 
 
 def transposed(b: Builder, rows: list[Operand]) -> list[Operand]:
-    """n vectors of n lanes turned: lane j of vector i becomes lane i of vector j. Each round swaps
-    between pairs of vectors the halves of ever smaller blocks."""
+    """Transposes n vectors of n lanes: lane j of vector i becomes lane i of vector j. Each round
+    swaps halves of blocks between pairs of vectors, and then halves the block size."""
     n = len(rows)
     out = list(rows)
     step = n // 2

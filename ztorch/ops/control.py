@@ -25,7 +25,7 @@ from ztorch.ops.loop_checks import (
     in_layer,
     of_state,
     pair_of,
-    turns_of,
+    trip_count_of,
 )
 
 
@@ -62,18 +62,18 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
     """
     states, state_tree = flatten(init)
     rows, row_tree = flatten(xs)
-    turns = turns_of(rows, length)
+    trip_count = trip_count_of(rows, length)
     if not any(isinstance(v, Value) for v in (*states, *rows)):
-        return dispatch.on_loop("scan", f, init, xs, turns, reverse, checkpoint)
+        return dispatch.on_loop("scan", f, init, xs, trip_count, reverse, checkpoint)
     init = unflatten(state_tree, map(as_value, states))
     xs = unflatten(row_tree, map(as_value, rows))
     if checkpoint is None:
-        return _scanned(f, init, xs, turns, reverse)
+        return _scanned(f, init, xs, trip_count, reverse)
     size = positive("zt.ops.scan(checkpoint=...)", checkpoint)
-    return _by_segments(f, init, xs, turns, reverse, min(size, max(turns, 1)))
+    return _by_segments(f, init, xs, trip_count, reverse, min(size, max(trip_count, 1)))
 
 
-def _scanned(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
              recompute: bool = False) -> tuple[Any, Any]:
     """A scan of values."""
     inits, state_tree = flatten(init)
@@ -85,16 +85,16 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: boo
     new, kept = pair_of("zt.ops.scan", result)
     news = checked_state("zt.ops.scan", new, state_tree, carries)
     outs, out_tree = flatten(kept)
-    body = Body(turns, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs),
+    body = Body(trip_count, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs),
                 recompute=recompute)
     last, stacks = looped(body, inits, sequences)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
 
 
-def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse: bool,
+def _by_segments(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
                  size: int) -> tuple[Any, Any]:
     """A scan of scans. The gradient of the outer one computes each inner one again."""
-    whole = turns - turns % size  # iterations in segments; the others come after them
+    whole = trip_count - trip_count % size  # iterations in segments; the others come after them
     segments = map_tree(lambda x: OPS.reshape(x[:whole], (whole // size, size, *x.shape[1:])), xs)
     others = map_tree(lambda x: x[whole:], xs)
 
@@ -102,11 +102,11 @@ def _by_segments(f: Callable[..., Any], init: Any, xs: Any, turns: int, reverse:
         return _scanned(f, state, rows, size, reverse)
 
     if reverse:
-        state, rest = _scanned(f, init, others, turns - whole, reverse)
+        state, rest = _scanned(f, init, others, trip_count - whole, reverse)
         state, kept = _scanned(segment, state, segments, whole // size, reverse, recompute=True)
     else:
         state, kept = _scanned(segment, init, segments, whole // size, reverse, recompute=True)
-        state, rest = _scanned(f, state, others, turns - whole, reverse)
+        state, rest = _scanned(f, state, others, trip_count - whole, reverse)
     return state, map_tree(lambda y, z: OPS.concat(
         OPS.reshape(y, (whole, *y.shape[2:])), z, axis=0), kept, rest)
 
@@ -182,9 +182,9 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
     if max_steps is None:
         raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most iterations it "
                           "may take: a program has a fixed size")
-    turns = turns_of([], max_steps, "max_steps")
+    trip_count = trip_count_of([], max_steps, "max_steps")
     if not any(isinstance(v, Value) for v in states):
-        return dispatch.on_loop("while_loop", cond, body, init, turns)
+        return dispatch.on_loop("while_loop", cond, body, init, trip_count)
     inits = [as_value(v) for v in states]
 
     def holds(values: Sequence[Value]) -> Value:
@@ -194,12 +194,12 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
     carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
     new = checked_state("zt.ops.while_loop", traced(
         body, "zt.ops.while_loop", unflatten(tree, iter(carries))), tree, carries)
-    return unflatten(tree, iter(bounded(carries, new, holds, inits, turns)))
+    return unflatten(tree, iter(bounded(carries, new, holds, inits, trip_count)))
 
 
 def bounded(carries: Sequence[Value], new: Sequence[Value],
             holds: Callable[[Sequence[Value]], Value], inits: Sequence[Value],
-            turns: int) -> list[Value]:
+            trip_count: int) -> list[Value]:
     """The last state of a loop that a condition ends.
 
     Where the loop could end early but does not, iterations after its end change nothing: so the
@@ -209,7 +209,7 @@ def bounded(carries: Sequence[Value], new: Sequence[Value],
     go = carry_leaf(first, len(carries))
     news = [OPS.where(go, v, c) for v, c in zip(new, carries, strict=True)]
     going = OPS.logical_and(go, holds(news))
-    body = Body(turns, False, (*carries, go), (), (), (*news, going), (), len(carries))
+    body = Body(trip_count, False, (*carries, go), (), (), (*news, going), (), len(carries))
     return looped(body, [*inits, first], [])[0][:-1]
 
 

@@ -17,10 +17,10 @@ def in_layer() -> str:
     return f"layer {current_layer()!r}: " if current_layer() else ""
 
 
-def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
+def trip_count_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
     """The number of iterations: the length of all sequences.
 
-    >>> turns_of([], 3)
+    >>> trip_count_of([], 3)
     3
     """
     where = f"{in_layer()}zt.ops.{'while_loop' if name == 'max_steps' else 'scan'}"
@@ -37,13 +37,13 @@ def turns_of(rows: Sequence[Any], length: Any, name: str = "length") -> int:
         sizes.append(int(shape[0]))
     if length is None and not sizes:
         raise ConfigError(f"{where} needs length=, the number of iterations, where xs is None")
-    turns = sizes[0] if length is None else int(length)
-    if any(n != turns for n in sizes):
-        other = next(n for n in sizes if n != turns)
-        raise ShapeError(f"{where}: a sequence has {other} elements where {turns} iterations are "
-                         f"taken; {'all sequences need one length' if length is None else ''}"
+    trip_count = sizes[0] if length is None else int(length)
+    if any(n != trip_count for n in sizes):
+        other = next(n for n in sizes if n != trip_count)
+        raise ShapeError(f"{where}: a sequence has {other} elements where {trip_count} iterations "
+                         f"are taken; {'all sequences need one length' if length is None else ''}"
                          f"{'' if length is None else 'leave length= out, or give that of xs'}")
-    return turns
+    return trip_count
 
 
 def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:

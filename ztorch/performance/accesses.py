@@ -27,8 +27,8 @@ class AccessCost:
     requests: float = 0.0  # subgroups that made it
     lines: float = 0.0  # of 128 bytes that they touched in global memory
     sectors: float = 0.0  # of 32 bytes that they touched in global memory
-    turns: float = 0.0  # cycles for which they occupied shared memory
-    least_turns: float = 0.0  # the same if no two threads wanted one bank
+    wavefronts: float = 0.0  # cycles for which they occupied shared memory
+    least_wavefronts: float = 0.0  # the same if no two threads wanted one bank
 
     @property
     def transactions(self) -> float:
@@ -38,7 +38,7 @@ class AccessCost:
     @property
     def conflicts(self) -> float:
         """How many times longer shared memory is occupied than without conflicts of banks."""
-        return self.turns / self.least_turns if self.least_turns else 1.0
+        return self.wavefronts / self.least_wavefronts if self.least_wavefronts else 1.0
 
 
 def sectors_touched(addresses: np.ndarray, size: int,
@@ -62,7 +62,7 @@ def sectors_touched(addresses: np.ndarray, size: int,
     return np.unique(ends[new_sector]), int(new_sector.sum()), int(new_line.sum())
 
 
-def bank_turns(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
+def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
     """Cycles for which accesses occupy shared memory, and how many without conflicts of banks.
 
     As many threads take part in an iteration as ask for 128 bytes; twice as many where each asks
@@ -70,9 +70,11 @@ def bank_turns(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[in
     an iteration, to all who want that one.
 
     >>> threads = np.arange(32)[None]
-    >>> bank_turns(threads * 4, 4, threads >= 0), bank_turns(threads * 128, 4, threads >= 0)
-    ((1, 1), (32, 1))
-    >>> bank_turns(threads * 132, 4, threads >= 0)  # padded by one word
+    >>> bank_wavefronts(threads * 4, 4, threads >= 0)
+    (1, 1)
+    >>> bank_wavefronts(threads * 128, 4, threads >= 0)
+    (32, 1)
+    >>> bank_wavefronts(threads * 132, 4, threads >= 0)  # padded by one word
     (1, 1)
     """
     together = min(addresses.shape[1], LINE // max(size, BANK))

@@ -9,7 +9,7 @@ from ztorch.performance.accesses import (
     LINE,
     SECTOR,
     AccessCost,
-    bank_turns,
+    bank_wavefronts,
     matrix_places,
     sectors_touched,
 )
@@ -54,7 +54,7 @@ class MemoryWork:
         self.threads = values.threads
         self.memories = {m.name: m for m in kernel.memories}
         self.met: set[tuple[str, bool]] = set()  # global memories, and whether they were written
-        self.turns: dict[tuple, tuple[int, int]] = {}  # results of `bank_turns`
+        self.wavefronts: dict[tuple, tuple[int, int]] = {}  # results of `bank_wavefronts`
 
     def access(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
         """Counts an access; a copy is one of its target and one of its source."""
@@ -92,8 +92,8 @@ class MemoryWork:
         conflicts, since both are swizzled."""
         cost = self.work.accesses.setdefault(-1000000, AccessCost(mem, "shared", "mma_async"))
         cost.requests += weight
-        cost.turns += weight * nbytes / LINE
-        cost.least_turns += weight * nbytes / LINE
+        cost.wavefronts += weight * nbytes / LINE
+        cost.least_wavefronts += weight * nbytes / LINE
 
     def _places(self, i: Instr, argument: int, mem: str, off: str) -> np.ndarray:
         """The address of each thread. Where it is not known, each has a sector of its own."""
@@ -154,9 +154,9 @@ class MemoryWork:
             if m.swizzled:  # chunks of a line change places
                 line = addresses // SWIZZLE_LINE
                 addresses = addresses ^ (line % 8 * 16)
-            turns, least = self._turns(addresses, size, active)
-            cost.turns += weight * turns
-            cost.least_turns += weight * least
+            wavefronts, least = self._wavefronts(addresses, size, active)
+            cost.wavefronts += weight * wavefronts
+            cost.least_wavefronts += weight * least
             return {}
         if m.space == "local":
             return {}
@@ -169,10 +169,10 @@ class MemoryWork:
         self.met.add((mem, writes))
         return {(mem, writes): Touched(every, float(len(every)))} if len(every) else {}
 
-    def _turns(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
+    def _wavefronts(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
         """Cycles for which an access occupies shared memory. Many differ by whole lines only."""
         pattern = addresses - addresses.min() // LINE * LINE
         key = size, pattern.shape, pattern.tobytes(), active.tobytes()
-        if key not in self.turns:
-            self.turns[key] = bank_turns(pattern, size, active)
-        return self.turns[key]
+        if key not in self.wavefronts:
+            self.wavefronts[key] = bank_wavefronts(pattern, size, active)
+        return self.wavefronts[key]

@@ -61,8 +61,8 @@ class KernelPrediction:
     @property
     def conflicts(self) -> float:
         """How many times longer shared memory is occupied than without conflicts of banks."""
-        least = sum(a.least_turns for a in self.accesses)
-        return sum(a.turns for a in self.accesses) / least if least else 1.0
+        least = sum(a.least_wavefronts for a in self.accesses)
+        return sum(a.wavefronts for a in self.accesses) / least if least else 1.0
 
     def named(self, name: str) -> KernelPrediction:
         """The record of a kernel with the same code and another name."""
@@ -125,11 +125,11 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     parts["latency"] = waves * group_cycles(kernel, work, gpu, groups, cached) / clock
     even = max(*cycles.values()) * full / gpu.units / clock
     bound = max(parts, key=lambda name: parts[name])
-    turns = sum(a.turns for a in work.accesses.values())
+    wavefronts = sum(a.wavefronts for a in work.accesses.values())
     return KernelPrediction(
         kernel.name, gpu.name, groups, threads, used, spilled, shared, resident,
         min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * full,
-        0.0 if cached else memory, l2, turns * LINE * full, parts[bound],
+        0.0 if cached else memory, l2, wavefronts * LINE * full, parts[bound],
         max(even, parts["l2"], parts["memory"]), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),
         dict(work.mix.most_common()), work.copies_pending)
@@ -159,7 +159,7 @@ def unit_cycles(work: Work, gpu: Gpu) -> dict[str, float]:
         "float64": slots["f64"] * threads / gpu.f64_lanes,
         "integers": slots["int"] * threads / gpu.int_lanes,
         "special": slots["special"] * threads / gpu.special_lanes,
-        "load/store": sum(a.turns or a.lines for a in work.accesses.values()),
+        "load/store": sum(a.wavefronts or a.lines for a in work.accesses.values()),
         "tensor cores": 0.0,
     }
     clock = gpu.clock_ghz * 1e9

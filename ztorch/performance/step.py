@@ -156,8 +156,9 @@ class _Predictions:
         self.figures: Mapping[int, RegisterFigures] = {}
 
     def of(self, plan: Plan) -> tuple[LaunchPrediction, ...]:
-        return tuple(LaunchPrediction(self._kernel(step), turns, step.barrier or k == 0)
-                     for k, (step, turns) in enumerate(zip(plan.steps, plan.turns(), strict=True)))
+        return tuple(LaunchPrediction(self._kernel(step), count, step.barrier or k == 0)
+                     for k, (step, count) in enumerate(
+                         zip(plan.steps, plan.run_counts(), strict=True)))
 
     def _kernel(self, step: KernelStep) -> KernelPrediction:
         body = id(step.kernel.body)

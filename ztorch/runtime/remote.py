@@ -82,11 +82,12 @@ class Remote(Running):
         moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes per iteration, by loop
         for k, place, loop, stride in function.moves:
             moves.setdefault((k, place), {})[loop] = stride
-        for k, turns in runs(len(function.launches), function.loops):
+        for k, iterations in runs(len(function.launches), function.loops):
             launch, bindings = function.launches[k], []
             for n, (space, at, nbytes, written) in enumerate(launch.places):
                 buffer, at = ports[space][at] if space in ports else (self.buffer(space), at)
-                at += sum(turns[loop] * stride for loop, stride in moves.get((k, n), {}).items())
+                at += sum(iterations[loop] * stride
+                          for loop, stride in moves.get((k, n), {}).items())
                 bindings.append(Binding(buffer, at, nbytes, written))
             yield k, Launch(launch.entry, launch.grid, tuple(bindings), launch.barrier)
 

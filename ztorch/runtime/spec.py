@@ -166,7 +166,7 @@ class FunctionSpec(Record):
         ListOf(Row(TEXT, *[SIZE] * 4, names="[label, bytes, first, last, offset]")), default=())
     launches: tuple[LaunchSpec, ...] = field(ListOf(LaunchSpec), default=())  # on a device
     loops: tuple[tuple[int, int, int], ...] = field(  # kernels that are repeated; outer loops first
-        ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, turns]"),
+        ListOf(Row(SIZE, COUNT, COUNT, names="[first kernel, kernel after the last, trip count]"),
                MAX_LOOPS, f"a list of at most {MAX_LOOPS} loops"),
         default=())
     moves: tuple[tuple[int, int, int, int], ...] = field(  # of places of launches, per iteration
@@ -176,9 +176,9 @@ class FunctionSpec(Record):
     def times(self) -> list[int]:
         """How often each kernel runs in a call, at most."""
         times = [1] * len(self.launches or self.kernels)
-        for first, end, turns in self.loops:
+        for first, end, trip_count in self.loops:
             for k in range(first, end):
-                times[k] *= turns
+                times[k] *= trip_count
         return times
 
     @property

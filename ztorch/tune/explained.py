@@ -76,7 +76,7 @@ def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
     memory = nbytes / (row.l2_bytes_per_cycle if nbytes <= row.l2_bytes else
                        row.outer_bytes_per_cycle)
     return KernelTime(
-        step.kernel.name, step.kernel.origin, planned.turns, work, nbytes, step.cycles,
+        step.kernel.name, step.kernel.origin, planned.runs, work, nbytes, step.cycles,
         max(compute, memory), "compute" if compute > memory else "memory", repr(step.schedule),
         step.tuned, tuple(planned.reasons))
 

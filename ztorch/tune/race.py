@@ -25,7 +25,7 @@ from ztorch.runtime.executable import Executable
 
 CALL_SECONDS = 3e-4  # of a timed call, in which a kernel runs many times: clocks are exact to 1e-6
 CYCLES_PER_SECOND = 3e9  # of a processor, to estimate how often that is
-TURNS_MAX = 2000  # runs of a kernel in a call
+RUNS_MAX = 2000  # runs of a kernel in a call
 ROUNDS_MIN = 3  # rounds that all kernels run in before slow ones are left out
 SLOW = 1.15  # times the best time from which on a kernel is slow
 RACE_SECONDS = 2.0  # after which a race ends, once all kernels have run ROUNDS_MIN times
@@ -42,10 +42,10 @@ class Race:
 
     def __init__(self, steps: Sequence[KernelStep], target: Target, threads: int):
         places, arena = _compact(steps[0].locations)
-        self.turns = max(1, min(TURNS_MAX, int(CALL_SECONDS * CYCLES_PER_SECOND
+        self.runs = max(1, min(RUNS_MAX, int(CALL_SECONDS * CYCLES_PER_SECOND
                                                / max(steps[0].cycles, 1.0))))
         plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=places, barrier=True)],
-                               arena, [], [LoopSpan(0, 1, self.turns)])
+                               arena, [], [LoopSpan(0, 1, self.runs)])
                  for k, step in enumerate(steps)}
         spec = describe_program("race", target, plans, Params(target.limits))
         with using(debug=(), dump=None):
@@ -68,16 +68,16 @@ class Race:
         end = time.perf_counter() + RACE_SECONDS
         for call in self.calls:
             call()  # pages and caches are warm then
-        for turn in range(rounds):
-            if turn >= ROUNDS_MIN and time.perf_counter() > end:
+        for number in range(rounds):
+            if number >= ROUNDS_MIN and time.perf_counter() > end:
                 break
             for k in sorted(running):
                 if self._changes:  # else sums would grow without end
                     self.program.arena[:len(self._first)] = self._first
                 start = clock()
                 self.calls[k]()
-                times[k].append((clock() - start) / self.turns)
-            if turn + 1 >= ROUNDS_MIN:
+                times[k].append((clock() - start) / self.runs)
+            if number + 1 >= ROUNDS_MIN:
                 best = min(min(t) for t in times)
                 running = {k for k in running if min(times[k]) <= best * SLOW}
         return [of(t) for t in times]

@@ -88,10 +88,10 @@ def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]
     plans = plan_functions(graphs, target, declare_states(functions, target), watch, chooser=record)
     works: dict[str, KernelWork] = {}
     for plan in (plan for name, plan in plans.items() if name != PREPARE):
-        for step, turns in zip(plan.steps, plan.turns(), strict=True):
+        for step, count in zip(plan.steps, plan.run_counts(), strict=True):
             kernel = kernels.get(step.key)
             if kernel is not None and (digest := kernel.work):
-                works.setdefault(digest, KernelWork(kernel, digest)).cycles += step.cycles * turns
+                works.setdefault(digest, KernelWork(kernel, digest)).cycles += step.cycles * count
     return sorted(works.values(), key=lambda work: -work.cycles)
 
 

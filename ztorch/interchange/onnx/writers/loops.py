@@ -33,7 +33,7 @@ def _loop(w: Writer, v: Value) -> None:
     for leaf, port in zip((*body.carries, *kept, *body.slices), ports, strict=True):
         inner.give(leaf, port.name)
     if not sequences:  # a Scan counts its iterations by a sequence
-        names.append(w.array(np.zeros(body.turns, np.float32)))
+        names.append(w.array(np.zeros(body.trip_count, np.float32)))
         ports.append(Port(inner.unique("turn"), (), f32))
     write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
     results = []
