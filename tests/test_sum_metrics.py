@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,8 +59,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, n
     "RecallAtPrecision, never": ("RecallAtPrecision", {"precision": 1.0}, None, 1 - YES, SCORES),
     **{f"F1 {average}": ("F1Score", {"average": average}, None, ONE_HOT, SCORES)
        for average in ("macro", "micro", "weighted")},
-    "F2 at 0.4": ("FBetaScore", {"beta": 2.0, "threshold": 0.4}, {
-        "beta": 2.0, "threshold": 0.4, "average": "macro"}, YES, SCORES),
+    "F2 at 0.4": ("FBetaScore", {"beta": 2.0, "threshold": 0.4, "average": "macro"}, None, YES, SCORES),
+    "F2 of each class": ("FBetaScore", {"beta": 2.0, "threshold": 0.4}, None, YES, SCORES),
+    "F1 of rows of zeros": ("F1Score", {}, None, ONE_HOT, SCORES * (SCORES > 0.8)),
+    **{f"{name} at thresholds": (name, {"thresholds": [0.2, 0.5, 0.8]}, None, YES, SCORES)
+       for name in ("Precision", "Recall", "TruePositives", "FalseNegatives")},
+    "R2 of each output": ("R2Score", {"class_aggregation": None}, None, REAL, NEAR),
     "RootMeanSquaredError": ("RootMeanSquaredError", {}, None, REAL, NEAR),
     **{f"R2 {average}": ("R2Score", {"class_aggregation": average}, None, REAL, NEAR)
        for average in ("uniform_average", "variance_weighted_average")},
@@ -82,7 +89,7 @@ def weigh_all(values: Value, weights: Value) -> Value:
     return values * OPS.reshape(OPS.cast(weights, values.dtype), (-1, *(1,) * (values.rank - 1)))
 
 
-def measured(metric: M.Metric, y: np.ndarray, p: np.ndarray, w: np.ndarray) -> float:
+def measured(metric: M.Metric, y: np.ndarray, p: np.ndarray, w: np.ndarray) -> Any:
     """By batches of 25 rows, as in an epoch."""
     totals: dict[str, np.ndarray] = {}
     for rows in (slice(0, 25), slice(25, 50), slice(50, 60)):
@@ -101,8 +108,7 @@ def measured(metric: M.Metric, y: np.ndarray, p: np.ndarray, w: np.ndarray) -> f
         return float(totals["row"] / totals["w"])
     ends = {n: leaf("input", n, t.shape, "float32") for n, t in totals.items()}
     result = metric.result(ends)
-    assert result.shape == ()
-    return float(evaluate([result], {v: totals[n] for n, v in ends.items()})[0])
+    return evaluate([result], {v: totals[n] for n, v in ends.items()})[0]
 
 
 @together()
@@ -116,8 +122,9 @@ def test_numbers_are_those_of_keras(name: str, weighted: bool) -> None:
     theirs.update_state(y, p, sample_weight=WEIGHTS if weighted else None)
     ours = measured(getattr(M, kind)(**arguments), y, p,
                     WEIGHTS if weighted else np.ones_like(WEIGHTS))
-    expected = np.asarray(keras.ops.convert_to_numpy(theirs.result())).reshape(-1)
-    np.testing.assert_allclose(ours, expected[0], rtol=2e-5, atol=1e-6)
+    expected = keras.ops.convert_to_numpy(theirs.result())
+    assert np.shape(ours) == expected.shape
+    np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_an_epoch_reports_them_of_all_rows() -> None:
@@ -154,10 +161,56 @@ def test_masked_steps_do_not_count() -> None:
 
 def test_wrong_arguments() -> None:
     for make, message in (
-            (lambda: M.Precision(thresholds=[0.1, 0.2]), "so there is one threshold"),
             (lambda: M.AUC(curve="RC"), "must be 'ROC' or 'PR'"),
-            (lambda: M.F1Score(average=None), "a score is one number"),
+            (lambda: M.F1Score(average="mean"), "must be 'macro'"),
             (lambda: M.PrecisionAtRecall(1.2), "from 0 to 1"),
             (lambda: M.IoU(3, [3]), "classes are numbers from 0 to 2")):
         with pytest.raises(ConfigError, match=message):
             make()
+
+
+def test_scores_of_several_numbers_in_logs_files_and_checkpoints(tmp_path: Path) -> None:
+    keras = references.keras()
+    scores, first = [], np.array([[0.3, -0.5, 1.0]] * 3, np.float32)
+    for kind in (keras, zt):
+        model = kind.Sequential([kind.layers.Input((3,)), kind.layers.Dense(3, activation="sigmoid")])
+        model.set_weights([first, np.zeros(3, np.float32)])
+        model.compile(loss="mse", optimizer="sgd", metrics=[
+            kind.metrics.F1Score(), kind.metrics.Recall(thresholds=[0.4, 0.6], name="found"),
+            kind.metrics.R2Score(num_regressors=3)])
+        scores.append(model.evaluate(SCORES, ONE_HOT, batch_size=25, verbose=0, return_dict=True))
+    assert {*scores[0]} == {*scores[1]}
+    for name, expected in scores[0].items():
+        np.testing.assert_allclose(scores[1][name], expected, rtol=2e-5)
+    history = model.fit(SCORES, ONE_HOT, epochs=2, batch_size=20, verbose=0, callbacks=[
+        zt.callbacks.CSVLogger(tmp_path / "log.csv")])
+    assert [value.shape for value in history.history["found"]] == [(2,), (2,)]
+    kept = type(history).from_state(json.loads(json.dumps(history.state())))
+    np.testing.assert_array_equal(kept.history["f1_score"], history.history["f1_score"])
+    assert history.curves["found_1"] == [float(value[1]) for value in history.history["found"]]
+    model.save(tmp_path / "m.zt")
+    loaded = zt.load(tmp_path / "m.zt")
+    np.testing.assert_array_equal(loaded.history.history["found"], history.history["found"])
+    np.testing.assert_allclose(loaded.evaluate(SCORES, ONE_HOT, verbose=0, return_dict=True)["f1_score"],
+                               model.evaluate(SCORES, ONE_HOT, verbose=0, return_dict=True)["f1_score"])
+    with open(tmp_path / "log.csv", newline="") as file:
+        assert len(json.loads(list(csv.DictReader(file))[1]["f1_score"])) == 3
+    with pytest.raises(ConfigError, match="has 2 numbers, and this takes one"):
+        model.fit(SCORES, ONE_HOT, verbose=0, callbacks=[zt.callbacks.EarlyStopping("found")])
+
+
+def test_numbers_of_whole_batches_are_those_of_keras() -> None:
+    """A loss or metric that gives one number for a batch: the last batch is never filled up."""
+    keras, results = references.keras(), []
+    for kind in (keras, zt):
+        ops = kind.ops
+        model = kind.Sequential([kind.layers.Input((3,)), kind.layers.Dense(3)])
+        model.set_weights([np.eye(3, dtype=np.float32), np.zeros(3, np.float32)])
+        model.compile(optimizer=kind.optimizers.SGD(0.1),
+                      loss=lambda y, p, ops=ops: ops.sqrt(ops.mean(ops.square(y - p))),
+                      metrics=[lambda y, p, ops=ops: ops.max(ops.abs(y - p))])
+        scores = model.evaluate(REAL[:51], NEAR[:51], batch_size=20, verbose=0)
+        history = model.fit(REAL[:51], NEAR[:51], batch_size=20, shuffle=False, verbose=0).history
+        results.append([*scores, *map(float, np.ravel([history[name] for name in sorted(history)])), *model.get_weights()[0]])
+    for ours, theirs in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -39,6 +39,7 @@ class Named:
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
     registered_as: ClassVar[str] = ""  # Keras' registered name of a user's class
+    kept_as: ClassVar[Mapping[str, str]] = {}  # attributes of arguments, where names differ
 
     def __init_subclass__(cls, family: str = "", such_as: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:
@@ -131,7 +132,8 @@ class Named:
                 raise ConfigError(f"{type(self).__name__} has no attribute {name!r}, which its "
                                   f"config needs; write self.{name} = {name} in its __init__, or "
                                   "define get_config")
-        return {name: described(getattr(self, name), f"{type(self).__name__}({name}=...)")
+        return {name: described(getattr(self, self.kept_as.get(name, name)),
+                                f"{type(self).__name__}({name}=...)")
                 for name in named if name in values or hasattr(type(self), name)}
 
     @classmethod

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
 
 from ztorch.errors import ConfigError
 
@@ -14,6 +14,7 @@ INTERVAL = 0.1  # seconds between redraws: smooth to look at, and next to no wor
 NOTEBOOK_INTERVAL = 0.5  # seconds between redraws in a notebook, where each is a message
 MOST_LINES = 20  # epochs that have a line each in a notebook; more of them share one
 WIDTH = 20  # characters of the bar
+MOST_NUMBERS = 4  # of a score
 
 
 class Progress:
@@ -66,7 +67,7 @@ class Progress:
             if self.live and not self._notebook:
                 self._write(self._label + "\n")
 
-    def draw(self, done: int, logs: Mapping[str, float]) -> None:
+    def draw(self, done: int, logs: Mapping[str, Any]) -> None:
         """Redraws the bar. Loops call this when `due` has come."""
         now = time.perf_counter()
         self.due = now + self._interval
@@ -79,7 +80,7 @@ class Progress:
         self._done = done
         self._step_seconds = time.perf_counter() - self._start
 
-    def end(self, logs: Mapping[str, float]) -> None:
+    def end(self, logs: Mapping[str, Any]) -> None:
         """The epoch has ended, with these scores."""
         if self.silent:
             return
@@ -152,16 +153,45 @@ class Progress:
             self._out.flush()
 
 
-def format_number(value: float) -> str:
+def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Scores as numbers by name: those of an array are numbered.
+
+    >>> numbers_of({"loss": 0.5, "f1": [0.25, 0.75]})
+    {'loss': 0.5, 'f1_0': 0.25, 'f1_1': 0.75}
+    """
+    numbers = {}
+    for name, score in scores.items():
+        each = list(_flat(score))
+        single = each == [score]
+        numbers |= {name if single else f"{name}_{k}": x for k, x in enumerate(each)}
+    return numbers
+
+
+def _flat(score: Any) -> Iterator[float]:
+    """The numbers of a score: of an array, or of nested lists."""
+    if not hasattr(score, "__len__"):
+        yield float(score)
+        return
+    for part in score:
+        yield from _flat(part)
+
+
+def format_number(value: Any) -> str:
     """A score as progress and messages show it.
 
-    >>> format_number(0.5), format_number(0.00012)
-    ('0.5000', '1.2000e-04')
+    >>> format_number(0.5), format_number(0.00012), format_number([0.5, 1.0])
+    ('0.5000', '1.2000e-04', '[0.5000, 1.0000]')
+    >>> format_number([0.25] * 100)
+    '[0.2500, 0.2500, 0.2500, 0.2500, ... of 100]'
     """
+    if hasattr(value, "__len__"):
+        each = list(_flat(value))
+        shown = ", ".join(map(format_number, each[:MOST_NUMBERS]))
+        return f"[{shown}{f', ... of {len(each)}' * (len(each) > MOST_NUMBERS)}]"
     return f"{value:.4f}" if abs(value) > 1e-3 or value == 0 else f"{value:.4e}"
 
 
-def _values(logs: Mapping[str, float]) -> str:
+def _values(logs: Mapping[str, Any]) -> str:
     return "".join(f" - {name}: {format_number(value)}" for name, value in logs.items())
 
 

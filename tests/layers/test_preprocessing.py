@@ -88,6 +88,9 @@ def test_given_statistics_are_keras(how: dict[str, Any]) -> None:
     theirs = keras.layers.Normalization(**how, dtype="float64")
     np.testing.assert_allclose(case.oracle()[0], theirs(torch.tensor(x)).numpy(), rtol=1e-6)
     case.compiled_agrees()
+    for ours, known in ((layer.mean, theirs.mean), (layer.variance, theirs.variance)):
+        assert ours is not None and ours.shape == tuple(known.shape)
+        np.testing.assert_allclose(ours, known.numpy(), rtol=1e-6)
     model = Sequential([L.Input(IMAGE[1:]), layer])
     again = Sequential.from_json(model.to_json()).layers[0]
     back, ours = again.get_config(), layer.get_config()
@@ -103,6 +106,10 @@ def test_adapt_measures(axis: Any, over: tuple[int, ...]) -> None:
     batches.adapt((x[k:k + 7], None) for k in range(0, 50, 7))
     for layer in (whole, batches):
         mean, variance = (w.value for w in layer.weights)
+        kept = {*range(4)} - {*over}
+        assert layer.mean is not None
+        assert layer.mean.shape == tuple(n if k in kept else 1 for k, n in enumerate(x.shape))
+        np.testing.assert_array_equal(layer.mean.ravel(), np.float32(mean).ravel())
         np.testing.assert_allclose(mean, x.mean(over), rtol=1e-12)
         np.testing.assert_allclose(variance, x.var(over), rtol=1e-6)
     assert [w.path for w in whole.weights] == ["normalization/mean", "normalization/variance"]

@@ -132,6 +132,13 @@ def test_inputs_declare_a_batch_size():
         again = zt.Sequential.from_config(model.get_config())
         assert again.inputs_by_name[""].batch_size == 8
     assert model.compile("cpu").batch_size == 8
+    keras, shapes = references.keras(), []
+    for kind in (keras, zt):
+        x = kind.layers.Input((4, 6), batch_size=5)
+        y = kind.layers.Dense(3)(x)
+        z = kind.ops.reshape(y, (y.shape[0], -1))
+        shapes.append([v.shape for v in (x, y, z)] + [kind.Model(x, z).output_shape])
+    assert shapes[0] == shapes[1]
     assert model.compile("cpu", batch_size=2).batch_size == 2
     assert L.Input(batch_shape=(None, 4)).batch_size is None
     a, b = L.Input((2,), batch_size=3), L.Input((2,), batch_size=4)

@@ -11,6 +11,7 @@ import pytest
 from tests import references
 from tests.weights.torch_cases import predicted
 from ztorch import layers as L
+from ztorch.errors import ConfigError
 from ztorch.interchange.keras import load_keras
 from ztorch.model.sequential import Sequential
 
@@ -210,6 +211,20 @@ def test_a_functional_model_of_several_inputs_and_outputs(tmp_path: Path) -> Non
     got = run(**{f"x/{name}": array for name, array in rows.items()})
     for y, want in zip(got.values(), theirs.predict(list(rows.values()), verbose=0), strict=True):
         np.testing.assert_allclose(y, want, atol=1e-5)
+
+
+def test_a_live_model_is_loaded_with_its_training() -> None:
+    keras = references.keras()
+    theirs = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    theirs.compile(optimizer="adam", loss="mse")
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("f")
+    theirs.fit(x, x[:, :1], verbose=0)
+    ours = load_keras(theirs)
+    for model in (theirs, ours):
+        model.fit(x, x[:, :1], shuffle=False, verbose=0)
+    np.testing.assert_allclose(ours.predict(x), theirs.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="must be the name of a file, not 3"):
+        load_keras(3)
 
 
 def test_a_block_of_kerashub_is_ours(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Logs = dict[str, float]  # scores by name
+Logs = dict[str, Any]  # scores by name: numbers, and arrays of metrics that have several
 SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as in Keras
            "on_train_batch_end": "on_batch_end"}
 

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import flag, number, whole
@@ -43,7 +45,8 @@ class Monitor(Callback):
         """The value of the watched score, or None where this epoch did not measure it."""
         logs = logs or {}
         if self.monitor in logs:
-            return float(logs[self.monitor])
+            return one_number(f"{type(self).__name__}(monitor=...)", self.monitor,
+                              logs[self.monitor])
         known = sorted({*logs, *measured(self.params)})
         if self.monitor not in known and not self._warned:  # else other epochs measure it
             self._warned = True
@@ -61,6 +64,14 @@ class Monitor(Callback):
         if self.higher_is_better:
             return value - self.min_delta > than
         return value + self.min_delta < than
+
+
+def one_number(argument: str, name: str, score: Any) -> float:
+    """A score that has to be one number."""
+    if np.ndim(score):
+        raise ConfigError(f"{argument} is {name!r}, which has {np.size(score)} numbers, and this "
+                          "takes one: give the metric an average, or one threshold")
+    return float(score)
 
 
 def measured(params: Mapping[str, Any]) -> list[str]:

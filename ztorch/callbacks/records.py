@@ -8,9 +8,11 @@ import string
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
-from ztorch.callbacks.monitors import Monitor, measured
+from ztorch.callbacks.monitors import Monitor, measured, one_number
 from ztorch.config import flag
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import need_name, unwritable, writable
@@ -122,6 +124,8 @@ class ModelCheckpoint(Monitor):
             for text, name, form, _ in string.Formatter().parse(self.filepath):
                 parts.append(text)
                 if name in known:
+                    if np.ndim(known[name]):
+                        one_number("filepath=...", name, known[name])
                     parts.append(format(known[name], form or ""))
                 elif name in measured:
                     parts.append("na")  # not measured in this epoch
@@ -185,7 +189,7 @@ class CSVLogger(Callback):
             if not self._columns:
                 self._columns = list(dict.fromkeys([*row, *measured(self.params)]))
                 writer.writerow(self._columns)
-            writer.writerow([row.get(name, "NA") for name in self._columns])
+            writer.writerow([_cell(row.get(name, "NA")) for name in self._columns])
             self._file.flush()
         except OSError as error:
             raise unwritable(self.filename, error) from None
@@ -194,3 +198,8 @@ class CSVLogger(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _cell(score: Any) -> Any:
+    """A score as a cell of a table; arrays as lists, as Keras writes them."""
+    return f"[{', '.join(map(str, score))}]" if np.ndim(score) else score

@@ -9,6 +9,8 @@ import urllib.request
 import warnings
 from collections.abc import Mapping
 
+import numpy as np
+
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import flag
@@ -45,7 +47,8 @@ class RemoteMonitor(Callback):
         self.send_as_json = flag("RemoteMonitor(send_as_json=...)", send_as_json)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        scores = json.dumps({"epoch": epoch, **{k: float(v) for k, v in (logs or {}).items()}})
+        scores = json.dumps({"epoch": epoch, **{
+            name: np.asarray(score).tolist() for name, score in (logs or {}).items()}})
         if self.send_as_json:
             kind, body = "application/json", scores.encode()
         else:

@@ -11,6 +11,7 @@ from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import positive, whole
 from ztorch.errors import ConfigError, Unsupported
+from ztorch.progress import numbers_of
 
 
 class TensorBoard(Callback):
@@ -60,13 +61,13 @@ class TensorBoard(Callback):
         self._batches += 1
         every = 1 if self.update_freq == "batch" else int(self.update_freq)
         if self._batches % every == 0:
-            for name, value in (logs or {}).items():
+            for name, value in numbers_of(logs or {}).items():
                 self._write("train", self._package.scalar(f"batch_{name}", value), self._batches)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         rate = self.program.learning_rate_or_none()
         scores = {**(logs or {}), **({} if rate is None else {"learning_rate": rate})}
-        for name, value in scores.items():
+        for name, value in numbers_of(scores).items():
             folder = "validation" if name.startswith("val_") else "train"
             label = f"epoch_{name.removeprefix('val_')}"
             self._write(folder, self._package.scalar(label, value), epoch)

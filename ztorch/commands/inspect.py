@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ztorch.commands.table import table
+from ztorch.progress import numbers_of
 from ztorch.runtime.spec import offered
 from ztorch.sources.find import find, is_artifact
 from ztorch.work_line import working
@@ -98,8 +99,9 @@ def _as_text(artifact: Artifact) -> str:
             lines += ["", f"Kernels of {f.name} that run again, to keep less in memory",
                       *(f"  {name}" for name in f.recomputed)]
     if training := artifact.manifest.training:
-        last = ", ".join(f"{k} {v[-1]:.4g}" for k, v in training.history.history.items()
-                         if v and math.isfinite(v[-1]))
+        scores = {k: v[-1] for k, v in training.history.history.items() if v}
+        last = ", ".join(f"{k} {v:.4g}" for k, v in numbers_of(scores).items()
+                         if math.isfinite(v))
         trained = f"Trained for {training.passes} epochs"
         lines += ["", f"{trained}: {last}" if last else trained]
     lines += ["", "Members", table(((n, f"{size:,}") for n, size in artifact.sizes.items()), "  ")]

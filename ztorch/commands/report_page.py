@@ -62,7 +62,7 @@ def _scores(examined: Examined) -> dict[str, Any]:
 
 def _curves(program: Program) -> list[dict[str, Any]]:
     """A chart for each score of training; that of validation is a second line in it."""
-    history = program.history.history if "train" in program.executable.functions else {}
+    history = program.history.curves if "train" in program.executable.functions else {}
     charts = []
     for name in (n for n in history if not n.startswith("val_")):
         lines = {label: history[label] for label in (name, f"val_{name}") if label in history}

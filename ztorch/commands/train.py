@@ -17,6 +17,7 @@ from ztorch.data.registry import load as load_data
 from ztorch.errors import ConfigError
 from ztorch.model.late_compile import LateCompile
 from ztorch.program.program import Program, load
+from ztorch.progress import numbers_of
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, optimizer
 
@@ -203,10 +204,10 @@ def _validation(val: str | None, shapes: PortShapes, rows: TrainingData,
         return 0.0, _read_data(val, shapes, program).numbered_like(rows)
 
 
-def format_scores(scores: dict[str, float]) -> str:
+def format_scores(scores: dict[str, Any]) -> str:
     """Scores as text; accuracies in percent."""
     return ", ".join(f"{name} {value:.2%}" if "accuracy" in name else f"{name} {value:.4g}"
-                     for name, value in scores.items())
+                     for name, value in numbers_of(scores).items())
 
 
 def _write(program: Program, out: str | None, verbose: int | str) -> None:

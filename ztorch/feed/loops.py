@@ -42,7 +42,7 @@ def _never() -> bool:
 
 def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
              progress: Progress | None = None, stop: Callable[[], bool] = _never,
-             steps: int | None = None, hooks: Called = NO_HOOKS) -> dict[str, float] | None:
+             steps: int | None = None, hooks: Called = NO_HOOKS) -> dict[str, Any] | None:
     """Loss and metrics of a program over all batches or the first `steps`; None if `stop` ended the
     loop."""
     hooks.call("on_test_begin", {})

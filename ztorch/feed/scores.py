@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Scored(Protocol):
 
     def score_names(self, function: str) -> list[str]: ...
 
-    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, Any]: ...
 
 
 class EpochScores:
@@ -71,7 +71,7 @@ class EpochScores:
         readers = self._readers[call]
         return readers[0]() if readers else 0.0
 
-    def means(self) -> dict[str, float]:
+    def means(self) -> dict[str, Any]:
         """The scores so far."""
         weight = self._weight or 1.0  # an epoch without weight scores 0
         sums = iter(self._sums or [0.0] * len(self._names))

@@ -87,11 +87,14 @@ class Real(Kind):
 
 
 class Score(Kind):
-    """A number that may be infinite or NaN; JSON has no such numbers, so they are texts there."""
+    """A number that may be infinite or NaN; JSON has no such numbers, so they are texts there.
+    A score of several numbers is a list of them."""
 
-    says = "a number, or one of 'nan', 'inf', '-inf'"
+    says = "a number, one of 'nan', 'inf', '-inf', or a list of these"
 
-    def from_json(self, value: Any) -> float:
+    def from_json(self, value: Any) -> Any:
+        if type(value) is list:
+            return [self.from_json(number) for number in value]
         if type(value) in (int, float) or value in ("nan", "inf", "-inf"):
             try:
                 return float(value)
@@ -99,7 +102,9 @@ class Score(Kind):
                 pass
         raise BadValue(value, self.says)
 
-    def to_json(self, value: float) -> float | str:
+    def to_json(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.to_json(number) for number in value]
         return value if abs(value) < float("inf") else repr(value)
 
 

@@ -1,12 +1,13 @@
-"""Reads models that Keras saved: a Sequential or a functional Model, with weights."""
+"""Reads models of Keras, saved or live: a Sequential or a functional Model, with weights."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ztorch.arguments import checked
+from ztorch.arguments import checked, file_name
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.files.parsing import describing
 from ztorch.files.zips import StoredZip
@@ -20,15 +21,15 @@ from ztorch.weights.files import whole_file
 
 
 @checked
-def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None,
+def load_keras(path: Any, *, input_shape: Sequence[int] | None = None,
                ignore: Collection[str] = (), custom_objects: Any = None) -> Model:
-    """Loads a model that Keras 3 saved: a Sequential, a functional Model, or one of your own class.
+    """Loads a model of Keras 3: a Sequential, a functional Model, or one of your own class.
 
     Layers keep their names. A model that was compiled is compiled in the same way when it is first
     trained or evaluated, and its optimizer continues from its state.
 
     Args:
-        path: The .keras file.
+        path: The .keras file, or the model itself, which then saves itself for a moment.
         input_shape: The shape of a row of the input, where Keras left an axis open, to fix
             it. None: as in the file, and such an axis stays open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
@@ -49,7 +50,18 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         >>> model = load_keras("digits.keras")     # doctest: +SKIP
         >>> program = model.compile("cpu")         # doctest: +SKIP
     """
-    source = os.fspath(path)
+    if is_live(path):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, f"{path.name}.keras")
+            path.save(file)
+            return _load(file, f"model {path.name!r}", input_shape, ignore, custom_objects)
+    file_name("load_keras(path=...)", path)
+    return _load(path, os.fspath(path), input_shape, ignore, custom_objects)
+
+
+def _load(path: str | os.PathLike[str], source: str, input_shape: Sequence[int] | None,
+          ignore: Collection[str], custom_objects: Any) -> Model:
+    """The model of a file; errors call it `source`."""
     data = whole_file(path)
     archive = StoredZip(data, source) if data[:4] == b"PK\3\4" else None
     if archive is None or not keras_files.is_archive(archive):
@@ -66,6 +78,12 @@ def load_keras(path: str | os.PathLike[str], *, input_shape: Sequence[int] | Non
         model.load_weights(path)
         _compile_as_saved(model, archive, source)
     return model
+
+
+def is_live(x: Any) -> bool:
+    """Whether this is a model of Keras, which is not imported here."""
+    kinds = {f"{c.__module__.partition('.')[0]}.{c.__name__}" for c in type(x).__mro__}
+    return "keras.Model" in kinds
 
 
 def _build_as_saved(model: Model, build_config: Mapping[str, Any], source: str) -> None:

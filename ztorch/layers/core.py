@@ -134,7 +134,7 @@ class Input(Layer, names=("InputLayer",)):
         if self.holds_text and self.encoder is None:
             raise ConfigError(f"Input {self.name!r} holds text; call TextVectorization, "
                               "StringLookup or Hashing on it, and other layers on the result")
-        return source(self, self.row_shape, self.dtype or "float32")
+        return source(self, self.row_shape, self.dtype or "float32", self.batch_size)
 
     def call(self, x: Value, context: Context) -> Value:
         return x

@@ -54,7 +54,7 @@ class TableFeature:
         """Whether it was given, or has learned, all that it needs."""
         layer = self.preprocessor
         if isinstance(layer, Normalization):
-            return layer.mean is not None or layer.built
+            return layer.input_mean is not None or layer.built
         if isinstance(layer, Discretization):
             return layer.bin_boundaries is not None
         return not hasattr(layer, "adapt") or layer.vocabulary is not None

@@ -269,7 +269,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     @property
     def output_shape(self) -> Any:
         """The shape of the output with the batch in front; of several a dict by name."""
-        shapes = {name: (None, *shape) for name, shape in self.output_rows().items()}
+        shapes = {n: (self.declared_batch_size, *row) for n, row in self.output_rows().items()}
         return shapes.get("", shapes)
 
     def output_rows(self) -> dict[str, Any]:

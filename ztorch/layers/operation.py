@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,6 +94,8 @@ class Operation(Layer):
             raise ConfigError(f"zt.ops.{op} on tensors of a model takes numbers and arrays beside "
                               f"them, not {x!r}; compute with it in a Lambda")
 
+        if op == "reshape" and len(args) == 2 and not attrs:
+            args = (args[0], _with_open_batch(as_symbol(args[0]), args[1]))
         layer = cls(op, [described(x) for x in args], {k: described(x) for k, x in attrs.items()},
                     name=name)
         return layer(tensors)
@@ -129,6 +132,15 @@ class Operation(Layer):
         if self.op in _LOGITS and len(self.arguments) == 1 and not self.keywords:
             context.remember_logits(y, self.op, tensors[0])
         return y
+
+
+def _with_open_batch(x: Any, shape: Any) -> Any:
+    """A shape that begins with the rows that Inputs declare, with -1 in their place."""
+    if x is None or x.batch is None or not isinstance(shape, (list, tuple)) or (
+            shape[:1] != type(shape)([x.batch])):
+        return shape
+    known = math.prod(n for n in shape[1:] if n != -1)
+    return (-1, *(math.prod(x.row_shape) // known if n == -1 else n for n in shape[1:]))
 
 
 def _need_written(x: Any, op: str) -> None:

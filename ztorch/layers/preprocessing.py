@@ -43,11 +43,12 @@ class Normalization(Layer):
     Examples:
         >>> layer = Normalization()
         >>> layer.adapt(np.array([[0.0, 10.0], [2.0, 30.0]]))
-        >>> [w.value.tolist() for w in layer.weights]
-        [[1.0, 20.0], [1.0, 100.0]]
+        >>> layer.mean.tolist(), layer.variance.tolist()
+        ([[1.0, 20.0]], [[1.0, 100.0]])
     """
 
     supports_masking = True
+    kept_as = {"mean": "input_mean", "variance": "input_variance"}
 
     def __init__(self, axis: int | tuple[int, ...] | None = -1, mean: Any = None,
                  variance: Any = None, invert: bool = False, **common: Any):
@@ -56,9 +57,9 @@ class Normalization(Layer):
         if (mean is None) != (variance is None):
             raise ConfigError("Normalization takes mean and variance together, or neither and a "
                               "call of adapt(data)")
-        self.mean = None if mean is None else _numbers("mean", mean)
-        self.variance = None if variance is None else _numbers("variance", variance)
-        if self.variance is not None and np.min(self.variance) < 0:
+        self.input_mean = None if mean is None else _numbers("mean", mean)
+        self.input_variance = None if variance is None else _numbers("variance", variance)
+        if self.input_variance is not None and np.min(self.input_variance) < 0:
             raise ConfigError("Normalization(variance=...) holds a number below zero")
         self.invert = invert
 
@@ -66,11 +67,11 @@ class Normalization(Layer):
         self.example = input_shape
         self.kept = () if self.axis is None else example_axes(self.axis, len(input_shape) + 1)
         sizes = tuple(input_shape[a - 1] for a in self.kept)
-        if self.mean is None:
-            self.add_weight("mean", sizes, "zeros", trainable=False)
-            self.add_weight("variance", sizes, "ones", trainable=False)
+        if self.input_mean is None:
+            self.adapt_mean = self.add_weight("mean", sizes, "zeros", trainable=False)
+            self.adapt_variance = self.add_weight("variance", sizes, "ones", trainable=False)
             return
-        for statistic in map(np.array, (self.mean, self.variance)):
+        for statistic in map(np.array, (self.input_mean, self.input_variance)):
             try:
                 np.broadcast_to(statistic, sizes)
             except ValueError:
@@ -78,9 +79,30 @@ class Normalization(Layer):
                                   statistic.shape, input_shape,
                                   fix=f"give numbers, or lists of shape {sizes}") from None
 
+    @property
+    def mean(self) -> np.ndarray | None:
+        """The mean, in a shape that broadcasts with rows, as in Keras; None before the layer knows
+        their shape."""
+        return self._broadcast(0)
+
+    @property
+    def variance(self) -> np.ndarray | None:
+        """The variance, in the shape of the mean."""
+        return self._broadcast(1)
+
+    def _broadcast(self, which: int) -> np.ndarray | None:
+        """The mean (0) or the variance (1), with axes of size 1 where rows share it."""
+        if not self.built:
+            return None
+        argument = (self.input_mean, self.input_variance)[which]
+        statistic = self.own_weights[which].value if argument is None else np.broadcast_to(
+            np.array(argument), [self.example[a - 1] for a in self.kept])
+        return statistic.astype(np.float32).reshape([self.example[a - 1] if a in self.kept else 1
+                                  for a in range(len(self.example) + 1)])
+
     def adapt(self, data: Any) -> None:
-        """Measures the mean and the variance of data. Programs that are already compiled keep
-        theirs.
+        """Measures the mean and the variance of data. A model that is compiled already uses them
+        from now on.
 
         Args:
             data: An array, or an iterable of batches: `x`, or tuples that begin with `x`.
@@ -90,7 +112,7 @@ class Normalization(Layer):
             DataError: Rows have another shape than the layer's, or hold numbers that are not
                 finite.
         """
-        if self.mean is not None:
+        if self.input_mean is not None:
             raise ConfigError(f"layer {self.name!r} was given its mean and variance; make it "
                               "without them to adapt it")
         count, mean, spread = 0, np.zeros(()), np.zeros(())
@@ -129,12 +151,12 @@ class Normalization(Layer):
         return x * deviation + mean if self.invert else (x - mean) / deviation
 
     def _statistics(self, context: Context) -> tuple[Value, Value]:
-        if self.mean is None:
+        if self.input_mean is None:
             mean, variance = map(context.read, self.own_weights)
             return mean, variance
         sizes = tuple(self.example[a - 1] for a in self.kept)
         mean, variance = (constant(np.broadcast_to(np.array(x), sizes).copy(), context.dtype)
-                          for x in (self.mean, self.variance))
+                          for x in (self.input_mean, self.input_variance))
         return mean, variance
 
 

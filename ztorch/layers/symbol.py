@@ -38,16 +38,17 @@ class SymbolicTensor(StandIn):
     """
 
     def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
-                 producers: Producers, mask: Value | None = None):
+                 producers: Producers, mask: Value | None = None, batch: int | None = None):
         self.value = value  # the tensor of a graph for one example
         self.layer = layer  # the layer that makes it
         self.call = call  # the call that makes it; None for an Input
         self.producers = producers
         self.mask = mask  # which of its steps count; None: all
+        self.batch = batch  # the rows of a batch, where Inputs declare them
 
     @property
     def shape(self) -> Any:  # type: ignore[override]
-        return (None, *self.row_shape)
+        return (self.batch, *self.row_shape)
 
     @property
     def row_shape(self) -> Shape:
@@ -212,8 +213,9 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
         if not _lengthen(call.inputs):
             raise
         y, context = _traced(call)
+    batch = next((s.batch for s in call.inputs if s.batch), None)
     call.result = nested(lambda value: SymbolicTensor(
-        value, layer, call, context.producers, context.mask_of(value)), y)
+        value, layer, call, context.producers, context.mask_of(value), batch), y)
     layer.calls.append(call)
     return call.result
 
@@ -279,7 +281,9 @@ def _together(inputs: Iterable[SymbolicTensor]) -> Producers:
     return producers
 
 
-def source(layer: LayerNode, shape: Shape, d: DType | str) -> SymbolicTensor:
+def source(layer: LayerNode, shape: Shape, d: DType | str,
+           batch: int | None = None) -> SymbolicTensor:
     """The symbolic tensor of an Input."""
     with layer_scope(layer.name):
-        return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {})
+        return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {},
+                              batch=batch)

@@ -19,10 +19,8 @@ from ztorch.metrics.accuracy import (
     TopKCategoricalAccuracy,
 )
 from ztorch.metrics.confusion import (
-    F1Score,
     FalseNegatives,
     FalsePositives,
-    FBetaScore,
     Precision,
     Recall,
     TrueNegatives,
@@ -36,6 +34,7 @@ from ztorch.metrics.curves import (
     SensitivityAtSpecificity,
     SpecificityAtSensitivity,
 )
+from ztorch.metrics.f_scores import F1Score, FBetaScore
 from ztorch.metrics.functions import LossAsMetric, MeanMetricWrapper, MetricFunction
 from ztorch.metrics.mean import Mean, Sum
 from ztorch.metrics.metric import LossMetric, Metric, SumMetric

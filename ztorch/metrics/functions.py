@@ -9,10 +9,11 @@ from typing import Any
 from ztorch import ops
 from ztorch.dtypes import boolean
 from ztorch.errors import ConfigError
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.losses.loss import Loss, called
 from ztorch.losses.numbers import on_numbers
-from ztorch.metrics.metric import LossMetric, Metric
+from ztorch.metrics.metric import LossMetric, Metric, Weigh
 
 
 class MetricFunction:
@@ -72,6 +73,16 @@ class FunctionMetric(Metric, abstract=True):
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         return called(self.function, f"metric {self.name!r}", y_true, y_pred)
+
+    def of_batch(self, y_true: Value, y_pred: Value) -> Value | None:
+        value = self.values(y_true, y_pred)
+        return None if value.rank else OPS.cast(value, y_pred.dtype)
+
+    def batch_sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+        value = self.of_batch(y_true, y_pred)
+        if value is None:
+            return super().batch_sums(y_true, y_pred, weigh)
+        return {"total": value, "count": OPS.ones_like(value)}
 
 
 class MeanMetricWrapper(FunctionMetric, abstract=True):

@@ -143,6 +143,10 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         ones = OPS.ones_like(values)
         return {"total": OPS.sum(weigh(values)), "count": OPS.sum(weigh(ones))}
 
+    def of_batch(self, y_true: Value, y_pred: Value) -> Value | None:
+        """The metric of a batch as a whole, a mean of an epoch's batches; None: rows have it."""
+        return None
+
     def of_sums(self, sums: Mapping[str, Value]) -> Value:
         """The metric, from totals."""
         count = OPS.where(OPS.equal(sums["count"], 0.0), 1.0, sums["count"])
@@ -203,10 +207,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 
 
 class SumMetric(Metric, abstract=True):
-    """Base class of metrics that are not a mean over rows, such as a ratio of sums.
-
-    A subclass implements `sums` and `result`, which takes them. An epoch adds up the sums of its
-    batches, and reports the result of the totals.
+    """Base class of metrics that are not a mean over rows, such as a ratio of sums. A subclass
+    implements `sums` and `result`: an epoch reports the result of the totals of its batches.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -232,7 +234,7 @@ class SumMetric(Metric, abstract=True):
         raise NotImplementedError
 
     def result(self, sums: Mapping[str, Value]) -> Value:
-        """The metric, a scalar, from totals by name."""
+        """The metric, from totals by name: one number, or several."""
         raise NotImplementedError
 
     def per_row(self, y_true: Value, y_pred: Value,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ztorch.config import whole
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
@@ -36,7 +37,10 @@ class R2Score(SumMetric, names=("r2_score",)):
 
     Args:
         class_aggregation: How the scores of several outputs become one: `"uniform_average"`, or
-            `"variance_weighted_average"`. Default: `"uniform_average"`.
+            `"variance_weighted_average"`. `None` gives a score for each output. Default:
+            `"uniform_average"`.
+        num_regressors: The number of inputs that predictions are made from, for the adjusted score.
+            0 gives the standard score. Default: `0`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
     Examples:
@@ -44,12 +48,15 @@ class R2Score(SumMetric, names=("r2_score",)):
         'uniform_average'
     """
 
-    def __init__(self, class_aggregation: str = "uniform_average", name: str | None = None):
+    def __init__(self, class_aggregation: str | None = "uniform_average", num_regressors: int = 0,
+                 name: str | None = None):
         super().__init__(name)
-        if class_aggregation not in ("uniform_average", "variance_weighted_average"):
+        if class_aggregation not in (None, "uniform_average", "variance_weighted_average"):
             raise ConfigError(f"R2Score(class_aggregation={class_aggregation!r}) must be "
-                              "'uniform_average' or 'variance_weighted_average'")
+                              "'uniform_average', 'variance_weighted_average', or None for a score "
+                              "of each output")
         self.class_aggregation = class_aggregation
+        self.num_regressors = whole("R2Score(num_regressors=...)", num_regressors)
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         y = alike(self.name, y_true, y_pred)
@@ -63,5 +70,14 @@ class R2Score(SumMetric, names=("r2_score",)):
         total = sums["squares"] - sums["sum"] * mean
         scores = 1.0 - ratio(sums["errors"], total)
         if self.class_aggregation == "uniform_average":
-            return OPS.mean(scores)
-        return ratio(OPS.sum(scores * total), OPS.sum(total))
+            scores = OPS.mean(scores)
+        elif self.class_aggregation is not None:
+            scores = ratio(OPS.sum(scores * total), OPS.sum(total))
+        count = OPS.sum(sums["count"])  # of all outputs, as in Keras
+        return self._adjusted(scores, count) if self.num_regressors else scores
+
+    def _adjusted(self, scores: Value, count: Value) -> Value:
+        """Scores adjusted for the number of inputs, where there are targets enough."""
+        left = count - (self.num_regressors + 1.0)
+        factor = (count - 1.0) / OPS.where(left > 0.0, left, 1.0)
+        return OPS.where(left > 0.0, 1.0 - (1.0 - scores) * factor, scores)

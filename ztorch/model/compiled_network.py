@@ -57,7 +57,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 self._late.needs_targets = True
             else:
                 self._late.keep()
-                self._late = self._late if self._late.takes_any(self) else None
+                if not (program.metadata.whole_batches or self._late.takes_any(self)):
+                    self._late = None
                 return program
         if self._programs is not None:
             self._programs.close()
@@ -81,10 +82,19 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self._late.hold(self, x)
         if self._late is not None and function != "predict":
             self._late.hold_targets(x, y, self, self.program)
-        if self._late is not None and function in (
-                self._late.own_functions(self) - {"predict"}):
+        if self._late is not None and function in self._whole_batches(function):
             self._late.hold_batches(x, y, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
+
+    def _whole_batches(self, function: str) -> frozenset[str]:
+        """The functions that count all rows of a batch: those of own steps, and those with a loss
+        or metric that gives one number for a batch, which the compiler finds."""
+        assert self._late is not None
+        own = self._late.own_functions(self) - {"predict"}
+        if function == "predict" or function in own:
+            return own
+        self.compile_if_due(function)
+        return own if self.program is None else own | {*self.program.metadata.whole_batches}
 
     def batch_sizes(self, requested: Any) -> tuple[int, ...]:
         """The batch sizes of a step: those of compile, else those that Inputs declare, else 32."""

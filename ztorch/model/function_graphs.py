@@ -46,6 +46,8 @@ class ScoringGraphs:
     weighted: Mapping[str, int] = field(default_factory=dict)
     # Metrics that the class of the model keeps, and its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
+    # Losses and metrics that give one number for a batch, so that all its rows count.
+    of_batches: set[str] = field(default_factory=set)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
         """Totals of the sums of batches -> the metrics that are computed from them, by name; None
@@ -61,9 +63,6 @@ class ScoringGraphs:
         for label, sums in totals.items():
             with layer_scope(label):
                 outputs[label] = metrics[label].of_sums(sums)
-            if outputs[label].shape != ():
-                raise shape_error(f"the result of metric {label!r} is one number, not a tensor of "
-                                  "shape", outputs[label].shape)
         return Graph(outputs) if outputs else None
 
     def evaluate(self) -> Graph:
@@ -100,7 +99,8 @@ class ScoringGraphs:
         """Loss and metrics by name. With several outputs the loss of each is a score, too."""
         batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
-        of_rows = RowScores(self.model, self.objectives, context, batch.weights)
+        of_rows = RowScores(self.model, self.objectives, context, batch.weights,
+                            self.of_batches)
         scores = of_rows.losses(batch.y, y_pred)
         return scores | of_rows.metrics(batch.y, y_pred, scores)
 

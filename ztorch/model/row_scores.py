@@ -4,7 +4,7 @@ metrics, and the loss is divided by the number of rows."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 from typing import NamedTuple
@@ -48,6 +48,7 @@ class RowScores:
     objectives: Mapping[str, Objective]  # by output
     context: Context
     weights: RowWeights
+    of_batches: set[str] = field(default_factory=set)  # losses and metrics of a batch as a whole
 
     def losses(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value]) -> dict[str, Value]:
         """The loss, with those that layers and regularizers add, under "loss". With several outputs
@@ -83,7 +84,10 @@ class RowScores:
         real = self.weights.rows
         with layer_scope(metric.name):
             mask = self.context.masks.get(y_pred)
-            if isinstance(metric, SumMetric) or mask is not None:
+            of_batch = metric.of_batch(y_true, y_pred) is not None
+            if of_batch:
+                self.of_batches.add(label)
+            if of_batch or isinstance(metric, SumMetric) or mask is not None:
                 counts = self.weights.of(output) if isinstance(metric, WeightedMetric) else real
                 sums = metric.batch_sums(y_true, y_pred, weigher(mask, counts, self.context))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
@@ -119,6 +123,8 @@ class RowScores:
         mean = (weigher(mask, own, self.context) if total else
                 row_means(mask, divisor, self.context, own if of_steps else None))
         row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
+        if not row.rank:
+            self.of_batches.add(loss.name)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
 
     def added(self) -> list[Value]:

@@ -35,6 +35,7 @@ from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
 from ztorch.work_line import at
 
+_SCORING = frozenset({"evaluate", "train"})
 # Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
@@ -104,7 +105,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         open_axes=largest.open_axes,
         whole_axes=whole_axes(model),
         multiples={name: of for name, of in multiples.items() if name in buckets.axes},
-        whole_batches=tuple(sorted(own - {"predict"})),
+        whole_batches=tuple(sorted(largest.whole_batches)),
         **_ports(model, largest.x, largest.outputs, largest.context),
         **_training(largest.outputs, largest.objectives),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
@@ -153,6 +154,7 @@ class BucketGraphs:
     context: Context  # in which it was traced
     objectives: dict[str, Objective]  # by output
     functions: dict[str, Graph]  # by name
+    whole_batches: frozenset[str]  # functions in which all rows of a batch count
 
     @classmethod
     def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
@@ -184,7 +186,8 @@ class BucketGraphs:
                                   for name, x in graph.outputs.items()})
         if results is not None:
             functions[RESULTS] = results
-        return cls(x, outputs, context, objectives, functions)
+        whole = frozenset(own) | (_SCORING & set(functions) if graphs.of_batches else frozenset())
+        return cls(x, outputs, context, objectives, functions, whole - {"predict"})
 
     @property
     def open_axes(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ztorch.feed.scores import EpochScores
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
 
-Scores = float | list[float] | dict[str, float]
+Scores = float | list[Any] | dict[str, Any]  # some metrics are arrays
 
 
 def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: Any,
@@ -59,7 +59,7 @@ def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBat
     return as_scores(scores.means(), return_dict)
 
 
-def as_scores(means: dict[str, float], as_dict: bool) -> Scores:
+def as_scores(means: dict[str, Any], as_dict: bool) -> Scores:
     """Scores as Keras returns them: the loss alone, a list, or a dict."""
     if as_dict:
         return means

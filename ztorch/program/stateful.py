@@ -92,14 +92,16 @@ class Stateful:
         names = dict.fromkeys(map(score_of, self.need(function).outputs))
         return sorted(names, key=lambda name: name != "loss")
 
-    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The metrics that are computed from totals of sums over batches, by name."""
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The metrics that are computed from totals of sums over batches, by name: numbers, or
+        arrays of them."""
         with self.borrow(RESULTS) as call:
             for name, total in totals.items():
                 if name in call.inputs:  # a result may not need all sums of its metric
                     call.inputs[name][...] = total
             call()
-            return {name: y.item() for name, y in call.outputs.items()}
+            return {name: y.copy() if np.ndim(y) else y.item()
+                    for name, y in call.outputs.items()}
 
     @property
     def resumed(self) -> bool:

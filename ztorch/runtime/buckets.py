@@ -96,8 +96,9 @@ class Buckets:
         """The function that does something in the smallest bucket that holds these sizes."""
         if verb in self._whole and sizes[0] not in self._sizes[0]:
             listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
-            raise DataError(f"a batch has {sizes[0]} rows, and a custom step counts every "
-                            "row, so that its batches cannot be filled up to "
+            raise DataError(f"a batch has {sizes[0]} rows, and every row counts in a custom step, "
+                            "and in a loss or metric that gives one number for a batch, so that "
+                            "batches cannot be filled up to "
                             f"{self.batch_size}; compile(batch_size=({listed})), or pass a "
                             "multiple of the batch size")
         if self.whole_axes:

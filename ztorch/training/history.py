@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ztorch.callbacks.callback import Callback
 from ztorch.errors import ConfigError
+from ztorch.progress import numbers_of
 
 _COLOURS = (  # of the curves
     "#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
@@ -16,7 +19,8 @@ _COLOURS = (  # of the curves
 class History(Callback):
     """The result of `fit`: the scores of each epoch.
 
-    `history.history["val_loss"]` is a list with a value for each epoch that measured it.
+    `history.history["val_loss"]` is a list with a value for each epoch that measured it: a number,
+    or an array of a metric that has several.
     `history.epoch` lists all epochs, `history.params` the arguments of `fit`. After Ctrl-C
     `history.interrupted` is True.
 
@@ -30,7 +34,7 @@ class History(Callback):
     order = 1  # after callbacks that add to the logs, before those that save
 
     def __init__(self) -> None:
-        self.history: dict[str, list[float]] = {}  # the values of each score
+        self.history: dict[str, list[Any]] = {}  # the values of each score
         self.epoch: list[int] = []  # all epochs, from 0
         self.params: dict[str, Any] = {}  # verbose, epochs and steps of `fit`
         self.interrupted = False  # by Ctrl-C
@@ -42,10 +46,10 @@ class History(Callback):
     def set_params(self, params: Mapping[str, Any]) -> None:
         self.params = {k: params[k] for k in ("verbose", "epochs", "steps")}
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self.epoch.append(epoch)
         for name, value in (logs or {}).items():
-            self.history.setdefault(name, []).append(float(value))
+            self.history.setdefault(name, []).append(value if np.ndim(value) else float(value))
             self._epochs_of.setdefault(name, []).append(epoch)
 
     def state(self) -> dict[str, Any]:
@@ -54,13 +58,16 @@ class History(Callback):
         >>> History.from_state(History().state()).epoch
         []
         """
-        return {"history": self.history, "epoch": self.epoch, "epochs_of": self._epochs_of}
+        curves = {name: [value.tolist() if isinstance(value, np.ndarray) else value
+                         for value in values] for name, values in self.history.items()}
+        return {"history": curves, "epoch": self.epoch, "epochs_of": self._epochs_of}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> History:
         """The record that `state` described."""
         record = cls()
-        record.history = {k: list(map(float, v)) for k, v in state["history"].items()}
+        record.history = {name: [np.array(value) if isinstance(value, list) else float(value)
+                                 for value in values] for name, values in state["history"].items()}
         record.epoch = [int(e) for e in state["epoch"]]
         record._epochs_of = {k: list(map(int, v)) for k, v in state["epochs_of"].items()}
         return record
@@ -68,8 +75,19 @@ class History(Callback):
     def __repr__(self) -> str:
         if not self.epoch:
             return "<History: no epochs>"
-        last = ", ".join(f"{k}={v[-1]:.4g}" for k, v in self.history.items())
+        last = ", ".join(f"{k}={v:.4g}" for k, v in numbers_of(
+            {name: values[-1] for name, values in self.history.items()}).items())
         return f"<History: {len(self.epoch)} epochs, last {last}>"
+
+    @property
+    def curves(self) -> dict[str, list[float]]:
+        """The numbers of each score; those of an array are numbered, as in f1_score_0."""
+        curves: dict[str, list[float]] = {}
+        for name, values in self.history.items():
+            for value in values:
+                for label, number in numbers_of({name: value}).items():
+                    curves.setdefault(label, []).append(number)
+        return curves
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Draws the curves of loss and metrics, with those of validation.
@@ -113,5 +131,7 @@ class History(Callback):
 
     def _curve(self, axes: Any, name: str, **style: Any) -> None:
         epochs = [e + 1 for e in self._epochs_of[name]]
+        lines = np.array([np.ravel(value) for value in self.history[name]])
+        label = [style.pop("label"), *["_"] * (lines.shape[1] - 1)]  # one line of the legend
         marker = "o" if len(epochs) < 15 else None
-        axes.plot(epochs, self.history[name], linewidth=1.8, marker=marker, markersize=3.5, **style)
+        axes.plot(epochs, lines, linewidth=1.8, marker=marker, markersize=3.5, label=label, **style)

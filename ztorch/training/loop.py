@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Trainable(Protocol):
 
     def score_names(self, function: str) -> list[str]: ...
 
-    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, float]: ...
+    def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, Any]: ...
 
     def learning_rate_or_none(self) -> float | None: ...
 
@@ -95,7 +95,7 @@ class TrainingLoop:
 
     def run(self) -> History:
         """Trains, and returns the history."""
-        logs: dict[str, float] = {}
+        logs: dict[str, Any] = {}
         with self.calls.of_each_bucket("train") as calls, Interrupt() as interrupt:
             self.hooks.call("on_train_begin", {})
             try:
@@ -115,7 +115,7 @@ class TrainingLoop:
         return self.history
 
     def _epoch(self, epoch: int, calls: BorrowedCalls,
-               interrupt: Interrupt) -> dict[str, float]:
+               interrupt: Interrupt) -> dict[str, Any]:
         program, progress, hooks = self.program, self.progress, self.hooks
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
@@ -140,7 +140,7 @@ class TrainingLoop:
         return logs
 
     def _steps(self, epoch: int, calls: BorrowedCalls,
-               interrupt: Interrupt) -> tuple[dict[str, float], int]:
+               interrupt: Interrupt) -> tuple[dict[str, Any], int]:
         """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")

@@ -105,7 +105,7 @@ class _Flattening:
         """The result of a call, with the shapes of a known one."""
         call = LayerCall(layer, args, keywords)
         call.result = nested(
-            lambda s: SymbolicTensor(s.value, layer, call, s.producers, s.mask), like)
+            lambda s: SymbolicTensor(s.value, layer, call, s.producers, s.mask, s.batch), like)
         self.network.calls.append(call)
         return call.result
 
