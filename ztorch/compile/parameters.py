@@ -30,7 +30,15 @@ def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
     # count when they are written.
     for name, v in sorted(states.items(), key=lambda item: -item[1].size):
         if "data" in v.attrs:
-            spec.states[name].write(block, to_storage(storage_dtype(v.dtype), first_value(v)))
+            first = to_storage(storage_dtype(v.dtype), first_value(v))
+            if not _is_blank(first):
+                spec.states[name].write(block, first)
     for (offset, size), data in zip(spec.constants, constants, strict=True):
         block[offset:offset + size] = data.reshape(-1).view(np.uint8)
     return block
+
+
+def _is_blank(array: np.ndarray) -> bool:
+    """Whether an array is one number seen as many, the zero of which new memory is full: slots of
+    optimizers are twice the weights, and are so at first."""
+    return not any(array.strides) and not any(array.flat[:1].tobytes())

@@ -28,9 +28,9 @@ class Slots:
         """The state of this name, which has this shape and begins with this number."""
         if name not in self._leaves:
             d = self._weight.dtype
-            self._leaves[name] = leaf(
+            self._leaves[name] = leaf(  # one number, seen as many
                 "state", f"optimizer/{self.weight_name}/{name}", shape, d,
-                np.full(shape, first, d.working), trainable=False, kind="slot")
+                np.broadcast_to(d.working.type(first), shape), trainable=False, kind="slot")
         return self._leaves[name]
 
     def set(self, name: str, value: Value) -> Value:
