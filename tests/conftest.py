@@ -39,8 +39,8 @@ import pytest
 from _pytest.doctest import DoctestModule
 
 import ztorch
-from tests.cases import inner_loop
-from tests.cases.grouping import Group, reseed
+from tests.cases import inner_loop, turns
+from tests.cases.grouping import group_of, reseed
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
 # garbage collection takes a third of the time of compiling.
@@ -79,13 +79,6 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
         outcome.force_result([c for c in collectors if not isinstance(c, DoctestModule)])  # type: ignore[attr-defined]
 
 
-def group_of(item: pytest.Item) -> Group | None:
-    """The cases of an item that has several."""
-    callspec = getattr(item, "callspec", None)
-    group = callspec.params.get("group") if callspec else None
-    return group if isinstance(group, Group) else None
-
-
 @pytest.hookimpl(tryfirst=True)  # before -k looks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = set(items)
@@ -105,6 +98,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for name in inner_loop.left_out():
                 chosen.pop(name, None)
         kept = set(chosen.values())
+    elif os.environ["ZTORCH_TURN"] != "all":
+        kept -= turns.left_for_other_days([item for item in items if item in kept], turns.today())
     if len(kept) == len(items):
         return
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -128,6 +123,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker of xdist inherits the devices that were detected here
         named = config.args_source == pytest.Config.ArgsSource.ARGS
         os.environ["ZTORCH_FEW"] = "all" if named or config.getoption("update_few") else "quick"
+        asked = named or config.option.keyword or config.getoption("case") or config.getoption("full")
+        if asked or os.environ.get("ZTORCH_TURN") != "all":
+            os.environ["ZTORCH_TURN"] = "all" if asked else str(turns.today())
         keep_temporary_files_together(config)
     if config.getoption("update_few"):
         config.pluginmanager.register(inner_loop.Stopwatch())

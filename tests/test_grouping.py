@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases import inner_loop
+from tests.cases import inner_loop, turns
 from tests.cases.grouping import Group, run_cases, together
 
 RNG = np.random.default_rng(0)
@@ -86,6 +86,42 @@ def test_options_choose_cases() -> None:
         return list(group.chosen(config))  # type: ignore[arg-type]
 
     assert chosen() == ["a", "b"] and chosen(few=True) == ["a"] and chosen(case="b") == ["b"]
+
+
+class Item:
+    """What turns ask an item of pytest for."""
+
+    def __init__(self, name: str, group: Group | None = None):
+        self.nodeid = name
+        self.callspec = SimpleNamespace(params={"group": group})
+
+
+def test_turns_in_a_row_take_each_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PARTS", {"tests/a": 2, "tests/a/test_c.py::test_d": 3})
+    all_ = [Item(f"tests/{test}[{k}]") for test in ("a/test_b.py::test_b", "a/test_c.py::test_d", "test_e.py::test_e")
+            for k in range(5)]
+    kept = [[i.nodeid for i in all_ if i not in turns.left_for_other_days(all_, turn)] for turn in range(6)]
+    for test, parts in (("a/test_b", 2), ("a/test_c", 3)):
+        taken = [name for turn in kept[:parts] for name in turn if test in name]
+        assert len(taken) == len(set(taken)) == 5
+    assert all(len([n for n in turn if "test_e" in n]) == 5 for turn in kept)
+
+
+def test_a_group_alone_takes_turns_among_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PARTS", {"tests/test_a.py": 2})
+    taken = []
+    for turn in range(2):
+        group = Group({name: {} for name in "abcde"})
+        assert not turns.left_for_other_days([Item("tests/test_a.py::test_a[all]", group)], turn)
+        taken += group
+    assert sorted(taken) == [*"abcde"]
+
+
+def test_what_takes_turns_exists() -> None:
+    root = Path(__file__).parents[1]
+    for name in turns.PARTS:
+        path, _, test = name.partition("::")
+        assert (root / path).exists() and f"def {test}" in ((root / path).read_text() if test else "def "), name
 
 
 def test_the_inner_loop_leaves_out_tests_that_exist() -> None:

@@ -35,6 +35,19 @@ class Group(dict[str, dict[str, Any]]):
         names = [name for name in self if config.getoption("case") in ("", name)]
         return {name: self[name] for name in names[:1 if config.getoption("few") else None]}
 
+    def keep(self, turn: int, of: int) -> None:
+        """Only each `of`-th case, beginning elsewhere in each turn."""
+        for at, name in enumerate(list(self)):
+            if (at - turn) % of:
+                del self[name]
+
+
+def group_of(item: pytest.Item) -> Group | None:
+    """The cases of an item that has several."""
+    callspec = getattr(item, "callspec", None)
+    group = callspec.params.get("group") if callspec else None
+    return group if isinstance(group, Group) else None
+
 
 Row = tuple[str, dict[str, Any], tuple]  # a case's name, arguments and marks
 

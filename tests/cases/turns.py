@@ -1,0 +1,82 @@
+"""Which cases of a product a run of the whole suite takes, in turn.
+
+The tests of `PARTS` try each entry of a registry on each machine, dtype or schedule, and each of their
+cases has relatives: the same op on another machine, another op in the same loop. A run takes one in two
+of them, or one in three, and the next day's run the next ones: two days, or three, meet all. The number
+of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run that names files or
+cases: nothing is left out of what was asked for, nor of the inner loop.
+
+Tests of one item that groups many cases take turns among these.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Iterable
+
+import pytest
+
+from tests.cases.grouping import group_of
+
+# A folder, a file or a test, and in how many parts its cases are cut. The longest name that fits counts.
+# Tests whose cases are each about something else, such as those of examples and messages, take no turns.
+PARTS: dict[str, int] = {
+    **dict.fromkeys((  # models, and ops on devices: kernels that a driver compiles for seconds
+        "tests/backends/test_every_op.py", "tests/backends/test_vectors.py", "tests/backends/test_zoo.py",
+        "tests/model/test_mixed_kernels.py", "tests/zoo/test_vs_torch.py"), 3),
+    **dict.fromkeys((
+        "tests/arrays/test_array_api.py", "tests/arrays/test_ops_on_arrays.py",
+        "tests/artifact/test_c_export.py", "tests/artifact/test_c_sizes.py", "tests/artifact/test_web.py",
+        "tests/backends/test_cuda.py", "tests/backends/test_recurrent.py", "tests/backends/test_rocm.py",
+        "tests/backends/test_words.py",
+        "tests/codegen/c", "tests/codegen/metal", "tests/codegen/ptx", "tests/codegen/rocm",
+        "tests/codegen/test_cross.py", "tests/codegen/test_gpu_words.py", "tests/codegen/test_ptx.py",
+        "tests/codegen/test_render.py", "tests/codegen/test_spirv.py",
+        "tests/interchange/test_onnx_layers.py", "tests/interchange/test_onnx_torch.py",
+        "tests/interchange/test_torch_export.py",
+        "tests/kernels", "tests/layers/test_augmentation.py", "tests/layers/test_bad_arguments.py",
+        "tests/layers/test_convolution.py", "tests/layers/test_cross_attention.py",
+        "tests/layers/test_pooling.py", "tests/layers/test_recurrent_training.py",
+        "tests/layers/test_twins.py", "tests/layers/test_warps_and_colors.py",
+        "tests/lower", "tests/machines/metal", "tests/machines/ptx", "tests/machines/rocm",
+        "tests/ops/test_every_dtype.py", "tests/ops/test_every_op.py", "tests/ops/test_indexing.py",
+        "tests/ops/test_normals.py", "tests/ops/test_sorting.py", "tests/ops/test_windows.py",
+        "tests/program/test_batch_sizes.py", "tests/program/test_generate.py",
+        "tests/program/test_image_sizes.py", "tests/program/test_memory_limit.py",
+        "tests/program/test_ragged_training.py", "tests/program/test_sequence_sizes.py",
+        "tests/test_benchmarks.py", "tests/test_optimizers.py", "tests/test_wrong_calls.py",
+        "tests/verify/test_verify.py", "tests/zoo/test_zoo.py"), 2),
+}
+
+
+def today() -> int:
+    """The number of the day, or ZTORCH_TURN."""
+    return int(os.environ.get("ZTORCH_TURN") or time.time() // 86400)
+
+
+def parts_of(test: str) -> int:
+    """In how many parts the cases of a test are cut.
+
+    >>> parts_of("tests/test_house.py::test_floors")
+    1
+    """
+    fitting = [name for name in PARTS if test == name or test.startswith((f"{name}/", f"{name}::"))]
+    return PARTS[max(fitting, key=len)] if fitting else 1
+
+
+def left_for_other_days(items: Iterable[pytest.Item], turn: int) -> set[pytest.Item]:
+    """The items that are not of this turn. A group that is a test's only item loses its other cases."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: set[pytest.Item] = set()
+    for test, members in tests.items():
+        parts = parts_of(test)
+        first = turn + zlib.crc32(test.encode())  # else the slow cases, often a test's last, would meet
+        if len(members) > 1:
+            left.update(item for at, item in enumerate(members) if (at - first) % min(parts, len(members)))
+        elif (group := group_of(members[0])) is not None:
+            group.keep(first, min(parts, len(group)))
+    return left
