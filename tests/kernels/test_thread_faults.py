@@ -68,20 +68,26 @@ def _played(kernel: Any, x: np.ndarray) -> None:
     evaluate([kernel.trace({"x": v})], {v: x})
 
 
-@pytest.mark.parametrize("kernel, said", [
-    (without_a_barrier, "race: thread 31 reads element 0 of shared memory, which thread 0 has written since"),
-    (two_write_one, "race: thread 1 writes element 0 of shared memory, which thread 0 has written since"),
-    (shared_but_not_written, "reads element 32 of shared memory, which no thread has written"),
-    (past_the_end, "index 32 is out of bounds")], ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_faults_are_found(kernel: Any, said: str) -> None:
-    """By plain Python, and by the interpreter: in any memory, whatever the order of threads."""
+@pytest.mark.parametrize("kernel, said, line", [
+    (without_a_barrier, "race: thread 31 reads element 0 of shared memory, which thread 0 has written since",
+     "out[thread] = own[31 - thread]"),
+    (two_write_one, "race: thread 1 writes element 0 of shared memory, which thread 0 has written since",
+     "own[0] = x[thread]"),
+    (shared_but_not_written, "reads element 32 of shared memory, which no thread has written",
+     "out[thread] = own[thread + 1]"),
+    (past_the_end, "index 32 is out of bounds", "out[thread] = x[thread + 1]")],
+    ids=lambda p: p if isinstance(p, str) else p.source.name)
+def test_faults_are_found(kernel: Any, said: str, line: str) -> None:
+    """By plain Python, and by the interpreter: in any memory, whatever the order of threads. The
+    interpreter names the line of the kernel."""
     x = np.ones(32, np.float32)
     if kernel is without_a_barrier:  # plain Python runs thread 0 first, which finds nothing there
         said = "reads element 31 of shared memory, which no thread has written"
     with pytest.raises((KernelError, IndexError), match=said):
         kernel.debug(x)
-    with pytest.raises(InterpretError, match=r"race on|never written|out of bounds"):
+    with pytest.raises(InterpretError, match=r"race on|never written|out of bounds") as error:
         _played(kernel, x)
+    assert f"`{line}`" in str(error.value)
 
 
 @zt.kernel

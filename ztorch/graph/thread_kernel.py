@@ -87,10 +87,12 @@ class _Thread:
         self.wide: dict[Operand, Operand] = {}  # counters, by their casts to int32
         self.variables: dict[ThreadVariable, Operand] = {}
         self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
+        self.lines: Mapping[ThreadStatement, str] = {}
 
     def run(self, program: ThreadProgram, block: Operand) -> None:
         self.here |= {program.block: self._counted(block), program.thread: self._counted(
             self.number)}
+        self.lines = program.lines
         for v in program.variables:
             self.variables[v] = self.b.var(v.dtype, init=0)
         self._block(program.body)
@@ -100,7 +102,8 @@ class _Thread:
 
     def _block(self, statements: Sequence[ThreadStatement]) -> None:
         for s in statements:
-            self._statement(s)
+            with self.b.at_line(self.lines.get(s, "")):
+                self._statement(s)
 
     def _statement(self, s: ThreadStatement) -> None:
         b = self.b

@@ -134,7 +134,7 @@ class ThreadProgram:
     shared: tuple[ThreadArray, ...]
     variables: tuple[ThreadVariable, ...]
     body: tuple[ThreadStatement, ...]
-    # Where users wrote loops and atomic updates, for errors.
+    # Where users wrote the statements, for errors.
     lines: dict[ThreadStatement, str] = field(default_factory=dict)
     note: str = ""  # of a gradient: the numbers it keeps of the way forward
 

@@ -36,6 +36,8 @@ class Builder(Rings):
         self.memories: dict[str, Memory] = {}
         self.variables: list[Operand] = []
         self.origin: tuple[str, ...] = ()
+        self.line = ""  # of the user's source, that what comes next is from
+        self.lines: list[tuple[int, str]] = []
         self.workgroup: tuple[int, int, int] = (1, 1, 1)
         self.cluster = 1
         self.resident_threads = 0
@@ -73,8 +75,19 @@ class Builder(Rings):
         return Kernel(
             self.name, tuple(self.memories.values()), tuple(self.variables), tuple(self.body),
             self.index, self.exact, self.origin, self.workgroup, self.cluster,
-            self.resident_threads,
+            self.resident_threads, tuple(self.lines and [*self.lines, (self._next, "")]),
         )
+
+    @contextmanager
+    def at_line(self, line: str) -> Iterator[None]:
+        """Instructions within are from this line of the user's source; "" is that around it."""
+        around, self.line = self.line, line or self.line
+        if line:
+            self.lines.append((self._next, line))
+        yield
+        self.line = around
+        if line:
+            self.lines.append((self._next, around))
 
     # -- memory ------------------------------------------------------------------------------
 

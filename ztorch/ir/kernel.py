@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -172,6 +174,8 @@ class Kernel:
     workgroup: tuple[int, int, int] = (1, 1, 1)  # threads per workgroup along x, y, z on a grid
     cluster: int = 1  # neighbouring workgroups along x that reach each other's shared memory
     resident_threads: int = 0  # that share a compute unit's registers; 0: as many as usual
+    # For errors, the user's line of instructions from an id on, in order; "" if it is not known.
+    lines: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)
 
     def memory(self, name: str) -> Memory:
         """The memory of this name."""
@@ -183,6 +187,15 @@ class Kernel:
     def opcodes(self) -> set[str]:
         """The opcodes that occur in the body."""
         return {i.opcode for i in self.body}
+
+    def line_at(self, at: int) -> str:
+        """The user's line of an instruction, or of the closest one before it that has one:
+        instructions that took the place of others have none."""
+        for instr in reversed(self.body[:at + 1]):
+            after = bisect.bisect_right(self.lines, instr.dest.id, key=operator.itemgetter(0))
+            if after and self.lines[after - 1][1]:
+                return self.lines[after - 1][1]
+        return ""
 
 
 def matching(body: tuple[Instr, ...] | list[Instr]) -> Iterator[tuple[int, int]]:

@@ -84,8 +84,10 @@ class Lockstep:
         return Watched(m, data.reshape(-1), 1, self.group)
 
     def fail(self, at: int, message: str) -> InterpretError:
-        opcode = self.kernel.body[at].opcode
-        return InterpretError(f"kernel {self.kernel.name}, instruction {at} ({opcode}): {message}")
+        kernel, opcode = self.kernel, self.kernel.body[at].opcode
+        line = kernel.line_at(at)
+        return InterpretError(f"kernel {kernel.name}, instruction {at} ({opcode}): {message}"
+                              + (f" ({line})" if line else ""))
 
     def present(self) -> np.ndarray:
         return np.ones((self.threads, 1), bool) if self.active is None else self.active

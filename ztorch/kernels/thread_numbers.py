@@ -51,7 +51,7 @@ class ThreadMemory:
         self.leaves = itertools.count()
         self.block, self.thread = self.leaf(i32), self.leaf(i32)  # numbers of a thread
         self.bounds: dict[Value, Bounds] = {}  # of numbers, as far as they are known
-        # Where the threads of a block must meet: the lines of the statements.
+        # The user's lines of statements, for errors.
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:

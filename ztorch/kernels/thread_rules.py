@@ -79,6 +79,14 @@ class ThreadRules(ThreadFolds):
 
     # -- statements ------------------------------------------------------------------------------
 
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        """Runs statements in order, and keeps the line of each for errors."""
+        for s in statements:
+            before = len(self.statements)
+            super().block([s])
+            for made in self.statements[before:]:
+                self.memory.lines.setdefault(made, (self.source, s))
+
     def _run_expr(self, s: ast.Expr) -> None:
         if isinstance(s.value, ast.Constant):
             return
