@@ -51,6 +51,27 @@ def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
     np.testing.assert_array_equal(got, np.pad(data, ((0, 0), (1, 3), (2, 1), (0, 0)), constant_values=0.5))
 
 
+@pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
+def test_short_neighbours_are_stored_at_once(backend: str) -> None:
+    """Even where the rows that are read are no multiple of four long, or lie across; single floats gain nothing."""
+    data = np.arange(1, 211, dtype=np.float16)
+    source, triples = leaf("input", "v", data.shape, f16), np.reshape(data, (70, 3))
+    limits = TARGETS[backend].on_device({"compute_units": 0}).limits if backend else grid(compute_units=0)
+    if backend:
+        device(backend)
+    for shape, turned, high, want in (
+            ((2, 105), False, (0, 3), np.pad(data.reshape(2, 105), ((0, 0), (0, 3)))),
+            ((2, 5, 21), False, (0, 0, 3), np.pad(data.reshape(2, 5, 21), ((0, 0), (0, 0), (0, 3)))),
+            ((70, 3), True, (1, 2), np.pad(triples.T, ((0, 1), (0, 2))))):
+        v = ops.reshape(source, shape)
+        y = ops.pad(ops.transpose(v) if turned else v, (0,) * len(shape), high)
+        assert proposed(y, limits).endswith("width(4)")
+        one = Job(Graph({"y": y}), {source: data})
+        [got] = Module([one], backend, compute_units=0).run(0) if backend else interpreted(one, limits)
+        np.testing.assert_array_equal(got, want)
+    assert proposed(ops.pad(x(2, 105), (0, 0), (0, 3)), limits).endswith("width(1)")
+
+
 def test_random_numbers_of_neighbours_are_one_vector() -> None:
     """Each lane has the number of its own place."""
     seed, step, image = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32"), x(8, 9, 64)
@@ -81,6 +102,20 @@ def test_rows_that_threads_hold_are_read_once() -> None:
         assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads
         assert len(plan.buffers) == buffers
     assert proposed(ops.sum(x(512, 64), -1), grid(subgroup=32)).endswith("turns(held=0)")  # which is one pass
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (0, 1, 2)], ids=["turned", "plain"])
+def test_threads_read_neighbours_in_memory_however_an_array_is_turned(order: tuple[int, ...]) -> None:
+    """The sum over 4 x 32 rows of a view of 4 x 8 x 32: 128 threads for each result, which are neighbours along the
+    rows that are columns in memory."""
+    turned = order[1] == 2
+    source = x(4, 8, 32) if turned else x(4, 32, 8)
+    y = ops.sum(ops.reshape(ops.transpose(source, order), (128, 8)), 0)
+    s = proposed(y, grid(subgroup=32, load_width=1, compute_units=8))
+    assert s.startswith("grid_rows team(rows=4, ways=64)" if turned else "grid_rows team(rows=8, ways=32)")
+    data = np.arange(4 * 8 * 32, dtype=np.float32).reshape(source.shape)
+    [got] = interpreted(Job(Graph({"y": y}), {source: data}), grid(subgroup=32, compute_units=8))
+    np.testing.assert_array_equal(got, data.transpose(order).reshape(128, 8).sum(0))
 
 
 @pytest.mark.parametrize(("subgroup", "wanted"), [(0, Team(1, 2, False)), (8, Team(4, 2, False))])

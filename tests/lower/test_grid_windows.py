@@ -19,7 +19,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.graph.autodiff import pullback
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Value
+from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.ir.tile_maps import tile_maps
 from ztorch.lower.schedule import IllegalSchedule
@@ -69,6 +69,9 @@ CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 2, 4, 8)", ONE),
     (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (16, 128))),  # heads side by side
                              ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))), ((2, 2, 8, 64), (2, 2, 8, 64)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
+    (lambda x, g: ops.matmul(ops.transpose(x), ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))),
+     ((16, 128), (2, 2, 8, 64)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
     (of_images, (IMAGES, KERNEL), f16,
      "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(1, 4, 32)", TWO),
@@ -185,6 +188,15 @@ def test_gradients_of_kernels_take_whole_patches() -> None:
                           ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(1, 6, 2)", "multiple of 16")):
         with pytest.raises(IllegalSchedule, match=why):
             step_of(one, ONE, f"grid_windows tile(rows={schedule}")
+
+
+def test_strips_of_positions_leave_room_for_stages() -> None:
+    """The gradient of a projection to 12 heads: predicted 8.8 us on an H200, for 15.8 in two stages of 256 positions."""
+    x, g = leaf("input", "x", (4096, 768), bf16), leaf("input", "g", (32, 12, 128, 64), bf16)
+    heads = ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (4096, 768))
+    step = plan_of(Graph({"y": ops.matmul(ops.transpose(x), heads)}), HOPPER)[0].steps[0]
+    assert repr(step.schedule) == (
+        "grid_windows tile(rows=192, columns=128) stages(6) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)")
 
 
 def test_a_strip_serves_all_rows_of_a_window() -> None:

@@ -214,10 +214,24 @@ class _Element:
         return self.v.args[k].shape
 
     def read(self, k: int, index: Sequence[Index | int], where: Operand | None = None) -> Operand:
+        at = tuple(Index.of(i) for i in index)
+        if where is not None:  # elsewhere nothing is read
+            at = tuple(map(self._inside, at, self.v.args[k].shape))
         if where is not None and self.where is not None:
             where = self.b.and_(where, self.where)
-        return self.e.element(self.v.args[k], tuple(Index.of(i) for i in index),
-                              self.where if where is None else where)
+        return self.e.element(self.v.args[k], at, self.where if where is None else where)
+
+    def _inside(self, at: Index, extent: int) -> Index:
+        """An index that is a loop variable, as one that ends where the argument does: its quotients
+        and remainders simplify then."""
+        e = self.e
+        (atom, factor), *others = at.terms or ((None, 0),)
+        if others or at.const or factor != 1 or not isinstance(atom, Var) or (
+                atom.extent <= extent or atom == e.lane or extent == 1):
+            return at
+        inside = Var(atom.name, extent)
+        e.bound[inside] = e.bound[atom]
+        return Index.of(inside)
 
     def value(self, index: Index) -> Operand:
         return self.e.value(index)

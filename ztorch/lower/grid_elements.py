@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.elements import merged_axes
 from ztorch.lower.emit import Emitter
@@ -23,10 +25,12 @@ from ztorch.lower.grid import (
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, spread
-from ztorch.lower.positions import flatten
+from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule
-from ztorch.lower.tuning import GROUP_THREADS
+from ztorch.lower.tuning import GROUP_THREADS, SHORT_BYTES
+
+LANES_JOINED = 4  # of the opcode `join`
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:
@@ -37,7 +41,9 @@ def propose(region: Region, limits: Limits) -> GridElementSchedule:
     assert grid is not None
     axes, full = _axes(region)
     n = 1 if grid.implicit_simd else usual_width(region, grid)
-    width = n if can_be_wide(region, full, axes[-1], n) else 1
+    wide = can_be_wide(region, full, axes[-1], n) or (
+        _short(region) and _can_be_joined(region, full, axes[-1], n))
+    width = n if wide else 1
     threads_wanted = min(GROUP_THREADS, grid.threads, power_of_two(region.size // width))
     return GridElementSchedule(threads_wanted, width)
 
@@ -49,7 +55,20 @@ def refusal(s: GridElementSchedule, region: Region, limits: Limits) -> str:
     axes, full = _axes(region)
     if not 1 <= s.threads <= grid.threads:
         return f"threads({s.threads}) must be between 1 and {grid.threads}"
-    return width_refusal(s.width, grid, can_be_wide(region, full, axes[-1], s.width))
+    return width_refusal(s.width, grid, can_be_wide(region, full, axes[-1], s.width) or (
+        _can_be_joined(region, full, axes[-1], s.width)))
+
+
+def _short(region: Region) -> bool:
+    """Whether single elements are shorter than what memory stores at once, so that stores of
+    several are worth loads of single ones."""
+    return all(v.dtype.bytes < SHORT_BYTES and v.dtype is not boolean for v in region.stores)
+
+
+def _can_be_joined(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
+    """Whether one thread can compute n neighbours one by one and store them at once."""
+    return n == LANES_JOINED and can_be_wide(region, full, last, n, members=())
+
 
 
 def _axes(region: Region) -> tuple[list[Var], dict[Var, Index]]:
@@ -74,7 +93,26 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, size) if size % s.threads else None):
             e = along(Emitter(b, memory, members=region.flat), at, axes, s.width)
-            evaluate(e, region.members, region, full, target)
+            if can_be_wide(region, full, axes[-1], s.width):
+                evaluate(e, region.members, region, full, target)
+            else:
+                _joined(e, region, full, target)
+
+
+def _joined(e: Emitter, region: Region, full: dict[Var, Index],
+            target: Mapping[Value, str]) -> None:
+    """Neighbours that are not neighbours in what they are computed from: each by itself, and
+    stored at once."""
+    assert e.lane is not None
+    b, stored = e.b, [v for v in region.members if v in target]
+    each: list[list[Operand]] = []
+    for k in range(e.lanes):
+        one = e.within(bound={**e.bound, e.lane: b.add(e.bound[e.lane], k)}, lane=None, lanes=1,
+                       aligned=False)
+        each.append([one.element(v, unflatten(region.flat[v].replace(full), v.shape))
+                     for v in stored])
+    for v, xs in zip(stored, zip(*each, strict=True), strict=True):
+        e.store(target[v], v, region.flat[v].replace(full), b.join(*xs))
 
 
 def _entries(b: Builder, region: Region, memory: Mapping[Value, str],

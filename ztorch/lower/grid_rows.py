@@ -23,10 +23,10 @@ from ztorch.lower.grid import (
     width_refusal,
     workgroups,
 )
-from ztorch.lower.grid_teams import Team, team
+from ztorch.lower.grid_teams import Team, grid_axes, team
 from ztorch.lower.loops import evaluate, summing
 from ztorch.lower.positions import unflatten
-from ztorch.lower.reduction import Axes, Phases, axes_of
+from ztorch.lower.reduction import Axes, Phases
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRowSchedule
 from ztorch.lower.tuning import (
@@ -40,7 +40,7 @@ from ztorch.lower.tuning import (
 
 def propose(region: Region, limits: Limits) -> GridRowSchedule:
     """A thread takes several neighbours in memory at once: results, or elements of one result."""
-    grid, axes = limits.grid, axes_of(region)
+    grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     n = usual_width(region, grid) if axes.beside else grid.load_width
     width = n if _can_be_wide(region, axes, n) else 1
@@ -66,7 +66,7 @@ def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
 
 def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
-    grid, axes = limits.grid, axes_of(region)
+    grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     size = s.team_rows * s.team_ways
     if why := width_refusal(s.width, grid, _can_be_wide(region, axes, s.width)):
@@ -128,7 +128,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """All results of a reducing region."""
     grid = limits.grid
     assert grid is not None
-    phases, axes = Phases(region), axes_of(region)
+    phases, axes = Phases(region), grid_axes(region)
     down, across = (s.width, 1) if axes.beside else (1, s.width)
     rows, columns = _counts(axes, s.width)
     shared = Team(s.team_rows, s.team_ways, axes.beside)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import power_of_two
+from ztorch.lower.positions import beside
+from ztorch.lower.reduction import Axes, axes_of
+from ztorch.lower.region import Region, real_reads
 from ztorch.lower.tuning import (
     COLUMN_ELEMENTS,
     COLUMN_NEIGHBOURS,
@@ -41,6 +44,19 @@ class Team:
         if self.beside:
             return b.add(b.mul(way, self.rows), row)
         return b.add(b.mul(row, self.ways), way)
+
+
+def grid_axes(region: Region) -> Axes:
+    """The loops of a region. Whether neighbours belong to neighbouring results is asked of the
+    memory that is read: where all of it lies the other way, threads share each result."""
+    axes = axes_of(region)
+    if not axes.beside or not axes.inner:
+        return axes
+    read = [flat.replace(axes.full) for v in region.members
+            for source, flat in real_reads(v, region.index(v)) if source not in region.flat]
+    of_results, of_one = (any(beside(at, loops[-1], 2) is not None for at in read)
+                          for loops in (axes.outer, axes.inner))
+    return replace(axes, beside=of_results or not of_one)
 
 
 def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:

@@ -114,7 +114,8 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
 
 def _tried(w: WindowAxes, n: int, shape: MmaShape,
            grid: GridLimits) -> Iterator[GridWindowsSchedule]:
-    """All tiles, each with the patch that covers all positions with the fewest lines."""
+    """All tiles, each with the patch that covers all positions with the fewest lines, of each depth
+    where positions are steps along k."""
     tap, team = w.tap(), shape.m * WARPGROUP
     for taps in sorted({1, tap[0].extent if tap else 1}, reverse=True):
         alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
@@ -124,11 +125,14 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
                     for patch in patches)
             tiles = ((tile_of(s, shape, w, grid).patch, s) for s in each
                      if not _refusal(tile_of(s, shape, w, grid), w))
-            best = min(tiles, key=lambda x: x[0].count * (
-                x[0].lines + x[0].positions + WINDOW_STRIP_LINES), default=None)
-            if best is not None:
-                yield from (replace(best[1], tile_columns=c) for c in WINDOW_COLUMNS
-                            if c == WINDOW_COLUMNS[-1] or c < 2 * n)
+            depths: dict[int, tuple[float, GridWindowsSchedule]] = {}  # of strips, or one for all
+            for patch, s in tiles:
+                lines = patch.count * (patch.lines + patch.positions + WINDOW_STRIP_LINES)
+                depth = patch.positions if w.contiguous[0] else 0
+                if depth not in depths or lines < depths[depth][0]:
+                    depths[depth] = lines, s
+            yield from (replace(s, tile_columns=c) for _, s in depths.values()
+                        for c in WINDOW_COLUMNS if c == WINDOW_COLUMNS[-1] or c < 2 * n)
 
 
 def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:

@@ -209,10 +209,10 @@ def _boxed(base: Value, index: Sequence[Index], bordered: bool,
             return None
         if not bordered and not terms:
             first += at.const * pitch
-        elif not bordered and len(terms) == 1 and terms[0][1] > 0:
+        elif not bordered and _are_digits(at):
             first += at.const * pitch
-            [(part, factor)] = terms
-            axes.append(Axis(part.range[1] + 1, pitch * factor, Index.of(part)))
+            axes += [Axis(part.range[1] + 1, pitch * factor, Index.of(part))
+                     for part, factor in terms]
         else:
             axes.append(Axis(v.extent, pitch or chunk, at))
     axes.sort(key=lambda axis: axis.pitch != 1)
@@ -220,6 +220,22 @@ def _boxed(base: Value, index: Sequence[Index], bordered: bool,
             a.pitch % chunk for a in axes[1:]):
         return None
     return Boxed(source, first, tuple(axes))
+
+
+def _are_digits(at: Index) -> bool:
+    """Whether the parts of a coordinate are digits of it, none of which moves it as far as the
+    next: a part of its own then has an axis of its own.
+
+    >>> i, j = Index.of(Var("i", 4)), Index.of(Var("j", 6))
+    >>> _are_digits(i * 6 + j), _are_digits(i + j)
+    (True, False)
+    """
+    reach = 1
+    for part, factor in sorted(at.terms, key=lambda term: term[1]):
+        if factor < reach:
+            return False
+        reach = factor * (part.range[1] + 1)
+    return True
 
 
 def _fits(w: WindowAxes) -> bool:
