@@ -84,8 +84,8 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.Dense(3, use_bias="False"), ConfigError, r"Dense\(use_bias=...\) .* not 'False'"),
     (lambda: SGD(nesterov="yes"), ConfigError, r"SGD\(nesterov=...\) must be True or False"),
     (lambda: nested(5, L.Dense(3, name="x" * 200)), ConfigError,
-     "is in 5 others, and with their names its own has 1,205 characters, above 900"),
-    (lambda: nested(5, L.ReLU()), ConfigError, "layer 're_lu' is in 5 others.* has 1,010 char"),
+     "is nested in 5 others; with their names, its own has 1,205 characters, more than 900"),
+    (lambda: nested(5, L.ReLU()), ConfigError, "layer 're_lu' is nested in 5 others.* has 1,010 char"),
     (lambda: nested(4, L.Dense(3, name="x" * 95)), ConfigError,
      "that of its weight 'kernel' has 906 characters"),
     (lambda: C.EarlyStopping(patience=-1), ConfigError, "patience.*not -1"),
@@ -192,7 +192,7 @@ def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) ->
     lambda inner: L.TimeDistributed(inner)], ids=["Sequential", "Residual", "TimeDistributed"])
 def test_layers_in_layers_in_layers(around: Callable[[L.Layer], L.Layer]) -> None:
     inner: L.Layer = L.Dense(3)
-    with pytest.raises(ConfigError, match=r"layers in layers, 65 deep; at most 64 .*one Sequential"):
+    with pytest.raises(ConfigError, match=r"nest layers 65 levels deep; at most 64 .*one Sequential"):
         for _ in range(600):
             inner = around(inner)
     last = zt.Sequential()
@@ -200,7 +200,7 @@ def test_layers_in_layers_in_layers(around: Callable[[L.Layer], L.Layer]) -> Non
         outer, last = last, zt.Sequential()
         outer.add(last)
     last.add(L.Dense(3))
-    with pytest.raises(ConfigError, match="65 deep"):
+    with pytest.raises(ConfigError, match="65 levels deep"):
         last.add(zt.Sequential([L.Dense(3)]))
 
 
@@ -219,7 +219,7 @@ def test_a_description_that_is_too_deep(depth: int) -> None:
     text = '{"class_name": "Dense", "config": {"units": 3}}'
     for _ in range(depth):
         text = f'{{"class_name": "Sequential", "config": {{"layers": [{text}]}}}}'
-    with pytest.raises(ConfigError, match=r"layers in layers|does not describe"):
+    with pytest.raises(ConfigError, match=r"nests? layers|does not describe"):
         zt.Sequential.from_json(text)
 
 

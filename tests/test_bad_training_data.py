@@ -54,7 +54,7 @@ def test_masks_are_not_lost_silently(program: Program) -> None:
              "weight 'dense/kernel'"),
             (lambda: zt.ops.exp(MASKED), "zt.ops.exp: a"), (lambda: added(MASKED), "argument 0"),
             (lambda: scaled.adapt(MASKED), "data"), (lambda: scaled.adapt([(MASKED, Y)]), "x")):
-        with pytest.raises(DataError, match=rf"{what} has \d+ masked numbers.*x\.filled\(value\)"):
+        with pytest.raises(DataError, match=rf"{what} has \d+ masked elements.*x\.filled\(value\)"):
             use()
     with pytest.raises(DataError, match=f"x has {count} masked"):
         program.predict(MASKED)

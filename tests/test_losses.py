@@ -278,7 +278,7 @@ def test_labels_without_places_beside_pytorch():
     values, gradient = scored(losses.CTC(max_length=4), y, logits)
     np.testing.assert_allclose(values, expected.detach().numpy(), rtol=1e-9)
     np.testing.assert_allclose(gradient, p.grad.numpy(), rtol=1e-7, atol=1e-10)
-    with pytest.raises(ShapeError, match="logits \\(steps, classes\\) of a row"):
+    with pytest.raises(ShapeError, match="logits \\(steps, classes\\) per row"):
         losses.CTC().target((5, 4), f32)
 
 

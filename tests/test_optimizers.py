@@ -116,7 +116,7 @@ def test_each_weight_may_have_an_optimizer_of_its_own():
     close([kernel, bias], [keras.ops.convert_to_numpy(w) for w in weights], 1e-5)
     with pytest.raises(ConfigError, match=r"weight 'a/b' matches a/\.\* and \.\*/b"):
         optimizers.OptimizerMap(Adam(), {"a/.*": SGD(), ".*/b": SGD()})["a/b"]
-    with pytest.raises(ConfigError, match="optimizers of single weights"):
+    with pytest.raises(ConfigError, match="optimizers that are not MultiOptimizers"):
         optimizers.MultiOptimizer(optimizers.OptimizerMap(both))
 
 

@@ -46,7 +46,7 @@ def test_layers_that_are_asked_for_as_attributes() -> None:
 
 @pytest.mark.parametrize(("module", "name", "here"), [
     (zt.metrics, "TopKAccuracy", "TopKCategoricalAccuracy for one-hot rows"), (zt.losses, "MSELoss", "'mse'"),
-    (zt.optimizers, "RAdam", "Adam, with a rate that warms up")])
+    (zt.optimizers, "RAdam", "Adam, with a warmup of the rate")])
 def test_names_that_modules_are_asked_for(module: object, name: str, here: str) -> None:
     with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):
         getattr(module, name)

@@ -164,7 +164,7 @@ def test_wrong_arguments() -> None:
             (lambda: M.AUC(curve="RC"), "must be 'ROC' or 'PR'"),
             (lambda: M.F1Score(average="mean"), "must be 'macro'"),
             (lambda: M.PrecisionAtRecall(1.2), "from 0 to 1"),
-            (lambda: M.IoU(3, [3]), "classes are numbers from 0 to 2")):
+            (lambda: M.IoU(3, [3]), "must be numbers from 0 to 2")):
         with pytest.raises(ConfigError, match=message):
             make()
 

@@ -114,7 +114,7 @@ def test_what_a_program_cannot_add_up(update: Any, error: type[ZtorchError], mes
 
 
 def test_wrong_variables() -> None:
-    with pytest.raises(Unsupported, match=r"variables begin at zero.*not at 'ones'"):
+    with pytest.raises(Unsupported, match=r"variables start at zero.*not at 'ones'"):
         Base().add_weight("more", initializer="ones")
     with pytest.raises(ConfigError, match="two variables named 'total'"):
         Base().add_weight("total")
@@ -123,5 +123,5 @@ def test_wrong_variables() -> None:
         def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
             pass
 
-    with pytest.raises(ConfigError, match="metric 'Empty' has update_state and no variables"):
+    with pytest.raises(ConfigError, match="metric 'Empty' has update_state but no variables"):
         classifier(metrics=[Empty()])

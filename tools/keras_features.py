@@ -43,7 +43,7 @@ OTHER_NAMES = {
                     "`fit(verbose=...)`"),
     ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",
     ("utils", "audio_dataset_from_directory"): "-: no reader of sound",
-    ("utils", "get_file"): "-: nothing is fetched from networks",
+    ("utils", "get_file"): "-: ztorch downloads nothing",
     ("utils", "model_to_dot"): "`zt.utils.plot_model`",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",

@@ -1,6 +1,6 @@
 """ztorch: declare a model, compile it ahead of time, train it, ship it.
 
-The names below load when first used, so that running an artifact imports no compiler.
+The names below load on first use, so running an artifact imports no compiler.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"ztorch.{_INNER.get(name, name)}")
     if name in _NAMES:
         value = getattr(importlib.import_module(f"ztorch.{_NAMES[name]}"), name)
-        globals()[name] = value  # so that the next use does not come here
+        globals()[name] = value  # later uses do not call this function
         return value
     hint = ""
     if not name.startswith("_"):
@@ -191,7 +191,7 @@ class _InnerModules:
             from importlib.machinery import ModuleSpec
 
             return ModuleSpec(name, _InnerModules())  # type: ignore[arg-type]
-        if name.startswith("ztorch.") and name.count(".") == 1:  # there is no such module
+        if name.startswith("ztorch.") and name.count(".") == 1:  # no real module has this path
             from ztorch.names_elsewhere import REPLACEMENTS
 
             replacement = REPLACEMENTS.get(name.removeprefix("ztorch."))
@@ -208,14 +208,14 @@ class _InnerModules:
         return module
 
     def exec_module(self, module: Any) -> None:
-        module.__spec__ = self._spec  # the import has set it to that of the public name
+        module.__spec__ = self._spec  # the import set it to the spec of the public name
 
 
 sys.meta_path.append(_InnerModules)
 
 
 def _dispatch(attribute: str, room: str, name: str) -> None:
-    """Lets `dispatch` call a function of a room, which is imported when it is first called."""
+    """Lets `dispatch` call a function of a room. The room is imported at the first call."""
 
     def call(*args: Any, **options: Any) -> Any:
         import importlib

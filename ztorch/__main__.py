@@ -1,4 +1,4 @@
-"""Where the command line begins: the command ztorch, python -m ztorch, and cli.py of a checkout."""
+"""The entry point of the command line: `ztorch`, `python -m ztorch` and cli.py of a checkout."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line; while that is being loaded, Ctrl-C ends the process without a word."""
+    """Runs the command line. Ctrl-C while it is still loading ends the process silently."""
     heard = signal.getsignal(signal.SIGINT)
-    if heard is signal.default_int_handler:  # else the parent process wants it ignored
+    if heard is signal.default_int_handler:  # otherwise the parent process wants it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ztorch import cli
     from ztorch.commands import stopping
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         cli.main()
     except SystemExit as end:
-        if end.code == stopping.STOPPED:  # at once: to free large graphs takes Python seconds
+        if end.code == stopping.STOPPED:  # exit at once: Python takes seconds to free large graphs
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(stopping.STOPPED)

@@ -1,4 +1,4 @@
-"""The functions of `keras.activations`, which are ops. Users reach it as `zt.activations`."""
+"""The functions of `keras.activations`, as ops. Users access them as `zt.activations`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serialize(activation: Callable[..., Any]) -> str:
         activation: The function.
 
     Raises:
-        ConfigError: It is not one of these, and nobody registered it.
+        ConfigError: The function is not an activation, and it was never registered.
 
     Examples:
         >>> import ztorch as zt

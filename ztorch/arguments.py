@@ -13,16 +13,16 @@ from ztorch.errors import ConfigError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # Arguments of other libraries, with the equivalent here.
-_FOREIGN = {"requires_grad": "gradients are those of functions: zt.grad(f), zt.value_and_grad(f)",
-            "size": "the shape is shape=", "low": "it is minval=", "high": "it is maxval=",
-            "loc": "it is mean=", "scale": "it is stddev="}
+_FOREIGN = {"requires_grad": "gradients belong to functions: zt.grad(f), zt.value_and_grad(f)",
+            "size": "use shape=", "low": "use minval=", "high": "use maxval=",
+            "loc": "use mean=", "scale": "use stddev="}
 _FILES = ("Path", "str | os.PathLike[str]")  # annotations of parameters that name a file
 
 
 def checked(function: _F) -> _F:
     """Decorates a function so that a wrong call raises one of our errors.
 
-    Files must be names of files and functions callable, as far as annotations tell.
+    Arguments annotated as files must be file names, and those annotated as functions callable.
 
     >>> @checked
     ... def shut(door: str, *, softly: bool = False) -> None: ...
@@ -57,7 +57,7 @@ def written(signature: inspect.Signature) -> str:
 
 
 def explained(function: _F) -> _F:
-    """Decorates a function that takes no callbacks: an exception from deep inside it, caused by its
+    """Decorates a function that takes no callbacks. An exception from deep inside it, caused by its
     arguments, becomes an error that names the call.
 
     >>> @explained
@@ -65,7 +65,7 @@ def explained(function: _F) -> _F:
     ...     return x / 2
     >>> half("a")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ztorch.errors.ConfigError: half cannot be called like this (TypeError: ...); it is half(x: ...
+    ztorch.errors.ConfigError: half cannot be called with these arguments (TypeError: ...); its ...
     """
 
     @functools.wraps(function)
@@ -79,17 +79,18 @@ def explained(function: _F) -> _F:
             call = written(signature)
             hints = "".join(f"; {hint}" for name, hint in _FOREIGN.items()
                             if name in keywords and name not in signature.parameters)
-            raise ConfigError(f"{function.__name__} cannot be called like this ("
-                              f"{type(error).__name__}: {error}); it is {function.__name__}{call}"
-                              f"{hints}") from error
+            raise ConfigError(f"{function.__name__} cannot be called with these arguments ("
+                              f"{type(error).__name__}: {error}); its signature is "
+                              f"{function.__name__}{call}{hints}") from error
 
     return cast(_F, run)
 
 
-@functools.cache  # computed at the first call, since signatures would slow down the import
+@functools.cache  # computed at the first call: signatures would slow down the import
 def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tuple[str, bool]],
                                                      list[str]]:
-    """(signature, parameters that name files with whether they may be None, functions)."""
+    """The signature, the parameters that name files (with whether they may be None), the
+    functions."""
     signature = inspect.signature(function)
     texts = {p.name: str(p.annotation) for p in signature.parameters.values()}
     files = [(name, text.endswith(" | None")) for name, text in texts.items()
@@ -98,7 +99,7 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tup
 
 
 def file_name(label: str, path: Any) -> str:
-    """The name of a file as a string, or a ConfigError that begins with the label.
+    """The name of a file as a string, or a ConfigError that starts with the label.
 
     >>> file_name("load(path=...)", "digits.zt")
     'digits.zt'
@@ -110,7 +111,7 @@ def file_name(label: str, path: Any) -> str:
 
 
 def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """The function as users call it: `load`, `Program.fit`, `EarlyStopping`."""
+    """The function's name as users write it: `load`, `Program.fit`, `EarlyStopping`."""
     if "." not in function.__qualname__ or "<locals>" in function.__qualname__:
         return function.__name__
     owner = type(args[0]).__name__ if args else function.__qualname__.partition(".")[0]

@@ -1,7 +1,7 @@
 """The command line: the group of commands, and those that share options with others.
 
-The code of a command is in the file of its name in `commands/`, which imports the rooms that it
-needs when it runs, so that --help is quick. A command that takes few options is declared there too.
+The code of each command is in the file of its name in `commands/`. It imports the rooms that it
+needs when it runs, which keeps --help fast. Commands with few options are declared here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ztorch.version import __version__
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]},
-             epilog="A MODEL is whatever holds one: a name of the zoo (`ztorch zoo`), "
-                    "path/to/file.py:name, an artifact (.zt), a file of Keras (.keras) or ONNX "
-                    "(.onnx), or weights (.safetensors) beside the .py file of their model.")
+             epilog="A MODEL is a name of the zoo (`ztorch zoo`), path/to/file.py:name, an "
+                    "artifact (.zt), a Keras (.keras) or ONNX (.onnx) file, or weights "
+                    "(.safetensors) beside the .py file of their model.")
 @click.version_option(__version__, prog_name="ztorch")
 @examples("""ztorch demo
              ztorch train digits_mlp --out digits.zt
@@ -43,7 +43,7 @@ def main() -> None:
 @examples("""ztorch demo
              ztorch demo --out digits.zt --device cpu:avx2""")
 def demo(**settings: Any) -> None:
-    """Show it all in a few seconds.
+    """Show the whole workflow in a few seconds.
 
     Trains on handwritten digits, exports, loads in a new process and predicts.
     """
@@ -58,20 +58,20 @@ def demo(**settings: Any) -> None:
 @click.option("--data", "data_name", type=DataName(), metavar="DATA",
               help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
               "table.csv with the label last, .npz or .jsonl with x and y, x.npy,y.npy, or a "
-              "folder with a folder of images per class. Default: from the model's file.")
+              "folder with one folder of images per class. Default: from the model's file.")
 @options.epochs
 @options.batch_size
 @options.sizes
 @options.optimizer
 @options.rate
 @options.loss
-@click.option("--metrics", type=FamilyName("metric"), metavar="NAMES", help="Metrics: "
-              "accuracy,mae; for several outputs by name: kind=accuracy,size=mae.")
+@click.option("--metrics", type=FamilyName("metric"), metavar="NAMES", help="Metrics, such as "
+              "accuracy,mae; for several outputs, by name: kind=accuracy,size=mae.")
 @options.dtype
 @options.device
 @options.threads
-@click.option("--val", metavar="FRACTION|DATA", help="Validation data: a fraction of the data, "
-              "such as 0.1, or data of its own.")
+@click.option("--val", metavar="FRACTION|DATA", help="Validation data: a fraction of the "
+              "training data, such as 0.1, or other data.")
 @click.option("--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
 @options.weights
@@ -87,8 +87,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
           **settings: Any) -> None:
     """Train a model on data.
 
-    MODEL may also be an artifact that can train: it continues where it was saved. Or it is a table,
-    FILE.csv with a header: a model for it is chosen, and the artifact keeps the columns' meaning.
+    MODEL may also be an artifact that can train: training continues from it. Or it may be a table,
+    FILE.csv with a header: ztorch chooses a model for it, and the artifact stores the columns.
     """
     from ztorch.commands.train import train
 
@@ -99,15 +99,15 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @options.model
 @options.custom
 @click.option("-o", "--out", type=click.Path(), metavar="FILE", required=True,
-              help="The file to write, .zt, .onnx, .keras or, for weights alone, .safetensors;"
-              " with --so or --web a folder.")
+              help="The file to write: .zt, .onnx, .keras, or .safetensors for weights only; with "
+              "--so or --web, a folder.")
 @options.weights
 @options.dtype
 @options.device
 @options.batch_size
 @options.sizes
-@click.option("--random", is_flag=True, help="Write a model that has learned nothing.")
-@click.option("--shapes", metavar="NAME=...", help="Of a kernel or another function: sizes that "
+@click.option("--random", is_flag=True, help="Write an untrained model.")
+@click.option("--shapes", metavar="NAME=...", help="For a kernel or another function: sizes that "
               "its signature names, b=64,n=1024, or types, x=f32[64,1024].")
 @click.option("--train", "trains", is_flag=True, help="Write an artifact that can train.")
 @options.optimizer
@@ -115,8 +115,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @options.loss
 @click.option("--so", "library", is_flag=True,
               help="Write C libraries and a header to the folder FILE; with --device c, C source.")
-@click.option("--web", is_flag=True, help="Write a page for browsers, which runs the model on "
-              "WebGPU or WebAssembly, to the folder FILE.")
+@click.option("--web", is_flag=True, help="Write a web page that runs the model on WebGPU or "
+              "WebAssembly to the folder FILE.")
 @click.option("--samples", metavar="DATA", help="Rows that the page offers: a data set, a CSV, NPZ "
               "or NPY file, or a folder of images. Default: the data of the model's file.")
 @examples("""ztorch train digits_mlp --out digits.zt
@@ -132,11 +132,11 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
              ztorch export net.py:build --train --loss mse -o net.zt
              ztorch export kernels.py:scale --shapes b=64,n=1024 -o scale.zt""")
 def export(model: str, optimizer: str | None, **settings: Any) -> None:
-    """Compile a model and write an artifact.
+    """Compile a model and write it to a file.
 
     MODEL may also be a kernel or another function, FILE.py:function, with --shapes. The device need
-    not be in this machine. A FILE named .onnx becomes an ONNX file, for any batch size unless
-    --batch-size is given; one named .keras is the model for Keras, without a program.
+    not be in this machine. A FILE named .onnx is written as ONNX, for any batch size unless
+    --batch-size is given; one named .keras holds the model for Keras, without compiled code.
     """
     from ztorch.commands.export import export
 
@@ -160,11 +160,11 @@ def export(model: str, optimizer: str | None, **settings: Any) -> None:
 def run(**settings: Any) -> None:
     """Predict with a trained model.
 
-    INPUT holds rows: .npy, .npz with x, .csv without labels, or .jsonl with a row a line, which may
-    differ in length; -, or nothing in a pipe, reads CSV, JSON lines or a picture from standard
-    input. Several inputs or outputs have names in an .npz or .jsonl. An artifact that was trained
-    on a table takes tables with its columns in any order, one of images takes files and folders. A
-    file that `ztorch export --shapes` wrote takes a file or a number for each argument.
+    INPUT holds rows: .npy, .npz with x, .csv without labels, or .jsonl with a row per line (rows
+    may differ in length). - reads CSV, JSON lines or an image from standard input, as does a pipe
+    without INPUT. In .npz and .jsonl, several inputs or outputs have names. An artifact trained on
+    a table takes tables with its columns in any order; one trained on images takes files and
+    folders. A file written by `ztorch export --shapes` takes a file or a number for each argument.
     """
     from ztorch.commands.run import run
 
@@ -183,7 +183,7 @@ def run(**settings: Any) -> None:
              ztorch generate gpt.zt "Shall I compare thee" --length 300 --temperature 0.7
              ztorch generate gpt.zt "once upon" --temperature 0""")
 def generate(model: str, **settings: Any) -> None:
-    """Continue a text with a trained model of letters.
+    """Continue a text with a trained character-level model.
 
     MODEL is an artifact that can generate, or a model with --weights.
     """
@@ -201,7 +201,7 @@ def generate(model: str, **settings: Any) -> None:
 def inspect(model: str, as_json: bool) -> None:
     """Check an artifact and print its contents.
 
-    Of another MODEL it prints the layers, and the training settings in its file.
+    For another kind of MODEL, print the layers, and the training settings in its file.
     """
     from ztorch.commands.inspect import inspect
 
@@ -225,10 +225,10 @@ def inspect(model: str, as_json: bool) -> None:
 @examples("""ztorch show digits_mlp --stage plan --function train
              ztorch show digits_mlp --stage text --device cpu:neon""")
 def show(model: str, **settings: Any) -> None:
-    """Print a stage of compiling a model.
+    """Print a stage of the compilation of a model.
 
-    The device need not be in this machine. MODEL may be an artifact: the model that it describes
-    is compiled again, without metrics, for the device of its code.
+    The device need not be in this machine. If MODEL is an artifact, its model is compiled again,
+    without metrics, for the device of its code.
     """
     from ztorch.commands.show import show
 
@@ -243,7 +243,7 @@ def show(model: str, **settings: Any) -> None:
 @options.sizes
 @options.dtype
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True, metavar="N",
-              help="Training steps, where the model's file names a loss.")
+              help="Training steps, if the model's file names a loss.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
               help="Seed of the random rows.")
 @examples("""ztorch verify digits_mlp --device opencl
@@ -252,7 +252,7 @@ def show(model: str, **settings: Any) -> None:
 def verify(model: str, **settings: Any) -> None:
     """Compare a device with float64, layer by layer.
 
-    Predicts and trains on random rows. MODEL may also be an artifact: its own code runs then.
+    Predicts and trains on random rows. MODEL may also be an artifact: its compiled code then runs.
     """
     from ztorch.commands.verify import verify
 

@@ -1,7 +1,7 @@
 """Families of named classes with a config: layers, losses, metrics, optimizers, initializers.
 
-The config of a member is the arguments of its `__init__`, each kept as an attribute of the same
-name. So saving and loading a member takes no separate code. The second half checks arguments.
+The config of a member holds the arguments of its `__init__`; each is an attribute of the same name.
+So members need no code of their own for saving and loading. The second half checks arguments.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ztorch.own_functions import registered_name
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-RESERVED = ("optimizer", "random")  # not for layers: prefixes of other states beside the weights
-_MOST = 1 << 40  # largest count of anything, so that no size in bytes overflows 64 bits
+RESERVED = ("optimizer", "random")  # prefixes of other states beside weights: not names of layers
+_MOST = 1 << 40  # largest count of anything: sizes in bytes then fit in 64 bits
 
 
 class Named:
     """Base of a family. Defining a subclass registers it: `class MSE(Loss, names=("mse",))`.
 
-    A subclass with `family="loss", such_as="mse"` begins a family of its own; one with
-    `abstract=True`, or whose name begins with an underscore, is not registered.
+    A subclass with `family="loss", such_as="mse"` starts a new family. One with `abstract=True`, or
+    with a name that starts with an underscore, is not registered.
     """
 
     family: ClassVar[str] = ""  # the name of the family in messages
@@ -60,14 +60,14 @@ class Named:
 
         Args:
             spec: A name such as `"adam"`, a dict with `class_name` and `config`, a class of the
-                family, or an instance, which is returned as it is.
+                family, or an instance, which is returned unchanged.
 
         Returns:
             An instance.
 
         Raises:
             UnknownName: No member has this name.
-            ConfigError: It is none of these, or the config has wrong arguments.
+            ConfigError: `spec` has another type, or the config has wrong arguments.
 
         Examples:
             >>> from ztorch.optimizers import Optimizer
@@ -87,7 +87,7 @@ class Named:
 
     @classmethod
     def named(cls, name: str) -> type[Self]:
-        """The class of this name; upper and lower case count as equal."""
+        """The class with this name, in upper or lower case."""
         if not isinstance(name, str):
             raise ConfigError(f"the name of a {cls.family} must be a string, not {name!r}")
         if name in cls.known:
@@ -101,7 +101,7 @@ class Named:
 
     @classmethod
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
-        """Raises an error if there are keyword arguments that no `__init__` takes."""
+        """Raises an error if there are keyword arguments that no `__init__` accepts."""
         if wrong:
             name = next(iter(wrong))
             known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
@@ -116,16 +116,16 @@ class Named:
         return []
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of this member, ready for JSON."""
+        """The arguments of this member, as values for JSON."""
         parameters = inspect.signature(type(self).__init__).parameters.values()
         several = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
         named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][1:]
         init, config = (next(k for k, c in enumerate(type(self).__mro__) if method in vars(c))
                         for method in ("__init__", "get_config"))
-        extends = config <= init  # then it may add missing arguments here
+        extends = config <= init  # a subclass may add the missing arguments
         values = vars(self)
         if several and not extends and type(self).from_config.__qualname__[:6] == "Named.":
-            raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config names; "
+            raise ConfigError(f"{type(self).__name__} takes *{several[0]}, which no config holds; "
                               "define get_config and from_config")
         for name in named:
             if name not in values and not hasattr(type(self), name) and not extends:

@@ -1,4 +1,4 @@
-"""The functions of `keras.utils`, gathered from other rooms: users reach them as `zt.utils`."""
+"""The functions of `keras.utils`, collected from other rooms. Users access them as `zt.utils`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ __all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset"
 
 
 def set_random_seed(seed: int) -> None:
-    """Begins the random numbers of Python, NumPy and `zt.rand` and its kin anew.
+    """Seeds the random numbers of Python, NumPy and functions such as `zt.rand`.
 
-    Those of models need no such call: they depend on the `seed` of the model alone, 0 unless given.
+    Models need no such call: their random numbers depend only on their `seed`, which is 0 by
+    default.
 
     Args:
-        seed: An integer from 0 to below 2**32.
+        seed: An integer from 0 to 2**32 - 1.
 
     Examples:
         >>> import ztorch as zt
@@ -67,7 +68,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """The data of a batch, as an iterator gives it to `fit`.
+    """The data of a batch, in the form in which an iterator passes it to `fit`.
 
     Args:
         x: The inputs.
@@ -75,7 +76,7 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
         sample_weight: The weight of each row. Default: `None`.
 
     Returns:
-        x alone, (x, y) or (x, y, sample_weight); (x,) where x is a list or tuple.
+        `x`, `(x, y)` or `(x, y, sample_weight)`; `(x,)` if only x is given and is a list or tuple.
 
     Examples:
         >>> pack_x_y_sample_weight(1, 2)
@@ -89,7 +90,7 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
 
 
 def get_source_inputs(tensor: Any) -> list[Any]:
-    """The Inputs that a symbolic tensor is computed from.
+    """The Inputs that a symbolic tensor depends on.
 
     Args:
         tensor: A symbolic tensor.
@@ -110,7 +111,7 @@ def standardize_dtype(dtype: Any) -> str:
     """The name of a dtype.
 
     Args:
-        dtype: A name, or a dtype of any library; `None` means that of models.
+        dtype: A name, or a dtype of any library; `None` means the default dtype of models.
 
     Examples:
         >>> standardize_dtype(np.float32), standardize_dtype(None)

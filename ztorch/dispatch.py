@@ -1,29 +1,29 @@
-"""Hooks by which rooms below the compiler reach those above it: tensors are recorded, compiled and
-run.
+"""Hooks through which rooms below the compiler call rooms above it, to record, compile and run
+tensor operations.
 
-Ops, optimizers and layers may not import `arrays/`, nor drivers `library/`: both are above the
-compiler. They call these functions, which `ztorch/__init__.py`, the one file that may import every
-room, sets when the package is imported.
+Ops, optimizers and layers may not import `arrays/`, and drivers may not import `library/`: both are
+above the compiler. They call these functions instead. `ztorch/__init__.py`, the only file that may
+import every room, sets them when the package is imported.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # importing typing takes longer than all that a cold start needs of ours
+TYPE_CHECKING = False  # typing takes longer to import than all our modules of a cold start
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The result of an op on tensors, if it was applied to such tensors before; else None, as long
-    as there are no tensors. `arrays/` replaces this."""
+    """The result of an op on tensors, if it was applied to such tensors before; else None. While no
+    tensors exist, there is nothing to find. `arrays/` replaces this."""
     return None
 
 
-register_ops: Callable[[], Any]  # imports `ops/`, for whoever reads an op first
+register_ops: Callable[[], Any]  # imports `ops/`, when an op is first used
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
-on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, of complex numbers
+on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, for complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function
 on_loop: Callable[..., Any]  # "scan", "while_loop" or "cond", its arguments -> its results
 on_kernel: Callable[..., Any]  # a kernel, its arguments by name, a device -> its results
@@ -39,9 +39,8 @@ reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> its object
 call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
-feed: Callable[[Any, Any], Any]  # a program, x -> its tensor feed; None: x has no tensors
-encode: Callable[[Any, Any, Any], Any]  # a layer of the host, an input, keywords -> its result in a
-# model; None where the input is none of a model's
+feed: Callable[[Any, Any], Any]  # a program, x -> a feed of its tensors; None: x has no tensors
+encode: Callable[[Any, Any, Any], Any]  # a host layer, input, keywords -> symbolic value or None
 serialize: Callable[[Any], Any]  # a layer, loss ... -> its description
 deserialize: Callable[..., Any]  # a description, custom_objects= -> a layer, loss ...
 setting: Callable[[str], Any]  # a name of `keras.config` -> the function
@@ -51,8 +50,8 @@ set_weight: Callable[[Any, str, Any], None]  # a program, the name of a weight, 
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether x is a `zt.Tensor`, or a list or dict of them. Where nobody has made a tensor yet,
-    the class need not even be imported.
+    """Whether x is a `zt.Tensor`, or a list or dict of them. Does not import the class while no
+    tensor exists.
 
     >>> is_tensor([1.0, 2.0])
     False

@@ -12,10 +12,10 @@ from ztorch.errors import DataError, UnknownName, unknown
 
 
 class Codes(NamedTuple):
-    """How arrays hold a float that NumPy lacks: as integers, computed with in float32."""
+    """How arrays hold a float that NumPy lacks: as integers, with arithmetic in float32."""
 
-    integers: Any  # NumPy's type of them
-    encode: Callable[[np.ndarray], np.ndarray]  # of float32 values: the nearest, ties to even
+    integers: Any  # their NumPy dtype
+    encode: Callable[[np.ndarray], np.ndarray]  # from float32, to nearest, ties to even
     decode: Callable[[np.ndarray], np.ndarray]  # to float32
 
 
@@ -30,45 +30,46 @@ def _decode_bf16(codes: np.ndarray) -> np.ndarray:
 
 
 class Spelled(NamedTuple):
-    """Names of a dtype in the languages that we write, which templates find as `names.LANGUAGE`;
-    empty: a language lacks it."""
+    """Names of a dtype in the target languages. Templates read them as `names.LANGUAGE`; an empty
+    name means that the language lacks the dtype."""
 
     llvm: str
-    c: str  # C99's
-    cpp: str  # of CUDA and HIP, whose frames define them
+    c: str  # C99
+    cpp: str  # CUDA and HIP; their module templates define these names
     opencl: str
     msl: str
-    wgsl: str  # narrow integers are kept in 32 bits
+    wgsl: str  # narrow integers are stored in 32 bits
     spirv: str
-    ptx: str  # in instructions; narrow integers are kept in 32 bits
+    ptx: str  # in instructions; narrow integers are stored in 32 bits
     ptx_register: str
     ptx_memory: str
 
 
 class DType:
-    """A scalar type. There is one object of each, so `is` compares them.
+    """A scalar type. Each exists once, so `is` compares them.
 
     Attributes:
         name: Short name, as in IR text, such as `"f32"`.
-        long: Name that users write, such as `"float32"`.
+        long: The name users write, such as `"float32"`.
         kind: `"f"` float, `"s"` signed integer, `"u"` unsigned integer, `"b"` bool.
         bits: Size in bits; 1 for bool.
-        significand: Significant bits of a float, with the hidden one; 0 for others.
-        c: The C89 type, where long has 64 bits. C lacks 16-bit floats: their bits are stored.
-        torch: PyTorch's name of storages in its files; empty where it has none.
-        torch_export: Number in files of `torch.export`.
+        significand: Significant bits of a float, including the hidden bit; 0 for other kinds.
+        c: The C89 type, assuming that long has 64 bits. C lacks 16-bit floats: it stores their
+            bits.
+        torch: PyTorch's name of a storage in its files; empty if it has none.
+        torch_export: Number in `torch.export` files.
         onnx: Number in ONNX files.
-        gguf: Number in GGUF files; None where they have none.
-        spelled: Names in the languages of targets.
+        gguf: Number in GGUF files; None if they lack the dtype.
+        spelled: Names in the target languages.
         bytes: Size in memory.
         is_float: Whether it is a float.
         is_int: Whether it is a signed or unsigned integer.
-        codes: How arrays hold it if NumPy lacks it; None: NumPy has it.
+        codes: How arrays hold it if NumPy lacks it; None if NumPy has it.
         in_numpy: Whether NumPy has it.
         numpy: NumPy dtype of arrays in memory.
-        working: NumPy dtype that values are computed in.
-        least_exponent: Of a float: that of its smallest normal number, as a power of 2.
-        largest: Of a float: its largest number.
+        working: NumPy dtype in which its values are computed.
+        least_exponent: For floats, the exponent of the smallest normal number, as a power of 2.
+        largest: For floats, the largest finite number.
     """
 
     __slots__ = ("bits", "bytes", "c", "codes", "gguf", "in_numpy", "is_float", "is_int", "kind",
@@ -90,7 +91,7 @@ class DType:
             self.least_exponent = 2 - (1 << bits - significand - 1)
             self.largest = (2.0 - 2.0 ** (1 - significand)) * 2.0 ** (1 - self.least_exponent)
 
-    def __reduce__(self) -> tuple:  # so that copies and unpickled dtypes are the same object
+    def __reduce__(self) -> tuple:  # copies and unpickled dtypes are the same object
         return dtype, (self.name,)
 
     def __str__(self) -> str:
@@ -130,19 +131,19 @@ boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 12, 9, None,
 
 
 class ComplexDType:
-    """A dtype of complex numbers. They are pairs of real tensors: nothing below `arrays/` stores or
-    computes with this dtype, and `dtype` does not know it. There is one object of each.
+    """A dtype of complex numbers, which are pairs of real tensors. Nothing below `arrays/` stores
+    or computes with it, and `dtype` does not accept it. Each exists once.
 
     Attributes:
         name: Short name, such as `"c64"`.
         long: Name that users write, such as `"complex64"`.
         part: The dtype of real and imaginary parts.
         kind: `"c"`.
-        bits: Size in bits, of both parts.
-        bytes: Size in memory, of both parts.
+        bits: Size in bits of both parts.
+        bytes: Size in memory of both parts.
         is_float: False: its parts are floats.
         is_int: False.
-        numpy: NumPy dtype of the same numbers.
+        numpy: The NumPy dtype of the same numbers.
     """
 
     __slots__ = ("bits", "bytes", "is_float", "is_int", "kind", "long", "name", "numpy", "part")
@@ -188,17 +189,17 @@ def dtype(name: str | AnyDType | np.dtype | type) -> DType:
             return _BY_NAME[np.dtype(name).name]  # type: ignore[arg-type]
         except (TypeError, ValueError, KeyError):
             if not complex_dtype(name):
-                hint = "; a shape is one tuple, such as (3, 4)" if isinstance(name, int) else ""
+                hint = "; pass shapes as one tuple, such as (3, 4)" if isinstance(name, int) else ""
                 raise UnknownName(
-                    f"{name!r} is not a dtype that ztorch computes with{hint}") from None
+                    f"{name!r} is not a dtype that ztorch supports{hint}") from None
     if complex_dtype(name):
-        raise UnknownName(f"{name} is a dtype of tensors alone: models, kernels and random numbers "
-                          "are real on every backend; give real and imaginary parts")
+        raise UnknownName(f"{name} is only a dtype of tensors: models, kernels and random numbers "
+                          "are real on every backend; pass real and imaginary parts")
     raise unknown("dtype", name, [d.long for d in ALL])
 
 
 def complex_dtype(x: Any) -> ComplexDType | None:
-    """The dtype of complex numbers that x is or names; None if it is none.
+    """The complex dtype that x is or names; None if there is none.
 
     >>> complex_dtype("complex64"), complex_dtype(np.complex128), complex_dtype("float32")
     (c64, c128, None)
@@ -215,7 +216,7 @@ def complex_dtype(x: Any) -> ComplexDType | None:
 
 
 def part_dtype(*dtypes: Any) -> DType:
-    """The dtype of the parts of complex numbers that can hold all of these, as NumPy has it.
+    """The dtype of the parts of complex numbers that can hold all of these, by NumPy's rules.
 
     >>> part_dtype(f32), part_dtype(complex64, f64), part_dtype(i8)
     (f32, f64, f32)
@@ -227,8 +228,8 @@ def part_dtype(*dtypes: Any) -> DType:
 
 @functools.cache
 def result_type(*dtypes: DType) -> DType:
-    """The dtype that can hold all of these, as `numpy.result_type` has it. With integers, bfloat16
-    stays bfloat16.
+    """The dtype that can hold all of these, by the rules of `numpy.result_type`. bfloat16 with
+    integers stays bfloat16.
 
     >>> result_type(i8, u8), result_type(f16, bf16), result_type(i64, f32)
     (i16, f32, f64)
@@ -242,7 +243,7 @@ def result_type(*dtypes: DType) -> DType:
 
 
 def codes_dtype(d: DType) -> DType:
-    """The dtype of the bits of a number, as machines hold it that only store its dtype.
+    """The unsigned integer dtype of the same width, which holds the bits of a number.
 
     >>> codes_dtype(bf16), codes_dtype(f64)
     (u16, u64)
@@ -251,7 +252,7 @@ def codes_dtype(d: DType) -> DType:
 
 
 def storage_dtype(d: DType) -> DType:
-    """The dtype that a dtype is stored as: a bool is a byte in memory.
+    """The dtype of memory that holds a dtype: a bool is stored as a byte.
 
     >>> storage_dtype(boolean), storage_dtype(f32)
     (u8, f32)
@@ -260,7 +261,7 @@ def storage_dtype(d: DType) -> DType:
 
 
 def need_no_mask(label: str, x: Any) -> None:
-    """Raises a DataError if an array, or one of a list, has masked elements.
+    """Raises a DataError if an array, or an array in a list, has masked elements.
 
     NumPy's conversions would drop the mask silently.
 
@@ -269,12 +270,12 @@ def need_no_mask(label: str, x: Any) -> None:
     for part in x if isinstance(x, (list, tuple)) else (x,):
         mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
         if mask is not None and np.any(mask):
-            raise DataError(f"{label} has {np.count_nonzero(mask)} masked numbers, and its mask "
+            raise DataError(f"{label} has {np.count_nonzero(mask)} masked elements, and the mask "
                             "would be lost; fill them first: x.filled(value)")
 
 
 def rounded(d: DType, x: np.ndarray) -> np.ndarray:
-    """Values in the working form of a dtype, rounded to numbers that it has.
+    """Values in the working form of a dtype, rounded to values of that dtype.
 
     >>> rounded(bf16, np.array([1.004], np.float32)).tolist()
     [1.0078125]
@@ -283,7 +284,7 @@ def rounded(d: DType, x: np.ndarray) -> np.ndarray:
 
 
 def to_storage(d: DType, x: np.ndarray) -> np.ndarray:
-    """Working values in their storage form."""
+    """Values in their storage form."""
     if d.codes is None:
         return np.asarray(x).astype(d.numpy, copy=False)
     return d.codes.encode(np.asarray(x, np.float32))

@@ -1,4 +1,4 @@
-"""All exceptions that ztorch raises on purpose. Each message names the culprit and a fix."""
+"""The exceptions that ztorch raises. Each message names the cause and a fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class ZtorchError(Exception):
-    """Base class of all errors of ztorch."""
+    """Base class of all ztorch errors."""
 
 
 class ShapeError(ZtorchError, ValueError):
@@ -18,11 +18,11 @@ class UnknownName(ZtorchError, ValueError):
 
 
 class ConfigError(ZtorchError, ValueError):
-    """An argument has an impossible value, such as a batch size of zero."""
+    """An argument has an invalid value, such as a batch size of zero."""
 
 
 class DataError(ZtorchError, ValueError):
-    """Data does not fit the program that it is given to."""
+    """Data does not fit the program."""
 
 
 class WeightsError(ZtorchError, ValueError):
@@ -30,7 +30,7 @@ class WeightsError(ZtorchError, ValueError):
 
 
 class ArtifactError(ZtorchError, ValueError):
-    """An artifact is damaged, truncated, malicious or of a newer version."""
+    """An artifact is damaged, truncated, malicious or from a newer version."""
 
 
 class Unsupported(ZtorchError, NotImplementedError):
@@ -69,17 +69,17 @@ class OutOfMemory(DeviceError):
     """A device has too little free memory."""
 
 
-VAGUE = 0.7  # names less alike than this are hardly the same word
-MOST_LISTED = 8  # names in an error: more are not read
+VAGUE = 0.7  # names less alike than this are probably unrelated
+MOST_LISTED = 8  # names in an error; nobody reads more
 
 
 def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
-    """A suggestion to append to a message; empty if no name is near.
+    """A suggestion to append to a message; empty if no name is similar.
 
     Args:
-        name: The name that is not known.
-        known: The names that may be meant.
-        likeness: How much of two names must agree, from 0 to 1. Default: `0.5`.
+        name: The unknown name.
+        known: The possible names.
+        likeness: The least agreement of two names, from 0 to 1. Default: `0.5`.
 
     >>> nearest("CPU", ["auto", "cpu"])
     "; did you mean 'cpu'?"
@@ -92,14 +92,14 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     """
     import difflib  # slow to import, and only needed for errors
 
-    if str(name).startswith("_"):  # Python and its tools ask objects for these
+    if str(name).startswith("_"):  # attributes that Python and its tools look up
         return ""
     folded = {k.lower(): k for k in sorted(known)}
-    # letters in another order are the most common typing error
+  # swapped letters are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
     near = swapped[:1] or difflib.get_close_matches(str(name).lower(), folded, n=3, cutoff=likeness)
     best = [k for k in near if agreement(k, name) == agreement(near[0], name)]
-    if not near or agreement(near[0], name) < VAGUE:  # a short name may be written out
+    if not near or agreement(near[0], name) < VAGUE:  # an abbreviation may be meant
         near = best = sorted((k for k in folded if len(k) >= 3 and str(name).lower().startswith(k)),
                              key=len)[-1:] or best
     shown = " or ".join(repr(folded[k]) for k in sorted(best))
@@ -107,7 +107,7 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
 
 
 def agreement(known: str, name: object) -> float:
-    """How much of two names agrees, from 0 to 1."""
+    """How much two names agree, from 0 to 1."""
     import difflib
 
     return difflib.SequenceMatcher(None, known.lower(), str(name).lower()).ratio()
@@ -115,16 +115,16 @@ def agreement(known: str, name: object) -> float:
 
 def unknown(kind: str, name: object, known: Iterable[str],
             also: Iterable[str] = ()) -> UnknownName:
-    """An UnknownName that lists the known names, of many the eight nearest, and suggests one.
+    """An UnknownName that lists the known names (the eight nearest of many) and suggests one.
 
-    Names in `also` may be suggested too, but are not listed. The error for a name that another
-    library has for one of them gives the name here.
+    Names in `also` may be suggested, but are not listed. If `name` is another library's name for a
+    known one, the error says so.
 
     >>> str(unknown("activation", "rellu", ["relu", "tanh"]))
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
     names = sorted(known)
-    from ztorch.other_names import OTHER_NAMES  # only now: services start without it
+    from ztorch.other_names import OTHER_NAMES  # imported late: services start without it
 
     other_name = OTHER_NAMES.get(kind, {}).get(str(name).lower())
     hint = f"; here it is {other_name}." if other_name else nearest(name, [*also, *names]) or "."

@@ -11,7 +11,7 @@ from ztorch.errors import ConfigError
 
 
 def with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
-    """`init`, with an error for parameters of type bool that get anything else, such as "False"."""
+    """`init` with a check: parameters of type bool accept no other value, such as "False"."""
     signature = inspect.signature(init)
     flags = [p.name for p in signature.parameters.values() if p.annotation in ("bool", bool)]
     if not flags:
@@ -33,7 +33,7 @@ def with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def flag(label: str, x: Any) -> bool:
-    """x as a bool, or a ConfigError that begins with the label.
+    """x as a bool, or a ConfigError that starts with the label.
 
     >>> flag("Dense(use_bias=...)", True)
     True

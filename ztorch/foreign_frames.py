@@ -1,4 +1,4 @@
-"""Frames of other libraries, as far as reading a table and feeding arrays share it."""
+"""Data frames of other libraries: what reading tables and feeding arrays share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from ztorch.errors import DataError
 
 _READERS = ("pyarrow.interchange", "pandas.api.interchange")  # of the dataframe protocol
-DURATION = ("durations; pass them as numbers of one unit, as .dt.total_seconds() of a column of "
-            "pandas or polars gives them")
+DURATION = ("durations; convert them to numbers of one unit, such as .dt.total_seconds() of a "
+            "pandas or polars column")
 
 
 def with_names(x: Any) -> Any:
-    """x; where it gives its columns by the dataframe protocol alone, the table that an installed
-    library reads from it.
+    """x itself, or, if x has only the dataframe protocol, the table that an installed library reads
+    from it.
 
     >>> with_names([1, 2])
     [1, 2]
@@ -28,20 +28,20 @@ def with_names(x: Any) -> Any:
             continue
         try:
             return read(x)
-        except Exception as error:  # foreign code raises anything
-            raise DataError(f"{module} cannot read this {type(x).__name__} by the dataframe "
+        except Exception as error:  # foreign code may raise anything
+            raise DataError(f"{module} cannot read this {type(x).__name__} through the dataframe "
                             f"protocol: {error}") from error
-    raise DataError(f"a {type(x).__name__} gives its columns by the dataframe protocol alone, "
-                    "which pyarrow and pandas read: install one, or pass a dict of columns")
+    raise DataError(f"a {type(x).__name__} only has the dataframe protocol, which pyarrow and "
+                    "pandas read: install one of them, or pass a dict of columns")
 
 
 def is_gap(x: Any) -> bool:
-    """Whether a value says that nothing is known: None, NaN, or NA of pandas.
+    """Whether a value is missing: None, NaN, or pandas' NA.
 
     >>> is_gap(None), is_gap(float("nan")), is_gap(0)
     (True, True, False)
     """
     try:
         return x is None or bool(x != x)
-    except TypeError:  # NA is neither true nor false
+    except TypeError:  # the truth value of NA is undefined
         return True

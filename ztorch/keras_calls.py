@@ -1,5 +1,5 @@
-"""Calls as Keras spells them: by position in its order, by its names, with arguments that say
-nothing here."""
+"""Accepts calls in Keras' form: its order of positional arguments, its names, and arguments that
+have no effect here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 def as_in_keras(order: str = "", renamed: Mapping[str, str] = _NONE,
                 ignored: str = "") -> Callable[[_F], _F]:
-    """Decorates a function so that it takes calls of Keras, too.
+    """Decorates a function to accept Keras' calls as well.
 
     Args:
-        order: The arguments in Keras' order, where ours goes by name beyond the first ones.
-        renamed: Names of ours by those of Keras.
+        order: The arguments in Keras' order, if ours are keyword-only.
+        renamed: Our names, by Keras' names.
         ignored: Arguments of Keras that have no effect here.
 
     >>> @as_in_keras("path overwrite", {"filepath": "path"}, ignored="overwrite")
@@ -52,15 +52,15 @@ def as_in_keras(order: str = "", renamed: Mapping[str, str] = _NONE,
 
 @functools.cache
 def _placed(function: Callable[..., Any]) -> tuple[list[str], int]:
-    """The names of the arguments that may go by position, and their number."""
+    """The names of the arguments that may be positional, and their number."""
     names = [p.name for p in inspect.signature(function).parameters.values()
              if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return names, len(names)
 
 
 def without(init: _F, **neutral: Any) -> _F:
-    """`init` of a class, which then takes arguments of Keras that have no effect here, if its
-    signature lacks them: with any value where `neutral` has None for it, else with that value.
+    """Lets the `init` of a class accept Keras arguments that have no effect here. An argument that
+    is None in `neutral` may have any value; another one only its neutral value.
 
     >>> def scaled(factor): return factor
     >>> without(scaled, dtype=None)(2, dtype="float32")

@@ -1,4 +1,4 @@
-"""Locks that are free in a forked child: the thread that held one there does not run."""
+"""Locks that are free in a forked child, where the thread that held one no longer runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 
-TYPE_CHECKING = False  # importing typing takes longer than all that a cold start needs of ours
+TYPE_CHECKING = False  # typing takes longer to import than all our modules of a cold start
 if TYPE_CHECKING:
     from typing import Any
 
@@ -24,7 +24,7 @@ def new_lock() -> threading.Lock:
 
 
 def new_rlock() -> threading.RLock:
-    """A lock that its thread may take again.
+    """A reentrant lock.
 
     >>> lock = new_rlock()
     >>> with lock, lock:
@@ -40,7 +40,7 @@ def _kept(lock: Any) -> Any:
 
 def _free() -> None:
     for lock in _locks:
-        lock._at_fork_reinit()  # as Python's own modules do
+        lock._at_fork_reinit()  # Python's own modules do this
 
 
 if hasattr(os, "register_at_fork"):

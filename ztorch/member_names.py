@@ -1,5 +1,5 @@
-"""Names that the modules of layers, losses and their kin share, as in Keras: `serialize`,
-`deserialize`, and members in small letters, such as `l2`."""
+"""Names that the modules of layers, losses and other families share, as in Keras: `serialize`,
+`deserialize`, and lower-case members, such as `l2`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def shared(name: str) -> Any:
 
 
 def member(family: type[Named], name: str) -> Any:
-    """The member of a family in small letters, for a name that a module lacks.
+    """The member of a family with this lower-case name, which the module itself lacks.
 
     Raises:
-        AttributeError: There is none; the message lists the nearest.
+        AttributeError: There is no such member; the message lists similar names.
     """
     if name.startswith("_"):
         raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""Names of other libraries that do not exist here, with the equivalent."""
+"""Names of other libraries that ztorch lacks, with the equivalent."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ REPLACEMENTS = {
     "optim": "zt.optimizers",
     # Modules and names of Keras
     "applications": "zt.load_keras(path), which loads models of keras.applications, and the zoo "
-                    "(`ztorch zoo`); nothing is fetched from networks",
-    "datasets": "zt.data.load(name, path) of files that you have, or zt.data.load('digits'); "
-                "nothing is fetched from networks",
-    "distillation": "a compute_loss or train_step of your own, as in "
+                    "(`ztorch zoo`); ztorch downloads nothing",
+    "datasets": "zt.data.load(name, path) for files on your disk, or zt.data.load('digits'); "
+                "ztorch downloads nothing",
+    "distillation": "your own compute_loss or train_step, as in "
                     "examples/from_keras/images_distillation.py",
     "distribution": "nothing: a program runs on one device",
-    "legacy": "nothing: names of Keras 3 alone are here",
+    "legacy": "nothing: only the names of Keras 3 exist",
     "quantizers": "nothing: weights are floats, of 16 bits with compile(dtype='mixed_bfloat16')",
     "Quantizer": "nothing: weights are floats, of 16 bits with compile(dtype='mixed_bfloat16')",
     "visualization": "program.plot, history.plot and `ztorch report`",
-    "wrappers": "nothing: fit and predict of a model take arrays and frames as they are",
+    "wrappers": "nothing: fit and predict of a model take arrays and data frames directly",
     "FloatDTypePolicy": "zt.DTypePolicy", "Function": "zt.Model(inputs, outputs)",
     "KerasTensor": "the result of zt.Input and layers; zt.utils.is_keras_tensor(x) tests it",
     "Operation": "zt.Layer", "name_scope": "the name= of layers",
@@ -35,10 +35,10 @@ REPLACEMENTS = {
         "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
     "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",
     **dict.fromkeys(("jacfwd", "jacrev"), "zt.jacobian"),
-    "no_grad": "nothing: only functions that zt.grad is given are differentiated",
-    "set_printoptions": "np.set_printoptions, which tensors heed",
+    "no_grad": "nothing: only functions passed to zt.grad are differentiated",
+    "set_printoptions": "np.set_printoptions, which also applies to tensors",
     "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
-    "linalg": "zt.ops, which has its functions itself, and zt.array_api.linalg",
+    "linalg": "zt.ops, which has its functions, and zt.array_api.linalg",
     "fft": "zt.ops.fft, zt.ops.rfft and so on, and zt.array_api.fft",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
@@ -46,5 +46,5 @@ OF_UTILS = {  # of keras.utils
     "enable_interactive_logging": "fit(verbose=...)",
     "disable_interactive_logging": "fit(verbose=...)",
     "is_interactive_logging_enabled": "fit(verbose=...)",
-    "get_file": "nothing: no file is fetched from networks; give the path of one that you have",
+    "get_file": "nothing: ztorch downloads nothing; pass the path of a local file",
     "model_to_dot": "zt.utils.plot_model"}

@@ -1,5 +1,5 @@
-"""Names by which other libraries call layers, losses, metrics, optimizers and devices, where the
-nearest spelling here would mislead: the name here, or an alternative."""
+"""Other libraries' names of layers, losses, metrics, optimizers and devices, where the nearest name
+here would mislead: our name, or an alternative."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, a
             "silu", "gelu", "sigmoid", "tanh", "softplus", "softsign", "selu", "mish", "relu6")},
         "swish": _ACTIVATION.format("silu"), "hardswish": _ACTIVATION.format("hard_swish"),
         "hardsigmoid": _ACTIVATION.format("hard_sigmoid"),
-        "thresholdedrelu": "ReLU(threshold=...)", "merge": "Add, Concatenate and their kin",
+        "thresholdedrelu": "ReLU(threshold=...)", "merge": "Add, Concatenate and similar layers",
         "sum": "Add", "cat": "Concatenate", "upsample": "UpSampling2D",
         "cudnnlstm": "LSTM", "cudnngru": "GRU", "bilstm": "Bidirectional(LSTM(...))",
         "randomresizedcrop": "RandomCrop and Resizing", "pixelshuffle": "Reshape and Permute"},
     "device": {
-        "gpu": "'auto' for the best one there is, or 'cuda', 'rocm', 'metal', 'vulkan' or 'opencl'",
+        "gpu": "'auto' for the best device found, or 'cuda', 'rocm', 'metal', 'vulkan' or 'opencl'",
         "mps": "'metal'", "hip": "'rocm'", "xpu": "'opencl' or 'vulkan'", "tpu": "none"},
     "loss": {
         "crossentropyloss": _CROSSENTROPY, "cross_entropy": _CROSSENTROPY,
@@ -35,7 +35,7 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, a
     "optimizer": {
         "momentum": "SGD(momentum=0.9)", "sgdm": "SGD(momentum=0.9)",
         "nesterov": "SGD(momentum=0.9, nesterov=True)", "asgd": "SGD(use_ema=True)",
-        "radam": "Adam, with a rate that warms up: schedules.CosineDecay(warmup_steps=...)",
+        "radam": "Adam, with a warmup of the rate: schedules.CosineDecay(warmup_steps=...)",
         "sparseadam": "Adam", "sgdw": "SGD(weight_decay=0.01)"},
     "metric": {
         "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)",

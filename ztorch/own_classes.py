@@ -1,4 +1,4 @@
-"""Classes and functions of users' own, which configs may name once they are given."""
+"""Users' classes and functions, which configs may name once they are passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of users' own that configs may name: an activation, a loss, a metric."""
+"""Users' functions that configs may name: an activation, a loss, a metric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def functions_known(functions: Mapping[str, Callable[..., Any]]) -> Iterator[Non
 
 
 def own_function(name: str) -> Callable[..., Any] | None:
-    """The function that a config names; None where nobody gave or registered one.
+    """The function that a config names; None if none was passed or registered under this name.
 
     >>> with functions_known({"double": lambda x: 2 * x}):
     ...     own_function("double")(4)
@@ -36,5 +36,5 @@ def own_function(name: str) -> Callable[..., Any] | None:
 
 
 def registered_name(function: Any) -> str | None:
-    """The name that a function was registered under."""
+    """The name under which a function is registered."""
     return next((name for name, x in registered.items() if x is function), None)

@@ -1,5 +1,5 @@
-"""The functions of `keras.preprocessing`, which are those of `zt.utils` by older names: its `image`
-and `sequence` are the same module."""
+"""The functions of `keras.preprocessing`: those of `zt.utils` under older names. Its `image` and
+`sequence` are this same module."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ __all__ = ["array_to_img", "image", "image_dataset_from_directory", "img_to_arra
            "pad_sequences", "save_img", "sequence", "text_dataset_from_directory",
            "timeseries_dataset_from_array"]
 
-__path__: list[str] = []  # import ztorch.preprocessing.sequence finds the names of this file
+__path__: list[str] = []  # lets `import ztorch.preprocessing.sequence` find the names of this file
 image = sequence = sys.modules[__name__]

@@ -1,4 +1,4 @@
-"""The progress of fit, evaluate and predict: a bar on a terminal, else plain lines."""
+"""The progress of fit, evaluate and predict: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TextIO
 
 from ztorch.errors import ConfigError
 
-INTERVAL = 0.1  # seconds between redraws: smooth to look at, and next to no work
+INTERVAL = 0.1  # seconds between redraws: looks smooth and costs almost nothing
 NOTEBOOK_INTERVAL = 0.5  # seconds between redraws in a notebook, where each is a message
-MOST_LINES = 20  # epochs that have a line each in a notebook; more of them share one
+MOST_LINES = 20  # epochs with a line each in a notebook; more epochs share one line
 WIDTH = 20  # characters of the bar
 MOST_NUMBERS = 4  # of a score
 
@@ -21,10 +21,10 @@ class Progress:
     """Reports one run of fit, evaluate or predict.
 
     Args:
-        verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" is 1 on a terminal and in a
-            notebook, and 2 elsewhere. Where nothing can be redrawn, 1 becomes 2. Default:
+        verbose: 0 prints nothing, 1 a bar, 2 one line per epoch; "auto" means 1 on a terminal or in
+            a notebook, and 2 elsewhere. 1 becomes 2 where nothing can be redrawn. Default:
             `"auto"`.
-        epochs: How many epochs there are; None: it is not training. Default: `None`.
+        epochs: Number of epochs; None outside training. Default: `None`.
         stream: Where to write; None: standard output. Default: `None`.
 
     Examples:
@@ -37,27 +37,27 @@ class Progress:
                  stream: TextIO | None = None):
         if verbose not in (0, 1, 2, "auto"):
             raise ConfigError(f"verbose={verbose!r} must be 0, 1, 2 or 'auto'")
-        self._out = stream or sys.stdout or io.StringIO()  # stdout is None where it is closed
+        self._out = stream or sys.stdout or io.StringIO()  # stdout may be None, if it is closed
         tty = bool(getattr(self._out, "isatty", lambda: False)())
         level = 1 if verbose == "auto" else int(verbose)
         self.silent = level == 0
         self._notebook = type(self._out).__module__.startswith("ipykernel.")
         self.live = level == 1 and (tty or self._notebook)  # redrawn while an epoch runs
-        self.due = 0.0  # the time of the next redraw; loops call `draw` when it has come
+        self.due = 0.0  # time of the next redraw; loops then call `draw`
         self._epochs = epochs
         self._interval = NOTEBOOK_INTERVAL if self._notebook else INTERVAL
-        self._shares_line = self._notebook and (epochs or 0) > MOST_LINES  # with other epochs
+        self._shares_line = self._notebook and (epochs or 0) > MOST_LINES  # with all epochs
         self._last = True  # whether this is the last epoch
         self._label = ""
         self._steps: int | None = None
         self._done = 0  # steps
         self._start = 0.0
         self._step_seconds: float | None = None  # of all steps, without validation
-        self._line_length = 0  # of the bar that is on the terminal
+        self._line_length = 0  # of the bar on the terminal
         self._full, self._empty = _blocks(self._out)
 
     def begin(self, epoch: int = 0, steps: int | None = None) -> None:
-        """An epoch, or an evaluation, begins; `steps` is None where it is not known."""
+        """Starts an epoch or an evaluation; `steps` is None if unknown."""
         self._start, self._step_seconds = time.perf_counter(), None
         self._steps, self._done = steps, 0
         self.due = self._start + self._interval
@@ -76,12 +76,12 @@ class Progress:
             self._line(self._bar() + f" {self._left(now)} {self._pace(now)}{_values(logs)}")
 
     def trained(self, done: int) -> None:
-        """All steps are done. The time of validation after them does not count as that of steps."""
+        """All steps are done. The time of the validation that follows is not counted as steps."""
         self._done = done
         self._step_seconds = time.perf_counter() - self._start
 
     def end(self, logs: Mapping[str, Any]) -> None:
-        """The epoch has ended, with these scores."""
+        """Ends the epoch, with these scores."""
         if self.silent:
             return
         now = time.perf_counter()
@@ -104,7 +104,7 @@ class Progress:
         self._out.flush()
 
     def close(self) -> None:
-        """Ends the line of the bar: later output begins a new one."""
+        """Ends the line of the bar, so that later output starts a new line."""
         if self._line_length:
             self._write("\n")
             self._line_length = 0
@@ -136,10 +136,10 @@ class Progress:
         return f"{left // 60}:{left % 60:02d}" if left > 60 else f"{left}s"
 
     def _line(self, text: str, last: bool = False) -> None:
-        import shutil  # imports all compressors, which nothing else here needs
+        import shutil  # slow: it imports all compressors
 
-        # A line that is wider than the terminal would wrap, and the carriage return would not get
-        # back to its start. The last line may wrap: nothing is drawn over it.
+        # A line wider than the terminal would wrap, and the carriage return would not reach its
+        # start. The last line may wrap: nothing is drawn over it.
         if self._notebook:
             text = f"{self._label} - {text}" if self._label else text
         elif not last:

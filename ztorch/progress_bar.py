@@ -9,14 +9,14 @@ from typing import Any
 
 
 class Progbar:
-    """A bar of steps with the means of some numbers, on one line of the terminal.
+    """A bar of steps with the means of some values, on one line of the terminal.
 
     Args:
-        target: How many steps there are; `None`: nobody knows. Default: `None`.
+        target: Number of steps; `None` if unknown. Default: `None`.
         width: Characters of the bar. Default: `20`.
         verbose: 0 prints nothing, 1 the bar, 2 one line at the end. Default: `1`.
-        interval: The least seconds between two lines. Default: `0.05`.
-        stateful_metrics: Names of numbers that are shown as they are, not as means. Default:
+        interval: The least number of seconds between redraws. Default: `0.05`.
+        stateful_metrics: Names of values that are shown as they are, not averaged. Default:
             `None`.
         unit_name: The name of a step. Default: `"step"`.
 
@@ -33,17 +33,17 @@ class Progbar:
         self.target, self.width, self.verbose, self.interval = target, width, verbose, interval
         self.stateful_metrics = {*(stateful_metrics or ())}
         self.unit_name = unit_name
-        self._sums: dict[str, tuple[float, int]] = {}  # of values, and of the steps they stand for
+        self._sums: dict[str, tuple[float, int]] = {}  # of values, and of their steps
         self._seen, self._shown = 0, 0.0
 
     def update(self, current: int, values: Sequence[tuple[str, Any]] | None = None,
                finalize: bool | None = None) -> None:
-        """Shows how far the loop is.
+        """Updates the bar.
 
         Args:
-            current: The steps so far.
+            current: Number of steps done.
             values: (name, number) of this step. Default: `None`.
-            finalize: Whether it is the last call; `None`: where all steps are done. Default:
+            finalize: Whether this is the last call; `None`: it is if all steps are done. Default:
                 `None`.
         """
         steps = max(current - self._seen, 1)
@@ -72,10 +72,10 @@ class Progbar:
         sys.stdout.flush()
 
     def add(self, n: int, values: Sequence[tuple[str, Any]] | None = None) -> None:
-        """Shows that the loop did `n` more steps, with values as those of `update`.
+        """Advances the bar by `n` steps, with values as in `update`.
 
         Args:
-            n: The steps.
-            values: (name, number) of these. Default: `None`.
+            n: Number of steps.
+            values: (name, number) of these steps. Default: `None`.
         """
         self.update(self._seen + n, values)

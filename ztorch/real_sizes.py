@@ -1,7 +1,7 @@
-"""The real size of an axis that varies: the effect of layers on the size of an input.
+"""The real size of a variable axis: how layers change the size of an input.
 
-A window with strides, a border or repetition changes the size n of an axis to `(n * times + plus)
-// over`, and never below 0. Several layers are several such steps.
+A window with strides, padding or repetition changes the size n of an axis to `(n * times + plus)
+// over`, and never below 0. A sequence of layers is a sequence of such steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Step = tuple[int, int, int]  # times, plus, over
 
 
 def real_size(n: Any, steps: Sequence[Step]) -> Any:
-    """The effect of steps on a size, or on an array of sizes.
+    """Applies steps to a size, or to an array of sizes.
 
     >>> int(real_size(9, [(1, -2, 2), (2, 0, 1)]))
     6
@@ -27,7 +27,7 @@ def real_size(n: Any, steps: Sequence[Step]) -> Any:
 
 
 def followed(steps: Sequence[Step], step: Step) -> tuple[Step, ...]:
-    """The steps with one after them; those that can be one are one.
+    """The steps followed by one more, which is merged with the last one if possible.
 
     >>> followed([(1, 2, 1)], (1, -1, 2)), followed([(1, 0, 2)], (2, 0, 1))
     (((1, 1, 2),), ((1, 0, 2), (2, 0, 1)))
@@ -45,18 +45,18 @@ def followed(steps: Sequence[Step], step: Step) -> tuple[Step, ...]:
 
 
 class OpenAxis(NamedTuple):
-    """An axis of a tensor whose size varies."""
+    """An axis of a tensor with a variable size."""
 
-    name: str  # of the axis of inputs
-    steps: tuple[Step, ...] = ()  # from its size to that of this tensor
+    name: str  # name of the axis in the inputs
+    steps: tuple[Step, ...] = ()  # from the size in the inputs to the size in this tensor
 
     def size(self, n: Any) -> Any:
-        """The size here where that of inputs is n, which may be an array of sizes."""
+        """The size here for size n in the inputs; n may be an array of sizes."""
         return real_size(n, self.steps)
 
     @property
     def formula(self) -> str:
-        """The size here in terms of that of inputs, as users read it.
+        """The size here as a formula of the size in the inputs, for messages.
 
         >>> OpenAxis("time", ((1, -2, 2), (3, 0, 1))).formula
         '(time - 2) // 2 * 3'
@@ -80,10 +80,10 @@ class OpenAxis(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> OpenAxis:
-        """The axis of such a text.
+        """Parses the text of an axis.
 
         Raises:
-            ValueError: It is not such a text.
+            ValueError: The text does not describe an axis.
 
         Examples:
             >>> OpenAxis.of("time@1-2/2")
@@ -92,16 +92,16 @@ class OpenAxis(NamedTuple):
         name, *texts = text.split("@")
         steps = [re.fullmatch(r"([1-9]\d{0,8})([+-]\d{1,9})/([1-9]\d{0,8})", t) for t in texts]
         if not name or None in steps:
-            raise ValueError(f"{text!r} is not a name of an axis with the steps of its size")
+            raise ValueError(f"{text!r} does not describe an axis and the steps of its size")
         return cls(name, tuple((int(m[1]), int(m[2]), int(m[3])) for m in steps if m))
 
 
-MULTIPLE_MAX = 256  # of the sizes of an axis: eight halvings
+MULTIPLE_MAX = 256  # largest multiple of an axis' sizes: eight halvings
 
 
 def multiple(a: OpenAxis, b: OpenAxis) -> int | None:
-    """The smallest number of whose multiples two sizes are equal; None if there is none that is
-    small.
+    """The smallest number m so that two sizes are equal for all multiples of m; None if there is no
+    small one.
 
     >>> multiple(OpenAxis("time"), OpenAxis("time", ((1, 0, 4), (4, 0, 1))))
     4

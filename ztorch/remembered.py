@@ -1,4 +1,4 @@
-"""Results that a process remembers instead of making them twice, up to a size."""
+"""A cache of results of one process, with a limit on its size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """Values by their keys. When they are too large together, those that were not used for longest
-    are dropped. Threads may share it.
+    """Values by key. When their total size exceeds the limit, the least recently used ones are
+    dropped. Safe to share between threads.
 
     Args:
-        most: The sizes of all values together, at most.
+        most: The largest total size.
 
     Examples:
         >>> texts = Remembered(10)
@@ -33,10 +33,10 @@ class Remembered(Generic[K, V]):
         self.most = most
         self.size = 0  # of all values
         self._lock = new_lock()
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the size of each
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # each with its size
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None if there is none, or no longer."""
+        """The value of a key; None if it is absent or was dropped."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -49,7 +49,7 @@ class Remembered(Generic[K, V]):
         Args:
             key: The key.
             value: Its value.
-            size: The weight of the value against the capacity.
+            size: The size of the value.
         """
         with self._lock:
             self.size += size - self._values.pop(key, (value, 0))[1]

@@ -1,6 +1,6 @@
 """Learning-rate schedules: the rate as a function of the step, computed in the graph.
 
-Formulas, names and arguments are those of Keras. The first step has number 0.
+Formulas, names and arguments are Keras'. The first step has number 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LearningRateSchedule(Named, family="learning-rate schedule", such_as="expo
         return OPS.cast(rate if isinstance(rate, Value) else constant(np.float64(rate)), step.dtype)
 
     def __call__(self, step: int) -> float:
-        """The learning rate at a step, as a number, to look at a schedule."""
+        """The learning rate at a step, as a number, for inspection."""
         return float(evaluate([self.graph(constant(np.float64(step)))], {})[0])
 
 
@@ -121,7 +121,7 @@ class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
         decay_steps: Number of steps of one decay. A positive integer.
         end_learning_rate: Learning rate after the decay. Default: `0.0001`.
         power: Exponent; 1 is a straight line. Default: `1.0`.
-        cycle: Whether to restart, each time over a longer span: a multiple of `decay_steps`.
+        cycle: Whether to restart. Each cycle is longer: a multiple of `decay_steps`.
             Default: `False`.
 
     Examples:
@@ -150,14 +150,14 @@ class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
 
 
 class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
-    """Half a cosine down to `alpha` times the top, after an optional linear warmup.
+    """Half a cosine from the peak to `alpha` times the peak, after an optional linear warmup.
 
     Args:
         initial_learning_rate: Learning rate at step 0.
         decay_steps: Number of steps of the decay, after the warmup. A positive integer.
-        alpha: Final learning rate, as a share of the top. Default: `0.0`.
-        warmup_target: Learning rate at the end of the warmup, which is the top. `None` means no
-            warmup, and the top is the initial learning rate. Default: `None`.
+        alpha: Final learning rate, as a fraction of the peak. Default: `0.0`.
+        warmup_target: Learning rate at the end of the warmup, the peak. `None` means no warmup; the
+            peak is then the initial learning rate. Default: `None`.
         warmup_steps: Number of steps of the warmup. Default: `0`.
 
     Examples:
@@ -192,15 +192,15 @@ class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
 
 
 class CosineDecayRestarts(LearningRateSchedule, names=("cosine_decay_restarts",)):
-    """Half a cosine down to `alpha` times the top, again and again: each time longer, from a lower
-    top.
+    """Half a cosine from the peak to `alpha` times the peak, repeatedly. Each period is longer, and
+    starts from a lower peak.
 
     Args:
         initial_learning_rate: Learning rate at step 0.
         first_decay_steps: Number of steps of the first decay. A positive integer.
-        t_mul: How many times as long each decay is as the one before. Default: `2.0`.
-        m_mul: The top of each decay, as a share of the one before. Default: `1.0`.
-        alpha: Final learning rate, as a share of the top. Default: `0.0`.
+        t_mul: Length of each decay, as a multiple of the one before. Default: `2.0`.
+        m_mul: Peak of each decay, as a fraction of the one before. Default: `1.0`.
+        alpha: Final learning rate, as a fraction of the peak. Default: `0.0`.
 
     Examples:
         >>> CosineDecayRestarts(1.0, first_decay_steps=4, m_mul=0.5)(4)
@@ -238,10 +238,10 @@ class PiecewiseConstantDecay(LearningRateSchedule, names=("piecewise_constant_de
 
     Args:
         boundaries: Steps after which the rate changes, in ascending order.
-        values: Learning rates, one more than boundaries.
+        values: Learning rates, one more than there are boundaries.
 
     Raises:
-        ConfigError: The boundaries do not rise, or the numbers do not match.
+        ConfigError: The boundaries are not ascending, or the number of values is wrong.
 
     Examples:
         >>> schedule = PiecewiseConstantDecay([10, 20], [1.0, 0.5, 0.25])

@@ -1,4 +1,4 @@
-"""Settings of a script by name, as `keras.utils.Config` keeps them."""
+"""Settings of a script by name, like `keras.utils.Config`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.errors import ConfigError
 
 
 class ScriptSettings:
-    """Settings by name, as attributes and as items, which may be frozen.
+    """Settings by name, as attributes and as items. They can be frozen.
 
     Args:
         **settings: The settings.
@@ -26,7 +26,7 @@ class ScriptSettings:
         vars(self).update(_settings=settings, _frozen=False)
 
     def freeze(self) -> None:
-        """Makes every change from here on an error."""
+        """Turns every later change into an error."""
         vars(self)["_frozen"] = True
 
     def unfreeze(self) -> None:
@@ -56,15 +56,15 @@ class ScriptSettings:
         return self._settings.keys()
 
     def items(self) -> Any:
-        """The names, each with its value."""
+        """Pairs of name and value."""
         return self._settings.items()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting, or something else where there is none.
+        """A setting, or a default.
 
         Args:
             name: The name.
-            default: The result if there is none. Default: `None`.
+            default: The result if there is no such setting. Default: `None`.
         """
         return self._settings.get(name, default)
 

@@ -1,6 +1,7 @@
-"""The functions of `keras.tree`: lists, tuples and dicts, nested. Users reach it as `zt.tree`.
+"""The functions of `keras.tree`, for nested lists, tuples and dicts. Users access them as
+`zt.tree`.
 
-A dict counts in the order of its sorted keys, and None is a leaf, as in Keras.
+Dicts are ordered by sorted keys, and None is a leaf, as in Keras.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["assert_same_structure", "flatten", "flatten_with_path", "is_nested",
 
 
 def is_nested(structure: Any) -> bool:
-    """Whether it is a list, a tuple or a dict.
+    """Whether the argument is a list, a tuple or a dict.
 
     Args:
         structure: Anything.
@@ -41,7 +42,7 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def flatten_with_path(structure: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """The leaves, each after its keys and positions.
+    """The leaves, each with its path of keys and positions.
 
     Args:
         structure: Anything.
@@ -57,14 +58,14 @@ def flatten_with_path(structure: Any) -> list[tuple[tuple[Any, ...], Any]]:
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
-    """A structure like another one, with other leaves.
+    """A structure of the same form with other leaves.
 
     Args:
         structure: The structure.
         flat_sequence: The new leaves, in the order of `flatten`.
 
     Raises:
-        ConfigError: There are more or fewer leaves.
+        ConfigError: The number of leaves differs.
 
     Examples:
         >>> pack_sequence_as({"b": [0, 0], "a": 0}, [3, 1, 2])
@@ -77,14 +78,14 @@ def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
 
 
 def map_structure(func: Callable[..., Any], *structures: Any) -> Any:
-    """The structure of a function's results on the leaves of one or several like structures.
+    """Applies a function to the leaves of one or more structures of the same form.
 
     Args:
-        func: Takes a leaf of each.
+        func: Takes one leaf of each structure.
         *structures: The structures.
 
     Raises:
-        ConfigError: They differ.
+        ConfigError: The structures differ.
 
     Examples:
         >>> map_structure(lambda a, b: a + b, {"x": [1, 2]}, {"x": [10, 20]})
@@ -97,11 +98,11 @@ def map_structure(func: Callable[..., Any], *structures: Any) -> Any:
 
 
 def map_structure_up_to(shallow_structure: Any, func: Callable[..., Any], *structures: Any) -> Any:
-    """Like `map_structure`, but anything deeper than one structure counts as a leaf.
+    """Like `map_structure`, but everything deeper than the first structure is a leaf.
 
     Args:
         shallow_structure: The structure of the result.
-        func: Takes a part of each of the others.
+        func: Takes one part of each of the other structures.
         *structures: The structures.
 
     Examples:
@@ -116,7 +117,7 @@ def map_structure_up_to(shallow_structure: Any, func: Callable[..., Any], *struc
 
 
 def assert_same_structure(a: Any, b: Any) -> None:
-    """Raises where two structures differ in anything but their leaves.
+    """Raises an error if two structures differ in more than their leaves.
 
     Args:
         a: One structure.
@@ -137,7 +138,7 @@ def assert_same_structure(a: Any, b: Any) -> None:
 
 
 def lists_to_tuples(structure: Any) -> Any:
-    """The structure with tuples in place of lists.
+    """The structure with each list replaced by a tuple.
 
     Args:
         structure: The structure.
@@ -165,7 +166,7 @@ def _filled(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _remade(structure: Any, parts: dict[Any, Any]) -> Any:
-    """A structure of the same kind with other parts."""
+    """A structure of the same kind with these parts."""
     if isinstance(structure, Mapping):
         return type(structure)((key, parts[key]) for key in structure)  # type: ignore[call-arg]
     return (type(structure)(*parts.values()) if hasattr(structure, "_fields") else

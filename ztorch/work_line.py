@@ -1,13 +1,13 @@
 """One line on the terminal with the progress of a long task: stage, kernels, seconds.
 
-Whoever begins the work opens a block, and those inside it say how far they are:
+The code that starts the work opens a block, and code inside reports progress:
 
     with working("compile digits"):
         for kernel in counted("assemble", kernels):
             ...
 
-The line shows once a second has passed, is drawn over as the work goes on, and vanishes with it.
-Nothing is written where standard error is not a terminal.
+The line appears after a second, is redrawn while the work goes on, and is removed at the end.
+Nothing is written unless standard error is a terminal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-PATIENCE = 1.0  # seconds before the line shows
+PATIENCE = 1.0  # seconds before the line appears
 INTERVAL = 0.2  # seconds between redraws
 
 
 class WorkLine:
-    """The line of one piece of work. A thread draws it: the work may be in one native call.
+    """The line of one task. A thread draws it, because the work may be in one native call.
 
     Args:
         label: The name of the task, at the start of the line.
@@ -41,19 +41,19 @@ class WorkLine:
         self._thread.start()
 
     def text(self) -> str:
-        """The present text of the line."""
+        """The current text of the line."""
         count = f" {self.done}/{self.total}" if self.total else ""
         stage = f": {self.stage}{count}" if self.stage else ""
         return f"{self.label}{stage}, {time.perf_counter() - self._start:.0f} s"
 
     def end(self) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         self._ended.set()
         self._thread.join()
         self.clear()
 
     def clear(self) -> None:
-        """Empties the line on the terminal until it is drawn again."""
+        """Clears the line on the terminal until the next redraw."""
         self._write("")
 
     def _draw(self) -> None:
@@ -63,7 +63,7 @@ class WorkLine:
             wait = INTERVAL
 
     def _write(self, text: str) -> None:
-        import shutil  # imports all compressors, which nothing else here needs
+        import shutil  # slow: it imports all compressors
 
         if not text and not self._width:
             return
@@ -81,7 +81,7 @@ _line: WorkLine | None = None  # of the outermost block
 
 @contextmanager
 def working(label: str) -> Iterator[None]:
-    """A piece of work that may take long. A block inside another one shows the other's line.
+    """A task that may take long. Nested blocks share the line of the outermost one.
 
     >>> with working("compile digits"):
     ...     at("plan", 1, 4)
@@ -100,21 +100,21 @@ def working(label: str) -> Iterator[None]:
 
 
 def at(stage: str, done: int = 0, total: int = 0) -> None:
-    """The work is in this stage, and has done so many of its parts."""
+    """Reports the stage of the work, and how many of its parts are done."""
     line = _line
     if line is not None:
         line.stage, line.done, line.total = stage, done, total
 
 
 def say(text: str) -> None:
-    """Prints a line for people on standard error, where the line of the work makes room."""
+    """Prints a line on standard error, above the line of the task."""
     if _line is not None:
         _line.clear()
     print(text, file=sys.stderr)
 
 
 def counted(stage: str, parts: Collection[Any]) -> Iterator[Any]:
-    """The parts of a stage, one after another, while the line counts them.
+    """Yields the parts of a stage, while the line counts them.
 
     >>> list(counted("assemble", ["a", "b"]))
     ['a', 'b']

@@ -63,7 +63,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (lambda: zt.ops.expand_dims(X, 7), ShapeError, ["axis 7 is out of range for rank 3"]),
     (lambda: zt.ops.pad(X, (1,), (1,)), ShapeError, ["padding (1,) must be a number for each axis"]),
     (lambda: zt.ops.reshape(X, "ab"), ConfigError, [
-        "zt.ops.reshape cannot be called like this (", "it is reshape(x: Value, shape"]),
+        "zt.ops.reshape cannot be called with these arguments (", "its signature is reshape(x: Value, shape"]),
     (lambda: zt.ops.iota((3,), 5), ShapeError, ["axis 5 is out of range for rank 1"]),
     (lambda: zt.ops.zeros(True), ShapeError, ["True is not a shape"]),
     (lambda: zt.ops.iota((2, -1)), ShapeError, ["(2, -1) is not a shape"]),

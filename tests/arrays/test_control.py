@@ -92,7 +92,7 @@ def test_what_is_recorded_once_runs_again() -> None:
 
 def test_wrong_calls() -> None:
     x = zt.tensor(X)
-    with pytest.raises(ShapeError, match=r"float32\[3\] before an iteration and float32\[\] after it"):
+    with pytest.raises(ShapeError, match=r"float32\[3\] before an iteration, but float32\[\] after it"):
         zt.ops.scan(lambda s, r: (s.sum(), r), zt.zeros((3,)), x)
     with pytest.raises(Unsupported, match="draws random numbers or changes a state"):
         zt.ops.scan(lambda s, r: (s + zt.randn(3), r), zt.zeros((3,)), x)

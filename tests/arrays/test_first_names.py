@@ -40,7 +40,7 @@ INSTEAD = {  # required text of an error
     "x.view_as(x)": "x.reshape(other.shape)", "x.type_as(x)": "x.astype(other.dtype)", "x.tobytes()": "x.numpy().tobytes()",
     "x.nonzero()": "zt.ops.nonzero(x)", "x.unique()": "zt.ops.unique(x)", "x.masked_fill(x > 0, 0)": "ops.where",
     "x.new_zeros(3)": "zt.zeros(shape, x.dtype)", "x.index_add(0, 0, x)": "ops.scatter_add", "x.meen()": "mean",
-    "x.sum(dim=1)": "dim is axis here; it is sum(x: Value, axis: Axes", "x.mean(0, keepdim=True)": "keepdim is keepdims here",
+    "x.sum(dim=1)": "dim is axis here; its signature is sum(x: Value, axis: Axes", "x.mean(0, keepdim=True)": "keepdim is keepdims here",
     "zt.ops.indices((2, 3))": "ops.meshgrid", "zt.fft.rfft(x)": "zt.ops.rfft", "zt.ops.piecewise(x)": "ops.select",
     "zt.jacrev(len)": "zt.jacobian", "zt.ops.broadcast_shapes((2,))": "np.broadcast_shapes",
     "x.to('float64')": "x.astype(...)", "x.to(np.float32)": "x.astype(...)", "zt.ones(3, 4)": "one tuple, such as (3, 4)",

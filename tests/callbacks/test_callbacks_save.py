@@ -169,7 +169,7 @@ def test_scores_are_sent_to_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(as_json.data) == {"epoch": 3, "loss": 0.5}
     assert as_json.get_header("Content-type") == "application/json"
     assert urllib.parse.parse_qs(form.data.decode())["data"] == [as_json.data.decode()]
-    with pytest.warns(UserWarning, match=r"http://absent did not take the scores of epoch 1: .*nobody there"):
+    with pytest.warns(UserWarning, match=r"http://absent did not accept the scores of epoch 1: .*nobody there"):
         C.RemoteMonitor("http://absent").on_epoch_end(0, {})
-    with pytest.raises(ConfigError, match="must begin with http"):
+    with pytest.raises(ConfigError, match="must start with http"):
         C.RemoteMonitor("localhost")

@@ -79,7 +79,7 @@ def test_files_of_keras_are_of_models(tmp_path: Path) -> None:
     other.load_weights(tmp_path / "m.weights.h5")
     for a, b in zip(other.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    with pytest.raises(ConfigError, match="is for a model, and this is the fit of a program"):
+    with pytest.raises(ConfigError, match="is for models, and this is the fit of a program"):
         classifier().fit(X, Y, verbose=0, callbacks=C.ModelCheckpoint(tmp_path / "m.keras"))
 
 

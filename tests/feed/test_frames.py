@@ -116,7 +116,7 @@ def test_columns_by_the_dataframe_protocol(monkeypatch: pytest.MonkeyPatch) -> N
     columns = {name: X[:, k].astype(float) for k, name in enumerate("abcd")}
     frame = ByProtocol(Frame(columns))
     monkeypatch.setattr(frames, "_READERS", ("json",))
-    with pytest.raises(DataError, match=r"a ByProtocol gives its columns by .* pyarrow and pandas"):
+    with pytest.raises(DataError, match=r"a ByProtocol only has .* pyarrow and pandas"):
         classifier().predict(frame)
     reader: Any = types.ModuleType("reader")
     reader.from_dataframe = lambda x: x.__dataframe__()

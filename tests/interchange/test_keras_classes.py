@@ -186,7 +186,7 @@ def test_names_that_are_taken_say_so(name: str, kind: str) -> None:
         def call(self, x: Any) -> Any:
             return x
 
-    with pytest.raises(ConfigError, match=rf"Wrapped.{name} is a {kind} of all layers and models "
+    with pytest.raises(ConfigError, match=rf"Wrapped.{name} is a {kind} of every layer and model "
                                           rf"here; .* such as self.own_{name}"):
         Wrapped()
 
@@ -218,5 +218,5 @@ def test_configs_that_cannot_be_written_or_read_say_what_to_write() -> None:
         Several(1, 2).get_config()
     with pytest.raises(ConfigError, match=r"Nameless: .*'name'; write __init__\(self, ..., \*\*common\)"):
         Nameless.from_config(Nameless().get_config())
-    with pytest.raises(ConfigError, match=r"a get_config in model 'sequential' returned what JSON lacks.*serialize"):
+    with pytest.raises(ConfigError, match=r"a get_config in model 'sequential' returned a value that JSON cannot hold.*serialize"):
         zt.Sequential([L.Input((3,)), Unwritable()]).to_json()

@@ -217,7 +217,7 @@ def test_sizes_that_nodes_compute_with(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="mixes positions"):
         model.export(tmp_path / "page", format="web", sizes=(5, 9))
     model.compile("cpu", batch_size=2, threads=1)
-    with pytest.raises(ConfigError, match="bring rows to 8 sizes at most"):
+    with pytest.raises(ConfigError, match="reduce them to at most 8 sizes"):
         model.predict([np.ones((n, 4)) for n in range(1, 12)])
 
 

@@ -81,7 +81,7 @@ def test_mistakes_are_named() -> None:
         L.RandomContrast(-0.5)
     with pytest.raises(ConfigError, match=r"RandomBrightness\(factor=...\)"):
         L.RandomBrightness((0.1, 0.2, 0.3))
-    with pytest.raises(ConfigError, match=r"value_range=...\) must be a rising pair"):
+    with pytest.raises(ConfigError, match=r"value_range=...\) must be an ascending pair"):
         L.RandomBrightness(0.1, (1, 0))
     with pytest.raises(ConfigError, match=r"RandomErasing\(scale=...\)"):
         L.RandomErasing(scale=(0.5, 0.2))

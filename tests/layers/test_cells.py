@@ -172,7 +172,7 @@ def test_wrong_cells_are_named() -> None:
         L.RNN(Forgetful())(x, Context(states=States(f64)))
     with pytest.raises(Unsupported, match=r"layer 'rnn': a layer within its step.*BatchNormalization"):
         L.RNN(Moving())(x, Context(True, States(f64)))
-    with pytest.raises(ShapeError, match=r"layer 'lstm_cell'.*besides one tensor it takes states"):
+    with pytest.raises(ShapeError, match=r"layer 'lstm_cell'.*besides a tensor it takes states"):
         Sequential([L.Input((3,)), L.LSTMCell(2)]).build()
     with pytest.raises(ShapeError, match=r"ends with layer 'lstm', which returns 3 tensors"):
         Sequential([L.Input((5, 3)), L.LSTM(2, return_state=True)]).build()

@@ -116,7 +116,7 @@ def test_a_loss_sees_the_logits_through_containers():
 
 def test_branches_that_part_name_the_layer_and_both_shapes():
     with pytest.raises(ShapeError, match=r"layer 'residual': .*give \(4, 5\) and \(4, 6\); they diverge "
-                                         r"at layer 'dense_2', which makes \(4, 5\) of \(4, 6\)"):
+                                         r"at layer 'dense_2', which turns \(4, 6\) into \(4, 5\)"):
         build(L.Input((4, 6)), L.Residual(L.Dense(8), L.Dense(6), L.Dense(5), L.ReLU()))
     with pytest.raises(ShapeError, match=r"diverge at layer 'flatten'.*add shortcut="):
         build(L.Input((4, 6)), L.Residual(L.Flatten(), L.Dense(6)))
@@ -129,11 +129,11 @@ def test_branches_in_parallel_name_the_layers_at_which_they_part():
                       name="deep")
     with pytest.raises(ShapeError, match=r"layer 'parallel': branches 'plain' and 'deep' do not fit "
                                          r"together: \(6,\) and \(5,\); they diverge at layer 'plain', "
-                                         r"which makes \(6,\) of \(4,\), and layer 'last', which "
-                                         r"makes \(5,\) of \(7,\)"):
+                                         r"which turns \(4,\) into \(6,\), and layer 'last', which "
+                                         r"turns \(7,\) into \(5,\)"):
         build(L.Input((4,)), L.Parallel([L.Dense(6, name="plain"), deep], merge="add"))
     with pytest.raises(ShapeError, match=r"they diverge at the input of shape \(4, 3\), and layer "
-                                         r"'flatten', which makes \(12,\) of \(4, 3\)"):
+                                         r"'flatten', which turns \(4, 3\) into \(12,\)"):
         build(L.Input((4, 3)), L.Concatenate(L.Identity(), L.Flatten()))
 
 
@@ -217,7 +217,7 @@ def test_a_layer_has_one_place():
     with pytest.raises(ConfigError, match=r"'dense' is in layer 'residual' and in layer 'add'; to share it"):
         build(L.Input((3,)), L.Residual(layer), L.Add(layer))
     model = Sequential([L.Input((3,))], name="m")
-    with pytest.raises(ConfigError, match=r"'m' cannot be a layer of itself"):
+    with pytest.raises(ConfigError, match=r"'m' cannot contain itself"):
         model.add(Sequential([model]))
 
 

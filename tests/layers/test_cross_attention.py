@@ -205,10 +205,10 @@ def test_a_second_sequence_is_there_always_or_never() -> None:
     words, memory = L.Input((5, 8)), L.Input((7, 6))
     alone, both = L.TransformerDecoder(16, 2), L.TransformerDecoder(16, 2)
     alone(words)
-    with pytest.raises(ShapeError, match=r"called with encoder_sequence, and was called without"):
+    with pytest.raises(ShapeError, match=r"called with encoder_sequence, but without"):
         alone(words, memory)
     both(words, memory)
-    with pytest.raises(ShapeError, match=r"called without encoder_sequence, and was called with "):
+    with pytest.raises(ShapeError, match=r"called without encoder_sequence, but with "):
         both(words)
     assert len(alone.weights) == 16 and len(both.weights) == 26
 

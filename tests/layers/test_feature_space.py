@@ -89,17 +89,17 @@ def test_batches_of_a_data_set_are_prepared_on_the_way_to_fit():
 
 
 @pytest.mark.parametrize("run, error, match", [
-    (lambda: FS({}), ConfigError, "a dict with a feature"),
-    (lambda: FS({"a": "floats"}), ConfigError, "feature 'a': 'floats' is none; give one of"),
+    (lambda: FS({}), ConfigError, "a dict from columns to features"),
+    (lambda: FS({"a": "floats"}), ConfigError, "feature 'a': 'floats' is none; use one of"),
     (lambda: FS({"a": FS.string_hashed(3, output_mode="int")}), ConfigError, "feature 'a' has output_mode='int'"),
     (lambda: FS({"a": "float", "b": "float"}, crosses=[("a", "b")]), ConfigError, "a_X_b: 'a' is not a category"),
     (lambda: FS({"kind": "string_categorical"})(ROWS), ConfigError, "feature 'kind' has learned nothing"),
-    (lambda: FS({"b": "float"})(ROWS), DataError, "feature 'b': there is no such column"),
+    (lambda: FS({"b": "float"})(ROWS), DataError, "feature 'b': no such column"),
     (lambda: FS({"kind": "float"})(ROWS), DataError, "feature 'kind': could not convert"),
     (lambda: FS({"raw": "integer_hashed"})(ROWS), DataError, "feature 'raw' takes integers"),
     (lambda: FS({"raw": "float_normalized"}).adapt({"raw": [np.nan]}), DataError, r"feature 'raw'.*not finite"),
-    (lambda: FS({"raw": "float"})([1.0]), DataError, "a dict of columns or a frame"),
-    (lambda: FS({"a": "float", "b": "float"})({"a": [1], "b": [1, 2]}), DataError, "differ in their rows"),
+    (lambda: FS({"raw": "float"})([1.0]), DataError, "a dict of columns or a data frame"),
+    (lambda: FS({"a": "float", "b": "float"})({"a": [1], "b": [1, 2]}), DataError, "have different numbers of rows"),
 ])
 def test_errors_name_the_feature(run, error, match):
     with pytest.raises(error, match=match):

@@ -262,7 +262,7 @@ def test_masks_of_another_length_or_batch_are_named() -> None:
                    mask=leaf("input", "m", (2, 5), "bool"))
     with pytest.raises(ShapeError, match="2 tensors and 1 masks"):
         L.Add()([x, x], mask=[L.Input((5,), dtype="bool")])
-    with pytest.raises(ShapeError, match=r"layer 'flatten': it cannot be called like this.*'mask'"):
+    with pytest.raises(ShapeError, match=r"layer 'flatten': wrong arguments.*'mask'"):
         L.Flatten()(x, mask=L.Input((5,), dtype="bool"))
 
 

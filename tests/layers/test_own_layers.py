@@ -168,7 +168,7 @@ def test_layers_inside_are_adopted() -> None:
             return self.inner_dense(x, context)
 
     with pytest.raises(ConfigError, match=(
-            r"layer 'forgets' calls layer 'part' without having adopted it; write self.part = "
+            r"layer 'forgets' calls layer 'part' without adopting it; write self.part = "
             r"self.adopt\(Dense\(...\)\) in its __init__")):
         run(Forgets())
 
@@ -197,7 +197,7 @@ def test_layers_call_their_base() -> None:
         def call(self, x: Any, context: Any) -> Any:
             return x
 
-    with pytest.raises(AttributeError, match=r"a Hasty is not a layer yet: .*super\(\).__init__\(\)"):
+    with pytest.raises(AttributeError, match=r"a Hasty is not initialized yet: .*super\(\).__init__\(\)"):
         run(Hasty(3))
     with pytest.raises(AttributeError, match="'Dense' object has no attribute 'kernal'"):
         _ = L.Dense(3).kernal
@@ -208,7 +208,7 @@ def test_models_have_inputs_and_outputs() -> None:
         def __init__(self) -> None:
             super().__init__()
 
-    with pytest.raises(ConfigError, match=r"Mine is made of inputs and outputs, .*it is a class with layers"):
+    with pytest.raises(ConfigError, match=r"Mine takes inputs and outputs, .*define a class with layers"):
         Mine()
 
 
@@ -233,5 +233,5 @@ def test_regularizers_of_own_layers() -> None:
     assert repr(layer.weights[1].constraint) == "NonNeg()"
     with pytest.raises(UnknownName, match="argument of Scaled 'bias_regularizer'"):
         Scaled(bias_regularizer="l1")
-    with pytest.raises(ConfigError, match="add_loss belongs in call"):
+    with pytest.raises(ConfigError, match="add_loss must be called within call"):
         layer.add_loss(0.0)

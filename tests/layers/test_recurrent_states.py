@@ -162,13 +162,13 @@ def test_a_translator_of_two_models() -> None:
 
 def test_wrong_states_and_masks_are_named() -> None:
     x, h = L.Input((5, 3)), L.Input((4,))
-    with pytest.raises(ShapeError, match=r"layer 'lstm': it has 2 states of \(4,\) and \(4,\), and is "
-                                         r"given 1"):
+    with pytest.raises(ShapeError, match=r"layer 'lstm': takes 2 states of \(4,\) and \(4,\), "
+                                         r"not 1"):
         L.LSTM(4)(x, initial_state=[h])
-    with pytest.raises(ShapeError, match=r"layer 'gru': initial state 0 is float32\[4\] where the "
+    with pytest.raises(ShapeError, match=r"layer 'gru': initial state 0 is float32\[4\], but the "
                                          r"layer has float32\[6\]"):
         L.GRU(6)(x, initial_state=h)
-    with pytest.raises(ShapeError, match=r"layer 'gru': initial state 0 has 2 rows where inputs have "
+    with pytest.raises(ShapeError, match=r"layer 'gru': initial state 0 has 2 rows, but inputs have "
                                          "3"):
         L.GRU(4)(leaf("input", "x", (3, 5, 2), f64), Context(states=States(f64)),
                  initial_state=leaf("input", "h", (2, 4), f64))
@@ -176,9 +176,9 @@ def test_wrong_states_and_masks_are_named() -> None:
         L.GRU(4)(x, mask=L.Input((4,), dtype="bool"))
     with pytest.raises(ShapeError, match=r"layer 'gru'.*mask do not fit: \(5, 3\) and \(5, 3\); the mask "):
         L.GRU(4)(x, mask=L.Input((5, 3), dtype="bool"))
-    with pytest.raises(ShapeError, match=r"layer 'gru': it has 1 state of \(4,\), and is given 2"):
+    with pytest.raises(ShapeError, match=r"layer 'gru': takes 1 state of \(4,\), not 2"):
         L.GRU(4)(x, initial_state=[h, h])
-    with pytest.raises(ShapeError, match=r"layer 'gru'.*\[x, \*states\] and initial_state="):
+    with pytest.raises(ShapeError, match=r"layer 'gru'.*\[x, \*states\] and with initial_state="):
         L.GRU(4)([x, h], initial_state=h)
-    with pytest.raises(ShapeError, match=r"layer 'bidirectional': it is given 1 state, "):
+    with pytest.raises(ShapeError, match=r"layer 'bidirectional': it got 1 state, "):
         L.Bidirectional(L.GRU(4))(x, initial_state=[h])

@@ -170,7 +170,7 @@ def test_wrong_classes() -> None:
         def __init__(self) -> None:
             super().__init__()
 
-    with pytest.raises(ConfigError, match=r"Empty is made of inputs and outputs, .*; or it is a "
+    with pytest.raises(ConfigError, match=r"Empty takes inputs and outputs, .*; or define a "
                                           r"class with .* call\(self, x, training=False\)"):
         Empty()
 
@@ -181,7 +181,7 @@ def test_wrong_classes() -> None:
         def call(self, x: Any) -> Any:
             return self.dense(x)
 
-    with pytest.raises(AttributeError, match=r"a Headless is not a layer yet: begin its __init__ "
+    with pytest.raises(AttributeError, match=r"a Headless is not initialized yet: start its __init__ "
                                              r"with super\(\).__init__\(\)"):
         Headless().predict(X)
 
@@ -196,7 +196,7 @@ def test_wrong_classes() -> None:
         def call(self, x: Any) -> Any:
             return L.Dense(3)(x)
 
-    with pytest.raises(ConfigError, match=r"the call of a model calls layer 'dense' without having adopted it; write "
+    with pytest.raises(ConfigError, match=r"the call of a model calls layer 'dense' without adopting it; write "
                                           r"self\.dense = Dense\(\.\.\.\) in its __init__"):
         Forgets().predict(X)
 

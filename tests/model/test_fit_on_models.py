@@ -76,7 +76,7 @@ def test_weights_that_are_set_on_a_model_are_the_programs(tmp_path: Path) -> Non
     same(program.get_weights()[:2], learned[:2])
     program.load_weights(tmp_path / "w.safetensors")
     same(made.get_weights(), learned)
-    with pytest.raises(WeightsError, match="layer 'dense' has 2 weights, 1 were given"):
+    with pytest.raises(WeightsError, match="layer 'dense' has 2 weights, not 1"):
         made.layers[0].set_weights(learned[:1])
     same(made.get_weights(), learned)
 

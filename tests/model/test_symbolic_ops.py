@@ -68,16 +68,16 @@ def test_in_a_program() -> None:
 def test_what_it_cannot_do() -> None:
     x = L.Dense(4, name="d")(L.Input((3, 4)))
     for use, message in (
-            (lambda: np.asarray(x), r"zt\.ops instead of NumPy"),
+            (lambda: np.asarray(x), r"zt\.ops rather than NumPy"),
             (lambda: 1 if x > 0.0 else 2, r"zt\.ops\.where\(x > 0\.0, x, 0\.0\) in place of if"),
             (lambda: list(x), "the first axis is the batch"),
             (lambda: x.T, "keeps the batch as its first axis"),
-            (lambda: x.foo, "there is no op 'foo'")):
+            (lambda: x.foo, "it has no op 'foo'")):
         with pytest.raises(ConfigError, match=message):
             use()
     with pytest.raises(ShapeError, match=r"zt\.ops\.sum changes the batch axis"):
         zt.ops.sum(x, axis=0)
     with pytest.raises(ConfigError, match="no such op"):
         L.Operation("rellu")
-    with pytest.raises(ConfigError, match="is not an argument of an op; write numbers"):
+    with pytest.raises(ConfigError, match="is not an argument of an op; use numbers"):
         L.Operation.from_config({"op": "relu", "arguments": [{"name": 0}]})

@@ -142,7 +142,7 @@ def test_inputs_declare_a_batch_size():
     assert model.compile("cpu", batch_size=2).batch_size == 2
     assert L.Input(batch_shape=(None, 4)).batch_size is None
     a, b = L.Input((2,), batch_size=3), L.Input((2,), batch_size=4)
-    with pytest.raises(ConfigError, match="several batch sizes"):
+    with pytest.raises(ConfigError, match="different batch sizes"):
         zt.Model([a, b], L.Add()([a, b])).compile("cpu")
     for wrong in ({}, {"shape": (4,), "batch_shape": (2, 4)}, {"batch_shape": 4},
                   {"batch_shape": (2, 4), "batch_size": 2}, {"shape": (4,), "batch_size": 0}):

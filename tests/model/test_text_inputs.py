@@ -141,7 +141,7 @@ TEXT = L.Input((1,), dtype="string", name="text")
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a layer of numbers": (lambda: L.Dense(1)(TEXT), ConfigError, "Input 'text' holds text; call TextVectorization"),
     "a model of it": (lambda: zt.Model(TEXT, L.Dense(1)(L.Input((2,)))), ConfigError, "Input 'text' holds text"),
-    "categories": (lambda: L.CategoryEncoding(3)(TEXT), ConfigError, "CategoryEncoding does not read Input 'text' of dtype string"),
+    "categories": (lambda: L.CategoryEncoding(3)(TEXT), ConfigError, "CategoryEncoding cannot encode Input 'text' of dtype string"),
     "no vocabulary": (lambda: L.StringLookup(output_mode="one_hot")(TEXT), ConfigError, r"call adapt\(data\) first"),
     "backwards": (lambda: L.StringLookup(**KNOWN, invert=True)(TEXT), ConfigError, "takes numbers, not texts"),
     "numbers": (lambda: L.StringLookup(**KNOWN)(L.Input((1,))), Unsupported, r"Input\(\(1,\), dtype='string'\)"),
@@ -165,5 +165,5 @@ def test_a_second_layer_needs_an_input_of_its_own() -> None:
     x = L.Input((1,), dtype="string", name="text")
     words = L.TextVectorization(vocabulary=WORDS, output_sequence_length=3)
     assert words(x) is words(x)
-    with pytest.raises(ConfigError, match="TextVectorization reads Input 'text' already; give Hashing an Input of its own"):
+    with pytest.raises(ConfigError, match="TextVectorization already encodes Input 'text'; create another Input for Hashing"):
         L.Hashing(3)(x)

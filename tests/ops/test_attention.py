@@ -151,5 +151,5 @@ def test_shapes_that_do_not_fit(shapes: tuple, message: str) -> None:
 
 def test_masks_are_bool() -> None:
     q, m = leaf("input", "q", (2, 6, 4), "float32"), leaf("input", "m", (6, 6), "float32")
-    with pytest.raises(ShapeError, match=r"must be bool, not float32; compare"):
+    with pytest.raises(ShapeError, match=r"must be bool, not float32; use true"):
         ops.attention(q, q, q, m)

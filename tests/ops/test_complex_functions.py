@@ -291,7 +291,7 @@ def test_transforms_refuse_what_they_must() -> None:
             (lambda: fft.rfft(z), zt.errors.DataError, "real numbers, not complex64; use fft.fft"),
             (lambda: fft.fft(z, norm="half"), ConfigError, "norm='half'"), (lambda: fft.hfft(z, norm="half"), ConfigError, "norm='half'"),
             (lambda: fft.fft(z, axis=3), ShapeError, "axis 3"), (lambda: fft.fft(z, n=0), ShapeError, "length of 1"),
-            (lambda: fft.fftn(z, s=(2, 2), axes=(0,)), ShapeError, "length for each"),
+            (lambda: fft.fftn(z, s=(2, 2), axes=(0,)), ShapeError, "one length per axis"),
             (lambda: fft.fftfreq(3, dtype="complex64"), zt.errors.DataError, "real numbers")):
         with pytest.raises(kind, match=words):
             wrong()

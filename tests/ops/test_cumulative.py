@@ -121,5 +121,5 @@ def test_of_nothing_and_of_bools() -> None:
 def test_only_a_single_axis_may_be_left_out(scan: Callable[..., Any]) -> None:
     want = np.cumsum([1.0, 2.0, 3.0]) if scan is ops.cumsum else [1.0, 2.0, 6.0]
     np.testing.assert_array_equal(value(scan(constant(np.array([1.0, 2.0, 3.0])))), want)
-    with pytest.raises(ShapeError, match=r"needs an axis for a tensor of shape \(2, 3\); give axis="):
+    with pytest.raises(ShapeError, match=r"needs an axis for a tensor of shape \(2, 3\); use axis="):
         scan(leaf("input", "x", (2, 3), f64))

@@ -102,5 +102,5 @@ def test_what_is_not_there_is_named() -> None:
         ops.inv(constant(np.eye(513)))
     with pytest.raises(ShapeError, match=r"square matrices, not \(2, 3\)"):
         ops.det(constant(np.ones((2, 3))))
-    with pytest.raises(ShapeError, match=r"rows of \(2, 2\) and \(3, 1\)"):
+    with pytest.raises(ShapeError, match=r"rows in \(2, 2\) and \(3, 1\)"):
         ops.solve(constant(np.eye(2)), constant(np.ones((3, 1))))

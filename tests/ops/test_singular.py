@@ -180,16 +180,16 @@ def test_compiled_on_arrays() -> None:
 
 def test_what_is_refused() -> None:
     x = leaf("input", "x", (33, 40), "float32")
-    with pytest.raises(Unsupported, match=r"ops.svd of 33 x 40 matrices of f.*32.*up to 32"):
+    with pytest.raises(Unsupported, match=r"ops.svd of 33 x 40 matrices of f.*32.*at most 32"):
         ops.svd(x)
     with pytest.raises(ShapeError, match=r"ops.eigh needs square matrices.* not \(33, 40\)"):
         ops.eigh(x)
     with pytest.raises(ShapeError, match=r"matrices with elements, not \(0, 3\)"):
         ops.svdvals(leaf("input", "x", (0, 3), "float32"))
-    with pytest.raises(ShapeError, match=r"ops.lstsq needs as many rows of \(33, 40\) and \(3, 1\)"):
+    with pytest.raises(ShapeError, match=r"ops.lstsq needs the same number of rows in \(33, 40\) and \(3, 1\)"):
         ops.lstsq(x, leaf("input", "b", (3,), "float32"))
     tall = leaf("input", "x", (3, 2), "float32")
     with pytest.raises(Unsupported, match="full_matrices=False"):
         gradients(ops.sum(ops.svd(tall)[0]), [tall])
-    with pytest.raises(ShapeError, match="none of 'fro', 'nuc'"):
+    with pytest.raises(ShapeError, match="must be one of 'fro', 'nuc'"):
         ops.matrix_norm(tall, 3)

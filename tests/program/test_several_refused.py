@@ -109,10 +109,10 @@ def test_a_loss_that_is_not_finite_names_the_input() -> None:
 
 
 @pytest.mark.parametrize(("how", "kind", "message"), [
-    ({"loss": ["mse"]}, ConfigError, r"loss lists 1 for 2 outputs \(kind, size\)"),
+    ({"loss": ["mse"]}, ConfigError, r"loss has length 1, but there are 2 outputs \(kind, size\)"),
     ({"loss": {"kin": "mse"}}, ConfigError, r"unknown output 'kin'; did you mean 'kind'"),
     ({"loss": {"kind": "msee"}}, UnknownName, r"did you mean 'mse'"),
-    ({"loss": {}}, ConfigError, r"loss=\{\} gives no output a loss; name one, such as loss=\{'kind': 'mse'\}"),
+    ({"loss": {}}, ConfigError, r"loss=\{\} contains no loss; add one, such as loss=\{'kind': 'mse'\}"),
     ({"loss": {"kind": "mse"}}, ConfigError, r"output 'size' has metrics or a loss weight but no "
                                              r"loss"),
     ({"metrics": "accuracy"}, ConfigError, r"metrics='accuracy': a model with several outputs"),

@@ -118,5 +118,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)])
     with pytest.raises(ConfigError, match="weighted_metrics='mae' is not a list"):
         model.compile("dummy", loss="mse", weighted_metrics="mae")
-    with pytest.raises(Unsupported, match="reduction='none', and compile takes one number"):
+    with pytest.raises(Unsupported, match="reduction='none'; compile needs one number"):
         model.compile("dummy", loss=zt.losses.MeanSquaredError(reduction="none"))

@@ -135,7 +135,7 @@ def test_a_checkpoint_is_a_weights_file_too(tmp_path: Path) -> None:
     a.save_checkpoint(tmp_path / "run.ckpt")
     b.load_weights(tmp_path / "run.ckpt")
     assert np.array_equal(a.weight_arrays()["out/kernel"], b.weight_arrays()["out/kernel"])
-    with pytest.raises(WeightsError, match="compile as it was compiled when saved"):
+    with pytest.raises(WeightsError, match="compile with the same settings as when it was saved"):
         b.load_checkpoint(tmp_path / "run.ckpt")
 
 

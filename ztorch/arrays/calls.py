@@ -176,8 +176,8 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     except TypeError as error:
         hints = (f"{k} is {ARGUMENTS.get(k)} here; " for k in {*attrs} - {*declared.parameters}
                  if ARGUMENTS.get(k) in declared.parameters)
-        raise TypeError(f"zt.ops.{name}: {error}; {''.join(hints)}it is {name}{written(declared)}"
-                        ) from None
+        raise TypeError(f"zt.ops.{name}: {error}; {''.join(hints)}its signature is "
+                        f"{name}{written(declared)}") from None
     operands: list[Any] = []
     labels: list[str] = []
     counts: dict[str, int | None] = {}
@@ -272,8 +272,8 @@ def _builder(public: Public, bound: Bound) -> Build:
         except ZtorchError:
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            raise ConfigError(f"zt.ops.{public.name} cannot be called like this "
-                              f"({type(error).__name__}: {error}); it is "
+            raise ConfigError(f"zt.ops.{public.name} cannot be called with these arguments "
+                              f"({type(error).__name__}: {error}); its signature is "
                               f"{public.name}{written(declared)}") from error
 
     return build

@@ -217,9 +217,9 @@ def _call(form: ComplexOp, bound: Bound, key: tuple[Any, ...], layout: Sequence[
         shown = ", ".join(o.__name__ if isinstance(o, type) else repr(o) for o in operands)
         raise type(error)(f"{error}\n    in zt.ops.{bound.name}, of the parts {shown}") from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"zt.ops.{bound.name} cannot be called like this on complex numbers "
-                          f"({type(error).__name__}: {error}); it is {bound.name}{form.signature}"
-                          ) from error
+        raise ConfigError(f"zt.ops.{bound.name} cannot be called with these arguments on "
+                          f"complex numbers ({type(error).__name__}: {error}); its signature is "
+                          f"{bound.name}{form.signature}") from error
     call.tree = trees[0]
     with _lock:  # another thread may have added it meanwhile
         return _calls.setdefault(key, call)

@@ -1,6 +1,6 @@
 """Callbacks of `fit`, with Keras' names: actions before and after epochs and batches.
 
-Each loads when it is first used: a program that continues a run needs none of them.
+Each loads on first use: a program that continues a run needs none of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FILES = {
 }
 __all__ = sorted(_FILES)
 
-# Names in other libraries, with the equivalent here.
+# Other libraries' names, with the equivalent here.
 _REPLACEMENTS = {"History": "the result of fit, and program.history"}
 
 

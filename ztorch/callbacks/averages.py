@@ -1,4 +1,4 @@
-"""The callback that measures with the running means of weights."""
+"""The callback that validates with the moving averages of the weights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ztorch.callbacks.callback import Callback, Logs
 
 
 class SwapEMAWeights(Callback):
-    """Puts the running means of weights in their place in validation, or at the end of each epoch.
+    """Replaces the weights by their moving averages, in validation or at the end of each epoch.
 
-    The optimizer keeps them with `use_ema=True`.
+    The optimizer computes the averages with `use_ema=True`.
 
     Args:
-        swap_on_epoch: Whether they are in place from the end of an epoch, so that callbacks that
-            come later save them, to the beginning of the next one. Default: `False`.
+        swap_on_epoch: Whether to swap at the end of an epoch, so that later callbacks save the
+            averages, and swap back at the start of the next epoch. Default: `False`.
 
     Examples:
         >>> callback = SwapEMAWeights()

@@ -1,4 +1,4 @@
-"""The callback that goes on where an interrupted run ended."""
+"""The callback that resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ztorch.errors import ConfigError, WeightsError
 
 
 class BackupAndRestore(Callback):
-    """Keeps a checkpoint while `fit` runs. When the script is run again after an interruption,
-    `fit` continues from it; after a whole run the checkpoint is deleted.
+    """Keeps a checkpoint while `fit` runs. If the script is run again after an interruption, `fit`
+    continues from it. The checkpoint is deleted after a complete run.
 
     Args:
-        backup_dir: The folder of the checkpoint. It is made if it is not there.
-        save_freq: "epoch", or a number of batches. The epoch that was interrupted begins again.
-            Default: `"epoch"`.
-        double_checkpoint: Whether to keep the checkpoint before the last, too, in case that an
-            interruption damages a disk. Default: `False`.
+        backup_dir: The folder of the checkpoint. It is created if it does not exist.
+        save_freq: "epoch", or a number of batches. An interrupted epoch starts again. Default:
+            `"epoch"`.
+        double_checkpoint: Whether to keep the previous checkpoint as well, in case an interruption
+            damages a file. Default: `False`.
         delete_checkpoint: Whether to delete the checkpoint after the last epoch. Default: `True`.
 
     Examples:
@@ -41,7 +41,7 @@ class BackupAndRestore(Callback):
         self.save_freq = save_freq
         self.double_checkpoint = flag("BackupAndRestore(double_checkpoint=...)", double_checkpoint)
         self.delete_checkpoint = flag("BackupAndRestore(delete_checkpoint=...)", delete_checkpoint)
-        self._batches = 0  # trained in this run
+        self._batches = 0  # batches trained in this run
 
     @property
     def file(self) -> Path:
@@ -50,7 +50,7 @@ class BackupAndRestore(Callback):
 
     @property
     def file_before(self) -> Path:
-        """The checkpoint before that one, with `double_checkpoint`."""
+        """The previous checkpoint, with `double_checkpoint`."""
         return self.backup_dir / "previous.safetensors"
 
     def before_fit(self, program: Any) -> None:

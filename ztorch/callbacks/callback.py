@@ -1,4 +1,4 @@
-"""The base of callbacks: the hooks that `fit`, `evaluate` and `predict` call."""
+"""The base class of callbacks: the hooks that `fit`, `evaluate` and `predict` call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as
 
 
 class Callback:
-    """Base of callbacks: override the hooks that you need; the others cost nothing.
+    """Base class of callbacks. Override the hooks you need; the others cost nothing.
 
-    `self.program` is the program in training, and `self.model` the model, where its `fit` was
-    called, else the program. `self.params` holds epochs, steps, verbose and the names of metrics.
-    Values that a hook adds to `logs` appear in the history.
+    `self.program` is the program that runs. `self.model` is the model whose `fit` was called, or
+    the program. `self.params` holds epochs, steps, verbose and the names of metrics. Values that a
+    hook adds to `logs` appear in the history.
 
     Examples:
         >>> class Rates(Callback):
@@ -23,10 +23,10 @@ class Callback:
         >>> Rates().on_train_begin()  # a hook that it leaves alone
     """
 
-    program: Any = None  # the program in training
+    program: Any = None  # the program that runs
     params: dict[str, Any] = {}  # epochs, steps, verbose, and the names of metrics
-    shows_progress = False  # whether it does in place of `fit`, `evaluate` or `predict`
-    order = 0  # callbacks of a lower order are called first; the history has 1
+    shows_progress = False  # whether it shows the progress in place of `fit`
+    order = 0  # callbacks with a lower order run first; the history has 1
 
     @property
     def model(self) -> Any:
@@ -34,7 +34,7 @@ class Callback:
         return self.params.get("fitted", self.program)
 
     def before_fit(self, program: Any) -> None:
-        """Called by `fit` before it decides which epoch to begin with."""
+        """Called by `fit` before it chooses the first epoch."""
 
     def set_program(self, program: Any) -> None:
         """Called by `fit` with the program, before training."""
@@ -52,7 +52,7 @@ class Callback:
         """
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Called after the last epoch, also after Ctrl-C or a loss that is not finite.
+        """Called after the last epoch, and after Ctrl-C or a non-finite loss.
 
         Args:
             logs: The scores of the last epoch. Default: `None`.
@@ -71,14 +71,14 @@ class Callback:
 
         Args:
             epoch: Its number, from 0.
-            logs: The scores of the epoch; those of validation are named val_NAME. Default: `None`.
+            logs: The scores of the epoch; those of validation are called val_NAME. Default: `None`.
         """
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         """Called before a training step.
 
         Args:
-            batch: The number of the step in its epoch, from 0.
+            batch: The index of the step in its epoch, from 0.
             logs: Empty. Default: `None`.
         """
 
@@ -86,8 +86,8 @@ class Callback:
         """Called after a training step.
 
         Args:
-            batch: The number of the step in its epoch, from 0.
-            logs: The means of the scores of the epoch so far. Default: `None`.
+            batch: The index of the step in its epoch, from 0.
+            logs: The mean scores of the epoch so far. Default: `None`.
         """
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
@@ -108,7 +108,7 @@ class Callback:
         """Called before a batch of validation or of `evaluate`.
 
         Args:
-            batch: Its number, from 0.
+            batch: Its index, from 0.
             logs: Empty. Default: `None`.
         """
 
@@ -116,8 +116,8 @@ class Callback:
         """Called after a batch of validation or of `evaluate`.
 
         Args:
-            batch: Its number, from 0.
-            logs: The means of the scores so far. Default: `None`.
+            batch: Its index, from 0.
+            logs: The mean scores so far. Default: `None`.
         """
 
     def on_predict_begin(self, logs: Logs | None = None) -> None:
@@ -138,7 +138,7 @@ class Callback:
         """Called by `predict` before a batch.
 
         Args:
-            batch: Its number, from 0.
+            batch: Its index, from 0.
             logs: Empty. Default: `None`.
         """
 
@@ -146,18 +146,18 @@ class Callback:
         """Called by `predict` after a batch.
 
         Args:
-            batch: Its number, from 0.
+            batch: Its index, from 0.
             logs: Its `outputs`. Default: `None`.
         """
 
     def listens(self, hook: str) -> bool:
-        """Whether this callback overrides a hook: `fit` calls only those, and saves the work."""
+        """Whether this callback overrides a hook: `fit` calls no others."""
         method = self.method(hook)
         return getattr(method, "__func__", method) is not getattr(Callback, hook)
 
     def method(self, hook: str) -> Any:
-        """The method that `fit` calls for a hook: the one of that name, or of Keras' shorter one
-        where a class has only that."""
+        """The method that `fit` calls for a hook: the one with its name, or with Keras' shorter
+        name if the class defines only that."""
         method = getattr(self, hook)
         overridden = getattr(method, "__func__", method) is not getattr(Callback, hook)
         return method if overridden else getattr(self, SHORTER.get(hook, hook), method)

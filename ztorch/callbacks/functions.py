@@ -42,10 +42,10 @@ class LearningRateScheduler(Callback):
 
 
 class LambdaCallback(Callback):
-    """Makes a callback of functions.
+    """Turns functions into a callback.
 
     Args:
-        **hooks: Functions by the names of hooks, such as on_epoch_end.
+        **hooks: Functions, by the name of their hook, such as on_epoch_end.
 
     Raises:
         ConfigError: There is no such hook.
@@ -65,7 +65,7 @@ class LambdaCallback(Callback):
 
 
 class TerminateOnNaN(Callback):
-    """Ends training when the loss is not finite. Without this callback `fit` raises NonFiniteLoss.
+    """Ends training when the loss is not finite. Without it, `fit` raises NonFiniteLoss.
 
     Examples:
         >>> callback = TerminateOnNaN()

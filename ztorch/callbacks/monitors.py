@@ -16,13 +16,13 @@ from ztorch.errors import ConfigError, nearest
 
 
 class Monitor(Callback):
-    """Base of callbacks that watch one score.
+    """Base class of callbacks that watch one score.
 
     Args:
         monitor: The name of the score, such as "val_loss" or "accuracy". Default: `"val_loss"`.
         mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
             Default: `"auto"`.
-        min_delta: A smaller change is not an improvement. Default: `0.0`.
+        min_delta: The smallest change that counts as an improvement. Default: `0.0`.
 
     Examples:
         >>> Monitor("val_accuracy").better(0.8, than=0.7), Monitor("loss").better(0.8, than=0.7)
@@ -42,13 +42,13 @@ class Monitor(Callback):
         self._warned = False
 
     def watched(self, logs: Logs | None) -> float | None:
-        """The value of the watched score, or None where this epoch did not measure it."""
+        """The value of the watched score, or None if this epoch did not measure it."""
         logs = logs or {}
         if self.monitor in logs:
             return one_number(f"{type(self).__name__}(monitor=...)", self.monitor,
                               logs[self.monitor])
         known = sorted({*logs, *measured(self.params)})
-        if self.monitor not in known and not self._warned:  # else other epochs measure it
+        if self.monitor not in known and not self._warned:  # other epochs may measure it
             self._warned = True
             hint = ("; pass validation_data or validation_split to fit."
                     if self.monitor.startswith("val_") and not self.params.get("validated") else "")
@@ -90,13 +90,14 @@ class EarlyStopping(Monitor):
 
     Args:
         monitor: The name of the score. Default: `"val_loss"`.
-        min_delta: A smaller change is not an improvement. Default: `0.0`.
-        patience: How many epochs without improvement to wait. Default: `0`.
+        min_delta: The smallest change that counts as an improvement. Default: `0.0`.
+        patience: Epochs to wait for an improvement. Default: `0`.
         verbose: 1 prints when training ends. Default: `0`.
         mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
             Default: `"auto"`.
-        baseline: A score that must be reached, else training ends; None: none. Default: `None`.
-        restore_best_weights: Whether to set the weights of the best epoch at the end. Default:
+        baseline: A score to reach; training ends otherwise. None means no baseline. Default:
+            `None`.
+        restore_best_weights: Whether to restore the weights of the best epoch at the end. Default:
             `False`.
         start_from_epoch: The first epoch that counts, from 0. Default: `0`.
 
@@ -130,7 +131,7 @@ class EarlyStopping(Monitor):
         if value is None or epoch < self.start_from_epoch:
             return
         if self.restore_best_weights and self.best_weights is None:
-            self._keep(epoch)  # if nothing ever improves, the first epoch was best
+            self._keep(epoch)  # without any improvement, the first epoch is the best
         self.wait += 1
         if self.better(value, self.best):
             self.best = value
@@ -157,18 +158,18 @@ class EarlyStopping(Monitor):
 
 
 class ReduceLROnPlateau(Monitor):
-    """Lowers the learning rate when a score has stopped improving.
+    """Lowers the learning rate when a score stops improving.
 
     Args:
         monitor: The name of the score. Default: `"val_loss"`.
-        factor: The rate is multiplied by it, between 0 and 1. Default: `0.1`.
-        patience: How many epochs without improvement to wait. Default: `10`.
+        factor: Factor of each reduction, between 0 and 1. Default: `0.1`.
+        patience: Epochs to wait for an improvement. Default: `10`.
         verbose: 1 prints each new rate. Default: `0`.
         mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
             Default: `"auto"`.
-        min_delta: A smaller change is not an improvement. Default: `0.0001`.
-        cooldown: How many epochs to wait after a change before counting again. Default: `0`.
-        min_lr: The rate never gets lower than this. Default: `0.0`.
+        min_delta: The smallest change that counts as an improvement. Default: `0.0001`.
+        cooldown: Epochs to wait after a reduction before counting again. Default: `0`.
+        min_lr: The lowest learning rate. Default: `0.0`.
 
     Examples:
         >>> callback = ReduceLROnPlateau("val_loss", factor=0.2, patience=5, min_lr=1e-5)
@@ -190,7 +191,7 @@ class ReduceLROnPlateau(Monitor):
 
     def set_program(self, program: Any) -> None:
         super().set_program(program)
-        program.learning_rate = program.learning_rate  # raises now, if there is a schedule
+        program.learning_rate = program.learning_rate  # raises now if there is a schedule
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.best: float | None = None

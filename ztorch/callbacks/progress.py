@@ -10,9 +10,9 @@ from ztorch.progress import Progress
 
 
 class ProgbarLogger(Callback):
-    """Shows the bar of `fit`, `evaluate` and `predict`, in their place: on terminals, in notebooks,
-    and as lines elsewhere. `verbose` of the run says how much; your own loops set it by
-    `set_params`.
+    """Shows the progress of `fit`, `evaluate` and `predict` in their place: a bar on terminals and
+    in notebooks, lines elsewhere. The `verbose` argument of the run sets the detail; custom loops
+    set it through `set_params`.
 
     Examples:
         >>> bar = ProgbarLogger()
@@ -23,7 +23,7 @@ class ProgbarLogger(Callback):
     """
 
     shows_progress = True
-    order = 1  # it shows what other callbacks add to the scores, too
+    order = 1  # it also shows what other callbacks add to the scores
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -68,7 +68,7 @@ class ProgbarLogger(Callback):
         self._training = False
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        if not self._training:  # validation belongs to its epoch
+        if not self._training:  # validation is part of its epoch
             self._make_bar()
             self._begin()
 

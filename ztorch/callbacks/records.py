@@ -20,15 +20,15 @@ from ztorch.progress import format_number
 
 
 class ModelCheckpoint(Monitor):
-    """Saves the program after each epoch, or after every so many batches.
+    """Saves the program after each epoch, or after every few batches.
 
-    The path and the arguments choose the contents. A path that ends in .zt: the whole program, for
-    `zt.load`. In `model.fit` one that ends in .keras or .weights.h5: the model or its weights, for
-    Keras. Else with `save_weights_only=True` the weights, for `load_weights`; without it a
-    checkpoint, for `load_checkpoint`.
+    The path and the arguments choose the format. A path that ends in .zt saves the whole program,
+    for `zt.load`. In `model.fit`, .keras saves the model and .weights.h5 its weights, for Keras.
+    Any other path saves the weights for `load_weights` if `save_weights_only=True`, and otherwise a
+    checkpoint for `load_checkpoint`.
 
     Args:
-        filepath: The file. It may hold {epoch} (from 1), {batch} and names of scores, as in
+        filepath: The file. It may contain {epoch} (from 1), {batch} and names of scores, as in
             "{epoch:02d}-{val_loss:.2f}.safetensors".
         monitor: The score that `save_best_only` watches. Default: `"val_loss"`.
         verbose: 1 prints each file. Default: `0`.
@@ -37,14 +37,14 @@ class ModelCheckpoint(Monitor):
         mode: "min" or "max" is the direction of improvement; "auto" derives it from the name.
             Default: `"auto"`.
         save_freq: "epoch", or a number of batches. Default: `"epoch"`.
-        initial_value_threshold: With `save_best_only`, the score to improve on first; None: any.
-            Default: `None`.
+        initial_value_threshold: With `save_best_only`, the score that the first file must improve
+            on; None accepts any. Default: `None`.
 
     Examples:
         >>> callback = ModelCheckpoint("best.safetensors", save_best_only=True)
     """
 
-    order = 2  # last, so that files hold the changes of other callbacks, such as the learning rate
+    order = 2  # last, so that files contain the changes of other callbacks
 
     @checked
     def __init__(self, filepath: str | os.PathLike[str], monitor: str = "val_loss",
@@ -71,11 +71,11 @@ class ModelCheckpoint(Monitor):
     def on_train_begin(self, logs: Logs | None = None) -> None:
         names = self.params.get("metrics", ())
         if self._kind.startswith("model") and self.params["fitted"] is self.program:
-            raise ConfigError(f"cannot write {self.filepath!r}: it is for a model, and this is the "
-                              "fit of a program; write model.fit(...), or name it .zt or "
-                              ".safetensors")
+            raise ConfigError(f"cannot write {self.filepath!r}: this format is for models, and "
+                              "this is the fit of a program; call model.fit(...), or use a name "
+                              "that ends in .zt or .safetensors")
         writable(self._path(1, 0, dict.fromkeys(names, 0.0)))  # fails now, not after an epoch
-        if self.save_best_only:  # so a resumed run does not replace a better file
+        if self.save_best_only:  # a resumed run must not replace a better file
             for value in self.program.history.history.get(self.monitor, ()):
                 if self.better(value, self.best):
                     self.best = value
@@ -144,7 +144,7 @@ def _kind_of(path: str, weights_only: bool) -> str:
     for suffix, kind in ((".zt", "program"), (".weights.h5", "model weights"), (".keras", "model")):
         if path.endswith(suffix):
             return kind
-    need_name(path, "checkpoints", (".safetensors", ".ckpt"), "name it .zt for the whole program, "
+    need_name(path, "checkpoints", (".safetensors", ".ckpt"), "use .zt for the whole program, "
               ".keras or .weights.h5 for Keras, or .safetensors for weights "
               "(save_weights_only=True) or for a checkpoint of load_checkpoint")
     return "weights" if weights_only else "checkpoint"
@@ -156,7 +156,7 @@ class CSVLogger(Callback):
     Args:
         filename: The file.
         separator: The separator of cells, one character. Default: `","`.
-        append: Whether to continue a file that exists; else it is replaced. Default: `False`.
+        append: Whether to continue an existing file, not replace it. Default: `False`.
 
     Examples:
         >>> callback = CSVLogger("log.csv", append=True)
@@ -177,7 +177,7 @@ class CSVLogger(Callback):
         writable(self.filename)
         self._columns = []
         if self.append and self.filename.exists():
-            with open(self.filename, newline="") as file:  # continue with its columns
+            with open(self.filename, newline="") as file:  # use the columns of the existing file
                 self._columns = next(csv.reader(file, delimiter=self.separator), [])
         self._file = open(self.filename, "a" if self.append else "w", newline="")  # noqa: SIM115
 

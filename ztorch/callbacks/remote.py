@@ -16,19 +16,19 @@ from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import flag
 from ztorch.errors import ConfigError
 
-TIMEOUT = 10.0  # seconds that training waits for the server
+TIMEOUT = 10.0  # seconds to wait for the server
 
 
 class RemoteMonitor(Callback):
-    """Sends the scores of each epoch to a server, by HTTP POST. One that does not answer costs a
-    warning.
+    """Sends the scores of each epoch to a server by HTTP POST. If the server does not answer, a
+    warning is issued.
 
     Args:
         root: The address of the server. Default: `"http://localhost:9000"`.
         path: The path on the server. Default: `"/publish/epoch/end/"`.
-        field: The field of the form that holds the scores as JSON. Default: `"data"`.
+        field: The form field that holds the scores as JSON. Default: `"data"`.
         headers: More headers. `None` means none. Default: `None`.
-        send_as_json: Whether the body is JSON, not a form. Default: `False`.
+        send_as_json: Whether to send JSON instead of a form. Default: `False`.
 
     Examples:
         >>> callback = RemoteMonitor("http://localhost:9000", send_as_json=True)
@@ -39,7 +39,7 @@ class RemoteMonitor(Callback):
                  field: str = "data", headers: Mapping[str, str] | None = None,
                  send_as_json: bool = False):
         if not str(root).startswith(("http://", "https://")):
-            raise ConfigError(f"RemoteMonitor(root={root!r}) must begin with http:// or https://")
+            raise ConfigError(f"RemoteMonitor(root={root!r}) must start with http:// or https://")
         self.root, self.path, self.field = root, path, field
         if headers is not None and not isinstance(headers, Mapping):
             raise ConfigError(f"RemoteMonitor(headers={headers!r}) must be a dict")
@@ -59,5 +59,5 @@ class RemoteMonitor(Callback):
         try:
             urllib.request.urlopen(request, timeout=TIMEOUT).close()
         except (urllib.error.URLError, OSError) as error:
-            warnings.warn(f"RemoteMonitor: {self.root} did not take the scores of epoch "
+            warnings.warn(f"RemoteMonitor: {self.root} did not accept the scores of epoch "
                           f"{epoch + 1}: {error}", stacklevel=2)

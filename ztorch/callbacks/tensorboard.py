@@ -17,14 +17,13 @@ from ztorch.progress import numbers_of
 class TensorBoard(Callback):
     """Writes the scores for TensorBoard: `tensorboard --logdir logs` shows them.
 
-    As with Keras, scores of training are in the folder `train`, those of validation in
-    `validation`, and are called `epoch_loss` and the like.
+    As in Keras, training scores are in the folder `train` and validation scores in `validation`,
+    under names such as `epoch_loss`.
 
     Args:
         log_dir: The folder. Default: `"logs"`.
-        histogram_freq: Every so many epochs histograms of the weights are written; 0: never.
-            Default: `0`.
-        update_freq: "epoch", "batch", or a number of batches: when scores of training are written,
+        histogram_freq: Epochs between histograms of the weights; 0 writes none. Default: `0`.
+        update_freq: "epoch", "batch", or a number of batches: how often to write training scores,
             as `batch_loss`, besides those of epochs. Default: `"epoch"`.
 
     Raises:
@@ -48,7 +47,7 @@ class TensorBoard(Callback):
             "TensorBoard(update_freq=...)", update_freq)
         self._package = _package()
         self._writers: dict[str, Any] = {}  # by folder
-        self._batches = 0  # trained in this run
+        self._batches = 0  # batches trained in this run
 
     def listens(self, hook: str) -> bool:
         return super().listens(hook) and (
@@ -90,7 +89,7 @@ class TensorBoard(Callback):
 
 
 class _Package(NamedTuple):
-    """Members of the package: a constructor of summaries, and their writer."""
+    """The parts of the package in use: a constructor of summaries, and their writer."""
 
     writer: Any
     event: Any
@@ -105,7 +104,7 @@ def _package() -> _Package:
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
-        raise Unsupported("the callback TensorBoard needs the package of that name: "
+        raise Unsupported("the callback TensorBoard needs the package tensorboard: "
                           'pip install "ztorch[tensorboard]"; CSVLogger(path) and '
-                          "program.history.plot(path) need none") from None
+                          "program.history.plot(path) do not") from None
     return _Package(EventFileWriter, Event, scalar_pb, histogram_pb)

@@ -1,7 +1,7 @@
 """Initial values of weights, drawn by NumPy on the host.
 
-Each weight has its own random stream, which depends only on the model's seed and the weight's
-name. So adding a layer changes no other weight.
+Each weight has its own random stream, which depends only on the model's seed and the weight's name.
+So a new layer does not change other weights.
 """
 
 from __future__ import annotations

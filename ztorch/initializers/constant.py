@@ -1,4 +1,4 @@
-"""Initializers that draw nothing: numbers and the identity."""
+"""Deterministic initializers: constants and the identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.initializers.initializer import Initializer, Shape
 
 
 class Zeros(Initializer, names=("zeros", "zero")):
-    """Zeros everywhere.
+    """All zeros.
 
     Examples:
         >>> Zeros()((2,))
@@ -22,7 +22,7 @@ class Zeros(Initializer, names=("zeros", "zero")):
 
 
 class Ones(Initializer, names=("ones", "one")):
-    """Ones everywhere.
+    """All ones.
 
     Examples:
         >>> Ones()((2,))
@@ -34,10 +34,10 @@ class Ones(Initializer, names=("ones", "one")):
 
 
 class Constant(Initializer, names=("constant",)):
-    """One number everywhere.
+    """A constant value.
 
     Args:
-        value: The number. Default: `0.0`.
+        value: The value. Default: `0.0`.
 
     Examples:
         >>> Constant(0.5)((2,))

@@ -1,4 +1,4 @@
-"""The base class of initializers, and the stream of random numbers of each weight."""
+"""The base class of initializers, and the random stream of each weight."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Shape = tuple[int, ...]
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """The random numbers that belong to a name under a seed.
+    """The random stream of a name under a seed.
 
     Args:
         seed: Seed of the model.
         name: Name of the weight.
 
     Returns:
-        A generator: equal arguments give equal numbers.
+        A generator. Equal arguments give equal numbers.
 
     Examples:
         >>> float(stream(0, "dense/kernel").random()) == float(stream(0, "dense/kernel").random())
@@ -46,8 +46,8 @@ class Initializer(Named, family="initializer", such_as="zeros"):
 
         Args:
             shape: Shape of the weight.
-            random: Source of random numbers, used unless the initializer has a seed of its own.
-                `None` uses a fixed one. Default: `None`.
+            random: Source of random numbers, unless the initializer has its own seed. `None` uses a
+                fixed one. Default: `None`.
 
         Returns:
             A float64 array.
@@ -61,8 +61,8 @@ class Initializer(Named, family="initializer", such_as="zeros"):
         return np.asarray(self.fill(tuple(shape), random), np.float64)
 
     def first_values(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        """The initial values of a weight in a model. A subclass may be written as in Keras, with
-        `__call__(self, shape, dtype=None)`.
+        """The initial values of a weight in a model. A subclass may implement Keras'
+        `__call__(self, shape, dtype=None)` instead of `fill`.
 
         Args:
             shape: Shape of the weight.

@@ -1,4 +1,4 @@
-"""Initializers that draw from one distribution, whatever the shape; orthogonal matrices."""
+"""Initializers that draw from one distribution for all shapes; orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.initializers.initializer import Initializer, Shape
 
-PART = 1 << 16  # numbers that are looked at together, which are in a cache
+PART = 1 << 16  # numbers that are searched together and fit in a cache
 
 
 class RandomNormal(Initializer, names=("random_normal", "normal")):
@@ -19,8 +19,7 @@ class RandomNormal(Initializer, names=("random_normal", "normal")):
     Args:
         mean: Mean of the distribution. Default: `0.0`.
         stddev: Standard deviation, 0 or more. Default: `0.05`.
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> RandomNormal(seed=1)((2, 3)).shape
@@ -42,8 +41,7 @@ class RandomUniform(Initializer, names=("random_uniform", "uniform")):
     Args:
         minval: Lower end of the range. Default: `-0.05`.
         maxval: Upper end of the range. Default: `0.05`.
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> RandomUniform(0.0, 1.0, seed=1)((2, 3)).shape
@@ -63,11 +61,10 @@ class TruncatedNormal(Initializer, names=("truncated_normal",)):
     """Normally distributed values within two standard deviations of the mean.
 
     Args:
-        mean: Mean of the distribution before it is truncated. Default: `0.0`.
-        stddev: Standard deviation of the distribution before it is truncated, 0 or more. Default:
+        mean: Mean of the distribution before truncation. Default: `0.0`.
+        stddev: Standard deviation of the distribution before truncation, 0 or more. Default:
             `0.05`.
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> bool(abs(TruncatedNormal(stddev=1.0, seed=1)((1000,))).max() <= 2)
@@ -93,8 +90,7 @@ class Orthogonal(Initializer, names=("orthogonal",)):
 
     Args:
         gain: Factor of the matrix. Default: `1.0`.
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> q = Orthogonal(seed=1)((3, 2))
@@ -118,7 +114,7 @@ def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
     flat = x.reshape(-1)
-    # In parts: the temporaries of the search would take as much memory as a large weight.
+    # In parts: the temporaries would otherwise take as much memory as a large weight.
     far = np.concatenate([k + np.flatnonzero(np.abs(flat[k:k + PART]) > 2)
                           for k in range(0, max(flat.size, 1), PART)])
     while far.size:

@@ -1,4 +1,4 @@
-"""The kernels of a short-time Fourier transform."""
+"""Initial kernels of a short-time Fourier transform."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class STFT(Initializer, names=("stft",)):
 
     Args:
         side: `"real"` for cosines, `"imag"` for sines. Default: `"real"`.
-        window: `"hann"`, `"hamming"`, `"blackman"`, `"bartlett"`, `"boxcar"`, as many numbers as a
-            frame has elements, or `None` for ones. Default: `"hann"`.
+        window: `"hann"`, `"hamming"`, `"blackman"`, `"bartlett"`, `"boxcar"`, a sequence with one
+            number per element of a frame, or `None` for ones. Default: `"hann"`.
         scaling: `"density"` divides by the root of the sum of the window's squares, `"spectrum"` by
-            its sum, `None` by nothing. Default: `"density"`.
-        periodic: Whether the window goes on without its last element. Default: `False`.
+            its sum, `None` does not scale. Default: `"density"`.
+        periodic: Whether the window is periodic, not symmetric. Default: `False`.
 
     Examples:
         >>> STFT(window=None)((2, 1, 2))[:, 0].tolist()
@@ -56,7 +56,7 @@ class STFT(Initializer, names=("stft",)):
         return (kernel * self._weights(length)[:, None])[:, None, :]
 
     def _weights(self, length: int) -> np.ndarray:
-        """The window of a frame: factors of its elements."""
+        """The window of a frame."""
         if self.window is None:
             return np.ones(length)
         if isinstance(self.window, str):
@@ -65,6 +65,6 @@ class STFT(Initializer, names=("stft",)):
         else:
             weights = np.asarray(self.window, np.float64)
         if weights.shape != (length,):
-            raise ConfigError(f"STFT(window=...) has {weights.size} numbers, and a frame {length}")
+            raise ConfigError(f"STFT(window=...) has {weights.size} numbers, a frame has {length}")
         return weights / {"density": np.sqrt((weights ** 2).sum()),
                           "spectrum": np.abs(weights).sum(), None: 1.0}[self.scaling]

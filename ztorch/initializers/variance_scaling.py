@@ -1,4 +1,4 @@
-"""Initializers whose variance follows from the shape: Glorot's, He's and LeCun's."""
+"""Initializers whose variance depends on the shape: Glorot, He and LeCun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.initializers.random import truncated_normal
 
 
 def fans(shape: Shape) -> tuple[int, int]:
-    """The numbers of inputs and outputs of one unit, for a kernel in Keras' layout.
+    """The number of inputs and outputs of a unit, for a kernel in Keras' layout.
 
     Args:
         shape: Shape of the kernel.
@@ -41,8 +41,7 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
             `"fan_in"`.
         distribution: `"truncated_normal"` (or `"normal"`), `"untruncated_normal"` or `"uniform"`.
             Default: `"truncated_normal"`.
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> VarianceScaling(2.0, "fan_in", "uniform", seed=1)((4, 2)).shape
@@ -68,7 +67,7 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
             return random.uniform(-limit, limit, shape)
         if self.distribution == "untruncated_normal":
             return random.normal(0.0, math.sqrt(variance), shape)
-        # 0.8796 is the deviation of a standard normal distribution truncated at 2.
+        # 0.8796 is the standard deviation of a standard normal distribution truncated at 2.
         x = truncated_normal(random, shape)
         x *= math.sqrt(variance) / 0.87962566103423978
         return x
@@ -78,8 +77,7 @@ class GlorotUniform(VarianceScaling, names=("glorot_uniform", "xavier_uniform"))
     """Uniform values of variance `2 / (fan_in + fan_out)`: Keras' default for kernels.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> GlorotUniform(seed=1)((4, 2)).shape
@@ -94,8 +92,7 @@ class GlorotNormal(VarianceScaling, names=("glorot_normal", "xavier_normal")):
     """Truncated normal values of variance `2 / (fan_in + fan_out)`.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> GlorotNormal(seed=1)((4, 2)).shape
@@ -110,8 +107,7 @@ class HeUniform(VarianceScaling, names=("he_uniform",)):
     """Uniform values of variance `2 / fan_in`, for relu.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> HeUniform(seed=1)((4, 2)).shape
@@ -126,8 +122,7 @@ class HeNormal(VarianceScaling, names=("he_normal",)):
     """Truncated normal values of variance `2 / fan_in`, for relu.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> HeNormal(seed=1)((4, 2)).shape
@@ -142,8 +137,7 @@ class LecunUniform(VarianceScaling, names=("lecun_uniform",)):
     """Uniform values of variance `1 / fan_in`, for selu.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> LecunUniform(seed=1)((4, 2)).shape
@@ -158,8 +152,7 @@ class LecunNormal(VarianceScaling, names=("lecun_normal",)):
     """Truncated normal values of variance `1 / fan_in`, for selu.
 
     Args:
-        seed: Seed of the values. `None` uses the stream of the weight's name under the model's
-            seed. Default: `None`.
+        seed: Seed of the values. `None` uses the weight's own random stream. Default: `None`.
 
     Examples:
         >>> LecunNormal(seed=1)((4, 2)).shape

@@ -1,6 +1,6 @@
 """Layers with Keras' names and arguments, one file for each family.
 
-Defining a subclass of `Layer` registers it. Those that prepare texts and categories run on the
+Defining a subclass of `Layer` registers it. Layers that encode texts and categories run on the
 host, before a model, and are not part of it.
 """
 

@@ -18,7 +18,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.real_positions import spread
 from ztorch.own_functions import own_function
 
-# Names of activations, which are Keras'. Each is the op of this name.
+# Names of activations, as in Keras. Each is the op with the same name.
 ACTIVATIONS = (
     "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu",
     "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish",
@@ -30,14 +30,14 @@ ActivationLike = str | Callable[[Value], Value] | None
 
 
 def checked_activation(activation: ActivationLike) -> ActivationLike:
-    """An activation in the form that layers keep: a name, a function, or None.
+    """An activation in the form that layers store: a name, a function, or None.
 
     Args:
         activation: A name such as `"relu"`, a function of a tensor, or `None`.
 
     Raises:
         UnknownName: No activation has this name.
-        ConfigError: It is a layer, a class, or not callable.
+        ConfigError: The activation is a layer, a class, or not callable.
 
     Examples:
         >>> checked_activation("relu"), checked_activation(None)
@@ -118,7 +118,7 @@ class ReLU(Layer):
     Args:
         max_value: Largest output. `None` means no limit. Default: `None`.
         negative_slope: Slope below the threshold. Default: `0.0`.
-        threshold: Inputs up to this value are negative ones. Default: `0.0`.
+        threshold: Inputs up to this value are treated as negative. Default: `0.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -181,7 +181,7 @@ class PReLU(Layer):
 
     Args:
         alpha_initializer: Initializer of `alpha`: a name or an `Initializer`. Default: `"zeros"`.
-        shared_axes: Axes along which one `alpha` is shared, counted with the batch as axis 0.
+        shared_axes: Axes along which one `alpha` is shared, where axis 0 is the batch.
             `None` means none. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -220,7 +220,7 @@ class ELU(Layer):
     """The exponential linear unit: `x` above zero, `alpha * (e ** x - 1)` below.
 
     Args:
-        alpha: Limit of the output for very negative inputs, with its sign changed. Default: `1.0`.
+        alpha: Minus the limit of the output for very negative inputs. Default: `1.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -249,7 +249,7 @@ class Softmax(Layer):
     """Probabilities that sum to 1 along an axis.
 
     Args:
-        axis: Axis or axes of one distribution, counted with the batch as axis 0. Default: `-1`.
+        axis: Axis or axes of one distribution, where axis 0 is the batch. Default: `-1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -274,7 +274,7 @@ class Softmax(Layer):
         axes = example_axes(self.axis, x.rank)
         padding, padded = context.padding, context.padding.of(x)
         hidden = [axis for axis in axes if axis in padded]
-        for axis in hidden:  # elements behind the end have no share
+        for axis in hidden:  # padding gets probability zero
             lowest = float(np.finfo(x.dtype.working).min)
             x = OPS.where(spread(padded[axis].value, x.rank, axis), x, lowest)
         if hidden:

@@ -11,12 +11,12 @@ from ztorch.layers.spatial import SpatialLayer
 
 
 class BaseAdaptivePooling(SpatialLayer, abstract=True):
-    """Base of the adaptive pooling layers.
+    """Base class of the adaptive pooling layers.
 
     Output k of n reads the elements from `floor(k * size / n)` to below `ceil((k + 1) * size / n)`.
     """
 
-    op = ""  # that it is
+    op = ""  # the name of the op
 
     def __init__(self, output_size: Any, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
@@ -31,7 +31,7 @@ class AdaptiveAveragePooling1D(BaseAdaptivePooling):
 
     Args:
         output_size: Number of outputs. A positive integer.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -56,7 +56,7 @@ class AdaptiveAveragePooling2D(BaseAdaptivePooling):
 
     Args:
         output_size: Numbers of output rows and columns: an integer for both, or a pair.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -82,7 +82,7 @@ class AdaptiveAveragePooling3D(BaseAdaptivePooling):
 
     Args:
         output_size: Numbers of outputs along depth, rows and columns: an integer for all, or three.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -108,7 +108,7 @@ class AdaptiveMaxPooling1D(BaseAdaptivePooling):
 
     Args:
         output_size: Number of outputs. A positive integer.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -133,7 +133,7 @@ class AdaptiveMaxPooling2D(BaseAdaptivePooling):
 
     Args:
         output_size: Numbers of output rows and columns: an integer for both, or a pair.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -159,7 +159,7 @@ class AdaptiveMaxPooling3D(BaseAdaptivePooling):
 
     Args:
         output_size: Numbers of outputs along depth, rows and columns: an integer for all, or three.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

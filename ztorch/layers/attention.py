@@ -20,7 +20,7 @@ from ztorch.ops.attention import repeated_heads
 
 
 class AsMatrix(Initializer):
-    """Draws a kernel as the matrix that it is used as, so that fans count all heads."""
+    """Initializes a kernel through the matrix it stands for, so that fans count all heads."""
 
     def __init__(self, initializer: Any, rows: int):
         self.initializer = Initializer.get(initializer)
@@ -33,10 +33,10 @@ class AsMatrix(Initializer):
 class MultiHeadAttention(Layer):
     """Multi-head attention: each position gathers values from the positions that its query matches.
 
-    In a `Sequential` it attends to its own input. In a `Model` it is called on `(query, value, key,
-    attention_mask)`; `key` and `attention_mask` may be left out. With
-    `return_attention_scores=True` the call gives `(y, weights)`, with the weights of each head as
-    `(batch, heads, length, source length)`. `attend` does the same to tensors of the graph.
+    In a `Sequential` it attends to its own input. In a `Model` it is called with `(query, value,
+    key, attention_mask)`; `key` and `attention_mask` are optional. With
+    `return_attention_scores=True` the call returns `(y, weights)`; the weights of each head have
+    shape `(batch, heads, length, source length)`. `attend` does the same for tensors of the graph.
 
     Weights have Keras' shapes: `(features, heads, dim)` for query, key and value, and `(heads, dim,
     features)` for the output.
@@ -46,21 +46,21 @@ class MultiHeadAttention(Layer):
         key_dim: Size of each head of query and key. `None` means `features / num_heads`. Default:
             `None`.
         value_dim: Size of each head of the value. `None` means `key_dim`. Default: `None`.
-        dropout: Rate at which attention weights are dropped while training, from 0 to below 1.
+        dropout: Rate at which attention weights are dropped during training, from 0 to below 1.
             Default: `0.0`.
         use_bias: Whether to add biases to query, key, value and output. Default: `True`.
-        output_shape: Number of output features. `None` means those of the query. Default: `None`.
+        output_shape: Number of output features. `None` means that of the query. Default: `None`.
         kernel_initializer: Initializer of the kernels: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
         bias_initializer: Initializer of the biases: a name or an `Initializer`. Default: `"zeros"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        use_causal_mask: Whether a position attends only to itself and to earlier ones. In Keras
+        use_causal_mask: Whether each position attends only to itself and to earlier ones. In Keras
             this is an argument of the call. Default: `False`.
         rotary: Whether to rotate queries and keys by their positions, as `RotaryEmbedding` does.
             Keras has no such argument. Default: `False`.
-        num_key_value_heads: Number of heads of keys and values, which divides `num_heads`; adjacent
-            heads of the query share one. `None` means `num_heads`. Default: `None`.
+        num_key_value_heads: Number of heads of keys and values, a divisor of `num_heads`; adjacent
+            query heads share one. `None` means `num_heads`. Default: `None`.
         rotary_wavelength: Limit of the wavelengths of `rotary`, in units of `2 * pi` positions.
             Default: `10000.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -118,8 +118,8 @@ class MultiHeadAttention(Layer):
         width, heads = input_shape[-1], self.num_heads
         if self.key_dim is None and width % heads:
             raise shape_error(f"num_heads={heads} does not divide the {width} features of inputs",
-                              input_shape, fix="choose another number of heads, or give key_dim, "
-                                               "the width of one")
+                              input_shape, fix="choose another number of heads, or set key_dim, "
+                                               "the size of a head")
         dim = self.key_dim or width // heads
         value_dim = self.value_dim or dim
         shared = self.num_key_value_heads or heads
@@ -131,7 +131,7 @@ class MultiHeadAttention(Layer):
                                     (heads, value_dim, self.output_shape or width), 1)}
 
     def _project(self, name: str, shape: Shape, outputs: int = 2) -> list[Weight]:
-        """Makes the weights of one projection: a kernel, and a bias over its output axes."""
+        """Creates the weights of one projection: a kernel, and a bias over its output axes."""
         rows = math.prod(shape[:-outputs])
         weights = [self.add_weight(f"{name}/kernel", shape,
                                  AsMatrix(self.kernel_initializer, rows))]
@@ -141,7 +141,7 @@ class MultiHeadAttention(Layer):
 
     def prepare(self, x: Any, value: Any = None, key: Any = None, *more: Any,
                 **keywords: Any) -> None:
-        """Builds the layer for query, value and key, as far as they are given."""
+        """Builds the layer for query, value and key, if given."""
         if not self.built:
             self.own_weights = []
             value = x if value is None else value
@@ -164,11 +164,11 @@ class MultiHeadAttention(Layer):
             query: Tensor `(batch, length, features)`.
             value: Tensor `(batch, source length, features)`.
             key: Tensor of the same length as `value`. `None` means `value` itself. Default: `None`.
-            attention_mask: Boolean tensor `(batch, length, source length)`, or with an axis of
-                heads after the batch: true where a position of the query may see one of the key.
-                `None` shows all that the masks of value and key show. Default: `None`.
-            use_causal_mask: Whether a position attends only to itself and to earlier ones. Default:
-                `False`.
+            attention_mask: Boolean tensor `(batch, length, source length)`, optionally with an axis
+                of heads after the batch: true where a query position may see a key position. `None`
+                allows everything that the masks of value and key allow. Default: `None`.
+            use_causal_mask: Whether each position attends only to itself and to earlier ones.
+                Default: `False`.
             context: Context of the call. `None` makes a new one. Default: `None`.
 
         Returns:
@@ -197,12 +197,12 @@ class MultiHeadAttention(Layer):
                 need_sequence(self, x.shape[1:])
             if key.shape[1] != value.shape[1]:
                 raise shape_error("each key needs a value, but these differ in length:",
-                                  key.shape[1:], value.shape[1:], fix="leave key out to find "
-                                  "values by themselves")
+                                  key.shape[1:], value.shape[1:],
+                                  fix="omit key to use the values as keys")
             q, k, v = (self._heads(name, x, context)
                        for name, x in (("query", query), ("key", key), ("value", value)))
             causal, decoding = self.use_causal_mask or use_causal_mask, context.decoding
-            # A causal query sees no padding: it is at the end.
+            # A causal query sees no padding, which is at the end.
             mask_of = (context.masks.get if causal and value is query and key is query else
                        context.mask_of)
             masks = mask_of(value), mask_of(key)
@@ -238,9 +238,9 @@ class MultiHeadAttention(Layer):
 
 
 def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
-    """The attention mask with an axis of heads, false where value or key are masked, too.
+    """The attention mask with an axis of heads; false where value or key are masked as well.
 
-    The mask of the query only affects results at steps that do not count.
+    The mask of the query is left out: it only affects results at masked steps.
     """
     if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
         attention_mask = OPS.expand_dims(attention_mask, 1)

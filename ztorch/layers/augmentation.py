@@ -1,8 +1,8 @@
-"""Layers that change images at random while training, inside the compiled step.
+"""Layers that change images randomly during training, inside the compiled step.
 
 Each example gets its own random numbers. They depend only on the program's seed, the step and the
-layer's position in the model (or its own seed), so a run can be repeated and resumed to the bit.
-Predicting and evaluating leave images unchanged.
+layer's position in the model (or its own seed), so runs can be reproduced and resumed bit for bit.
+Prediction and evaluation leave images unchanged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Factor = float | tuple[float, float]
 
 
 class AugmentationLayer(SpatialLayer, abstract=True):
-    """Base of the layers that change images at random while training.
+    """Base class of the layers that change images randomly during training.
 
-    Subclasses implement `transformed`; or `changed`, where an image's change is not a function of
-    a few random numbers alone.
+    Subclasses implement `transformed`, or `changed` if the change depends on more than a few random
+    numbers per image.
     """
 
-    draws = 1  # random numbers for each example that `transformed` takes
+    draws = 1  # random numbers per example that `transformed` takes
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):
         super().__init__(data_format, **common)
@@ -41,21 +41,22 @@ class AugmentationLayer(SpatialLayer, abstract=True):
         return self.changed(x, context) if context.training else self.settled(x)
 
     def settled(self, x: Value) -> Value:
-        """The output when predicting and evaluating."""
+        """The output in prediction and evaluation."""
         return x
 
     def changed(self, x: Value, context: Context) -> Value:
-        """The output while training."""
+        """The output during training."""
         if not self.draws:
             return x
         return self.transformed(x, *self.draw(x, context, self.draws))
 
     def transformed(self, x: Value, *draws: Value) -> Value:
-        """The images, changed as these random numbers say: each `(batch, 1, 1, 1)`, from 0 to 1."""
+        """The images, changed according to random numbers from 0 to 1, each `(batch, 1, 1, 1)`."""
         raise NotImplementedError
 
     def draw(self, x: Value, context: Context, count: int) -> list[Value]:
-        """`count` random numbers from 0 to below 1 for each example, as (batch, 1, 1, 1) each.
+        """`count` random numbers from 0 to below 1 for each example, each of shape (batch, 1, 1,
+        1).
 
         They are drawn as float32 in every model, so that float64 models see the same images.
         """
@@ -64,7 +65,7 @@ class AugmentationLayer(SpatialLayer, abstract=True):
         return [OPS.reshape(OPS.cast(numbers[:, k], x.dtype), (-1, 1, 1, 1)) for k in range(count)]
 
     def bounds(self, argument: str, factor: Any, low: float, high: float) -> Pair:
-        """The ends of a range, from a pair or from one number for both directions."""
+        """The ends of a range, from a pair, or from one number for both directions."""
         name = f"{type(self).__name__}({argument}=...)"
         is_pair = isinstance(factor, (list, tuple))
         pair = factor if is_pair else (-abs(number(name, factor)), abs(number(name, factor)))
@@ -76,12 +77,13 @@ class AugmentationLayer(SpatialLayer, abstract=True):
         return min(ends), max(ends)
 
     def shares(self, argument: str, share: Any) -> Pair:
-        """A pair of shares; one number is the upper one, and the lower one 0, as in Keras."""
+        """A pair of fractions; a single number is the upper one, with 0 as the lower one, as in
+        Keras."""
         name = f"{type(self).__name__}({argument}=...)"
         pair = tuple(share) if isinstance(share, (list, tuple)) else (0.0, share)
         if len(pair) != 2 or not 0 <= number(name, pair[0]) <= number(name, pair[1]) <= 1:
-            raise ConfigError(f"{name} must be a number from 0 to 1 or a rising pair of them, not "
-                              f"{share!r}")
+            raise ConfigError(f"{name} must be a number from 0 to 1 or an ascending pair of them, "
+                              f"not {share!r}")
         return float(pair[0]), float(pair[1])
 
     def values(self, value_range: Any) -> Pair:
@@ -90,7 +92,7 @@ class AugmentationLayer(SpatialLayer, abstract=True):
 
 
 def checked_range(layer: str, value_range: Any) -> Pair:
-    """A rising pair of numbers, or a ConfigError that names the layer.
+    """An ascending pair of numbers, or a ConfigError that names the layer.
 
     >>> checked_range("AutoContrast", (0, 1))
     (0.0, 1.0)
@@ -100,7 +102,7 @@ def checked_range(layer: str, value_range: Any) -> Pair:
         raise ConfigError(f"{name} must be a pair such as (0, 255) or (0, 1), not {value_range!r}")
     low, high = (number(name, end) for end in value_range)
     if not low < high:
-        raise ConfigError(f"{name} must be a rising pair, not {value_range!r}")
+        raise ConfigError(f"{name} must be an ascending pair, not {value_range!r}")
     return low, high
 
 
@@ -110,12 +112,12 @@ def between(u: Value, ends: Pair) -> Value:
 
 
 def sign(u: Value) -> Value:
-    """-1 or 1, with equal chances, from numbers from 0 to 1."""
+    """-1 or 1, with equal probability, from numbers from 0 to 1."""
     return OPS.where(u > 0.5, OPS.full_like(u, -1.0), 1.0)
 
 
 class RandomFlip(AugmentationLayer):
-    """While training, flips each image with probability one half.
+    """During training, flips each image with probability one half.
 
     Args:
         mode: `"horizontal"` swaps left and right, `"vertical"` swaps top and bottom,
@@ -123,7 +125,7 @@ class RandomFlip(AugmentationLayer):
             `"horizontal_and_vertical"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -152,17 +154,17 @@ class RandomFlip(AugmentationLayer):
 
 
 class RandomCrop(AugmentationLayer):
-    """While training, a part of each image at a random position; otherwise its middle.
+    """During training, a part of each image at a random position; otherwise its middle.
 
-    Images that are smaller than the part are enlarged as in `CenterCrop`. With a `ZeroPadding2D`
-    before it, images move within a border.
+    Images smaller than the crop are enlarged, as in `CenterCrop`. Add a `ZeroPadding2D` before this
+    layer to move images within a border.
 
     Args:
         height: Number of output rows.
         width: Number of output columns.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -201,21 +203,22 @@ class RandomCrop(AugmentationLayer):
 
 
 class RandomTranslation(AugmentationLayer):
-    """While training, moves each image by a random distance.
+    """During training, moves each image by a random distance.
 
     Args:
-        height_factor: Range of the move downwards, in heights of the image. A pair such as `(-0.2,
-            0.3)`, or one number for both directions; negative moves up.
-        width_factor: Range of the move to the right, in widths of the image, in the same form.
-        fill_mode: How pixels that move in are filled: `"reflect"` a reflection of the image,
-            `"wrap"` its other side, `"nearest"` its border, `"constant"` the fill value. Default:
-            `"reflect"`.
+        height_factor: Range of the downward shift, as a fraction of the image height. A pair such
+            as `(-0.2, 0.3)`, or one number for both directions; negative numbers shift up.
+        width_factor: Range of the shift to the right, as a fraction of the image width, in the same
+            form.
+        fill_mode: How to fill pixels from outside the image: `"reflect"` mirrors the image,
+            `"wrap"` uses its opposite side, `"nearest"` its border, `"constant"` the fill value.
+            Default: `"reflect"`.
         interpolation: `"bilinear"` interpolates fractions of a pixel, `"nearest"` rounds them.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -253,7 +256,7 @@ class RandomTranslation(AugmentationLayer):
         return x
 
     def _extended(self, x: Value, axis: int, low: int, high: int) -> Value:
-        """x with `low` elements more before and `high` after it."""
+        """x with `low` elements added before and `high` after it."""
         n = x.shape[axis]
         if self.fill_mode == "constant":
             before, after = ((k * (axis == 1), k * (axis == 2)) for k in (low, high))
@@ -267,7 +270,7 @@ class RandomTranslation(AugmentationLayer):
         return OPS.concat(*(p for p in (first, x, last) if p.shape[axis]), axis=axis)
 
     def _read(self, wide: Value, axis: int, n: int, start: Value) -> Value:
-        """n elements of each example from its start, which may be between two of them."""
+        """n elements of each example from a start, which may be fractional."""
         if self.interpolation == "nearest":
             return OPS.crop(wide, _whole(OPS.floor(start + 0.5)), n, axis)
         first = OPS.clip(OPS.floor(start), 0.0, wide.shape[axis] - n - 1.0)

@@ -14,13 +14,13 @@ from ztorch.initializers import Shape
 
 T = TypeVar("T")
 
-# Sizes to trace open axes with: as large as common windows and as small as short tables; else as
+# Sizes for tracing open axes: as large as common windows and as small as short tables, or else as
 # large as any window.
 TRACED = (4, 64)
 
 
 def checked_shape(label: str, shape: Any) -> Shape:
-    """A shape without the batch as a tuple, or a ConfigError that begins with the label."""
+    """A shape without the batch as a tuple, or a ConfigError that starts with the label."""
     if isinstance(shape, (int, np.integer)):
         raise ConfigError(f"{label} is {shape!r}; a shape is a tuple: ({shape},)")
     try:
@@ -30,14 +30,14 @@ def checked_shape(label: str, shape: Any) -> Shape:
     for n in dims:
         if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
             raise ConfigError(f"{label} is {dims}: every axis must be a positive integer; "
-                              "shapes are fixed when the model is compiled, and leave out the "
+                              "shapes are fixed when the model is compiled, and do not include the "
                               "batch")
     return tuple(n.__index__() for n in dims)
 
 
 class OpenSize(int):
-    """The size of an axis that is chosen when a model is compiled: a name, and a number to trace
-    with until then.
+    """The size of an axis that is chosen when a model is compiled. It has a name, and a number that
+    represents it in traces until then.
 
     >>> OpenSize("time"), OpenSize(None) + 1
     (time, 5)
@@ -65,7 +65,7 @@ OpenSizes = dict[str, OpenSize]  # by the name of the axis
 def traced_with_open_axes(names: Iterable[str], trace: Callable[[OpenSizes], tuple[T, bool]]
                           ) -> tuple[OpenSizes, T]:
     """Sizes of open axes with which a function can be traced, and the trace. `trace` also returns
-    whether all axes that it made have more than one element."""
+    whether all axes that it created have more than one element."""
     short, long = ({name: OpenSize(name, n) for name in names} for n in TRACED)
     result: T | None = None
     error: ShapeError | None = None
@@ -85,7 +85,7 @@ def traced_with_open_axes(names: Iterable[str], trace: Callable[[OpenSizes], tup
 
 
 def declared_shape(label: str, shape: Any) -> Shape:
-    """The shape of an Input, whose axes may be open: None or a name in place of a size."""
+    """The shape of an Input. Its axes may be open: None or a name instead of a size."""
     if not isinstance(shape, (list, tuple)):
         return checked_shape(label, shape)
     return tuple(_open_size(label, n) if n is None or isinstance(n, (str, OpenSize)) else
@@ -96,14 +96,14 @@ def _open_size(label: str, size: Any) -> OpenSize:
     name = size.name if isinstance(size, OpenSize) else size
     if name is not None and (not name.isprintable() or {*name} & {*"/@,"}
                              or name in ("", "batch")):
-        raise ConfigError(f"{label} names an axis {name!r}; a name is printable, without '/', '@' "
-                          "and ',', and not 'batch'")
+        raise ConfigError(f"{label} names an axis {name!r}; a name must be printable, without '/', "
+                          "'@' and ',', and must not be 'batch'")
     return OpenSize(name)
 
 
 def named_axes(shape: Shape, owner: str) -> dict[int, str]:
-    """The names of the open axes of an input, by number. One without a name is called by its
-    position, after the name of the input where there are several.
+    """The names of the open axes of an input, by number. An axis without a name is named by its
+    position, after the name of the input if there are several.
 
     >>> named_axes((OpenSize("time"), 4), ""), named_axes((OpenSize(None), 4), "left")
     ({0: 'time'}, {0: 'left.axis1'})
@@ -113,8 +113,8 @@ def named_axes(shape: Shape, owner: str) -> dict[int, str]:
 
 
 def whole_axes(model: Any) -> tuple[str, ...]:
-    """The open axes of a model along which rows are never filled up to a larger size: all, if a
-    layer mixes positions along them."""
+    """The open axes of a model along which rows are never padded to a larger size: all of them, if
+    a layer mixes positions along them."""
     return tuple(model.axis_names) if whole_axes_reasons(model) else ()
 
 
@@ -124,7 +124,7 @@ def whole_axes_reasons(model: Any) -> list[str]:
 
 
 def checked_axes(label: str, axis: Any) -> int | tuple[int, ...]:
-    """An integer or a tuple of integers, or a ConfigError that begins with the label."""
+    """An integer or a tuple of integers, or a ConfigError that starts with the label."""
     axes = whole_numbers(label, axis if isinstance(axis, (list, tuple)) else (axis,))
     return axes if isinstance(axis, (list, tuple)) else axes[0]
 

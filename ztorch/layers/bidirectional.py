@@ -1,4 +1,4 @@
-"""Recurrent layers that read a sequence from both ends."""
+"""Recurrent layers that read a sequence in both directions."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ MERGE_MODES = ("concat", "sum", "mul", "ave")
 
 
 class Bidirectional(Layer):
-    """A recurrent layer and a copy that reads the sequence from its end, with their outputs merged.
+    """Runs a recurrent layer and a copy that reads the sequence in reverse, and merges their
+    outputs.
 
     Args:
         layer: A recurrent layer, such as `LSTM` or `RNN`.
         merge_mode: How outputs are merged: `"concat"`, `"sum"`, `"mul"` or `"ave"`; `None` returns
             a list of both. Default: `"concat"`.
-        backward_layer: The layer that reads from the end. `None` makes a copy of `layer`. Default:
+        backward_layer: The layer that reads in reverse. `None` makes a copy of `layer`. Default:
             `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of the
-        states of `layer` and of the backward layer, and on `mask=`, `(batch, steps)`. As in Keras,
-        outputs of masked steps are zero.
+        `(batch, steps, features)`. The call also takes `initial_state=`, a list of the states of
+        `layer` and of the backward layer, and `mask=`, `(batch, steps)`. As in Keras, outputs of
+        masked steps are zero.
 
     Output shape:
-        That of `layer`, with twice the features for `"concat"`. With `return_state`, a list that
-        begins with it and holds the states of both layers.
+        That of `layer`, with twice the features for `"concat"`. With `return_state`, a list of it
+        and the states of both layers.
 
     Examples:
         >>> from ztorch import Sequential
@@ -74,14 +75,14 @@ class Bidirectional(Layer):
         forward, backward = self._ways()
         if forward.go_backwards == backward.go_backwards:
             raise ConfigError(f"layer {self.name!r}: both layers have go_backwards="
-                              f"{forward.go_backwards}; give backward_layer the other one")
+                              f"{forward.go_backwards}; set the opposite in backward_layer")
         if forward.return_sequences != backward.return_sequences:
             raise ConfigError(f"layer {self.name!r}: one layer returns sequences and the other "
                               "does not; give both the same return_sequences")
         for name in ("return_state", "stateful"):
             if getattr(forward, name) != getattr(backward, name):
                 raise ConfigError(f"layer {self.name!r}: one layer has {name}=True and the other "
-                                  f"has not; give both the same {name}")
+                                  f"does not; give both the same {name}")
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         super().prepare(leaves(x)[0])
@@ -90,10 +91,10 @@ class Bidirectional(Layer):
         x, *listed = leaves(x)
         states: list[Any] = listed or ([] if initial_state is None else leaves(initial_state))
         if len(states) % 2:
-            many = "state, which is" if len(states) == 1 else "states, which are"
-            raise shape_error(f"it is given {len(states)} {many} not as many for each of its two "
-                              "layers", fix="give those of the layer, then those of the "
-                                                       "backward layer")
+            many = "state" if len(states) == 1 else "states"
+            raise shape_error(f"it got {len(states)} {many}, which is not the same number for "
+                              "each of its two layers", fix="pass the states of the layer, then "
+                                                       "those of the backward layer")
         half = len(states) // 2
         ways = [self.forward_way(x, context, initial_state=states[:half] or None),
                 self.backward_way(x, context, initial_state=states[half:] or None)]
@@ -105,7 +106,7 @@ class Bidirectional(Layer):
             merged[0])
 
     def _in_order(self, back: Value, x: Value, context: Context) -> Value:
-        """The outputs of the backward layer from the first step to the last."""
+        """The outputs of the backward layer, from the first step to the last."""
         back, padding = OPS.flip(back, 1), context.padding
         return padding.declare(back, padding.of(x)) if self.backward_way.reverses_steps else back
 

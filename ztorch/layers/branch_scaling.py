@@ -1,4 +1,4 @@
-"""Factors of the branches of residual networks: a learned scale, or chance."""
+"""Scales of the branches of residual networks: learned, or random."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ztorch.layers.layer import Layer
 
 
 class LayerScale(Layer):
-    """Multiplies each feature by a learned scale, which begins small: that of ConvNeXt's blocks.
+    """Multiplies each feature by a learned scale that starts small, as in ConvNeXt's blocks.
 
     Args:
-        init_values: First value of the scales.
+        init_values: Initial value of the scales.
         projection_dim: Number of features. A positive integer.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -52,12 +52,12 @@ class LayerScale(Layer):
 
 
 class StochasticDepth(Layer):
-    """While training, drops whole examples and scales the others up to keep the mean.
+    """During training, drops whole examples and scales up the others to preserve the mean.
 
-    Before the sum of a residual block, it skips the block for some examples of each batch.
+    Placed before the sum of a residual block, it skips the block for some examples of each batch.
 
     Args:
-        drop_path_rate: Share of the examples that become zero, from 0 to below 1.
+        drop_path_rate: Fraction of the examples that become zero, from 0 to below 1.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:

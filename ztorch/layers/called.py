@@ -1,6 +1,6 @@
 """The symbolic tensors of layers and models: the inputs and outputs of their calls.
 
-A new model may begin and end at any of them, with the layers between them and their weights.
+A new model may start and end at any of them, and uses the layers between them with their weights.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class NeverCalled(ConfigError, AttributeError):
 
 
 class OfFirstCall:
-    """An attribute that is read from the first call of a layer. A layer that has a part of that
-    name of its own hides it."""
+    """An attribute that is read from the first call of a layer. An attribute of the layer with the
+    same name hides it."""
 
     def __init__(self, name: str):
         self._name = name
@@ -34,17 +34,17 @@ class OfFirstCall:
 
 
 class CalledLayer:
-    """The part of a layer that knows its calls on symbolic tensors."""
+    """The part of a layer that records its calls on symbolic tensors."""
 
-    calls: list[LayerCall]  # in their order; those of other models too
+    calls: list[LayerCall]  # in order, including those of other models
     input: Any = OfFirstCall("input")
     output: Any = OfFirstCall("output")
 
     def declare_layers(self) -> None:
-        """Calls the layers inside on symbolic tensors, where the model does so only when asked."""
+        """Calls the inner layers on symbolic tensors, if the model does so only on request."""
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the output for inputs of a shape, both with the batch, as in Keras.
+        """The shape of the output for inputs of a shape, both including the batch, as in Keras.
 
         Args:
             input_shape: The shape, or a list or dict of shapes.
@@ -76,7 +76,7 @@ class CalledLayer:
         if not self.calls and adopter is not None:
             adopter.declare_layers()
         if not self.calls:
-            raise AttributeError(attribute)  # Layer.__getattr__ makes the error of it
+            raise AttributeError(attribute)  # Layer.__getattr__ turns it into the message
         return self.calls[0]
 
 
@@ -84,13 +84,13 @@ def never_called(layer: Any, attribute: str) -> NeverCalled:
     """The error for a layer without an input or output."""
     return NeverCalled(
         f"layer {layer.name!r} was never called on a symbolic tensor, so it has no {attribute}; "
-        f"call it on an Input or on another layer's output, or begin the Sequential around it "
+        f"call it on an Input or on another layer's output, or start the Sequential around it "
         "with an Input")
 
 
 def made_with_model(layer: Any) -> bool:
     """Builds the model around a layer that has no weights yet, if its inputs are known: as in
-    Keras, `model.layers[0].kernel` is there at once. Whether it did."""
+    Keras, `model.layers[0].kernel` then exists at once. Returns whether it did."""
     if current_layer() or vars(layer).get("built", True):
         return False
     model = layer
@@ -103,12 +103,12 @@ def made_with_model(layer: Any) -> bool:
 
 
 def _alone(x: Any) -> Any:
-    """The only item of a tuple or list of one."""
+    """The only item of a tuple or list with one item."""
     return x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
 
 
 class ModelTensors(CalledLayer):
-    """The part of a model that gives its inputs and outputs as symbolic tensors."""
+    """The part of a model that returns its inputs and outputs as symbolic tensors."""
 
     name: str
     own_call: Any
@@ -123,12 +123,12 @@ class ModelTensors(CalledLayer):
 
     @property
     def inputs_by_name(self) -> dict[str, Any]:
-        """The Inputs by name; the name is empty where there is only one."""
+        """The Inputs by name; the name is empty if there is only one."""
         raise NotImplementedError
 
     @property
     def inputs(self) -> list[Any]:
-        """The symbolic tensors of the inputs, as in Keras: a new model may begin at them.
+        """The symbolic tensors of the inputs, as in Keras: a new model may start at them.
 
         >>> from ztorch import Model, Sequential
         >>> from ztorch.layers import Dense, Input
@@ -157,11 +157,11 @@ class ModelTensors(CalledLayer):
 
     @property
     def declared_batch_size(self) -> int | None:
-        """The rows of a batch that Inputs declare; None: they leave it open."""
+        """The batch size that Inputs declare; None: they leave it open."""
         if not self.knows_inputs:
             return None
         declared = {name: x.batch_size for name, x in self.inputs_by_name.items() if x.batch_size}
         if len({*declared.values()}) > 1:
-            raise ConfigError(f"the Inputs of model {self.name!r} declare several batch sizes: "
-                              f"{declared}; a step has one: let them agree")
+            raise ConfigError(f"the Inputs of model {self.name!r} declare different batch sizes: "
+                              f"{declared}; declare the same size in all of them")
         return next(iter(declared.values()), None)

@@ -16,7 +16,7 @@ from ztorch.layers.tree import LayerNode
 
 def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any],
                context: Context | None) -> None:
-    """Raises a ShapeError unless the layer takes these arguments."""
+    """Raises a ShapeError unless the layer accepts these arguments."""
     for x in leaves(inputs):
         symbolic = context is None and symbols(x)
         if not isinstance(x, Value) and x is not None and not symbolic:
@@ -27,7 +27,7 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
     if isinstance(inputs[0], (list, tuple, dict)) and not (
             layer.takes_many or layer.is_plain):
         takes_one = len(inspect.signature(layer.call).parameters) < 3  # x, context
-        raise shape_error(f"it takes one tensor, not a list of {count}", fix=(
+        raise shape_error(f"takes one tensor, not a list of {count}", fix=(
             "join them first, such as Concatenate()([a, b])" if takes_one else
             f"pass them one by one: {layer.name}(a, b)"))
     try:
@@ -40,28 +40,29 @@ def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
     """The error for an argument that is not a tensor."""
     fix = "declare with x = Input(shape) and call the layer on x, or on an array of numbers"
     if x is None:
-        return shape_error("it is called on nothing, not on a tensor", fix=fix)
+        return shape_error("called without a tensor", fix=fix)
     if hasattr(x, "own_weights"):  # a layer
-        return shape_error(f"it is called on the {type(x).__name__} {x!r}, not on a tensor",
+        return shape_error(f"called on the {type(x).__name__} {x!r}, not on a tensor",
                            fix=f"call that layer first: {layer.name}({x.name}(x))")
-    return shape_error(f"it is called on a {type(x).__name__}, not on a tensor", fix=fix)
+    return shape_error(f"called on a {type(x).__name__}, not on a tensor", fix=fix)
 
 
 def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
-    """The error for arguments that `call` does not take."""
+    """The error for arguments that `call` does not accept."""
     others = [*inspect.signature(layer.call).parameters][2:]
-    fix = (f"besides one tensor it takes {', '.join(others)}" if others else
+    fix = (f"besides a tensor it takes {', '.join(others)}" if others else
            "it takes one tensor; layers that merge several take a list, such as Add()([a, b])")
-    return shape_error(f"it cannot be called like this: {error}", fix=fix)
+    return shape_error(f"wrong arguments: {error}", fix=fix)
 
 
 def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> None:
-    """Raises a ConfigError if a layer calls another without adopting it, or without its context:
-    weights would belong to no model, or be read twice. `passed`: whether it passed the context."""
+    """Raises a ConfigError if a layer calls another layer without adopting it or without passing
+    its context: weights would belong to no model, or be read twice. `passed` tells whether it
+    passed the context."""
     if layer.adopter is None and layer is not getattr(context, "stepped", None):
         caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
         made = f"{type(layer).__name__}(...)"
-        raise ConfigError(f"{caller} calls layer {layer.name!r} without having adopted it; write "
+        raise ConfigError(f"{caller} calls layer {layer.name!r} without adopting it; write "
                           f"self.{layer.name} = {f'self.adopt({made})' if passed else made} in its "
                           "__init__, so that its weights belong to the model")
     if context is None:

@@ -15,7 +15,7 @@ from ztorch.layers.symbol import leaves
 
 
 class GatedCell(GatedStep, abstract=True):
-    """One step of gates, called on features `(batch, features)` and a list of states."""
+    """One step of a gated layer, called on features `(batch, features)` and a list of states."""
 
     @property
     def state_size(self) -> Any:
@@ -28,7 +28,7 @@ class GatedCell(GatedStep, abstract=True):
         return self.units
 
     def get_initial_state(self, batch_size: int) -> list[Value]:
-        """States of zeros for so many rows, for cells of your own that hold this one."""
+        """Zero states for a batch, for custom cells that contain this one."""
         return [OPS.full((batch_size, self.units), 0.0, f32) for _ in range(self.state_count)]
 
     def build(self, input_shape: Shape) -> None:
@@ -40,12 +40,12 @@ class GatedCell(GatedStep, abstract=True):
         self.need_features(x, 2)
         states = leaves(states)
         if len(states) != self.state_count:
-            raise shape_error(f"it has {self.state_count} states of ({self.units},), and is given "
-                              f"{len(states)}", fix="give the list that the last step returned")
+            raise shape_error(f"takes {self.state_count} states of ({self.units},), not "
+                              f"{len(states)}", fix="pass the list that the last step returned")
         for state in states:
             if state.shape[1:] != (self.units,):
                 raise shape_error("state and layer do not fit:", state.shape[1:], (self.units,),
-                                  fix="give the list that the last step returned")
+                                  fix="pass the list that the last step returned")
         return self.step(x, states, context)
 
 
@@ -55,7 +55,7 @@ class SimpleRNNCell(SimpleStep, GatedCell):
     Args:
         units: Size of the output and of the state. A positive integer.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `"tanh"`.
+            `None` for no activation. Default: `"tanh"`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
             `Initializer`. Default: `"glorot_uniform"`.

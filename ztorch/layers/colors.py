@@ -14,7 +14,7 @@ from ztorch.ops.image_colors import from_hue, grey, hue_and_saturation
 
 
 class ColorLayer(AugmentationLayer, abstract=True):
-    """Base of the layers that take images with the channels red, green and blue."""
+    """Base class of the layers that take images with the channels red, green and blue."""
 
     def last(self, x: Value, context: Context) -> Value:
         if x.shape[-1] != 3:
@@ -24,13 +24,13 @@ class ColorLayer(AugmentationLayer, abstract=True):
 
 
 class RandomHue(ColorLayer):
-    """While training, moves the hue of each image around the circle of colours.
+    """During training, moves the hue of each image around the circle of colours.
 
     Args:
-        factor: Range of the move, in half circles: a pair, or one number for the range from 0 to
-            it. From 0 to 1. The direction is random.
+        factor: Range of the shift, in half turns: a pair, or one number for the range from 0 to it.
+            From 0 to 1. The direction is random.
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -66,16 +66,16 @@ class RandomHue(ColorLayer):
 
 
 class RandomSaturation(ColorLayer):
-    """While training, makes the colours of each image stronger or weaker.
+    """During training, makes the colours of each image stronger or weaker.
 
-    A factor f multiplies the saturation by `f / (1 - f)`: 0 makes an image grey, 0.5 leaves it as
-    it is, 1 gives colours without white. Saturation ends at 1.
+    A factor f multiplies the saturation by `f / (1 - f)`: 0 gives a grey image, 0.5 leaves it
+    unchanged, 1 gives the purest colours. Saturation is clipped at 1.
 
     Args:
-        factor: Range of the factor: a pair, or one number for the range from minus that to it, as
-            in Keras. From -1 to 1; below 0 images are grey.
+        factor: Range of the factor: a pair, or one number for the range from minus it to it, as in
+            Keras. From -1 to 1; below 0 images are grey.
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -108,14 +108,14 @@ class RandomSaturation(ColorLayer):
 
 
 class RandomColorDegeneration(ColorLayer):
-    """While training, mixes each image with its shades of grey.
+    """During training, blends each image with its grey version.
 
     Args:
-        factor: Range of the share of grey: a pair, or one number for the range from minus that to
+        factor: Range of the fraction of grey: a pair, or one number for the range from minus it to
             it, as in Keras. From -1 to 1; below 0 colours become stronger.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -144,11 +144,11 @@ class RandomColorDegeneration(ColorLayer):
 
 
 class RandomGrayscale(ColorLayer):
-    """While training, makes some images grey.
+    """During training, turns some images grey.
 
     Args:
         factor: Probability that an image becomes grey, from 0 to 1. Default: `0.5`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -175,18 +175,18 @@ class RandomGrayscale(ColorLayer):
 
 
 class RandomColorJitter(ColorLayer):
-    """While training, changes brightness, contrast, saturation and hue of each image, in this
+    """During training, changes brightness, contrast, saturation and hue of each image, in this
     order.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        brightness_factor: The factor of `RandomBrightness`. `None` leaves it out. Default: `None`.
-        contrast_factor: The factor of `RandomContrast`. `None` leaves it out. Default: `None`.
-        saturation_factor: The factor of `RandomSaturation`. `None` leaves it out. Default: `None`.
-        hue_factor: The factor of `RandomHue`. `None` leaves it out. Default: `None`.
+        brightness_factor: The factor of `RandomBrightness`. `None` omits it. Default: `None`.
+        contrast_factor: The factor of `RandomContrast`. `None` omits it. Default: `None`.
+        saturation_factor: The factor of `RandomSaturation`. `None` omits it. Default: `None`.
+        hue_factor: The factor of `RandomHue`. `None` omits it. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

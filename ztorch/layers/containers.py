@@ -1,4 +1,4 @@
-"""Layers made of layers: residual connections, parallel branches, steps of a sequence, functions.
+"""Layers that contain layers: residual connections, parallel branches, time steps, functions.
 
 For a chain of layers use `Sequential`, which is a layer too.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Identity(Layer):
-    """Returns its input: the branch that does nothing.
+    """Returns its input unchanged.
 
     Args:
-        name: Name of the layer. `None` makes one from the class. Default: `None`.
+        name: Name of the layer. `None` derives it from the class. Default: `None`.
         trainable: Whether an optimizer may change the weights. Default: `True`.
         input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
             Default: `None`.
@@ -58,12 +58,12 @@ class Residual(Container):
 
     Args:
         *layers: Layers that are called one after another.
-        shortcut: Layer that the input passes before it is added, for chains that change the shape.
+        shortcut: Layer applied to the input before it is added, for chains that change the shape.
             `None` adds the input itself. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the layers take.
+        Any that the layers accept.
 
     Output shape:
         The output shape of the last layer.
@@ -94,9 +94,9 @@ class Residual(Container):
         for layer in self.layers:
             y = layer(y, context)
         if y.shape != short.shape:
-            fix = ("make it keep the shape, or add shortcut=, a layer that gives the shape of the "
+            fix = ("keep the shape, or add shortcut=, a layer that produces the shape of the "
                    "other branch" if self.shortcut is None else
-                   f"make it fit the shortcut, layer {self.shortcut.name!r}")
+                   f"match the shortcut, layer {self.shortcut.name!r}")
             raise shape_error("branches cannot be added: layers and shortcut give", y.shape[1:],
                               short.shape[1:], fix="they diverge at "
                               f"{context.origin(y, short.shape)}: {fix}")
@@ -113,7 +113,7 @@ class Parallel(Container):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the branches take.
+        Any that the branches accept.
 
     Output shape:
         The merged shape of the branches' outputs.
@@ -167,8 +167,8 @@ class TimeDistributed(Layer):
     """Calls one layer on every step of a sequence.
 
     All steps run as one larger batch, so a BatchNormalization inside sees all of them. A mask
-    `(batch, steps)` passes on to the next layer; of a mask with more axes, the layer gets the part
-    for its step.
+    `(batch, steps)` is passed on to the next layer. Of a mask with more axes, the layer gets the
+    part for its step.
 
     Args:
         layer: The layer for one step.
@@ -218,7 +218,7 @@ class TimeDistributed(Layer):
         return result
 
     def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
-        """A step counts where any part of it does."""
+        """A step counts if any part of it does."""
         if mask is None or mask.rank == 2:
             return mask
         return OPS.any(mask, axis=tuple(range(2, mask.rank)))
@@ -231,7 +231,7 @@ class Lambda(Layer):
 
     Args:
         function: A function of one tensor, or of a list of tensors, that returns a tensor. It must
-            keep the batch axis.
+            preserve the batch axis.
         output_shape: Has no effect: shapes are traced. Default: `None`.
         arguments: Keyword arguments of the function, a dict. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -269,12 +269,12 @@ class Lambda(Layer):
                               fix="return a tensor made with zt.ops")
         if y.shape[:1] != first.shape[:1]:
             raise shape_error("its function changed the batch axis:", first.shape, y.shape,
-                              fix="axis 0 must stay; reduce and move only the axes from 1 on")
+                              fix="axis 0 must stay; reduce and move only later axes")
         return y
 
     def get_config(self) -> dict[str, Any]:
-        raise ConfigError(f"layer {self.name!r} is a Lambda, and a function cannot be written to a "
-                          "config; make it a subclass of Layer, which is saved by its name")
+        raise ConfigError(f"layer {self.name!r} is a Lambda, and a config cannot store a function; "
+                          "make it a subclass of Layer, which is saved by its name")
 
     def __repr__(self) -> str:
         return f"<Lambda {self.name!r}>"

@@ -27,11 +27,11 @@ class States:
     """The states of a model as leaves, shared by all functions that are traced from it."""
 
     dtype: DType = f32  # of computations
-    rounding: Rounding = field(default_factory=Rounding)  # of matrices of weights, in 16 bits
-    exact: bool = False  # keep them in `dtype` and round where they are read, as training needs
+    rounding: Rounding = field(default_factory=Rounding)  # of weight matrices, in mixed precision
+    exact: bool = False  # keep them in `dtype` and round on read, as training needs
     seed: int = 0  # of random numbers
-    data: bool = True  # False traces shapes only, and draws no initial values
-    root: str = ""  # path of the model: names leave it out
+    data: bool = True  # False: trace shapes only, and draw no initial values
+    root: str = ""  # path of the model, which names leave out
     leaves: dict[str, Value] = field(default_factory=dict)  # by name
 
     def name(self, weight: Weight) -> str:
@@ -39,7 +39,7 @@ class States:
         return weight.path.removeprefix(f"{self.root}/")
 
     def narrowed(self, weight: Weight) -> DType | None:
-        """The dtype that a weight is rounded to; vectors, such as biases, are not worth it."""
+        """The dtype to which a weight is rounded. Vectors, such as biases, are not rounded."""
         return self.rounding.of(weight.layer.path) if len(weight.shape) > 1 else None
 
     def kept_as(self, weight: Weight) -> DType:
@@ -48,14 +48,15 @@ class States:
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
              first: Callable[[], Any], **more: Any) -> Value:
-        """The state of this name. The first call makes it; `first` is asked when values are."""
+        """The state with this name. The first call creates it; `first` is called when values are
+        needed."""
         if name not in self.leaves:
             data = (lambda: np.asarray(first(), dtype(d).working)) if self.data else None
             self.leaves[name] = leaf("state", name, shape, d, data, **more)
         return self.leaves[name]
 
     def cache(self, name: str, shape: tuple[int, ...]) -> Value:
-        """A state that steps write for later ones. It starts at zero and is not stored."""
+        """A state that steps write for later steps. It starts at zero and is not saved."""
         return self.leaf(name.removeprefix(f"{self.root}/"), shape, self.dtype,
                          lambda: np.zeros(shape), kind="cache", trainable=False)
 
@@ -65,7 +66,7 @@ Producers = dict[Value, tuple[LayerNode, list[Value]]]  # of tensors: innermost 
 
 @dataclass(frozen=True)
 class Range:
-    """The integers that a layer takes, both ends included."""
+    """The integers that a layer accepts, both ends included."""
 
     low: int
     high: int
@@ -74,7 +75,7 @@ class Range:
 
 @dataclass
 class Context:
-    """A function that is being traced.
+    """A function while it is traced.
 
     >>> from ztorch.graph.op import leaf
     >>> from ztorch.layers import Dense
@@ -89,18 +90,18 @@ class Context:
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)  # and their logits
     results: dict[LayerNode, Any] = field(default_factory=dict)  # the result of each layer
     producers: Producers = field(default_factory=dict)
-    ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs, checked on the host
+    ranges: dict[Value, Range] = field(default_factory=dict)  # of inputs; the host checks them
     losses: list[Value] = field(default_factory=list)  # added by layers, one number per row
     penalties: list[Value] = field(default_factory=list)  # added by layers, scalars
-    keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of states from call to call
+    keepers: dict[Value, LayerNode] = field(default_factory=dict)  # of persistent states
     masks: dict[Value, Value] = field(default_factory=dict)  # of tensors whose steps may be masked
     joined_masks: dict[tuple[Value, Value], Value] = field(default_factory=dict)  # with padding
-    padding: Padding = field(default_factory=Padding)  # axes that are filled up to a larger size
-    decoding: Decoding | None = None  # set when a single position of each row is traced
-    prefill: Prefill | None = None  # set when whole rows are traced to fill caches
+    padding: Padding = field(default_factory=Padding)  # axes that are padded to a larger size
+    decoding: Decoding | None = None  # set while a single position of each row is traced
+    prefill: Prefill | None = None  # set while whole rows are traced to fill caches
     recomputed: list[str] = field(default_factory=list)  # paths of layers, see Graph.recomputed
     streams: int = 0  # number of random streams in use
-    stepped: LayerNode | None = None  # the model whose own step is traced
+    stepped: LayerNode | None = None  # the model whose custom step is traced
     assigned: list[Weight] = field(default_factory=list)  # by `Weight.assign`
 
     @property
@@ -114,28 +115,28 @@ class Context:
         return now if narrow is None else OPS.cast(OPS.rounded_to(now, narrow), self.dtype)
 
     def current(self, weight: Weight) -> Value:
-        """The state that holds a weight, or its value in this step so far."""
+        """The state of a weight, or its value so far in this step."""
         return self.updates.get(state := self.stored(weight), state)
 
     def assign(self, weight: Weight, value: Value) -> None:
-        """Sets a weight from here on in the step that is traced; gradients do not go through it."""
+        """Sets a weight for the rest of the traced step. Gradients do not flow through it."""
         self.updates[self.stored(weight)] = OPS.stop_gradient(OPS.cast(value, self.dtype))
         self.assigned.append(weight)
 
     def write(self, weight: Weight, value: Value) -> None:
-        """Sets a weight after this step, such as a moving average; ignored outside training."""
+        """Sets a weight after this step, such as a moving average. Ignored outside of training."""
         if self.training:
             kept = value if self.stepped is None else OPS.stop_gradient(value)
             self.updates[self.stored(weight)] = kept
 
     def stored(self, weight: Weight) -> Value:
-        """The state that holds a weight, which training changes."""
+        """The state of a weight, which training updates."""
         return self.states.leaf(self.states.name(weight), weight.shape,
                                 self.states.kept_as(weight), weight.first_value, kind="weight",
                                 trainable=weight.trains)
 
     def keep(self, name: str, new: Value, axis: int) -> Value:
-        """Writes keys or values to a cache where there is one.
+        """Writes keys or values to a cache, if there is one.
 
         Args:
             name: Name of the cache.
@@ -143,8 +144,8 @@ class Context:
             axis: Axis of the positions.
 
         Returns:
-            The keys or values to attend to: the cache if a single position is traced, else `new`
-            itself. Entries of later positions hold arbitrary numbers; `Decoding.seen` masks them.
+            The keys or values to attend to: the cache while a single position is traced, otherwise
+            `new`. Entries of later positions hold arbitrary numbers; `Decoding.seen` masks them.
         """
         step = self.decoding or self.prefill
         if step is None:
@@ -155,13 +156,12 @@ class Context:
         return new if self.decoding is None else self.updates[cache]
 
     def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
-        """The value that the last call left in a state of a layer that keeps states from call to
-        call."""
+        """The value that the last call stored in a state of a layer with persistent states."""
         state = self._memory(layer, name, shape)
         return self.updates.get(state, state)
 
     def remember_state(self, layer: LayerNode, name: str, new: Value) -> None:
-        """Keeps a value for the next call, in training and outside of it."""
+        """Stores a value for the next call, in training and elsewhere."""
         self.updates[self._memory(layer, name, new.shape)] = new
 
     def _memory(self, layer: LayerNode, name: str, shape: Shape) -> Value:
@@ -173,14 +173,14 @@ class Context:
 
     @property
     def memories(self) -> dict[str, Value]:
-        """The new values of such states, by name."""
+        """The new values of these states, by name."""
         return {state.attrs["name"]: new for state, new in self.updates.items()
                 if state.attrs.get("kind") == "memory"}
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
         """(seed, step, stream) of one random op: new numbers each step, the same in each run.
 
-        The stream is the position of the call in the model, or the layer's own seed if it has one.
+        The stream is the position of the call in the model, or the layer's own seed.
         """
         low, high = self.states.seed & 0xFFFFFFFF, self.states.seed >> 32
         seed = self.states.leaf("random/seed", (2,), "uint32", lambda: [low, high],
@@ -197,10 +197,10 @@ class Context:
         """Adds a term to the loss, in training and evaluation.
 
         Args:
-            rows: One number for each row of the batch, whose mean counts; or a scalar.
+            rows: One number per row of the batch, of which the mean is added; or a scalar.
 
         Raises:
-            ShapeError: It has other axes, or integers.
+            ShapeError: The term has other axes, or is an integer.
         """
         if rows.rank > 1 or not rows.dtype.is_float:
             raise shape_error("add_loss takes a float for each row of the batch, or a scalar, not",
@@ -208,12 +208,12 @@ class Context:
         (self.losses if rows.rank else self.penalties).append(rows)
 
     def remember_logits(self, y: Value, activation: str, logits: Value) -> None:
-        """Notes that y is the softmax or sigmoid of these logits, so that a loss can use them."""
+        """Records that y is the softmax or sigmoid of these logits, so that a loss can use them."""
         self.probabilities[y] = (activation, logits)
 
     def need_range(self, x: Value, low: int, high: int) -> None:
-        """Requires integers from low to high in x, which the host checks in inputs alone."""
-        while x.op.movement and x.size >= x.args[0].size:  # has all elements of its argument
+        """Requires integers from low to high in x. The host checks them, and only in inputs."""
+        while x.op.movement and x.size >= x.args[0].size:  # it has all elements of its argument
             x = x.args[0]
         known = self.ranges.get(x)
         if known is None or high - low < known.high - known.low:
@@ -221,8 +221,8 @@ class Context:
 
     @contextmanager
     def calling(self, training: bool | None) -> Iterator[None]:
-        """In this block a layer is called: with `training` if it is given, and with the weights
-        that layers without a context use as theirs."""
+        """In this block a layer is called: in `training` mode if given, and with the weights that
+        layers without a context use."""
         before, token = self.training, tracing.set(self)
         self.training = before if training is None else bool(training)
         try:
@@ -232,9 +232,9 @@ class Context:
             tracing.reset(token)
 
     def mask_of(self, x: Any) -> Value | None:
-        """Which steps of a tensor count: a bool tensor `(batch, steps)`. `None` if all do.
+        """The mask of a tensor: bool `(batch, steps)`, true at steps that count. `None` if all do.
 
-        Steps that fill up the tensor to a larger size do not.
+        Steps that pad the tensor to a larger size do not count.
         """
         if not isinstance(x, Value):
             return None
@@ -243,12 +243,12 @@ class Context:
             return real if mask is None else mask
         if (mask, real) not in self.joined_masks:
             joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))
-            # A layer may pass the joined mask on: joining it again changes nothing.
+            # A layer may pass on the joined mask; joining it again changes nothing.
             self.joined_masks |= {(mask, real): joined, (joined, real): joined}
         return self.joined_masks[mask, real]
 
     def set_mask(self, x: Value, mask: Value) -> None:
-        """Notes which steps of a tensor count, for the layers that the tensor passes.
+        """Records which steps of a tensor count, for later layers.
 
         Args:
             x: A tensor `(batch, steps, ...)`.
@@ -270,8 +270,7 @@ class Context:
 
     @contextmanager
     def masked(self, tensors: list[Any], masks: list[Any]) -> Iterator[None]:
-        """Within a `with` block, tensors have these masks. `None` leaves that of a tensor as it
-        is."""
+        """In this block, tensors have these masks. `None` leaves the mask of a tensor unchanged."""
         before = dict(self.masks)
         for x, mask in zip(tensors, masks, strict=True):
             if mask is not None:
@@ -284,17 +283,17 @@ class Context:
             self.masks.update((x, before[x]) for x in tensors if x in before)
 
     def remember(self, layer: LayerNode, inputs: list[Value], y: Value) -> None:
-        """Notes that the layer made y from these inputs."""
+        """Records that the layer computed y from these inputs."""
         if y not in inputs:
             self.producers.setdefault(y, (layer, inputs))
 
     def origin(self, v: Value, other: Shape) -> str:
-        """Names the layer that made the size in which a tensor differs from another."""
+        """Names the layer that created the size in which a tensor differs from another."""
         axes = differing(v.shape, other)
         while v in self.producers:
             layer, inputs = self.producers[v]
             if len(inputs) != 1 or differing(inputs[0].shape, v.shape) & {-1, *axes}:
                 shapes = " and ".join(str(x.shape[1:]) for x in inputs)
-                return f"layer {layer.name!r}, which makes {v.shape[1:]} of {shapes}"
+                return f"layer {layer.name!r}, which turns {shapes} into {v.shape[1:]}"
             v = inputs[0]
         return f"{f'Input {v.layer!r}' if v.layer else 'the input'} of shape {v.shape[1:]}"

@@ -17,7 +17,8 @@ from ztorch.layers.spatial import SpatialLayer
 
 
 class BaseConvLSTM(RecurrentLayer, SpatialLayer, abstract=True):
-    """Base of the convolutional LSTMs. Kernels hold the gates input, forget, cell and output."""
+    """Base class of the convolutional LSTMs. Kernels hold the input, forget, cell and output
+    gates."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1,
@@ -39,7 +40,7 @@ class BaseConvLSTM(RecurrentLayer, SpatialLayer, abstract=True):
         self.dilation_rate = self.each("dilation_rate", dilation_rate)
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise ConfigError(f"{kind}(strides={strides}, dilation_rate={dilation_rate}): only one "
-                              "of both may be above 1")
+                              "of them may be above 1")
         self.activation = checked_activation(activation)
         self.recurrent_activation = checked_activation(recurrent_activation)
         self.use_bias, self.unit_forget_bias = use_bias, unit_forget_bias
@@ -67,7 +68,7 @@ class BaseConvLSTM(RecurrentLayer, SpatialLayer, abstract=True):
 
     def need_fit(self, x: Value) -> None:
         if x.rank != self.axes + 3 or self.channels(x.shape[2:]) != self.kernel.shape[-2]:
-            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
+            raise shape_error("inputs do not fit the kernel:", x.shape[1:], self.kernel.shape,
                               fix=f"the layer was built for {self.kernel.shape[-2]} channels")
 
     def first_states(self, x: Value) -> list[Value]:
@@ -103,7 +104,7 @@ class BaseConvLSTM(RecurrentLayer, SpatialLayer, abstract=True):
         return h, [h, c]
 
     def _last(self, x: Value) -> Value:
-        """x with its channels last."""
+        """x with the channel axis last."""
         return OPS.transpose(x, (0, *range(2, x.rank), 1)) if self.channels_first else x
 
 
@@ -114,18 +115,18 @@ class ConvLSTM1D(BaseConvLSTM):
         filters: Number of filters, which is the number of channels of output and state.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window over the input: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, or `"same"`, for the input; the state is always padded.
+        padding: `"valid"` for no padding, or `"same"`, for the input; the state is always padded.
             Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads of the input: an integer,
             or one for each axis. Default: `1`.
         activation: Activation of the cell and of the output. Default: `"tanh"`.
         recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
         use_bias: Whether to add a bias. Default: `True`.
-        kernel_initializer: Initializer of the kernel that the inputs meet: a name or an
+        kernel_initializer: Initializer of the kernel for the inputs: a name or an
             `Initializer`. Default: `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the kernel that the last output meets: a name or an
+        recurrent_initializer: Initializer of the kernel for the last output: a name or an
             `Initializer`. Default: `"orthogonal"`.
         bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
         unit_forget_bias: Whether the bias of the forget gate starts at 1. Default: `True`.
@@ -141,8 +142,8 @@ class ConvLSTM1D(BaseConvLSTM):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
             the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -153,7 +154,7 @@ class ConvLSTM1D(BaseConvLSTM):
 
     Output shape:
         `(batch, new_rows, filters)`, with the steps after the batch for `return_sequences`. With
-        `return_state`, a list that begins with it.
+        `return_state`, a list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential
@@ -172,18 +173,18 @@ class ConvLSTM2D(BaseConvLSTM):
         filters: Number of filters, which is the number of channels of output and state.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window over the input: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, or `"same"`, for the input; the state is always padded.
+        padding: `"valid"` for no padding, or `"same"`, for the input; the state is always padded.
             Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads of the input: an integer,
             or one for each axis. Default: `1`.
         activation: Activation of the cell and of the output. Default: `"tanh"`.
         recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
         use_bias: Whether to add a bias. Default: `True`.
-        kernel_initializer: Initializer of the kernel that the inputs meet: a name or an
+        kernel_initializer: Initializer of the kernel for the inputs: a name or an
             `Initializer`. Default: `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the kernel that the last output meets: a name or an
+        recurrent_initializer: Initializer of the kernel for the last output: a name or an
             `Initializer`. Default: `"orthogonal"`.
         bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
         unit_forget_bias: Whether the bias of the forget gate starts at 1. Default: `True`.
@@ -199,8 +200,8 @@ class ConvLSTM2D(BaseConvLSTM):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
             the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -211,7 +212,7 @@ class ConvLSTM2D(BaseConvLSTM):
 
     Output shape:
         `(batch, new_rows, new_columns, filters)`, with the steps after the batch for
-        `return_sequences`. With `return_state`, a list that begins with it.
+        `return_sequences`. With `return_state`, a list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential
@@ -228,18 +229,18 @@ class ConvLSTM3D(BaseConvLSTM):
         filters: Number of filters, which is the number of channels of output and state.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window over the input: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, or `"same"`, for the input; the state is always padded.
+        padding: `"valid"` for no padding, or `"same"`, for the input; the state is always padded.
             Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads of the input: an integer,
             or one for each axis. Default: `1`.
         activation: Activation of the cell and of the output. Default: `"tanh"`.
         recurrent_activation: Activation of the gates. Default: `"sigmoid"`.
         use_bias: Whether to add a bias. Default: `True`.
-        kernel_initializer: Initializer of the kernel that the inputs meet: a name or an
+        kernel_initializer: Initializer of the kernel for the inputs: a name or an
             `Initializer`. Default: `"glorot_uniform"`.
-        recurrent_initializer: Initializer of the kernel that the last output meets: a name or an
+        recurrent_initializer: Initializer of the kernel for the last output: a name or an
             `Initializer`. Default: `"orthogonal"`.
         bias_initializer: Initializer of the bias: a name or an `Initializer`. Default: `"zeros"`.
         unit_forget_bias: Whether the bias of the forget gate starts at 1. Default: `True`.
@@ -255,8 +256,8 @@ class ConvLSTM3D(BaseConvLSTM):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
             the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -267,7 +268,7 @@ class ConvLSTM3D(BaseConvLSTM):
 
     Output shape:
         `(batch, new_depth, new_rows, new_columns, filters)`, with the steps after the batch for
-        `return_sequences`. With `return_state`, a list that begins with it.
+        `return_sequences`. With `return_state`, a list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential

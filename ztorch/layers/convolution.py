@@ -1,4 +1,4 @@
-"""Convolutions with the arguments, weights and defaults of Keras."""
+"""Convolutions with Keras' arguments, weights and defaults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ztorch.layers.windows import Window, framed
 
 
 class BaseConvolution(SpatialLayer, abstract=True):
-    """Base of the convolutions: a moving window, then a bias and an activation.
+    """Base class of the convolutions: a moving window, then a bias and an activation.
 
-    In addition to Keras' words, `padding` may be numbers, as in PyTorch: an integer, one for each
+    In addition to Keras' values, `padding` may be numbers, as in PyTorch: an integer, one for each
     axis, or a pair (before, after) for each axis.
     """
 
-    paddings: tuple[str, ...] = ("valid", "same")  # the words that `padding` may be
+    paddings: tuple[str, ...] = ("valid", "same")  # accepted strings
     numeric_padding = True  # whether `padding` may also be numbers
     needs_floats = True
 
@@ -47,7 +47,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
         return positive(f"{type(self).__name__}({argument}=...)", n)
 
     def add_bias(self, filters: int) -> None:
-        """Makes the bias, if the layer has one."""
+        """Creates the bias, if the layer has one."""
         if self.use_bias:
             self.bias = self.add_weight("bias", (filters,), self.bias_initializer)
 
@@ -59,7 +59,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
                        for k, d in zip(self.kernel_size, self.dilation_rate, strict=True)]
         return OPS.conv(x, kernel, self.strides, padding, self.dilation_rate, groups)
 
-    windowed = True  # whether windows of the input make the output
+    windowed = True  # whether the output consists of windows of the input
 
     def call(self, x: Value, context: Context) -> Value:
         padding, first = context.padding, 2 if self.channels_first else 1
@@ -68,8 +68,8 @@ class BaseConvolution(SpatialLayer, abstract=True):
         if not axes:
             return super().call(x, context)
         if self.padding in ("same", "causal") and max(self.strides) == 1:
-            # A causal window sees no padding, since it is at the end; another takes zeros, as it
-            # does beyond the end of an axis.
+            # A causal window sees no padding, which is at the end. Other windows read zeros there,
+            # as they do beyond the end of an axis.
             for axis in axes if self.padding == "same" else ():
                 x = padding.zeroed(x, axis)
             return padding.declare(super().call(x, context), padded)
@@ -94,11 +94,11 @@ class BaseConvolution(SpatialLayer, abstract=True):
         if x.shape[-1] != channels:
             raise shape_error("channels of inputs and kernel do not fit:", x.shape[1:],
                               weight.shape, fix=f"the layer was built for {channels} channels; "
-                                                "use a new one for others")
+                                                 "create a new one for others")
 
 
 class BaseConv(BaseConvolution, abstract=True):
-    """Base of `Conv1D` and `Conv2D`: `activation(windows of x @ kernel + bias)`."""
+    """Base class of `Conv1D` and `Conv2D`: `activation(windows of x @ kernel + bias)`."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, groups: int = 1,
@@ -137,17 +137,16 @@ class Conv1D(BaseConv, names=("Convolution1D",)):
         filters: Number of filters, which is the number of output channels.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
-            that no output reads later steps, an integer, or a pair (before, after). Default:
-            `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, `"same"` for `ceil(steps / strides)` outputs, `"causal"`
+            to never read later steps, an integer, or a pair (before, after). Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels; must
-            divide both numbers. Default: `1`.
+        groups: Number of groups. Each group of filters reads its own group of channels; must divide
+            both numbers. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
@@ -177,16 +176,16 @@ class Conv2D(BaseConv, names=("Convolution2D",)):
         filters: Number of filters, which is the number of output channels.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
-            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, an integer,
+            one for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels; must
-            divide both numbers. Default: `1`.
+        groups: Number of groups. Each group of filters reads its own group of channels; must divide
+            both numbers. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.

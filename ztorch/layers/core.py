@@ -23,21 +23,21 @@ from ztorch.tabular.host_layer import HostLayer
 class Input(Layer, names=("InputLayer",)):
     """The shape and dtype of one example, without the batch axis.
 
-    It is the first layer of a `Sequential`, or the symbolic tensor that the layers of a `Model` are
-    called on.
+    It is the first layer of a `Sequential`, or the symbolic tensor on which the layers of a `Model`
+    are called.
 
     Args:
         shape: Shape of one example, a tuple of positive integers. The first may be a name, such as
-            `"time"`, or `None`: its sizes are chosen when the model is compiled, by
-            `compile(sizes={"time": (64, 128)})`. Default: `None`.
-        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. For
-            `"string"` rows are texts, which one layer that runs on the host reads first:
-            TextVectorization, StringLookup or Hashing. Default: `None`.
-        batch_size: The rows of a batch, which `compile` uses unless it is given another number.
+            `"time"`, or `None`: its sizes are chosen by `compile(sizes={"time": (64, 128)})`.
             Default: `None`.
-        batch_shape: Shape with the batch in front, in place of `shape` and `batch_size`: `(32, 4)`,
-            or `(None, 4)` for any batch. Default: `None`.
-        encoder: The layer that reads texts; calling it on the Input says the same. Default: `None`.
+        dtype: Dtype of the input, such as `"int32"`. `None` means the dtype of the model. With
+            `"string"`, rows are texts, and one layer on the host encodes them first:
+            TextVectorization, StringLookup or Hashing. Default: `None`.
+        batch_size: The batch size, which `compile` uses unless it gets another one. Default:
+            `None`.
+        batch_shape: Shape including the batch, instead of `shape` and `batch_size`: `(32, 4)`, or
+            `(None, 4)` for any batch. Default: `None`.
+        encoder: The layer that encodes texts, as if it were called on the Input. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Examples:
@@ -55,7 +55,7 @@ class Input(Layer, names=("InputLayer",)):
         <tensor of layer 'input', int32 of shape (None, 1)>
     """
 
-    __array_priority__ = 1000  # NumPy arrays leave mixed operators to us
+    __array_priority__ = 1000  # lets our operators handle mixed operands, not NumPy's
 
     def __init__(self, shape: Any = None, dtype: DType | str | None = None, *,
                  batch_size: int | None = None, batch_shape: Any = None,
@@ -63,22 +63,22 @@ class Input(Layer, names=("InputLayer",)):
         shape = common.pop("input_shape", None) if shape is None else shape
         super().__init__(**common)
         if (shape is None) == (batch_shape is None):
-            raise ConfigError("Input(shape=...) takes the shape of a row, such as (28, 28, 1), and "
-                              "Input(batch_shape=...) has the batch in front; it got "
+            raise ConfigError("Input takes shape=..., the shape of a row, such as (28, 28, 1), or "
+                              "batch_shape=..., with the batch first; it got "
                               f"{'neither' if shape is None else 'both'}")
         if batch_shape is not None:
             if not isinstance(batch_shape, (list, tuple)) or not batch_shape:
-                raise ConfigError(f"Input(batch_shape={batch_shape!r}): a shape with the batch in "
-                                  "front, such as (32, 4), or (None, 4) for any batch")
+                raise ConfigError(f"Input(batch_shape={batch_shape!r}) must be a shape with the "
+                                  "batch first, such as (32, 4), or (None, 4) for any batch")
             if batch_size is not None:
-                raise ConfigError("Input(batch_shape=...) has the batch size already; leave "
-                                  "batch_size out")
+                raise ConfigError("Input(batch_shape=...) already has the batch size; omit "
+                                  "batch_size")
             batch_size, *shape = batch_shape
         self.row_shape = declared_shape("Input(shape=...)", shape)
         self.batch_size = None if batch_size is None else positive(
             "Input(batch_size=...)", batch_size)
         self.holds_text = isinstance(dtype, str) and dtype == "string"
-        self.text_shape = self.row_shape  # of a row before the encoder
+        self.text_shape = self.row_shape  # shape of a row before the encoder
         self.dtype = None if dtype is None or self.holds_text else dtype_name(dtype)
         self.input_shape = self.row_shape
         self.encoder: HostLayer | None = None
@@ -90,24 +90,24 @@ class Input(Layer, names=("InputLayer",)):
 
     @property
     def shape(self) -> Any:
-        """The shape with the batch in front, as in Keras."""
+        """The shape including the batch, as in Keras."""
         return (self.batch_size, *self.row_shape)
 
     def read_by(self, layer: HostLayer) -> SymbolicTensor:
-        """Runs a host layer on the texts, and returns the tensor of its results. The model sees
-        only this tensor."""
+        """Runs a host layer on the texts, and returns the tensor of its results, the only one that
+        the model sees."""
         kind = type(layer).__name__
         if not self.holds_text or not layer.reads_text:
-            raise ConfigError(f"{kind} does not read Input {self.name!r} of dtype "
+            raise ConfigError(f"{kind} cannot encode Input {self.name!r} of dtype "
                               f"{'string' if self.holds_text else self.dtype or 'float32'}; text "
-                              "is read by TextVectorization, StringLookup and Hashing")
+                              "is encoded by TextVectorization, StringLookup and Hashing")
         if self.encoder is None:
             shape, self.dtype = layer.row_of(self.text_shape)
             self.row_shape = self.input_shape = declared_shape(f"a row of {kind}", shape)
             self.encoder = layer
         if self.encoder is not layer:
-            raise ConfigError(f"{type(self.encoder).__name__} reads Input {self.name!r} already; "
-                              f"give {kind} an Input of its own")
+            raise ConfigError(f"{type(self.encoder).__name__} already encodes Input {self.name!r}; "
+                              f"create another Input for {kind}")
         return self.symbol
 
     def takes(self, shape: Shape) -> bool:
@@ -130,7 +130,7 @@ class Input(Layer, names=("InputLayer",)):
 
     @cached_property
     def symbol(self) -> SymbolicTensor:
-        """The symbolic tensor for the input while a Model is declared."""
+        """The symbolic tensor of the input, while a Model is declared."""
         if self.holds_text and self.encoder is None:
             raise ConfigError(f"Input {self.name!r} holds text; call TextVectorization, "
                               "StringLookup or Hashing on it, and other layers on the result")
@@ -147,7 +147,7 @@ class Input(Layer, names=("InputLayer",)):
 
 
 def _of_symbol(operator: str) -> Any:
-    """The operator of an Input: that of its symbolic tensor."""
+    """An operator of an Input, applied to its symbolic tensor."""
     return lambda self, *others: getattr(self.symbol, operator)(*others)
 
 
@@ -166,7 +166,7 @@ class Dense(Layer):
     Args:
         units: Size of the last axis of the output. A positive integer.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
@@ -210,9 +210,9 @@ class Dense(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         if x.shape[-1:] != self.kernel.shape[:1]:
-            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
-                              fix=f"the last axis must be {self.kernel.shape[0]}, for which the "
-                                  "layer was built; use a new Dense for another width")
+            raise shape_error("inputs do not fit the kernel:", x.shape[1:], self.kernel.shape,
+                              fix=f"the layer was built for a last axis of {self.kernel.shape[0]}; "
+                                  "create a new Dense for another size")
         y = OPS.matmul(x, context.read(self.kernel))
         if self.use_bias:
             y = y + context.read(self.bias)
@@ -222,7 +222,7 @@ class Dense(Layer):
 class Rescaling(Layer):
     """Computes `x * scale + offset` in the dtype of the model.
 
-    It also takes integers, such as the bytes of images.
+    It also accepts integers, such as the bytes of images.
 
     Args:
         scale: Factor of every element.

@@ -1,7 +1,7 @@
-"""Decoding: running a causal model on a few positions of its rows, with caches of the steps before.
+"""Decoding: runs a causal model on a few positions of its rows, with caches of earlier positions.
 
 `Prefill` runs whole rows and fills the caches; `Decoding` runs one position of each row. Attention
-keeps keys and values in caches: states of the program with one entry for each position.
+stores keys and values in caches, program states with one entry per position.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ztorch.ops.placing import PLACED
 
 
 class Prefill:
-    """All positions of some rows at once: their caches are written again, others stay.
+    """All positions of some rows at once. Their caches are rewritten; others stay.
 
     Args:
-        rows: Bool tensor `(rows,)`: which rows to write.
+        length: Number of positions of a row.
         length: Positions of a row.
     """
 
@@ -34,7 +34,7 @@ class Decoding:
     Args:
         position: int32 tensor `(rows,)`: the position of each row.
         rows: Bool tensor `(rows,)`: the rows whose caches are written.
-        length: Positions of a row.
+        length: Number of positions of a row.
 
     Examples:
         >>> from ztorch.graph.op import leaf
@@ -52,7 +52,7 @@ class Decoding:
         return OPS.less_equal(OPS.iota(shape, 2), OPS.reshape(self.position, (-1, 1, 1)))
 
     def row(self, table: Value) -> Value:
-        """The entry of this position in a table (positions, features): (rows, 1, features)."""
+        """The entry for this position in a table (positions, features): (rows, 1, features)."""
         return OPS.expand_dims(OPS.take(table, self.position), 1)
 
     def rotated(self, x: Value, max_wavelength: float) -> Value:
@@ -62,5 +62,6 @@ class Decoding:
         return rotated(x, *(OPS.expand_dims(f, (1, 2)) for f in factors))
 
     def placed(self, new: Value, cache: Value, axis: int) -> Value:
-        """`cache` with `new`, of size 1 along the axis, at this position of the rows to write."""
+        """`cache` with `new`, of size 1 along the axis, written at this position of the chosen
+        rows."""
         return PLACED(cache, new, OPS.where(self.rows, self.position, -1), axis=axis)

@@ -1,5 +1,5 @@
-"""The answers of `keras.backend` and `keras.config` about a process, most of them constant. Users
-reach them as `zt.backend` and `zt.config`."""
+"""The functions of `keras.backend` and `keras.config`, most of them constant. Users access them as
+`zt.backend` and `zt.config`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPSILON, _DATA_FORMAT = 1e-7, "channels_last"
 
 
 def backend() -> str:
-    """The name of the framework that computes.
+    """The name of the framework.
 
     Examples:
         >>> backend()
@@ -27,7 +27,7 @@ def backend() -> str:
 
 
 def epsilon() -> float:
-    """The number that keeps divisors and logarithms from zero, where a layer or loss has no other.
+    """The number that keeps divisors and logarithms from zero, unless a layer or loss has its own.
 
     Examples:
         >>> epsilon()
@@ -37,7 +37,7 @@ def epsilon() -> float:
 
 
 def floatx() -> str:
-    """The dtype of weights of models that are made now.
+    """The dtype of weights of new models.
 
     Examples:
         >>> floatx()
@@ -47,7 +47,7 @@ def floatx() -> str:
 
 
 def image_data_format() -> str:
-    """Where layers expect channels, unless they are told.
+    """The default position of the channel axis.
 
     Examples:
         >>> image_data_format()
@@ -57,29 +57,29 @@ def image_data_format() -> str:
 
 
 def set_epsilon(value: float) -> None:
-    """Refuses another number.
+    """Raises an error for any other number than 1e-7.
 
     Args:
-        value: The number, which can only be 1e-7.
+        value: The number; only 1e-7 is accepted.
 
     Raises:
-        Unsupported: It is another one.
+        Unsupported: The number is another one.
 
     Examples:
         >>> set_epsilon(1e-7)
     """
-    _need_same("set_epsilon", value, _EPSILON, "give layers, losses and optimizers their epsilon=")
+    _need_same("set_epsilon", value, _EPSILON, "pass epsilon= to layers, losses and optimizers")
 
 
 def set_floatx(value: str) -> None:
-    """Sets the dtype of models that are made from here on.
+    """Sets the dtype of new models.
 
     Args:
         value: "float32" or "float64".
 
     Raises:
-        Unsupported: It is of 16 bits; `zt.mixed_precision` has policies for these.
-        UnknownName: It is no dtype of models.
+        Unsupported: The dtype has 16 bits; `zt.mixed_precision` has policies for those.
+        UnknownName: Models cannot have this dtype.
 
     Examples:
         >>> set_floatx("float32")
@@ -92,28 +92,28 @@ def set_floatx(value: str) -> None:
 
 
 def set_image_data_format(data_format: str) -> None:
-    """Refuses another place of channels.
+    """Raises an error for any other format than "channels_last".
 
     Args:
-        data_format: The place, which can only be "channels_last".
+        data_format: The format; only "channels_last" is accepted.
 
     Raises:
-        Unsupported: It is another one.
+        Unsupported: The format is another one.
 
     Examples:
         >>> set_image_data_format("channels_last")
     """
-    _need_same("set_image_data_format", data_format, _DATA_FORMAT, "give layers data_format=")
+    _need_same("set_image_data_format", data_format, _DATA_FORMAT, "pass data_format= to layers")
 
 
 def _need_same(function: str, value: object, fixed: object, fix: str) -> None:
     if value != fixed:
-        raise Unsupported(f"{function}({value!r}): programs have no settings that change behind "
-                          f"their backs, so it stays {fixed!r}; {fix}")
+        raise Unsupported(f"{function}({value!r}): programs do not depend on global settings, "
+                          f"so it stays {fixed!r}; {fix}")
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Does nothing: there is no session. Programs are freed with the models that hold them.
+    """Does nothing: there is no session. Programs are freed with their models.
 
     Args:
         free_memory: Has no effect. Default: `True`.
@@ -124,7 +124,7 @@ def clear_session(free_memory: bool = True) -> None:
 
 
 def is_keras_tensor(x: Any) -> bool:
-    """Whether x is a tensor of a model that is being declared.
+    """Whether x is a symbolic tensor of a model that is being declared.
 
     Args:
         x: Anything.
@@ -138,7 +138,7 @@ def is_keras_tensor(x: Any) -> bool:
 
 
 def disable_traceback_filtering() -> None:
-    """Leaves tracebacks whole, as they always are here.
+    """Does nothing: tracebacks are always complete.
 
     Examples:
         >>> disable_traceback_filtering()
@@ -146,7 +146,7 @@ def disable_traceback_filtering() -> None:
 
 
 def is_traceback_filtering_enabled() -> bool:
-    """Whether tracebacks leave out the frames of this library: never.
+    """Whether tracebacks hide the frames of this library: always `False`.
 
     Examples:
         >>> is_traceback_filtering_enabled()

@@ -20,17 +20,17 @@ _EQUATION = re.compile(r"(\.\.\.)?([a-zA-Z]+)(\.\.\.)?,([a-zA-Z]+)->(\.\.\.)?([a
 
 
 class EinsumDense(Layer):
-    """A dense layer over any axes: the product of inputs and a kernel by an equation.
+    """A dense layer over any axes: an einsum of the input and a kernel.
 
-    `EinsumDense("abc,cd->abd", (None, 4), bias_axes="d")` is `Dense(4)` on sequences.
+    `EinsumDense("abc,cd->abd", (None, 4), bias_axes="d")` is `Dense(4)` for sequences.
 
     Args:
-        equation: Axes of the input, of the kernel and of the output, a letter each, such as
+        equation: Axes of the input, the kernel and the output, one letter each, such as
             `"ab,bc->ac"`. The first letter is the batch; `"..."` stands for any axes.
-        output_shape: Shape of an output, without the batch and without the axes of `"..."`; `None`
-            in place of a size means that of the input.
+        output_shape: Shape of one output, without the batch and the axes of `"..."`. `None` as a
+            size means that of the input.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         bias_axes: Letters of the output axes that have a bias, such as `"c"`. `None` means no bias.
             Default: `None`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
@@ -39,10 +39,10 @@ class EinsumDense(Layer):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        That of the equation.
+        As in the equation.
 
     Output shape:
-        That of the equation.
+        As in the equation.
 
     Examples:
         >>> from ztorch import Sequential
@@ -67,8 +67,8 @@ class EinsumDense(Layer):
         for letter in self.kernel_axes + self.outputs:
             if letter not in (self.outputs + self.inputs if letter in self.kernel_axes else
                               self.inputs + self.kernel_axes):
-                raise ConfigError(f"EinsumDense(equation={equation!r}): axis {letter!r} stands "
-                                  "neither in the input nor beside it")
+                raise ConfigError(f"EinsumDense(equation={equation!r}): axis {letter!r} is neither "
+                                  "in the input nor in the kernel and output")
         if bias_axes is not None and (not isinstance(bias_axes, str) or not bias_axes
                                       or {*bias_axes} - {*self.outputs}):
             raise ConfigError(f"EinsumDense(bias_axes={bias_axes!r}) must be letters of the output "
@@ -93,7 +93,7 @@ class EinsumDense(Layer):
                          *(1,) * behind), self.bias_initializer)
 
     def _sizes(self, input_shape: Shape) -> dict[str, int]:
-        """The sizes of axes by letter, but that of the batch."""
+        """The sizes of axes by letter, except the batch."""
         shape: tuple[int | None, ...] = (None, *input_shape)
         more = len(shape) - len(self.inputs)
         elided = "..." in self.equation
@@ -111,11 +111,11 @@ class EinsumDense(Layer):
             if size is not None and sizes.setdefault(letter, size) != size:
                 raise shape_error(f"axis {letter!r} of the equation {self.equation!r} has two "
                                   "sizes:", input_shape, self.output_shape,
-                                  fix="give None for axes of the input")
+                                  fix="use None for axes of the input")
         missing = next((k for k in self.kernel_axes if k not in sizes), None)
         if missing is not None:
-            raise shape_error(f"the size of axis {missing!r} of the kernel is not known:",
-                              self.output_shape, fix="give it in output_shape")
+            raise shape_error(f"the size of axis {missing!r} of the kernel is unknown:",
+                              self.output_shape, fix="set it in output_shape")
         return sizes
 
     def call(self, x: Value, context: Context) -> Value:

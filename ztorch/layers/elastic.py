@@ -1,4 +1,4 @@
-"""The augmentation layer that stretches images like rubber."""
+"""The augmentation layer that distorts images elastically."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from ztorch.layers.sharpness import LEAST_SIGMA, blurred
 from ztorch.layers.warping import WarpingLayer
 from ztorch.ops.image_positions import pixels
 
-REACH, SPREAD = 0.1, 0.05  # of shifts and of the blur that evens them out, in sides of the image
+REACH, SPREAD = 0.1, 0.05  # of shifts and of the blur that smooths them, relative to the image size
 
 
 class RandomElasticTransform(WarpingLayer):
-    """While training, shifts the pixels of some images at random, those nearby alike.
+    """During training, shifts the pixels of some images randomly and smoothly.
 
     Args:
-        factor: Probability that an image is changed, from 0 to 1. A pair draws the probability
-            between its numbers; one number is drawn from 0 up to it, as in Keras. Default: `1.0`.
-        scale: How far pixels are shifted, and the distance of pixels that are shifted alike: a
-            pair, or one number for the range from 0 to it, from which all images of a batch draw
-            one. From 0 to 1. Default: `1.0`.
+        factor: Probability that an image is changed, from 0 to 1. A pair is a range from which the
+            probability is drawn; a number stands for the range from 0 to it, as in Keras. Default:
+            `1.0`.
+        scale: Strength and smoothness of the shifts: a pair, or one number for the range from 0 to
+            it, from which each batch draws one. From 0 to 1. Default: `1.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
-        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
-            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+        fill_mode: How to fill pixels from outside the image: `"reflect"` mirrors the image,
+            `"wrap"` uses its opposite side, `"nearest"` its border, `"constant"` the fill value.
+            Default:
             `"reflect"`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -65,7 +66,7 @@ class RandomElasticTransform(WarpingLayer):
         strength = between(strength[:1], self._scales)  # one for all images
         reach = strength * (max(rows, columns) * REACH)
         sigma = strength * (min(rows, columns) * SPREAD)
-        # The window holds the widest blur, up to three deviations; narrower ones end within it.
+        # The window fits the widest blur, up to three deviations.
         size = int(6 * min(rows, columns) * SPREAD * self._scales[1]) | 1
         own = None if self.seed is None else (self.seed + 1) % (1 << 31)
         shifts = OPS.cast(OPS.random_normal((batch, rows, columns, 2),

@@ -18,20 +18,20 @@ from ztorch.layers.own_call import floats_hold_ids
 class Embedding(Layer):
     """A learned vector for each id from 0 to `input_dim - 1`.
 
-    Begin the model with `Input((length,), dtype="int32")`: floats are cut off to integers, as in
-    Keras. Ids out of range are refused, with their row, before any step runs.
+    Start the model with `Input((length,), dtype="int32")`; floats are truncated to integers, as in
+    Keras. Ids out of range raise an error that names their row, before any step runs.
 
     Args:
         input_dim: Number of ids. A positive integer.
         output_dim: Size of a vector. A positive integer.
         embeddings_initializer: Initializer of the vectors: a name or an `Initializer`. Default:
             `"uniform"`.
-        mask_zero: Whether id 0 is padding: layers that come after see a mask that is false there.
+        mask_zero: Whether id 0 is padding: later layers get a mask that is false there.
             Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, ...)`, integers, or floats that hold integers.
+        `(batch, ...)`, integers, or floats with integral values.
 
     Output shape:
         `(batch, ..., output_dim)`.
@@ -61,7 +61,7 @@ class Embedding(Layer):
             x = OPS.cast(x, "int32")
         if not x.dtype.is_int:
             raise shape_error(f"Embedding takes integers, not {x.dtype}",
-                              fix=f"begin the model with Input({x.shape[1:]}, dtype='int32')")
+                              fix=f"start the model with Input({x.shape[1:]}, dtype='int32')")
         return OPS.take(context.read(self.embeddings), x)
 
     def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
@@ -69,14 +69,14 @@ class Embedding(Layer):
 
 
 class Masking(Layer):
-    """Masks the steps whose features all have one value, such as the padding of short sequences.
+    """Masks steps whose features all equal one value, such as the padding of short sequences.
 
     Recurrent layers, attention, `GlobalAveragePooling1D`, `BatchNormalization`, losses and metrics
-    skip masked steps. Layers that work on each step pass the mask on; layers that mix steps, such
-    as `Flatten` and `Conv1D`, drop it.
+    skip masked steps. Layers that process each step separately pass the mask on; layers that mix
+    steps, such as `Flatten` and `Conv1D`, drop it.
 
     Args:
-        mask_value: The value of features that do not count. They are set to zero. Default: `0.0`.
+        mask_value: The value of masked features. They are set to zero. Default: `0.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -100,7 +100,7 @@ class Masking(Layer):
         if len(input_shape) < 2:
             raise shape_error("Masking needs inputs of at least 2 axes (steps, features) besides "
                               "the batch, not", input_shape,
-                              fix="give each step features, such as by a Reshape((steps, 1))")
+                              fix="add a feature axis, for example with Reshape((steps, 1))")
 
     def call(self, x: Value, context: Context) -> Value:
         counts = OPS.any(OPS.not_equal(x, self.mask_value), axis=-1, keepdims=True)
@@ -163,7 +163,7 @@ class PositionEmbedding(Layer):
 class SinusoidalPosition(Layer):
     """Adds sines (at even features) and cosines (at odd ones) of the position.
 
-    Wavelengths grow from `2 * pi` towards `max_wavelength * 2 * pi`.
+    Wavelengths increase from `2 * pi` towards `max_wavelength * 2 * pi`.
 
     Args:
         max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
@@ -205,14 +205,14 @@ class SinusoidalPosition(Layer):
 
 
 class RotaryEmbedding(Layer):
-    """Rotates pairs of features `(i, i + features / 2)` by angles that grow with the position.
+    """Rotates pairs of features `(i, i + features / 2)` by angles proportional to the position.
 
     It is meant for queries and keys: see `rotary` of `MultiHeadAttention`.
 
     Args:
         max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
             `10000.0`.
-        sequence_axis: Axis of the positions, counted with the batch as axis 0. Default: `1`.
+        sequence_axis: Axis of the positions, where axis 0 is the batch. Default: `1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -242,6 +242,6 @@ class RotaryEmbedding(Layer):
 
 
 def need_sequence(layer: Layer, shape: Shape) -> None:
-    """Raises a ShapeError unless inputs (without the batch) are (length, features)."""
+    """Raises a ShapeError unless inputs have shape (length, features), without the batch."""
     layer.need_rank(shape, 2, "(length, features)",
                     "add an Embedding for ids, or a Reshape((length, features)), before it")

@@ -1,4 +1,4 @@
-"""Layers of the host within a model: where their input is numbers, the model computes them."""
+"""Host layers within a model, which the model computes if their inputs are numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ztorch.tabular.lookups import IntegerLookup
 
 def category_counts(numbers: Value, mode: str, depth: int, weights: Value | None = None,
                     d: DType = f32) -> Value:
-    """Numbers of categories in an output mode other than "int", as `as_category_counts` gives them
-    on the host; the first axis is the batch."""
+    """Counts of categories in output modes other than "int", as `as_category_counts` computes them
+    on the host. The first axis is the batch."""
     if numbers.rank == 1 or (mode == "one_hot" and numbers.shape[-1] != 1):
         numbers = OPS.expand_dims(numbers, -1)
     places = OPS.reshape(constant(np.arange(depth), numbers.dtype), (1,) * numbers.rank + (depth,))
@@ -43,7 +43,7 @@ def _integers(x: Value) -> Value:
 def _categories(layer: CategoryEncoding, x: Value, context: Context | None,
                 count_weights: Value | None = None) -> Value:
     if count_weights is not None and layer.output_mode != "count":
-        raise shape_error("count_weights belong to output_mode='count'", fix="leave them out")
+        raise shape_error("count_weights need output_mode='count'", fix="omit them")
     if context is not None:
         context.need_range(x, 0, layer.num_tokens - 1)
     return category_counts(_integers(x), layer.output_mode, layer.num_tokens, count_weights)
@@ -63,14 +63,14 @@ def _bins(layer: Discretization, x: Value, context: Context | None) -> Value:
 def _places(layer: IntegerLookup, x: Value, context: Context | None) -> Value:
     if layer.invert or layer.num_oov_indices > 1 or layer.output_mode == "tf_idf":
         raise Unsupported("IntegerLookup with invert, tf_idf or several num_oov_indices runs on "
-                          "the host, before a model: call it on an array, and give the model its "
-                          "result")
+                          "the host, before a model: call it on an array, and pass the result to "
+                          "the model")
     if layer.vocabulary is None:
-        raise ConfigError("IntegerLookup has no vocabulary; call adapt(data) first, or give "
+        raise ConfigError("IntegerLookup has no vocabulary; call adapt(data) first, or set "
                           "vocabulary=")
     if not layer.num_oov_indices:
-        raise Unsupported("IntegerLookup(num_oov_indices=0) raises for unknown integers, which a "
-                          "model cannot; call it on an array, and give the model its result")
+        raise Unsupported("IntegerLookup(num_oov_indices=0) raises errors for unknown integers, "
+                          "which a model cannot; call it on an array, and pass on the result")
     x = _integers(x)
     masked = layer.mask_token is not None and layer.output_mode == "int"
     known = {token: k for k, token in enumerate(layer.vocabulary, masked + 1)}
@@ -91,15 +91,15 @@ _FORMULAS: dict[type, Callable[..., Value]] = {
 
 
 class Encoded(Layer):
-    """A host layer as a part of a model: the result of calling `CategoryEncoding`, `Discretization`
-    or `IntegerLookup` on an Input makes.
+    """A host layer inside a model: the result of calling `CategoryEncoding`, `Discretization` or
+    `IntegerLookup` on an Input.
 
     Args:
-        layer: The layer of the host, or its config.
+        layer: The host layer, or its config.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the layer takes. Axis 0 is the batch.
+        Any that the layer accepts. Axis 0 is the batch.
 
     Output shape:
         That of the layer's result.
@@ -121,8 +121,8 @@ class Encoded(Layer):
             kind = type(self.layer).__name__
             raise Unsupported(f"{kind} runs on the host, before a model: " + (
                 "call it on an Input of text, Input((1,), dtype='string'), or on" if
-                self.layer.reads_text else "call it on") + " an array or a list, and give the "
-                "model its result")
+                self.layer.reads_text else "call it on") + " an array or a list, and pass the "
+                             "result to the model")
         if self.given_name is None:
             self.name = self.layer.name or snake_case(type(self.layer).__name__)
 
@@ -132,7 +132,7 @@ class Encoded(Layer):
 
 
 def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
-    """The result of a host layer on a tensor of a model; None if x is none."""
+    """The result of a host layer on a symbolic tensor; None if x is not symbolic."""
     if isinstance(x, Input) and x.holds_text:
         return x.read_by(layer)
     if isinstance(x, Value) and not isinstance(x, SymbolicTensor):
@@ -142,15 +142,15 @@ def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
 
 
 def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A host layer from a config of Keras."""
+    """A host layer from a Keras config."""
     accepted = inspect.signature(kind.__init__).parameters
     return {"class_name": kind.__name__, "config": {
         key: value for key, value in config.items() if key in accepted}}
 
 
 def reader_of_text(kind: str, config: Mapping[str, Any]) -> HostLayer:
-    """The layer of the host that reads texts, from its config in Keras."""
+    """The host layer that encodes texts, from its Keras config."""
     known = HostLayer.known.get(kind)
     if known is None or not known.reads_text:
-        raise ConfigError(f"{kind} reads no text")
+        raise ConfigError(f"{kind} does not encode text")
     return HostLayer.get(taken(known, config))

@@ -1,4 +1,4 @@
-"""The kinds of features that a FeatureSpace makes of columns."""
+"""The kinds of features in a FeatureSpace."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ MODES = {"float": ("float",), "int": ("int", "one_hot")}
 
 @dataclass
 class TableFeature:
-    """How a column becomes numbers. Make one by `FeatureSpace.float_normalized()` and its kin."""
+    """How a column becomes numbers. Create one with functions such as
+    `FeatureSpace.float_normalized()`."""
 
     dtype: str  # of the column: "float32", "int32" or "string"
-    preprocessor: Any  # a layer; None leaves the numbers as they are
+    preprocessor: Any  # a layer; None leaves the numbers unchanged
     output_mode: str  # "float", or "int" or "one_hot" for categories
 
     def get_config(self) -> dict[str, Any]:
@@ -46,12 +47,12 @@ class TableFeature:
 
     @property
     def adapts(self) -> bool:
-        """Whether there is something to learn that it was not given."""
+        """Whether `adapt` has something to learn."""
         return hasattr(self.preprocessor, "adapt") and not self.knows
 
     @property
     def knows(self) -> bool:
-        """Whether it was given, or has learned, all that it needs."""
+        """Whether everything it needs was passed or learned."""
         layer = self.preprocessor
         if isinstance(layer, Normalization):
             return layer.input_mean is not None or layer.built
@@ -60,7 +61,7 @@ class TableFeature:
         return not hasattr(layer, "adapt") or layer.vocabulary is not None
 
     def categories(self) -> int:
-        """How many numbers the preprocessor gives."""
+        """The number of outputs of the preprocessor."""
         layer = self.preprocessor
         if isinstance(layer, Discretization):
             return len(layer.bin_boundaries or ()) + 1
@@ -69,7 +70,7 @@ class TableFeature:
 
 @dataclass
 class FeatureCross:
-    """Features whose values together are one category, by their hash."""
+    """Features whose combined values form one category, by their hash."""
 
     feature_names: tuple[str, ...]
     crossing_dim: int
@@ -78,7 +79,7 @@ class FeatureCross:
     def __post_init__(self) -> None:
         self.feature_names = tuple(self.feature_names)
         if len(self.feature_names) < 2:
-            raise ConfigError(f"a cross takes two features or more, not {self.feature_names}")
+            raise ConfigError(f"a cross takes at least two features, not {self.feature_names}")
         self.hashing = Hashing(positive(f"crossing_dim of {self.name}", self.crossing_dim))
         if self.output_mode not in MODES["int"]:
             raise ConfigError(f"the cross {self.name}: output_mode={self.output_mode!r} must be "
@@ -100,16 +101,16 @@ class FeatureCross:
 
 
 class FeatureKinds:
-    """The functions of FeatureSpace that make a feature, as in Keras."""
+    """The functions of FeatureSpace that create features, as in Keras."""
 
     @staticmethod
     def feature(dtype: str, preprocessor: Any, output_mode: str) -> TableFeature:
-        """A feature by a custom layer choice."""
+        """A feature with a custom layer."""
         return TableFeature(dtype, preprocessor, output_mode)
 
     @staticmethod
     def float(name: str | None = None) -> TableFeature:
-        """Numbers as they are."""
+        """Unchanged numbers."""
         return TableFeature("float32", None, "float")
 
     @staticmethod
@@ -120,13 +121,13 @@ class FeatureKinds:
 
     @staticmethod
     def float_normalized(name: str | None = None) -> TableFeature:
-        """Numbers with a mean of 0 and a variance of 1."""
+        """Numbers scaled to mean 0 and variance 1."""
         return TableFeature("float32", Normalization(axis=-1), "float")
 
     @staticmethod
     def float_discretized(num_bins: int, bin_boundaries: Sequence[Number] | None = None,
                           output_mode: str = "one_hot", name: str | None = None) -> TableFeature:
-        """Numbers as bins, with as many in each unless boundaries are given."""
+        """Numbers as bins of equal counts, or with given boundaries."""
         return TableFeature("float32", Discretization(bin_boundaries, num_bins), output_mode)
 
     @staticmethod

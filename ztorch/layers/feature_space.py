@@ -1,4 +1,4 @@
-"""Columns of a table as features, each declared by its kind: `zt.utils.FeatureSpace`."""
+"""Columns of a table as features of declared kinds: `zt.utils.FeatureSpace`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from ztorch.tabular.categories import CategoryEncoding, Hashing
 from ztorch.tabular.host_layer import HostLayer
 
 _WAY_OUT = ("; call the space on columns, as in dataset.map(lambda x, y: (space(x), y)), or use "
-            "zt.Pipeline, which an artifact keeps beside its model")
+             "zt.Pipeline, which artifacts store with their model")
 
 
 class FeatureSpace(FeatureKinds):
-    """The columns of a table as features, as in Keras.
+    """Columns of a table as features, as in Keras.
 
-    Called on a dict of columns or a frame, it gives NumPy arrays; columns that it does not name
-    are left out. `get_config` holds the learned state. Hashes are not those of Keras.
+    Called on a dict of columns or a data frame, it returns NumPy arrays, and ignores undeclared
+    columns. `get_config` includes the learned state. Hashes differ from Keras'.
 
     Args:
-        features: By column: `FeatureSpace.float_normalized()` or its kin, or their names, such as
-            `"float_normalized"`.
-        output_mode: "concat" for one array, or "dict" for an array by feature. Default:
+        features: By column: `FeatureSpace.float_normalized()` or a similar function, or its name,
+            such as `"float_normalized"`.
+        output_mode: "concat" for one array, or "dict" for an array per feature. Default:
             `"concat"`.
-        crosses: Tuples of features' names, or `FeatureSpace.cross(...)`. Default: `None`.
-        crossing_dim: How many numbers the hash of a cross has. Default: `32`.
-        hashing_dim: How many numbers hashes of features have that are given by name. Default:
-            `32`.
-        num_discretization_bins: How many bins features have that are given by name. Default: `32`.
+        crosses: Tuples of feature names, or `FeatureSpace.cross(...)`. Default: `None`.
+        crossing_dim: Number of hash values of a cross. Default: `32`.
+        hashing_dim: Number of hash values of features given by name. Default: `32`.
+        num_discretization_bins: Number of bins of features given by name. Default: `32`.
         name: Has no effect. Default: `None`.
 
     Examples:
@@ -49,7 +48,7 @@ class FeatureSpace(FeatureKinds):
                  hashing_dim: int = 32, num_discretization_bins: int = 32,
                  name: str | None = None):
         if not isinstance(features, Mapping) or not features:
-            raise ConfigError("FeatureSpace(features=...) takes a dict with a feature by column")
+            raise ConfigError("FeatureSpace(features=...) takes a dict from columns to features")
         if output_mode not in ("concat", "dict"):
             raise ConfigError(f"FeatureSpace(output_mode={output_mode!r}) must be 'concat' or "
                               "'dict'")
@@ -63,8 +62,8 @@ class FeatureSpace(FeatureKinds):
         modes = {key: feature.output_mode for key, feature in self.features.items()}
         for key, mode in (modes | {c.name: c.output_mode for c in self.crosses}).items():
             if output_mode == "concat" and mode == "int":
-                raise ConfigError(f"feature {key!r} has output_mode='int', whose numbers are no "
-                                  "features to join; use 'one_hot', or output_mode='dict' of the "
+                raise ConfigError(f"feature {key!r} has output_mode='int', whose values cannot be "
+                                  "concatenated; use 'one_hot', or output_mode='dict' of the "
                                   "space")
 
     def _feature(self, key: str, x: Any) -> TableFeature:
@@ -79,7 +78,7 @@ class FeatureSpace(FeatureKinds):
                 "string_categorical")}}
         feature = named[x]() if isinstance(x, str) and x in named else x
         if not isinstance(feature, TableFeature):
-            raise ConfigError(f"feature {key!r}: {x!r} is none; give one of {', '.join(named)}")
+            raise ConfigError(f"feature {key!r}: {x!r} is none; use one of {', '.join(named)}")
         modes = MODES["int" if isinstance(feature.preprocessor, HostLayer) else "float"]
         if feature.output_mode not in modes:
             raise ConfigError(f"feature {key!r}: output_mode={feature.output_mode!r} must be "
@@ -97,7 +96,7 @@ class FeatureSpace(FeatureKinds):
         return cross
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments and the learned state, ready for JSON."""
+        """The arguments and the learned state, as values for JSON."""
         return {"features": {key: {"class_name": "Feature", "config": feature.get_config()}
                              for key, feature in self.features.items()},
                 "output_mode": self.output_mode,
@@ -108,22 +107,22 @@ class FeatureSpace(FeatureKinds):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> FeatureSpace:
-        """The space that `get_config` described, with its learned state."""
+        """The space that `get_config` described, including its learned state."""
         return cls(**config)
 
     # -- learning and preparing --------------------------------------------------------------------
 
     def adapt(self, dataset: Any) -> None:
-        """Learns vocabularies, statistics and bins that were not given.
+        """Learns vocabularies, statistics and bins that were not passed.
 
         Args:
-            dataset: A dict of columns, a frame, or an iterable of batches: such dicts, or tuples
-                that begin with one.
+            dataset: A dict of columns, a data frame, or an iterable of batches: dicts, or tuples
+                whose first item is a dict.
         """
         tables = [dataset] if _is_table(dataset) else [
             batch[0] if isinstance(batch, tuple) else batch for batch in dataset]
         if not tables:
-            raise DataError("adapt() of FeatureSpace got no rows")
+            raise DataError("adapt() of FeatureSpace needs at least one row")
         for key in self._adapting:
             column = np.concatenate([self._column(key, table)[0] for table in tables])
             _of_feature(key, self.features[key].preprocessor.adapt, column)
@@ -132,7 +131,7 @@ class FeatureSpace(FeatureKinds):
         """Prepares columns: arrays, or single values for one row.
 
         Args:
-            data: A dict of columns, or a frame.
+            data: A dict of columns, or a data frame.
         """
         columns = {key: self._column(key, data) for key in self.features}
         made = self._made({key: column for key, (column, _) in columns.items()})
@@ -143,27 +142,27 @@ class FeatureSpace(FeatureKinds):
             return out
         rows = {key: len(column) for key, (column, _) in columns.items()}
         if len({*rows.values()}) > 1:
-            raise DataError(f"the columns of a FeatureSpace differ in their rows: {rows}")
+            raise DataError(f"the columns of a FeatureSpace have different numbers of rows: {rows}")
         return np.concatenate([*out.values()], -1)
 
     def get_inputs(self) -> dict[str, Any]:
-        """An Input by feature, for a model that takes the columns themselves."""
+        """An Input for each feature, for a model that takes the raw columns."""
         self._inputs = self._inputs or {key: Input((1,), dtype=feature.dtype, name=key)
                                         for key, feature in self.features.items()}
         return self._inputs
 
     def get_encoded_features(self) -> Any:
-        """The features as tensors of a model, which are computed from `get_inputs()`.
+        """The features as symbolic tensors, computed from `get_inputs()`.
 
         Raises:
-            Unsupported: There are crosses or hashes of integers, which the host alone computes.
+            Unsupported: There are crosses or hashes of integers, which only the host computes.
         """
         if self.crosses:
-            raise Unsupported(f"the cross {self.crosses[0].name} cannot be a part of a model"
+            raise Unsupported(f"the cross {self.crosses[0].name} cannot be part of a model"
                               f"{_WAY_OUT}")
         for key, feature in self.features.items():
             if isinstance(feature.preprocessor, Hashing) and feature.dtype != "string":
-                raise Unsupported(f"feature {key!r}: the hash of integers cannot be a part of a "
+                raise Unsupported(f"feature {key!r}: a hash of integers cannot be part of a "
                                   f"model{_WAY_OUT}")
         made = self._made(self.get_inputs())
         if self.output_mode == "dict" or len(made) == 1:
@@ -171,9 +170,9 @@ class FeatureSpace(FeatureKinds):
         return Concatenate()([*made.values()])
 
     def _made(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """The features of columns, or of Inputs, in the order of Keras: by name, crosses last."""
+        """The features of columns, or of Inputs, in Keras' order: by name, with crosses last."""
         if unready := [key for key, feature in self.features.items() if not feature.knows]:
-            raise ConfigError(f"feature {unready[0]!r} has learned nothing; call adapt(dataset) of "
+            raise ConfigError(f"feature {unready[0]!r} is not adapted; call adapt(dataset) of "
                               "the FeatureSpace first")
         numbers = {key: x if (layer := self.features[key].preprocessor) is None else
                    _of_feature(key, layer, x) for key, x in sorted(columns.items())}
@@ -186,13 +185,13 @@ class FeatureSpace(FeatureKinds):
                 for key, x in (numbers | crossed).items()}
 
     def _column(self, key: str, table: Any) -> tuple[np.ndarray, bool]:
-        """A column with an axis of 1, and whether it is a single value."""
+        """A column with an axis of size 1, and whether it is a single value."""
         if not _is_table(table):
-            raise DataError("a FeatureSpace takes a dict of columns or a frame, not a "
+            raise DataError("a FeatureSpace takes a dict of columns or a data frame, not a "
                             f"{type(table).__name__}")
         names = [*table] if isinstance(table, Mapping) else [*table.columns]
         if key not in names:
-            raise DataError(f"feature {key!r}: there is no such column; the columns are "
+            raise DataError(f"feature {key!r}: no such column; the columns are "
                             f"{', '.join(map(str, names[:8]))}")
         column, dtype = np.asarray(table[key]), self.features[key].dtype
         if dtype == "float32":
@@ -207,7 +206,7 @@ def _is_table(x: Any) -> bool:
 
 
 def _of_feature(key: str, function: Callable[[Any], Any], x: Any) -> Any:
-    """function(x); errors name the feature."""
+    """function(x), with errors that name the feature."""
     try:
         return function(x)
     except ZtorchError as error:

@@ -12,11 +12,11 @@ from ztorch.layers.recurrent import RecurrentLayer
 
 
 class GatedLayer(GatedStep, RecurrentLayer, abstract=True):
-    """A step of gates for each element of a sequence `(steps, features)`."""
+    """A gated step, applied to each element of a sequence `(steps, features)`."""
 
     def build(self, input_shape: Shape) -> None:
         self.need_rank(input_shape, 2, "(steps, features)",
-                       "give each example a row for every step: by a Reshape before it, or by "
+                       "add a time axis by a Reshape before it, or by "
                        "return_sequences=True of a recurrent layer before it")
         self.build_gates(input_shape[1])
 
@@ -33,7 +33,7 @@ class SimpleRNN(SimpleStep, GatedLayer):
     Args:
         units: Size of the output and of the state. A positive integer.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `"tanh"`.
+            `None` for no activation. Default: `"tanh"`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel that multiplies the inputs: a name or an
             `Initializer`. Default: `"glorot_uniform"`.
@@ -50,8 +50,8 @@ class SimpleRNN(SimpleStep, GatedLayer):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
@@ -59,12 +59,12 @@ class SimpleRNN(SimpleStep, GatedLayer):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
-        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
+        `(batch, steps, features)`. The call also takes `initial_state=`, a list of states `(batch,
+        units)`, and `mask=`, `(batch, steps)`.
 
     Output shape:
         `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
-        list that begins with it.
+        list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential
@@ -86,7 +86,7 @@ class SimpleRNN(SimpleStep, GatedLayer):
 
 
 class LSTM(LSTMStep, GatedLayer):
-    """A long short-term memory layer. Kernels hold the gates input, forget, cell and output, in
+    """A long short-term memory layer. Kernels hold the input, forget, cell and output gates, in
     this order.
 
     Args:
@@ -112,19 +112,19 @@ class LSTM(LSTMStep, GatedLayer):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
             the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
-        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
+        `(batch, steps, features)`. The call also takes `initial_state=`, a list of states `(batch,
+        units)`, and `mask=`, `(batch, steps)`.
 
     Output shape:
         `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
-        list that begins with it.
+        list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential
@@ -153,7 +153,7 @@ class LSTM(LSTMStep, GatedLayer):
 
 
 class GRU(GRUStep, GatedLayer):
-    """A gated recurrent unit. Kernels hold the gates update, reset and candidate, in this order.
+    """A gated recurrent unit. Kernels hold the update, reset and candidate gates, in this order.
 
     Args:
         units: Size of the output and of the state. A positive integer.
@@ -177,8 +177,8 @@ class GRU(GRUStep, GatedLayer):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         reset_after: Whether the reset gate multiplies the product of the last output and the
             recurrent kernel, as in cuDNN and PyTorch, rather than the last output. The bias then
             has a second row, for that product. Default: `True`.
@@ -187,12 +187,12 @@ class GRU(GRUStep, GatedLayer):
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, features)`. The layer is also called on `initial_state=`, a list of its
-        states `(batch, units)`, and on `mask=`, `(batch, steps)`.
+        `(batch, steps, features)`. The call also takes `initial_state=`, a list of states `(batch,
+        units)`, and `mask=`, `(batch, steps)`.
 
     Output shape:
         `(batch, units)`, or `(batch, steps, units)` with `return_sequences`. With `return_state`, a
-        list that begins with it.
+        list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential

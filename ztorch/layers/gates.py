@@ -1,4 +1,4 @@
-"""One step of SimpleRNN, LSTM and GRU: weights and equations, for cells and for layers of steps.
+"""One step of SimpleRNN, LSTM and GRU: weights and equations, for cells and for recurrent layers.
 
 A kernel holds the columns of all gates side by side, as in Keras.
 """
@@ -19,7 +19,7 @@ from ztorch.layers.layer import Layer
 
 
 class GatedStep(Layer, abstract=True):
-    """Base of the steps: arguments, weights and dropout."""
+    """Base class of gated steps: arguments, weights and dropout."""
 
     gates = 1
     state_count = 1  # the first state is the output
@@ -42,7 +42,7 @@ class GatedStep(Layer, abstract=True):
         self.seed = None if seed is None else whole_seed(seed)
 
     def build_gates(self, features: int) -> None:
-        """Makes the weights."""
+        """Creates the weights."""
         width = self.gates * self.units
         self.kernel = self.add_weight("kernel", (features, width), self.kernel_initializer)
         self.recurrent_kernel = self.add_weight("recurrent_kernel", (self.units, width),
@@ -64,9 +64,9 @@ class GatedStep(Layer, abstract=True):
     def need_features(self, x: Value, rank: int) -> None:
         """Raises a ShapeError if the layer was built for other inputs."""
         if x.rank != rank or x.shape[-1:] != self.kernel.shape[:1]:
-            raise shape_error("inputs and kernel do not fit:", x.shape[1:], self.kernel.shape,
-                              fix=f"the layer was built for {self.kernel.shape[0]} features; use "
-                                  "a new one for others")
+            raise shape_error("inputs do not fit the kernel:", x.shape[1:], self.kernel.shape,
+                              fix=f"the layer was built for {self.kernel.shape[0]} features; "
+                                  "create a new one for others")
 
     def step(self, x: Value, states: Any, context: Context) -> tuple[Value, list[Value]]:
         """The output and the next states, for the features of one step."""
@@ -93,7 +93,7 @@ class GatedStep(Layer, abstract=True):
 
 
 def dropped(x: Value, rate: float, own_seed: int | None, context: Context) -> Value:
-    """While training, x without the elements that this batch drops at every step."""
+    """x during training, without the elements that this batch drops at every step."""
     if not context.training or not rate:
         return x
     seed, step, stream = context.random(own_seed)
@@ -109,8 +109,8 @@ class SimpleStep(GatedStep, abstract=True):
         return (activate(self.activation, y, context),)
 
 
-class ForgetGateOpen(Initializer, abstract=True):  # no name of its own: layers make it
-    """The bias of an LSTM whose forget gates begin open."""
+class ForgetGateOpen(Initializer, abstract=True):  # unnamed: layers create it
+    """The bias of an LSTM, with the forget gates open at first."""
 
     def __init__(self, others: Initializer):
         self.others = others
@@ -124,7 +124,7 @@ class ForgetGateOpen(Initializer, abstract=True):  # no name of its own: layers 
 
 
 class LSTMStep(GatedStep, abstract=True):
-    """Kernels hold the gates input, forget, cell and output, in this order."""
+    """Kernels hold the input, forget, cell and output gates, in this order."""
 
     gates, state_count = 4, 2
     recurrent_activation: Any
@@ -144,7 +144,7 @@ class LSTMStep(GatedStep, abstract=True):
 
 
 class GRUStep(GatedStep, abstract=True):
-    """Kernels hold the gates update, reset and candidate, in this order."""
+    """Kernels hold the update, reset and candidate gates, in this order."""
 
     gates = 3
     recurrent_activation: Any

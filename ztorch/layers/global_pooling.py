@@ -1,4 +1,4 @@
-"""Global pooling: one number for each channel of a sequence or an image."""
+"""Global pooling: one number per channel of a sequence or an image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.layers.spatial import SpatialLayer
 
 
 class BaseGlobalPooling(SpatialLayer, abstract=True):
-    """Base of the global pooling layers: one number for each channel."""
+    """Base class of global pooling: one number per channel."""
 
     op = ""
 
@@ -25,7 +25,7 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
         return self.pooled(x, None, context)
 
     def pooled(self, x: Value, mask: Value | None, context: Context) -> Value:
-        """The output. A mask `(batch, steps)` is for sequences."""
+        """The output. Only sequences have a mask, `(batch, steps)`."""
         self.channels(x.shape[1:])
         first = 2 if self.channels_first else 1
         axes = tuple(range(first, first + self.axes))
@@ -42,7 +42,7 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
         return context.padding.declare(self.masked(x, counts, axes), {})
 
     def masked(self, x: Value, mask: Value, axis: tuple[int, ...]) -> Value:
-        """One number for each channel, from the elements that count."""
+        """One number per channel, from the elements that count."""
         if self.op == "max":
             return OPS.max(OPS.where(mask, x, lowest(x.dtype)), axis, self.keepdims)
         total = OPS.sum(OPS.where(mask, x, 0.0), axis, self.keepdims)
@@ -50,10 +50,10 @@ class BaseGlobalPooling(SpatialLayer, abstract=True):
 
 
 class GlobalAveragePooling1D(BaseGlobalPooling, names=("GlobalAvgPool1D",)):
-    """The mean of each channel of a sequence. Steps that are masked do not count.
+    """The mean of each channel of a sequence, without masked steps.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -81,7 +81,7 @@ class GlobalAveragePooling2D(BaseGlobalPooling, names=("GlobalAvgPool2D",)):
     """The mean of each channel of an image.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -107,7 +107,7 @@ class GlobalMaxPooling1D(BaseGlobalPooling, names=("GlobalMaxPool1D",)):
     """The largest element of each channel of a sequence.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -132,7 +132,7 @@ class GlobalMaxPooling2D(BaseGlobalPooling, names=("GlobalMaxPool2D",)):
     """The largest element of each channel of an image.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.

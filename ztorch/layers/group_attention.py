@@ -10,17 +10,17 @@ from ztorch.layers.attention import MultiHeadAttention
 
 
 class GroupQueryAttention(MultiHeadAttention):
-    """Multi-head attention with fewer heads of keys and values than of queries.
+    """Multi-head attention with fewer heads for keys and values than for queries.
 
-    Each head of keys and values serves a group of queries, which makes the caches of generation
-    smaller. One such head is multi-query attention, as many as queries are `MultiHeadAttention`.
-    It is called as `MultiHeadAttention` is.
+    Each head of keys and values serves a group of queries, which reduces the caches of generation.
+    One such head is multi-query attention; as many as query heads is `MultiHeadAttention`. It is
+    called like `MultiHeadAttention`.
 
     Args:
         head_dim: Size of each head. A positive integer.
         num_query_heads: Number of heads of the query. A positive integer.
         num_key_value_heads: Number of heads of key and value. A divisor of `num_query_heads`.
-        dropout: Rate at which attention weights are dropped while training, from 0 to below 1.
+        dropout: Rate at which attention weights are dropped during training, from 0 to below 1.
             Default: `0.0`.
         use_bias: Whether to add biases to query, key, value and output. Default: `True`.
         kernel_initializer: Initializer of the kernels: a name or an `Initializer`. Default:
@@ -28,7 +28,7 @@ class GroupQueryAttention(MultiHeadAttention):
         bias_initializer: Initializer of the biases: a name or an `Initializer`. Default: `"zeros"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        use_causal_mask: Whether a position attends only to itself and to earlier ones. In Keras
+        use_causal_mask: Whether each position attends only to itself and to earlier ones. In Keras
             this is an argument of the call. Default: `False`.
         rotary: Whether to rotate queries and keys by their positions, as `RotaryEmbedding` does.
             Keras has no such argument. Default: `False`.

@@ -1,4 +1,4 @@
-"""Layers that change tones by how often they occur."""
+"""Layers that change tones based on their histogram."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from ztorch.layers.encoded import category_counts
 from ztorch.layers.spatial import SpatialLayer
 from ztorch.layers.tones import BYTES
 
-TONES = 256  # of a byte
-MOST_TILES = 1024  # along an axis: more than there are pixels is of no use
+TONES = 256  # values of a byte
+MOST_TILES = 1024  # along an axis: more than there are pixels is useless
 
 
 def _scaled(x: Value, old: Pair, new: Pair) -> Value:
-    """Pixels of one range of values in another, rounded as in Keras."""
+    """Pixels mapped from one range to another, rounded as in Keras."""
     scale = (new[1] - new[0]) / (old[1] - old[0])
     return x * scale + (new[0] - old[0] * scale)
 
 
 class Equalization(AugmentationLayer):
-    """While training, is_broadcast the tones of each channel of each image evenly.
+    """During training, equalizes the histogram of each channel of each image.
 
-    Keras counts the tones of all images of a batch together; here each image has its own, as in
-    Keras for a batch of one.
+    Keras uses one histogram for all images of a batch; here each image has its own.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        bins: How many tones are told apart. Default: `256`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        bins: Number of bins of the histogram. Default: `256`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -69,7 +68,7 @@ class Equalization(AugmentationLayer):
                          for part in (planes * last / BYTES[1], planes / BYTES[1] * last))
         totals = OPS.cumsum(category_counts(counted, "count", self.bins, d=x.dtype), -1)
         below = OPS.min(OPS.where(totals > 0.0, totals, float(rows * columns)), -1, True)
-        span = rows * columns - below  # 0 where there is one tone
+        span = rows * columns - below  # 0 if there is only one tone
         table = OPS.round((totals - below) * BYTES[1] / OPS.where(span > 0.0, span, 1.0))
         even = OPS.cast(OPS.take_along_axis(OPS.clip(table, *BYTES), read, 1), x.dtype)
         y = OPS.where(span > 0.0, even, planes)
@@ -78,17 +77,17 @@ class Equalization(AugmentationLayer):
 
 
 class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
-    """Spreads the tones of each channel of each image evenly, tile by tile: CLAHE.
+    """Equalizes the histogram of each channel of each image, tile by tile: CLAHE.
 
-    It does so both in training and in inference. Between the centres of tiles, their mappings are
+    It does so in training and in inference. Between the centres of tiles, their mappings are
     interpolated.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        clip_limit: The limit of pixels of one tone, as a multiple of the mean count; the excess is
-            distributed among all tones. 0: no limit. Default: `4.0`.
-        tile_grid_size: How many tiles there are along rows and columns. Default: `(8, 8)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        clip_limit: Limit of the count of one tone, as a multiple of the mean count; the excess is
+            distributed among all tones. 0 means no limit. Default: `4.0`.
+        tile_grid_size: Number of tiles along rows and columns. Default: `(8, 8)`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -144,7 +143,7 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
         return _scaled(y[:, :rows, :columns], BYTES, self.value_range)
 
     def _filled(self, x: Value, tile: tuple[int, int]) -> Value:
-        """The images, filled up to whole tiles by their mirror image."""
+        """The images, padded to whole tiles by reflection."""
         for axis, (grid, size) in enumerate(zip(self.tile_grid_size, tile, strict=True), 1):
             size, real = grid * size, x.shape[axis]
             if size > real:
@@ -153,7 +152,7 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
         return x
 
     def _tables(self, tones: Value, tile: tuple[int, int], d: DType) -> Value:
-        """For each tile and channel, the new tone of each tone; those at the border twice."""
+        """The mapping of tones for each tile and channel; border tiles appear twice."""
         (batch, _, _, channels), grid, pixels = tones.shape, self.tile_grid_size, tile[0] * tile[1]
         tiles = OPS.reshape(tones, (batch, grid[0], tile[0], grid[1], tile[1], channels))
         tiles = OPS.reshape(OPS.transpose(tiles, (0, 1, 3, 5, 2, 4)),
@@ -174,8 +173,8 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
 
 
 def _between_middles(grid: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each place along an axis: the tiles whose middles are before and after it, counted with
-    those at the border twice, and how near it is to the latter."""
+    """For each position along an axis: the tiles whose centres are before and after it (border
+    tiles count twice), and the weight of the latter."""
     place = np.arange(grid * size, dtype=np.float32) / size + 0.5
     before = np.floor(place)
     return (np.clip(before, 0, grid + 1).astype(int), np.clip(before + 1, 0, grid + 1).astype(int),

@@ -1,4 +1,4 @@
-"""The inputs that a custom layer takes, as in Keras."""
+"""The specification of a custom layer's inputs, as in Keras."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ztorch.layers.symbol import leaves
 
 
 class InputSpec:
-    """The inputs that a layer takes: an attribute `input_spec` of it is checked at each call.
+    """The inputs that a layer accepts. Its attribute `input_spec` is checked at each call.
 
     Args:
         dtype: Has no effect: layers cast their inputs. Default: `None`.
-        shape: All sizes with the batch; `None` in it is any size. Default: `None`.
-        ndim: How many axes there are, with the batch. Default: `None`.
-        max_ndim: The most of them. Default: `None`.
-        min_ndim: The fewest of them. Default: `None`.
-        axes: Sizes by number of the axis; `None` is any size. Default: `None`.
+        shape: Shape including the batch; `None` in it means any size. Default: `None`.
+        ndim: Number of axes, including the batch. Default: `None`.
+        max_ndim: Maximum number of axes. Default: `None`.
+        min_ndim: Minimum number of axes. Default: `None`.
+        axes: Sizes by axis; `None` means any size. Default: `None`.
         allow_last_axis_squeeze: Has no effect. Default: `False`.
         name: Has no effect. Default: `None`.
         optional: Has no effect. Default: `False`.
@@ -49,12 +49,12 @@ class InputSpec:
         self.axes = dict(axes or {})
 
     def check(self, layer: str, x: Value) -> None:
-        """Raises a ShapeError where a tensor is none of these."""
+        """Raises a ShapeError if a tensor does not match."""
         low = self.ndim or self.min_ndim or 0
         high = self.ndim or self.max_ndim or x.rank
         if not low <= x.rank <= high:
             axes = str(low) if low == high else f"{low} to {high}"
-            raise shape_error(f"{layer} takes inputs of {axes} axes with the batch, not",
+            raise shape_error(f"{layer} takes inputs with {axes} axes, including the batch, not",
                               ("batch", *x.shape[1:]))
         sizes = {**dict(enumerate(self.shape or ())), **self.axes}
         for axis, size in sizes.items():

@@ -21,14 +21,14 @@ class Concatenate(Merge):
     Args:
         *branches: Layers that are called on the same input. Without branches, the layer is called
             on a list of tensors.
-        axis: Axis along which tensors are joined, counted with the batch as axis 0. Default: `-1`.
+        axis: Axis along which tensors are joined, where axis 0 is the batch. Default: `-1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
         A list of at least two tensors that differ only along `axis`; with branches, one tensor.
 
     Output shape:
-        The input shape, with the sizes along `axis` added up.
+        The input shape, with the sum of the sizes along `axis`.
 
     Examples:
         >>> from ztorch import Sequential
@@ -41,7 +41,7 @@ class Concatenate(Merge):
 
     def __init__(self, *branches: Layer, axis: int = -1, **common: Any):
         if branches and isinstance(branches[0], int):
-            raise ConfigError(f"Concatenate({branches[0]}) is not an axis but a branch; write "
+            raise ConfigError(f"Concatenate({branches[0]}) means a branch, not an axis; write "
                               f"Concatenate(axis={branches[0]})")
         super().__init__(*branches, **common)
         if isinstance(axis, bool) or not isinstance(axis, int):
@@ -65,8 +65,8 @@ class Concatenate(Merge):
         return OPS.concat(*values, axis=self.axis % values[0].rank)
 
     def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
-        """As in Keras: along the steps, masks are joined as well; along other axes a step counts
-        where it counts in any of the tensors."""
+        """As in Keras: along the steps, masks are joined as well; along other axes a step counts if
+        it counts in any tensor."""
         if self.axis % values[0].rank != 1 or not any(m is not None for m in masks):
             return super().joint_mask(values, masks)
         whole = [OPS.full(v.shape[:2], True, "bool") if m is None else m
@@ -78,9 +78,9 @@ class Dot(Merge):
     """Sums the products of two tensors along one axis of each.
 
     Args:
-        axes: The axis of both tensors, or one for each, counted with the batch as axis 0.
-        normalize: Whether to scale vectors along the axes to length 1 first, which gives the cosine
-            of their angle. Default: `False`.
+        axes: The axis of both tensors, or one for each, where axis 0 is the batch.
+        normalize: Whether to normalize vectors along the axes first, which gives the cosine
+            similarity. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -97,14 +97,14 @@ class Dot(Merge):
     """
 
     takes = "2"
-    supports_masking = False  # it sums over steps, or mixes them
+    supports_masking = False  # it sums over steps or mixes them
 
     def __init__(self, axes: Any, normalize: bool = False, **common: Any):
         super().__init__(**common)
         pair = axes if isinstance(axes, (list, tuple)) else (axes, axes)
         if len(pair) != 2 or any(isinstance(a, bool) or not isinstance(a, int) for a in pair):
-            raise ConfigError(f"Dot(axes={axes!r}) must be an axis, or one of each tensor, such as "
-                              "(2, 1)")
+            raise ConfigError(f"Dot(axes={axes!r}) must be an axis, or one for each tensor, "
+                              "such as (2, 1)")
         self.axes = tuple(pair)
         self.normalize = normalize
 

@@ -1,4 +1,4 @@
-"""The order that Keras gives the layers of a model."""
+"""Keras' order of the layers of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.layers.tree import LayerNode
 
 def layers_in_order(calls: list[LayerCall], ends: Any, with_inputs: bool = False) -> list[Layer]:
     """The layers of the calls that lead to these tensors, in Keras' order: those farthest from the
-    outputs first. With `with_inputs` their Inputs have their places among them."""
+    outputs first. `with_inputs` includes the Inputs."""
     depth: dict[LayerCall, int] = {}
     of_layer: dict[LayerNode, int] = {}
     for call in reversed(calls):
@@ -29,7 +29,7 @@ def layers_in_order(calls: list[LayerCall], ends: Any, with_inputs: bool = False
 
 
 def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
-    """The layers, Inputs among them, in the order in which a walk back from the outputs meets them.
+    """The layers, including Inputs, in the order of a walk back from the outputs.
     """
     seen: set[LayerCall] = set()
     layers: set[LayerNode] = set()
@@ -51,7 +51,7 @@ def _sorted_symbols(call: LayerCall) -> list[SymbolicTensor]:
 
 
 def _sorted_leaves(x: Any) -> list[Any]:
-    """The leaves of nested lists and dicts, those of dicts in the order of keys, as in Keras."""
+    """The leaves of nested lists and dicts; dicts are ordered by key, as in Keras."""
     if isinstance(x, dict):
         return [leaf for key in sorted(x) for leaf in _sorted_leaves(x[key])]
     return [leaf for item in x for leaf in _sorted_leaves(item)] if isinstance(

@@ -1,4 +1,4 @@
-"""A kernel as a layer, with some of its arguments as weights."""
+"""A kernel as a layer. Some of its arguments may be weights."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 class Kernel(Layer):
     """A kernel, `@zt.kernel`, as a layer.
 
-    It cannot be saved in a config, since a function cannot be written there.
+    It cannot be saved in a config, which cannot hold a function.
 
     Args:
-        function: The kernel. Its arguments are the inputs of the layer, in order, but for those
-            that are weights or options. It must keep the batch axis.
-        weights: For each argument that is a weight, its initializer, where the kernel's signature
-            says its shape by names of sizes of the inputs; or a pair (shape, initializer).
-            `None` means none. Default: `None`.
-        options: Arguments that are compiled in, by name. `None` means none. Default: `None`.
+        function: The kernel. Its arguments are the inputs of the layer, in order, except weights
+            and options. It must preserve the batch axis.
+        weights: The initializer of each argument that is a weight, if the kernel's signature gives
+            its shape by names of input sizes; otherwise a pair (shape, initializer). `None` means
+            no weights. Default: `None`.
+        options: Arguments that are compiled in, by name. `None` means no options. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the kernel takes.
+        Any that the kernel accepts.
 
     Output shape:
         That of the kernel's result.
@@ -55,7 +55,7 @@ class Kernel(Layer):
 
     def __init__(self, function: KernelFunction, weights: Mapping[str, Any] | None = None,
                  options: Mapping[str, Any] | None = None, **common: Any):
-        from ztorch.kernels import KernelFunction  # only now: other layers do without
+        from ztorch.kernels import KernelFunction  # imported late: other layers do not need it
 
         super().__init__(**common)
         if not isinstance(function, KernelFunction):
@@ -77,7 +77,7 @@ class Kernel(Layer):
             self.add_weight(name, tuple(shape), initializer)
 
     def _sizes(self, shapes: list[Shape]) -> dict[str, int]:
-        """The sizes of the names in the signature; the batch has none yet."""
+        """The sizes of the names in the signature, without the batch."""
         sizes: dict[str, int] = {}
         for name, shape in zip(self.inputs_taken, shapes, strict=False):
             for dim, n in zip(self._dims(name)[1:], shape, strict=False):
@@ -86,7 +86,7 @@ class Kernel(Layer):
         return sizes
 
     def _dims(self, name: str) -> tuple[int | str, ...]:
-        """The sizes of an argument, as the signature has them."""
+        """The sizes of an argument, as in the signature."""
         signature, at = self.function.signature, self.function.parameters.index(name)
         if signature is None or at >= len(signature.arguments):
             return ()
@@ -96,9 +96,9 @@ class Kernel(Layer):
         dims = self._dims(name)
         shape = tuple(sizes.get(d, 0) if isinstance(d, str) else d for d in dims)
         if not dims or 0 in shape:
-            raise ConfigError(f"layer {self.name!r}: the shape of weight {name!r} is not known; "
-                              f"give weights={{{name!r}: (shape, initializer)}}, or the kernel a "
-                              "signature with names for the sizes of its inputs")
+            raise ConfigError(f"layer {self.name!r}: the shape of weight {name!r} is unknown; "
+                              f"use weights={{{name!r}: (shape, initializer)}}, or add a signature "
+                              "to the kernel that names the sizes of its inputs")
         return shape
 
     def call(self, x: Any, context: Context) -> Value:
@@ -114,12 +114,12 @@ class Kernel(Layer):
             raise KernelError(f"layer {self.path!r}: {error}") from None
         if not isinstance(y, Value):
             raise shape_error(f"{self.function!r} returns {len(y)} tensors",
-                              fix="a layer gives one; return it alone")
+                              fix="a layer returns one result")
         if y.shape[:1] != inputs[0].shape[:1]:
             raise shape_error(f"{self.function!r} changed the batch axis:", inputs[0].shape,
                               y.shape, fix="axis 0 must stay; loop over it")
         return y
 
     def get_config(self) -> dict[str, Any]:
-        raise ConfigError(f"layer {self.name!r} is a Kernel, and a function cannot be written to a "
-                          "config; make it a subclass of Layer that calls the kernel")
+        raise ConfigError(f"layer {self.name!r} is a Kernel, and a config cannot store a function; "
+                          "make it a subclass of Layer that calls the kernel")

@@ -41,24 +41,24 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             CalledLayer, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
-    A subclass keeps its arguments as attributes of the same names, makes weights in `build` and
+    A subclass stores its arguments as attributes of the same names, creates weights in `build` and
     computes with ops in `call`. Defining the class registers its name.
 
     It may be written as in Keras: `call(self, x, training=False)` computes with weights and layers
-    that are attributes, and `build` gets the shape with the batch, as `(None, 4)`. Where `call`
-    takes a context instead, shapes in `build` leave out the batch, layers inside are adopted in
-    `__init__`, and both they and weights are read with the context. A layer that takes several
-    tensors has them after x or the context, or, with `takes_many`, as a list in place of x.
+    that are attributes, and `build` gets the shape including the batch, such as `(None, 4)`. If
+    `call` takes a context instead, shapes in `build` exclude the batch, inner layers are adopted in
+    `__init__`, and inner layers and weights are used with the context. A layer with several inputs
+    takes them after x or the context, or, with `takes_many`, as a list in place of x.
 
     Args:
-        name: Name of the layer, printable and without `/`. `None` makes one from the class.
+        name: Name of the layer, printable and without `/`. `None` derives it from the class.
             Default: `None`.
         trainable: Whether an optimizer may change the weights. Default: `True`.
         input_shape: Shape of one example, for the first layer of a `Sequential` without an `Input`.
             Default: `None`.
-        **more: `dtype`, the policy of this layer and those inside it, such as "float32" in a model
-            of mixed precision; `activity_regularizer`; and for each initializer of a layer a
-            regularizer and a constraint, such as `kernel_regularizer` and `kernel_constraint`.
+        **more: `dtype`, the policy of this layer and its inner layers, such as "float32" in a model
+            with mixed precision; `activity_regularizer`; and a regularizer and a constraint for
+            each initializer, such as `kernel_regularizer` and `kernel_constraint`.
 
     Examples:
         >>> from ztorch.layers import Input, Layer
@@ -72,8 +72,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         ((None, 4), ['s/factor'])
     """
 
-    needs_floats = False  # whether it refuses integers
-    mixes_open_axes = ""  # why rows of an open axis may not be filled up to a larger size
+    needs_floats = False  # whether integers are an error
+    mixes_open_axes = ""  # why rows of an open axis may not be padded to a larger size
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
                  input_shape: Any = None, **more: Any):
@@ -85,13 +85,13 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         self.trainable = trainable
         self.input_shape = None if input_shape is None else checked_shape(
             f"{type(self).__name__}(input_shape=...)", input_shape)
-        self.own_weights: list[Weight] = []  # without those of layers inside
-        self.first_weights: list[Weight] | None = None  # those made in `__init__`
-        self.adopted: list[Layer] = []  # adopted layers
+        self.own_weights: list[Weight] = []  # without those of inner layers
+        self.first_weights: list[Weight] | None = None  # those created in `__init__`
+        self.adopted: list[Layer] = []  # inner layers
         self.calls = []
         self.adopter: Layer | None = None  # the model or layer that adopted this one
         self.built = False
-        self.serial = next(_serial)  # layers without a name are numbered in this order
+        self.serial = next(_serial)  # numbers layers without a name
 
     def __init_subclass__(cls, **more: Any) -> None:
         if "call" in vars(cls):
@@ -101,28 +101,27 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         super().__init_subclass__(**more)
 
     def build(self, input_shape: Shape) -> None:
-        """Makes the weights for inputs of this shape, without the batch. Called once."""
+        """Creates the weights for inputs of this shape, without the batch. Called once."""
 
     def call(self, x: Value, context: Context) -> Value:
-        """The output for x, a tensor with the batch as axis 0."""
+        """The output for x, a tensor whose axis 0 is the batch."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
     def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
-        """Computes the output for numbers; traces the layer; or declares a part of a Model.
+        """Computes the output for numbers, traces the layer, or declares a part of a Model.
 
         Args:
-            *inputs: Tensors or arrays; values of a graph; or symbolic tensors such as an Input. The
-                context of a trace may be the last of them.
+            *inputs: Tensors or arrays; graph values; or symbolic tensors, such as an Input. The
+                last one may be the context of a trace.
             context: Context of the trace. `None` makes a new one. Default: `None`.
-            **keywords: Other arguments of `call`; `mask`, the mask of the input, in place of the
-                one that travels with it; `training`, whether to behave as in training, instead of
-                the mode of the traced function.
+            **keywords: Other arguments of `call`; `mask`, the mask of the input, instead of the one
+                that travels with it; `training`, the mode, instead of that of the traced function.
 
         Returns:
             The result of `call`.
 
         Raises:
-            ShapeError: The layer does not take these arguments; the message names the layer.
+            ShapeError: The layer does not accept these arguments; the message names the layer.
         """
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
@@ -174,11 +173,11 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
     def add_weight(self, name: str | Shape | None = None, shape: Any = (),
                    initializer: Any = "glorot_uniform", trainable: bool = True,
                    regularizer: Any = None, constraint: Any = None) -> Weight:
-        """Makes a weight of this layer. Weights keep the order of these calls.
+        """Creates a weight of this layer. Weights are ordered by these calls.
 
         Args:
-            name: Name of the weight within the layer, such as `"kernel"`. `None`: that of the
-                attribute that holds it. As in Keras it may be left out: `add_weight((3, 4),
+            name: Name of the weight within the layer, such as `"kernel"`. `None` means that of the
+                attribute that holds it. As in Keras it may be omitted: `add_weight((3, 4),
                 "zeros")`. Default: `None`.
             shape: Shape of the weight. Default: `()`.
             initializer: Initializer of its values: a name or an `Initializer`. Default:
@@ -188,10 +187,10 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             constraint: The constraint applied after each training step. Default: `None`.
 
         Returns:
-            The weight; `context.read(weight)` gives its tensor in `call`.
+            The weight. `context.read(weight)` returns its tensor in `call`.
 
         Raises:
-            ConfigError: The layer has a weight of this name.
+            ConfigError: The layer already has a weight with this name.
         """
         has_own_name = isinstance(name, str)
         name, shape, initializer, taken = weight_arguments(self, name, shape, initializer)
@@ -199,11 +198,11 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         for n in shape:
             if isinstance(n, OpenSize):
-                raise shape_error(f"{type(self).__name__} makes weight {name!r} as long as axis "
+                raise shape_error(f"{type(self).__name__} creates weight {name!r} as long as axis "
                                   f"{n}, whose size varies:", tuple(shape),
-                                  fix="give the layer a size of its own, such as "
-                                      "PositionEmbedding(sequence_length=512), or the Input a "
-                                      "fixed one")
+                                  fix="give the layer a fixed size, such as "
+                                      "PositionEmbedding(sequence_length=512), or give the Input "
+                                      "one")
         weight = Weight(self, name, shape, Initializer.get(initializer), trainable)
         weight.has_own_name = has_own_name
         self.set_rules(weight, regularizer, constraint)
@@ -213,16 +212,16 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
     # -- layers in layers --------------------------------------------------------------------------
 
     def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
-        """Makes a layer part of this one, so that its weights count as this layer's too.
+        """Makes a layer part of this one. Its weights then belong to this layer as well.
 
-        A layer without a given name is named after its class and numbered among its siblings.
+        A layer without a name is named after its class and numbered among its siblings.
 
         Args:
             spec: A layer, or its config.
-            reserved: Names that a numbered layer must avoid.
+            reserved: Names that automatic names must avoid.
 
         Raises:
-            ConfigError: It is not a layer, or is in this one already, or has a name that is taken.
+            ConfigError: It is not a layer, is already part of this one, or its name is taken.
         """
         kind = "layer" if self.path else "model"
         here = f"{kind} {self.name!r}"
@@ -234,25 +233,25 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             raise ConfigError(f"{here} takes layers, not {description}; write Dense(10), not Dense "
                               "or 10, and Sequential([...]) for several layers in a row")
         if any(layer is other for _, other in self.walk()):
-            raise ConfigError(f"layer {layer.name!r} is in {here} twice; make a second layer")
+            raise ConfigError(f"layer {layer.name!r} is in {here} twice; create a second layer")
         if any(self is other for _, other in layer.walk()):
-            raise ConfigError(f"{here} cannot be a layer of itself; make a second one")
+            raise ConfigError(f"{here} cannot contain itself; create a second one")
         need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
         taken = {other.name for other in self.adopted}
         if layer.name in taken and layer.keeps_name:
-            raise ConfigError(f"{here} has two layers named {layer.name!r}; give one another name=")
+            raise ConfigError(f"{here} has two layers named {layer.name!r}; set name= of one")
         base, k, numbered = layer.name, 0, not layer.keeps_name
         while numbered and (layer.name in taken or layer.name in reserved):
             k += 1
             layer.name = f"{base}_{k}"
-        if layer.adopter is None:  # a shared layer keeps its path in the first model
+        if layer.adopter is None:  # a shared layer keeps its path in its first model
             layer.adopter = self
         self.adopted.append(layer)
         return layer
 
     @property
     def stands_for(self) -> Layer:
-        """The layer that files and summaries show in its place: the layer itself, for most."""
+        """The layer that files and summaries show instead; usually the layer itself."""
         return self
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
@@ -263,7 +262,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
 
     @property
     def weights(self) -> list[Weight]:
-        """All weights in Keras' order: the layer's own, then those of the layers inside."""
+        """All weights in Keras' order: the layer's own, then those of inner layers."""
         return [*self.own_weights, *(w for layer in self.adopted for w in layer.weights)]
 
     def need_rank(self, shape: Shape, rank: int, axes: str, fix: str) -> None:
@@ -273,7 +272,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
                               "the batch, not", shape, fix=fix)
 
     def get_config(self) -> dict[str, Any]:
-        common = {"name", "trainable", "input_shape"}  # a model's Input has the shape
+        common = {"name", "trainable", "input_shape"}  # the Input of a model has the shape
         common |= {"dtype"} - {*vars(self)}
         arguments = {k: v for k, v in super().get_config().items() if k not in common}
         return {"name": self.name, **arguments, **self.policy_config(), **self.rules_config(),
@@ -291,8 +290,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             if made_with_model(self) and name in vars(self):
                 return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise AttributeError(f"a {type(self).__name__} is not a layer yet: begin its __init__ with "
-                             "super().__init__(), or super().__init__(**common) to take a name")
+        raise AttributeError(f"a {type(self).__name__} is not initialized yet: start its __init__ "
+                             "with super().__init__(), or super().__init__(**common) for a name")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -1,4 +1,4 @@
-"""The weights of a layer and of those inside it, as lists and as arrays."""
+"""The weights of a layer and its inner layers, as lists and arrays."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class LayerWeights:
 
     @property
     def non_trainable_weights(self) -> list[Weight]:
-        """The weights that it may not change: those of frozen layers, and moving statistics."""
+        """The other weights: those of frozen layers, and moving statistics."""
         return [w for w in self.weights if not w.trains]
 
     @property
     def variables(self) -> list[Weight]:
-        """All weights; Keras' variables that are not weights do not exist here."""
+        """All weights. There are no other variables."""
         return self.weights
 
     @property
@@ -49,12 +49,12 @@ class LayerWeights:
         return self.non_trainable_weights
 
     def get_weights(self) -> list[np.ndarray]:
-        """Copies of all weights, in Keras' order. There are none before the layer is built."""
+        """Copies of all weights, in Keras' order; empty before the layer is built."""
         return [w.value.copy() for w in self.weights]
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights, or none if one of the arrays does not fit.
+        """Replaces all weights, or none if an array does not fit.
 
         Args:
             weights: Arrays in the order of `get_weights`, of this layer or of a program.
@@ -67,10 +67,10 @@ class LayerWeights:
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
         if len(weights := list(weights)) != len(current):
-            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, {len(weights)} "
-                               "were given; use the weights of a model with the same layers")
+            raise WeightsError(f"{kind} {self.name!r} has {len(current)} weights, not "
+                               f"{len(weights)}; use the weights of a model with the same layers")
         checked_ = [w.checked(array) for w, array in zip(current, weights, strict=True)]
-        for w, array in zip(current, checked_, strict=True):  # only once all fit
+        for w, array in zip(current, checked_, strict=True):  # only after all were checked
             w.value = array
 
     def count_params(self) -> int:

@@ -1,4 +1,4 @@
-"""Layers that merge several tensors: those of a list, as in Keras, or the outputs of branches."""
+"""Layers that merge several tensors: a list of tensors, as in Keras, or the outputs of branches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ztorch.layers.symbol import leaves
 
 
 class Merge(Container, abstract=True):
-    """Base of the layers that merge tensors.
+    """Base class of the merge layers.
 
-    Called on a list of tensors, it merges them. With branches it is called on one tensor, and
-    merges the outputs of the branches.
+    Called on a list of tensors, the layer merges them. With branches, it is called on one tensor
+    and merges the outputs of the branches.
     """
 
     layers_are = "branches"
@@ -41,7 +41,7 @@ class Merge(Container, abstract=True):
         if self.adopted:
             if not isinstance(x, Value):
                 raise shape_error(f"{kind} with branches takes one tensor, not {len(x)}",
-                                  fix=f"to merge them write {kind}()([a, b])")
+                                  fix=f"to merge tensors, use {kind}()([a, b])")
             values = [branch(x, context) for branch in self.adopted]
             y = self.merged(values, context, [branch.name for branch in self.adopted])
             mask = self.joint_mask(values, [context.masks.get(v) for v in values])
@@ -51,13 +51,13 @@ class Merge(Container, abstract=True):
         if isinstance(x, (Value, dict)) or len(x) < 2 or (self.takes == "2" and len(x) != 2):
             count = "one" if isinstance(x, Value) else str(len(x))
             raise shape_error(f"{kind} merges a list of {self.takes} tensors, not {count}",
-                              fix=f"in a Model write {kind}()([a, b]); in a Sequential give it "
+                              fix=f"in a Model use {kind}()([a, b]); in a Sequential add "
                                   f"branches, such as {kind}(Dense(3), Dense(3))")
         return self.merged(list(x), context)
 
     def merged(self, values: list[Value], context: Context,
                branches: list[str] | None = None) -> Value:
-        """The merged tensor; errors name branches, and the layers that made the shapes."""
+        """The merged tensor. Errors name branches, and the layers that computed the shapes."""
         for k, v in enumerate(values):
             if v.dtype != values[0].dtype:
                 raise mismatch(f"are {values[0].dtype} and {v.dtype}", values, k, context,
@@ -75,15 +75,15 @@ class Merge(Container, abstract=True):
         raise NotImplementedError
 
     def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
-        """The merged tensor where some steps do not count. All tensors and masks have one rank."""
+        """The merged tensor if some steps are masked. All tensors and masks have the same rank."""
         return self.merge(values)
 
     def compute_mask(self, x: Any, mask: Any = None) -> Value | None:
-        """That of the tensors of a list; `call` sets that of branches."""
+        """The mask for a list of tensors; `call` sets the mask for branches."""
         return None if self.adopted else self.joint_mask(leaves(x), leaves(mask))
 
     def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
-        """The mask of the merged tensor: as in Keras, a step counts where it counts in any."""
+        """The mask of the merged tensor: as in Keras, a step counts if it counts in any tensor."""
         known = [mask for mask in masks if mask is not None]
         return reduce(OPS.bitwise_or, known) if len(known) == len(masks) else None
 
@@ -110,7 +110,7 @@ def widened(values: list[Value]) -> list[Value]:
 
 def mismatch(problem: str, values: list[Value], k: int, context: Context,
              branches: list[str] | None, fix: str) -> Exception:
-    """The error for tensors 0 and k: their shapes, and the layers that made them so."""
+    """The error for tensors 0 and k: their shapes, and the layers that computed them."""
     first, other = values[0], values[k]
     both = f"branches {branches[0]!r} and {branches[k]!r}" if branches else f"tensors 0 and {k}"
     return shape_error(f"{both} {problem}:", first.shape[1:], other.shape[1:],
@@ -178,7 +178,7 @@ class Subtract(Merge):
 class Multiply(Merge):
     """The product of tensors, element by element.
 
-    `Multiply(Identity(), gate)` lets a gate decide how much of each number passes.
+    `Multiply(Identity(), gate)` lets a gate scale each element.
 
     Args:
         *branches: Layers that are called on the same input. Without branches, the layer is called
@@ -201,7 +201,7 @@ class Multiply(Merge):
         return reduce(OPS.mul, self.alike(values))
 
     def merge_counted(self, values: list[Value], masks: list[Value | None]) -> Value:
-        """Steps that do not count are 1 in the product, and 0 where none of the tensors counts."""
+        """Masked steps are 1 in the product, and 0 if they are masked in all tensors."""
         y = self.merge([v if mask is None else OPS.where(mask, v, OPS.full_like(v, 1))
                         for v, mask in zip(values, masks, strict=True)])
         joint = self.joint_mask(values, masks)
@@ -233,9 +233,9 @@ class Average(Merge):
 
 
 class Extreme(Merge, abstract=True):
-    """Base of the layers that take the largest or smallest of tensors."""
+    """Base class of the layers that compute the maximum or minimum of tensors."""
 
-    better: ClassVar[str]  # the op that takes it of two
+    better: ClassVar[str]  # the op for two tensors
 
     def merge(self, values: list[Value]) -> Value:
         return reduce(getattr(OPS, self.better), self.alike(values))

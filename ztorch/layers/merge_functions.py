@@ -10,7 +10,7 @@ from ztorch.layers.merge import Add, Average, Maximum, Minimum, Multiply, Subtra
 
 
 def add(inputs: Sequence[Any], **common: Any) -> Any:
-    """The sum of several tensors, by a new layer.
+    """The sum of several tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -28,7 +28,7 @@ def add(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def average(inputs: Sequence[Any], **common: Any) -> Any:
-    """The mean of several tensors, by a new layer.
+    """The mean of several tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -46,7 +46,7 @@ def average(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def maximum(inputs: Sequence[Any], **common: Any) -> Any:
-    """The elementwise maximum of several tensors, by a new layer.
+    """The elementwise maximum of several tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -64,7 +64,7 @@ def maximum(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def minimum(inputs: Sequence[Any], **common: Any) -> Any:
-    """The elementwise minimum of several tensors, by a new layer.
+    """The elementwise minimum of several tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -82,7 +82,7 @@ def minimum(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def multiply(inputs: Sequence[Any], **common: Any) -> Any:
-    """The product of several tensors, by a new layer.
+    """The product of several tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -100,7 +100,7 @@ def multiply(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def subtract(inputs: Sequence[Any], **common: Any) -> Any:
-    """The difference of two of tensors, by a new layer.
+    """The difference of two tensors, computed by a new layer.
 
     Args:
         inputs: The tensors.
@@ -118,7 +118,7 @@ def subtract(inputs: Sequence[Any], **common: Any) -> Any:
 
 
 def concatenate(inputs: Sequence[Any], axis: int = -1, **common: Any) -> Any:
-    """Tensors joined along an axis, by a new layer.
+    """Joins tensors along an axis, with a new layer.
 
     Args:
         inputs: The tensors.
@@ -137,7 +137,7 @@ def concatenate(inputs: Sequence[Any], axis: int = -1, **common: Any) -> Any:
 
 
 def dot(inputs: Sequence[Any], axes: Any = -1, **common: Any) -> Any:
-    """The products of two tensors along axes, by a new layer.
+    """The products of two tensors along axes, computed by a new layer.
 
     Args:
         inputs: The tensors.

@@ -14,32 +14,33 @@ from ztorch.layers.augmentation import AugmentationLayer, Factor, Pair, between
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 
-TRIES = 8  # of a number of the gamma distribution: each fails at most once in twenty
-DRAWS = 3 * TRIES + 1  # uniform numbers for one of the gamma distribution
+TRIES = 8  # tries for one gamma sample: each fails at most once in twenty
+DRAWS = 3 * TRIES + 1  # uniform numbers for one gamma sample
 
 
 def gamma(alpha: Value, uniforms: Value) -> Value:
-    """Numbers of the gamma distribution of shape alpha, by Marsaglia and Tsang: a cube of a normal
-    number, taken or refused by a uniform one. Uniform numbers are (count, DRAWS), alpha (count,).
+    """Samples of the gamma distribution with shape alpha, by Marsaglia and Tsang: a cube of a
+    normal number, accepted or rejected by a uniform one. Uniform numbers are (count, DRAWS), alpha
+    (count,).
     """
-    d = OPS.expand_dims(alpha + 1.0 - 1 / 3, -1)  # of alpha + 1, which always works
+    d = OPS.expand_dims(alpha + 1.0 - 1 / 3, -1)  # the method works for alpha + 1
     radius, turn, u = (uniforms[:, k * TRIES:(k + 1) * TRIES] for k in range(3))
     x = OPS.sqrt(-2.0 * OPS.log(1.0 - radius)) * OPS.cos(2 * math.pi * turn)
     cube = (1.0 + x / (3.0 * OPS.sqrt(d))) ** 3
     positive = OPS.maximum(cube, 1e-30)
     taken = OPS.log(OPS.maximum(u, 1e-30)) < 0.5 * x * x + d * (1.0 - positive + OPS.log(positive))
     taken = OPS.logical_and(taken, cube > 0.0)
-    place = OPS.argmax(OPS.cast(taken, "int32"), -1)  # the first that is taken
+    place = OPS.argmax(OPS.cast(taken, "int32"), -1)  # the first accepted try
     hits = OPS.equal(OPS.expand_dims(place, -1), constant(np.arange(TRIES)[None], "int32"))
     number = OPS.sum(OPS.where(hits, d * positive, 0.0), -1)
     return number * OPS.maximum(uniforms[:, -1], 1e-30) ** (1.0 / alpha)
 
 
 class MixingLayer(AugmentationLayer, abstract=True):
-    """Base of layers that mix each image with that of another row, and labels in the same way.
+    """Base class of layers that mix each image with another one, and labels in the same way.
 
-    Called on images they return images. Called on a dict with `images` and `labels`, such as a
-    batch on its way to `fit`, they return both, mixed alike.
+    Called on images, they return images. Called on a dict with `images` and `labels`, such as a
+    batch for `fit`, they mix both in the same way.
     """
 
     takes_many = True
@@ -47,7 +48,7 @@ class MixingLayer(AugmentationLayer, abstract=True):
     def call(self, x: Any, context: Context) -> Any:
         parts = x if isinstance(x, dict) else {"images": x}
         if "images" not in parts or not set(parts) <= {"images", "labels"}:
-            raise shape_error("it takes images, or a dict of images and labels, not of "
+            raise shape_error("takes images, or a dict of images and labels, not of "
                               f"{', '.join(map(str, parts))}")
         for part, tensor in parts.items():
             if not isinstance(tensor, Value):
@@ -69,7 +70,7 @@ class MixingLayer(AugmentationLayer, abstract=True):
         if share is not None:
             assert other is not None
             if labels.rank != 2:
-                raise shape_error(f"{type(self).__name__} mixes labels of one number a class, not",
+                raise shape_error(f"{type(self).__name__} mixes labels, one number per class, not",
                                   labels.shape, fix="pass to_categorical(labels)")
             share = OPS.reshape(share, (-1, 1))
             own = OPS.cast(labels, images.dtype)
@@ -77,34 +78,34 @@ class MixingLayer(AugmentationLayer, abstract=True):
         return {"images": mixed, "labels": labels}
 
     def mixed(self, x: Value, context: Context) -> tuple[Value, Value, Value]:
-        """The other row of each row, the mixed images, and the share of the own row in each."""
+        """The partner of each row, the mixed images, and the weight of the row itself in each."""
         raise NotImplementedError
 
     def uniforms(self, x: Value, context: Context) -> tuple[Value, Value]:
-        """Four random numbers for each row, and those of its share."""
+        """Four random numbers per row, and those of its weight."""
         u = OPS.cast(OPS.random_uniform((x.shape[0], 4 + 2 * DRAWS), *context.random(self.seed)),
                      x.dtype)
         return u[:, :4], u[:, 4:]
 
 
 def order(u: Value) -> Value:
-    """The rows in the order of random numbers."""
+    """The rows, ordered by random numbers."""
     return OPS.cast(OPS.argsort(u), "int32")
 
 
 def beta(alpha: Value, uniforms: Value) -> Value:
-    """A number of the beta distribution of alpha and alpha for each row."""
+    """A sample of the beta distribution with parameters alpha and alpha, per row."""
     one, two = (gamma(alpha, uniforms[:, k * DRAWS:(k + 1) * DRAWS]) for k in range(2))
     return (one + 1e-30) / (one + two + 2e-30)
 
 
 class MixUp(MixingLayer):
-    """While training, each image becomes a weighted mean of itself and another of the batch.
+    """During training, replaces each image by a weighted mean of it and another of the batch.
 
     Args:
-        alpha: Of the beta distribution of the weight: the smaller, the nearer to one of both
-            images. Default: `0.2`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        alpha: Parameter of the beta distribution of the weight; small values keep one image
+            dominant. Default: `0.2`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -139,14 +140,14 @@ class MixUp(MixingLayer):
 
 
 class CutMix(MixingLayer):
-    """While training, a box of each image is that of another image of the batch.
+    """During training, replaces a box of each image by that of another image of the batch.
 
     Args:
-        factor: Range of the alpha of a beta distribution, which the area outside the box is drawn
-            from: a pair, or one number for the range from 0 to it. From 0 to 1. Default: `1.0`.
+        factor: Range of the alpha of the beta distribution of the area outside the box: a pair, or
+            one number for the range from 0 to it. From 0 to 1. Default: `1.0`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

@@ -1,4 +1,4 @@
-"""Models as configs, copied and pickled."""
+"""Configs, copies and pickles of models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
     wiring: Any
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the model and its layers, ready for JSON; without weights."""
+        """The arguments of the model and its layers, as values for JSON; without weights."""
         if self.own_call is not None:
             return own_config(self)
         return {**self._common_config(), **self.wiring.get_config()}
@@ -40,8 +40,8 @@ class CopiedModel(ClassModel, Layer, abstract=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """The model that `get_config` described, with initial weights. `custom_objects` are classes
-        that it may name, by name or as a list."""
+        """The model that `get_config` described, with initial weights. `custom_objects` holds
+        further classes that the config names, by name or as a list."""
         with known_as(classes_by_name(custom_objects or {})):
             if cls.is_class:
                 return super().from_config(config)
@@ -49,7 +49,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         kind: Any = cls
         model = kind(inputs, outputs, config.get("name"), config.get("seed"),
                      config.get("trainable", True))
-        if config.get("inputs_are") == "list":  # Inputs of one name are told apart by a dict
+        if config.get("inputs_are") == "list":  # Inputs of the same name are told apart by a dict
             model.wiring = replace(model.wiring, inputs_are="list")
         made: Self = model
         return made
@@ -58,10 +58,10 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         """Describes the model and its layers as JSON, without weights.
 
         Args:
-            **options: Go to `json.dumps`, as `indent=2`.
+            **options: Passed to `json.dumps`, such as `indent=2`.
 
         Returns:
-            A text that `from_json` reads.
+            Text for `from_json`.
 
         Raises:
             ConfigError: A layer cannot be described, such as a Lambda.
@@ -76,20 +76,20 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         described = {"class_name": type(self).__name__, "config": self.get_config()}
         try:
             return json.dumps(described, **options)
-        except TypeError as error:  # of a get_config of users
-            raise ConfigError(f"a get_config in model {self.name!r} returned what JSON lacks: "
-                              f"{error}; return numbers, texts, lists and dicts, and for layers "
-                              "zt.saving.serialize_keras_object(layer)") from None
+        except TypeError as error:  # of a user's get_config
+            raise ConfigError(f"a get_config in model {self.name!r} returned a value that JSON "
+                              f"cannot hold: {error}; return numbers, strings, lists and dicts, "
+                              "and for layers zt.saving.serialize_keras_object(layer)") from None
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Makes the model that `to_json` described.
+        """Creates the model that `to_json` described.
 
         Args:
             text: The result of `to_json`.
 
         Returns:
-            A model with first weights.
+            A model with initial weights.
 
         Raises:
             ConfigError: The text does not describe a model of this class.
@@ -107,13 +107,13 @@ class CopiedModel(ClassModel, Layer, abstract=True):
         except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
             model_class, config = Layer, None
         if not issubclass(model_class, cls) or not isinstance(config, dict):
-            raise ConfigError(f"this text does not describe a {cls.__name__}; use that of "
+            raise ConfigError(f"this text does not describe a {cls.__name__}; pass the result of "
                               "to_json()")
         try:
             return model_class.from_config(config)
         except RecursionError:
-            raise ConfigError(f"this text describes layers in layers, deeper than {MOST_NESTED}, "
-                              "which no model has") from None
+            raise ConfigError(f"this text nests layers deeper than {MOST_NESTED} levels, "
+                              "which no model does") from None
 
     def __reduce__(self) -> Any:
         """Pickles the config and the weights, without the trace."""
@@ -134,7 +134,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
 
 
 def _blank(kind: type[CopiedModel]) -> Any:
-    """A model that gets the attributes of one that was pickled, and has no trace."""
+    """An empty model without a trace, to be filled when unpickling."""
     model: Any = kind.__new__(kind)
     vars(model).update(_traced=[], _traced_of=[], _output=None, calls=[])
     return model
@@ -142,7 +142,7 @@ def _blank(kind: type[CopiedModel]) -> Any:
 
 def _again(kind: type[CopiedModel], config: dict[str, Any],
            kept: list[tuple[np.ndarray, bool]] | None) -> Any:
-    """The model that was pickled, from its config and the values of its weights."""
+    """Unpickles a model from its config and the values of its weights."""
     model: Any = kind.from_config(config)
     for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
         w.value, w.trainable = value, trainable

@@ -1,4 +1,4 @@
-"""Names of layers, which must work in weight files, messages and artifacts."""
+"""Names of layers, which must be valid in weight files, messages and artifacts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ztorch.config import RESERVED
 from ztorch.errors import ConfigError
 from ztorch.layers.tree import LayerNode
 
-LONGEST_NAME = 200  # characters of the name of a layer
-MOST_NESTED = 64  # depth of layers in layers, which are walked by recursion
+LONGEST_NAME = 200  # characters of a layer's name
+MOST_NESTED = 64  # depth of nested layers, which are walked recursively
 
 
 def snake_case(name: str) -> str:
@@ -41,16 +41,16 @@ def checked_name(name: Any, of: str) -> str:
 def need_shallow(outer: LayerNode, layer: LayerNode, levels: int) -> None:
     """Raises a ConfigError if layers would be nested too deeply for Python's recursion.
 
-    `levels` is the number of them from `layer` to the innermost one, both included.
+    `levels` counts from `layer` to the innermost layer, both included.
     """
     deep = levels
     above: LayerNode | None = outer
     while above is not None:
         deep, above = deep + 1, above.adopter
     if deep > MOST_NESTED:
-        raise ConfigError(f"with layer {layer.name!r} in it, {outer.name!r} would be layers in "
-                          f"layers, {deep} deep; at most {MOST_NESTED} are: put layers that follow "
-                          "on one another into one Sequential")
+        raise ConfigError(f"with layer {layer.name!r}, {outer.name!r} would nest layers "
+                          f"{deep} levels deep; at most {MOST_NESTED} are allowed: put consecutive "
+                          "layers into one Sequential")
 
 
 def port(role: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Base of the layers that take other layers as positional arguments."""
+"""Base class of the layers that take other layers as positional arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Container(Layer, abstract=True):
-    """Base of the layers that take other layers one by one, and describe them as a list."""
+    """Base class of layers that take inner layers one by one, and store them as a list in the
+    config."""
 
     layers_are = "layers"  # the key of the list in the config
 
@@ -30,12 +31,12 @@ class Container(Layer, abstract=True):
     def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
         layer = super().adopt(spec, reserved)
         if isinstance(layer, Input):
-            raise ConfigError(f"layer {self.name!r} takes no Input: the model around it has one")
+            raise ConfigError(f"layer {self.name!r} takes no Input: the enclosing model has one")
         return layer
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers inside."""
+        """The inner layers."""
         return list(self.adopted)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Network: any graph of layers, as a layer. It is the part of a Model that needs no compiler."""
+"""Network: a graph of layers, as a layer. It is the part of a Model that needs no compiler."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         cls.is_class = cls.call is not Network.call
-        if cls.is_plain and "build" in vars(cls):  # as in Keras, it makes weights
+        if cls.is_plain and "build" in vars(cls):  # as in Keras, it creates weights
             cls.make_weights = cls.build  # type: ignore[method-assign,assignment]
             del cls.build
 
-    pipeline: Any = None  # a `zt.Pipeline`: what data and classes mean; programs and files get it
+    pipeline: Any = None  # a `zt.Pipeline`, the meaning of data and classes
 
     @checked
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None,
@@ -55,8 +55,8 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             self.is_plain = self.is_plain or not self.is_class
             return
         if inputs is None or outputs is None:
-            raise ConfigError(f"{type(self).__name__} is made of inputs and outputs, such as x = "
-                              "Input((4,)), then Model(x, Dense(3)(x)); or it is a class with "
+            raise ConfigError(f"{type(self).__name__} takes inputs and outputs, such as x = "
+                              "Input((4,)), then Model(x, Dense(3)(x)); or define a class with "
                               "layers as attributes and call(self, x, training=False)")
         self.wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self.wiring.layers, key=lambda layer: layer.serial):
@@ -68,31 +68,31 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         self._traced: list[Traced] = []  # filled by build, for
         self._traced_of: list[Layer] = []  # these
         self._output: Any = None
-        self.traced_sizes: dict[str, OpenSize] = {}  # of open axes, by which build has traced it
+        self.traced_sizes: dict[str, OpenSize] = {}  # sizes of open axes with which build traced it
         super().__init__(name=name, trainable=trainable)
 
     @property
     def own_functions(self) -> frozenset[str]:
-        """The functions of its program that methods of its class make."""
+        """The functions of its program that methods of its class define."""
         return frozenset()
 
     # -- layers ------------------------------------------------------------------------------------
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers in Keras' order. Inputs are among those of a model of inputs and outputs."""
+        """The layers in Keras' order, including the Inputs of a model of inputs and outputs."""
         adopt_attributes(self)
         made = getattr(self, "wiring", None)
         return list(made.layers_and_inputs if isinstance(made, wiring.Wiring) else self.adopted)
 
     @property
     def path(self) -> str:
-        """Empty unless the model is part of another, since names of weights start in the model."""
+        """Empty unless the model is part of another one: weights are named within the model."""
         return super().path if self.adopter is not None else ""
 
     @property
     def model_seed(self) -> int:
-        """The seed of initial weights: the model's own, or that of the model around it."""
+        """The seed of initial weights: the model's own, or that of the enclosing model."""
         return super().model_seed if self._seed is None else self._seed
 
     @property
@@ -106,7 +106,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @checked
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
-        """The layer of that name or at that index."""
+        """The layer with that name or index."""
         layers = self.layers
         named = {layer.name: layer for layer in layers}
         if index is not None:
@@ -121,19 +121,19 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def inputs_by_name(self) -> dict[str, Input]:
-        """The Inputs by name; the name is empty where there is only one."""
+        """The Inputs by name; the name is empty if there is only one."""
         return self.wiring.inputs
 
     @property
     def output_names(self) -> list[str]:
-        """The names of outputs; empty where there is only one."""
+        """The names of outputs; empty if there is only one."""
         if self.own_call is not None:
             self.build()
         return self.wiring.output_names
 
     @property
     def outputs_are(self) -> str:
-        """The form of the outputs: "one" tensor, or a "list" or "dict" of several."""
+        """The form of the outputs: "one" tensor, or a "list" or "dict" of tensors."""
         return self.wiring.outputs_are
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
@@ -144,18 +144,18 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def open_axes(self) -> dict[str, dict[int, str]]:
-        """The names of axes whose size varies, by number, for each input that has some."""
+        """The names of variable axes, by axis number, for each input that has some."""
         axes = {name: named_axes(x.row_shape, name) for name, x in self.inputs_by_name.items()}
         return {name: a for name, a in axes.items() if a}
 
     @property
     def axis_names(self) -> list[str]:
-        """The names of all axes whose size varies."""
+        """The names of all variable axes."""
         return list(dict.fromkeys(n for axes in self.open_axes.values() for n in axes.values()))
 
     def leaves(self, batch: int, d: DType = f32,
                sizes: Mapping[str, int] | None = None) -> dict[str, Value]:
-        """Input leaves by name, of dtype d if they have none; `sizes` are those of open axes."""
+        """Input leaves by name, of dtype d by default; `sizes` are those of open axes."""
         shapes = {name: x.row_shape for name, x in self.inputs_by_name.items()}
         if sizes is not None:
             shapes |= {name: tuple(sizes[axes[k]] if k in axes else n for k, n in enumerate(
@@ -175,7 +175,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         return self.named_outputs(self.call(x[""] if "" in x else dict(x), context))
 
     def call(self, x: Any, context: Context) -> Any:
-        """The outputs for a batch, as values of the graph."""
+        """The outputs for a batch, as graph values."""
         self.need_call("called")
         x = self._by_name(x)
         assert isinstance(self.wiring, wiring.Wiring)
@@ -183,22 +183,22 @@ class Network(ModelTensors, CopiedModel, abstract=True):
                                 self.inputs_by_name.items()}, context)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
-        """Raises a ShapeError unless inputs have the shapes that they are declared with."""
+        """Raises a ShapeError unless inputs have their declared shapes."""
         if self.own_call is not None:
             self.prepare_class(x)
             return
         for name, v in self._by_name(x).items():
             if not self.inputs_by_name[name].takes(v.shape[1:]):
-                which = f"input {name!r}" if name else "inputs"
-                raise shape_error(f"it is declared for {which} of one shape and called with "
-                                  "another:", self.inputs_by_name[name].row_shape, v.shape[1:],
+                which = f"input {name!r}" if name else "the input"
+                raise shape_error(f"{which} has another shape than declared:",
+                                  self.inputs_by_name[name].row_shape, v.shape[1:],
                                   fix="change its Input or the layers before it")
 
     def _by_name(self, x: Any) -> dict[str, Value]:
         names = list(self.inputs_by_name)
         if "" in names:
             if len(leaves(x)) != 1:
-                raise shape_error(f"it takes one tensor, not {len(leaves(x))}",
+                raise shape_error(f"takes one tensor, not {len(leaves(x))}",
                                   fix="join them first, such as Concatenate()([a, b])")
             return {"": leaves(x)[0]}
         if isinstance(x, dict) and set(x) == set(names):
@@ -208,15 +208,15 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         received = (f"those named {', '.join(map(str, x))}" if isinstance(x, dict) else
                     "one" if isinstance(x, Value) else str(len(x)))
         raise shape_error(f"it takes {len(names)} tensors ({', '.join(names)}), not {received}",
-                          fix="give them as a list in this order, or as a dict by these names")
+                          fix="pass a list in this order, or a dict with these names")
 
     # -- shapes and weights ------------------------------------------------------------------------
 
     def build(self, input_shape: Any = None) -> None:
-        """Computes all shapes and makes the weights. It is called automatically when needed.
+        """Computes all shapes and creates the weights. It is called automatically when needed.
 
         Args:
-            input_shape: For a class with a `call` of its own the shape of its inputs with the
+            input_shape: For a class with its own `call`, the shape of its inputs including the
                 batch, such as `(None, 4)`; a list or dict for several. Default: `None`.
         """
         if self.making_weights:
@@ -239,36 +239,36 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     def _trace_of(self, sizes: Mapping[str, int], named: bool = True
                   ) -> tuple[tuple[Any, list[Traced]], bool]:
-        """The shapes of outputs and all layers, for sizes of open axes; and whether no layer makes
-        an axis of one element of an open one."""
+        """The shapes of outputs and all layers, for sizes of open axes; and whether no layer turns
+        an open axis into an axis of size 1."""
         context = Context(states=States(data=False, root=self.path), padding=Padding(sizes))
         outputs = self.called(self.leaves(1, sizes=sizes), context)
         return (traced_shapes(outputs, context, self.walk(-1), named), not context.padding.single)
 
     def traced_layers(self, sizes: Mapping[str, int] | None = None) -> list[Traced]:
-        """All layers, those inside others too, in the trace of one example of these sizes."""
+        """All layers, including inner ones, in the trace of one example of these sizes."""
         self.build()
         return self._trace_of(sizes, named=False)[0][1] if sizes else self._traced
 
     @property
     def input_shape(self) -> Any:
-        """The shape of the input with the batch in front; of several a dict by name."""
+        """The shape of the input including the batch; a dict by name for several."""
         self.build()
         shapes = {name: x.shape for name, x in self.inputs_by_name.items()}
         return shapes.get("", shapes)
 
     @input_shape.setter
     def input_shape(self, shape: Any) -> None:
-        """Ignored: the Inputs of a model have its shape, and the base class sets None."""
+        """Ignored: the Inputs of a model define its shape. The base class sets None."""
 
     @property
     def input_dtype(self) -> Any:
-        """The dtype of the input, if it is not the model's; of several a dict by name."""
+        """The dtype of the input, if it is not the model's; a dict by name for several."""
         return (d := {name: x.dtype for name, x in self.inputs_by_name.items()}).get("", d)
 
     @property
     def output_shape(self) -> Any:
-        """The shape of the output with the batch in front; of several a dict by name."""
+        """The shape of the output including the batch; a dict by name for several."""
         shapes = {n: (self.declared_batch_size, *row) for n, row in self.output_rows().items()}
         return shapes.get("", shapes)
 
@@ -284,7 +284,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
         return super().weights
 
     def named_weights(self) -> dict[str, Weight]:
-        """All weights by their names in files of this model, such as `dense/kernel`."""
+        """All weights, by their name in files of this model, such as `dense/kernel`."""
         states = States(root=self.path)
         return {states.name(w): w for w in self.weights}
 

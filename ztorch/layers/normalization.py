@@ -17,7 +17,7 @@ from ztorch.layers.layer import Layer
 
 
 class ScaledNormalization(Layer, abstract=True):
-    """Base of the normalizations with a learned scale (`gamma`) and shift (`beta`)."""
+    """Base class of normalizations with a learned scale (`gamma`) and shift (`beta`)."""
 
     supports_masking = True
     needs_floats = True
@@ -59,10 +59,11 @@ class ScaledNormalization(Layer, abstract=True):
 
 def _centred(x: Value, axes: tuple[int, ...],
              share: Value | None = None) -> tuple[Value, Value]:
-    """The mean along axes, kept at size 1, and x without it. `share`: the weight of each element.
+    """The mean along axes, kept with size 1, and x minus the mean. `share` holds the weight of each
+    element.
 
-    Summed as differences from one of the elements: if the mean is large compared to the deviation,
-    rounding in a sum of the elements themselves would lose the deviation.
+    Sums differences from one of the elements: if the mean is large compared to the deviation, a sum
+    of the elements themselves would lose the deviation by rounding.
     """
     first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
                                       for k in range(x.rank))])
@@ -73,8 +74,8 @@ def _centred(x: Value, axes: tuple[int, ...],
 
 
 def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
-    """The weight of each element in means along axes; None where all weigh the same. Elements that
-    are masked, or fill up a batch or an axis, have none."""
+    """The weight of each element in means along axes; None if all are equal. Masked elements, and
+    those that pad a batch or an axis, have weight 0."""
     counts = context.padding.real(x)
     if mask is not None:
         steps = OPS.cast(OPS.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank))), x.dtype)
@@ -86,12 +87,12 @@ def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context
 
 
 class LayerNormalization(ScaledNormalization):
-    """Brings each example to mean 0 and variance 1 along axes, then scales and shifts it.
+    """Normalizes each example to mean 0 and variance 1 along axes, then scales and shifts it.
 
     Args:
-        axis: Axis or axes of the mean and the variance, counted with the batch as axis 0. Default:
+        axis: Axis or axes of the mean and the variance, where axis 0 is the batch. Default:
             `-1`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance to avoid division by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
@@ -117,22 +118,22 @@ class LayerNormalization(ScaledNormalization):
 
 
 class BatchNormalization(ScaledNormalization):
-    """Brings each feature to mean 0 and variance 1 over the batch, then scales and shifts it.
+    """Normalizes each feature to mean 0 and variance 1 over the batch, then scales and shifts it.
 
     Training uses the mean and the population variance of the batch, as Keras does, and moves
-    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Predicting, evaluating and a
-    frozen layer (`trainable=False`) use the moving ones.
+    `moving_mean` and `moving_variance` towards them by `1 - momentum`. Prediction, evaluation and a
+    frozen layer (`trainable=False`) use the moving statistics.
 
     If the last batch of an epoch is not full, some of its rows are repeated with weight 0. They do
     not count in the loss, but they do count in the statistics of this layer, unless the program is
-    compiled for several batch sizes: then only real rows count. Steps that are masked do not count,
-    nor do those that fill up a sequence.
+    compiled for several batch sizes. Masked steps and the padding of sequences do not count.
 
     Args:
-        axis: Axis of the features, counted with the batch as axis 0: 1 for channels first. Default:
+        axis: Axis of the features, where axis 0 is the batch: 1 for channels first. Default:
             `-1`.
-        momentum: Share of the moving statistics that each step keeps, from 0 to 1. Default: `0.99`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        momentum: Fraction of the moving statistics that each step keeps, from 0 to 1. Default:
+            `0.99`.
+        epsilon: Added to the variance to avoid division by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
@@ -199,15 +200,15 @@ class BatchNormalization(ScaledNormalization):
 
 
 class GroupNormalization(ScaledNormalization):
-    """Brings each group of features to mean 0 and variance 1, then scales and shifts each feature.
+    """Normalizes groups of features to mean 0 and variance 1, then scales and shifts each feature.
 
-    The statistics of a group are those of one example, over all its positions.
+    The statistics of a group cover all positions of one example.
 
     Args:
-        groups: Number of groups, which must divide the number of features. -1 makes each feature a
+        groups: Number of groups, a divisor of the number of features. -1 makes each feature a
             group, which is instance normalization. Default: `32`.
-        axis: Axis of the features, counted with the batch as axis 0. Default: `-1`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        axis: Axis of the features, where axis 0 is the batch. Default: `-1`.
+        epsilon: Added to the variance to avoid division by zero. Default: `0.001`.
         center: Whether to add a learned shift, `beta`. Default: `True`.
         scale: Whether to multiply by a learned scale, `gamma`. Default: `True`.
         beta_initializer: Initializer of `beta`: a name or an `Initializer`. Default: `"zeros"`.
@@ -244,8 +245,8 @@ class GroupNormalization(ScaledNormalization):
             first = axis > 1 and features < self.groups and input_shape[0] % self.groups == 0
             raise shape_error(f"{self.groups} groups do not divide the {features} features of "
                               "inputs", input_shape,
-                              fix=f"choose groups that divide {features}, or -1 for as many as "
-                                  f"features{'; or axis=1 where these come first' * first}")
+                              fix=f"choose groups that divide {features}, or -1 for one group per "
+                                  f"feature{'; or axis=1 if they come first' * first}")
 
     def call(self, x: Value, context: Context) -> Value:
         [axis] = example_axes(self.axis, x.rank)

@@ -1,4 +1,4 @@
-"""Calls layers on tensors, with their current weights or with given ones."""
+"""Calls layers on tensors, with their current weights or given ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ztorch.layers.symbol import leaves
 
 
 def has_numbers(inputs: Sequence[Any], arrays: bool) -> bool:
-    """Whether a layer is called on numbers: tensors that are not values of a graph, or, with
-    `arrays`, arrays too."""
+    """Whether a layer is called on numbers: tensors that are not graph values, or, with `arrays`,
+    arrays as well."""
     parts = leaves(inputs)
     if any(isinstance(x, (Value, StandIn)) or hasattr(type(x), "symbol") for x in parts):
         return any(isinstance(x, Operators) and not isinstance(x, (Value, StandIn)) for x in parts)
@@ -25,7 +25,7 @@ class OnTensors:
     """The part of a layer that computes with tensors."""
 
     def reset_states(self) -> None:
-        """Makes the states of this layer and those inside it zero, where they are `stateful`.
+        """Resets the states of `stateful` layers to zero: of this layer and its inner layers.
 
         A program keeps its own states: `program.reset_states()`.
 
@@ -42,19 +42,19 @@ class OnTensors:
     def stateless_call(self, trainable_variables: Sequence[Any],
                        non_trainable_variables: Sequence[Any], *inputs: Any,
                        training: bool = False) -> tuple[Any, list[Any]]:
-        """The output for weights that are given, as in Keras: the layer's own stay as they are.
+        """The output for given weights, as in Keras. The layer's own weights stay unchanged.
 
-        Gradients of the output with respect to the weights come from `zt.grad`.
+        `zt.grad` computes gradients of the output with respect to the weights.
 
         Args:
             trainable_variables: A tensor or an array for each of `trainable_weights`.
             non_trainable_variables: One for each of `non_trainable_weights`.
-            *inputs: The inputs: tensors or arrays, with the batch as their first axis.
-            training: Whether dropout drops, and normalisation takes the batch's own statistics.
+            *inputs: Tensors or arrays, with the batch as their first axis.
+            training: Whether dropout and batch normalization behave as in training.
                 Default: `False`.
 
         Returns:
-            `(outputs, non_trainable_variables)`, the latter as they are after the call.
+            `(outputs, non_trainable_variables)`; the latter hold their values after the call.
 
         Raises:
             WeightsError: The number of weights or a shape is wrong.

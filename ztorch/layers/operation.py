@@ -1,4 +1,4 @@
-"""Ops on tensors of a model that is being declared: `zt.ops.relu(x)`, `x / 2.0`, `x[:, 0]`."""
+"""Ops on symbolic tensors: `zt.ops.relu(x)`, `x / 2.0`, `x[:, 0]`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import as_symbol, leaves
 
-MOST_TENSORS = 1 << 16  # of an op
-_LOGITS = ("softmax", "sigmoid")  # whose argument a loss prefers to their result
+MOST_TENSORS = 1 << 16  # operands of an op
+_LOGITS = ("softmax", "sigmoid")  # a loss prefers their argument to their result
 
 
 class Operation(Layer):
@@ -27,13 +27,14 @@ class Operation(Layer):
 
     Args:
         op: Name of the op.
-        arguments: Its positional arguments, with `{"tensor": k}` for tensor k. `None` means the
-            tensor alone. Default: `None`.
-        keywords: Its keyword arguments, likewise. `None` means none. Default: `None`.
+        arguments: Its positional arguments, with `{"tensor": k}` for tensor k. `None` means only
+            the tensor. Default: `None`.
+        keywords: Its keyword arguments, in the same form. `None` means no keywords. Default:
+            `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the op takes. Axis 0 is the batch.
+        Any that the op accepts. Axis 0 is the batch.
 
     Output shape:
         That of the result of the op.
@@ -54,7 +55,7 @@ class Operation(Layer):
                  keywords: dict[str, Any] | None = None, **common: Any):
         super().__init__(**common)
         if not isinstance(op, str) or (op not in REGISTRY and op not in ALIASES):
-            raise ConfigError(f"Operation(op={op!r}): zt.ops has no such op")
+            raise ConfigError(f"Operation(op={op!r}): no such op in zt.ops")
         if not isinstance(arguments, (list, tuple, type(None))) or not isinstance(
                 keywords, (dict, type(None))):
             raise ConfigError("Operation(arguments=..., keywords=...) takes a list and a dict, not "
@@ -70,7 +71,7 @@ class Operation(Layer):
     @classmethod
     def of(cls, op: str, args: tuple[Any, ...], attrs: dict[str, Any],
            name: str | None = None) -> Any:
-        """The result of an op, whose arguments hold symbolic tensors; `name` is the layer's."""
+        """The result of an op whose arguments contain symbolic tensors. `name` is the layer's."""
         tensors: list[Any] = []
 
         def described(x: Any) -> Any:
@@ -91,8 +92,8 @@ class Operation(Layer):
                 return {"array": x.tolist(), "dtype": x.dtype.name}
             if x is None or isinstance(x, (bool, int, float, str)):
                 return x
-            raise ConfigError(f"zt.ops.{op} on tensors of a model takes numbers and arrays beside "
-                              f"them, not {x!r}; compute with it in a Lambda")
+            raise ConfigError(f"zt.ops.{op} on tensors of a model takes numbers and arrays besides "
+                              f"them, not {x!r}; use a Lambda")
 
         if op == "reshape" and len(args) == 2 and not attrs:
             args = (args[0], _with_open_batch(as_symbol(args[0]), args[1]))
@@ -109,7 +110,7 @@ class Operation(Layer):
             [(kind, value), *more] = a.items()
             if kind == "tensor":
                 if value >= len(tensors):
-                    raise shape_error(f"it takes tensor {value}, and there are {len(tensors)}",
+                    raise shape_error(f"takes tensor {value}, but there are {len(tensors)}",
                                       fix="tensors are counted from 0")
                 return tensors[value]
             if kind == "array":
@@ -127,8 +128,8 @@ class Operation(Layer):
         for v in leaves(y):
             if not isinstance(v, Value) or v.shape[:1] != tensors[0].shape[:1]:
                 raise shape_error(f"zt.ops.{self.op} changes the batch axis of", tensors[0].shape,
-                                  fix="axis 0 is the batch and must stay; reduce and move only the "
-                                      "axes from 1 on")
+                                  fix="axis 0 is the batch and must stay; reduce and move only "
+                                      "later axes")
         if self.op in _LOGITS and len(self.arguments) == 1 and not self.keywords:
             context.remember_logits(y, self.op, tensors[0])
         return y
@@ -144,7 +145,7 @@ def _with_open_batch(x: Any, shape: Any) -> Any:
 
 
 def _need_written(x: Any, op: str) -> None:
-    """Raises unless arguments are written as `Operation.of` writes them."""
+    """Raises an error unless arguments have the form that `Operation.of` writes."""
     if isinstance(x, dict):
         kind = next(iter(x), "")
         part = x.get(kind)
@@ -159,5 +160,5 @@ def _need_written(x: Any, op: str) -> None:
             return
     elif x is None or isinstance(x, (bool, int, float, str)):
         return
-    raise ConfigError(f"Operation({op!r}): {x!r} is not an argument of an op; write numbers, "
+    raise ConfigError(f"Operation({op!r}): {x!r} is not an argument of an op; use numbers, "
                       "{'tensor': 0} for the tensor, and {'tuple': [1, 2]} for a tuple")

@@ -1,6 +1,6 @@
-"""The inputs and outputs of a model that is a class with a custom `call`.
+"""The inputs and outputs of a model class with a custom `call`.
 
-They are known once the model was built: by `build(input_shape)`, by its first call, or by the data
+They are known once the model is built: by `build(input_shape)`, by its first call, or by the data
 that it is first used with.
 """
 
@@ -22,10 +22,10 @@ from ztorch.layers.symbol import leaves, nested
 
 
 class OwnCall:
-    """Stands where other models have a `Wiring`."""
+    """Takes the place of `Wiring` in such a model."""
 
     def __init__(self, model: str):
-        self._model = model  # the name, for errors
+        self._model = model  # the model's name, for errors
         self._inputs: dict[str, Input] | None = None
         self._inputs_are = "one"  # or "list" or "dict"
         self.outputs_are = "one"
@@ -38,20 +38,21 @@ class OwnCall:
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """By name; the name of a single one is empty."""
+        """The inputs by name; the name is empty if there is only one."""
         if self._inputs is None:
             raise ConfigError(f"model {self._model!r} does not know the shape of its inputs yet; "
                               f"call it, fit it, or write {self._model}.build((None, 4)), where "
-                              "None stands for the batch")
+                              "None is the batch")
         return self._inputs
 
     def declare(self, shapes: Any, dtype: str | None = None) -> None:
         """Sets the inputs.
 
         Args:
-            shapes: The shape of an input with the batch, an `Input`, or a list or dict of several.
-            dtype: That of inputs that are given by their shape; None: that of the model. Default:
-                `None`.
+            shapes: The shape of an input including the batch, an `Input`, or a list or dict of
+                several.
+            dtype: Dtype of inputs that are given by their shape; None means that of the model.
+                Default: `None`.
         """
         is_shape = isinstance(shapes, (list, tuple)) and not any(
             isinstance(n, (list, tuple, Input)) for n in shapes)
@@ -63,15 +64,15 @@ class OwnCall:
             self._inputs_are = "list"
             named = {f"input_{k}": shape for k, shape in enumerate(shapes)}
         else:
-            raise ConfigError(f"build takes the shape of the inputs with the batch, such as "
+            raise ConfigError(f"build takes the shape of the inputs including the batch, such as "
                               f"(None, 4), or a list or dict of shapes, not {shapes!r}")
         self._inputs = {name: shape if isinstance(shape, Input) else Input(
             checked_shape("build(...), without the batch,", tuple(shape[1:])), dtype)
             for name, shape in named.items()}
 
     def traced_for(self, shapes: Any, trace: Callable[[], Any]) -> Any:
-        """The results of a trace for these inputs: for numbers of the model, or for integers where
-        its layers ask for such."""
+        """Traces with these inputs: as floats of the model, or as integers if its layers need
+        them."""
         self.declare(shapes)
         try:
             with inputs_undeclared():
@@ -85,7 +86,7 @@ class OwnCall:
                 raise error from None
 
     def declare_values(self, x: Any) -> None:
-        """Sets the inputs to be like these tensors, the arguments of a first call."""
+        """Sets the inputs to match these tensors, the arguments of a first call."""
         def like(v: Value) -> Input:
             return Input(v.shape[1:], None if v.dtype.is_float else v.dtype)
 
@@ -122,26 +123,26 @@ class ClassModel:
 
     is_class = False  # whether it is such a class
     own_call: OwnCall | None = None
-    making_weights = False  # whether its `build` is at work
+    making_weights = False  # whether its `build` is running
     built: bool
 
     @property
     def knows_inputs(self) -> bool:
-        """Whether shapes of inputs are known: of a class with its own `call`, after `build`."""
+        """Whether shapes of inputs are known; for a class with its own `call`, after `build`."""
         return self.own_call is None or self.own_call.known
 
     def need_call(self, done: str) -> None:
-        """Raises unless the model computes outputs: a class may have steps of its own alone."""
+        """Raises an error unless the model has outputs: a class may define only custom steps."""
         if self.own_call is not None and not self.is_class:
             raise ConfigError(f"{type(self).__name__} has no call(self, x, training=False), so it "
-                              f"cannot be {done}; define one, or take the networks that it has as "
+                              f"cannot be {done}; define one, or use the networks in its "
                               "attributes, such as model.generator")
 
     def make_weights(self, input_shape: Any) -> None:
-        """The `build` that the class defines, for shapes with the batch."""
+        """Calls the `build` that the class defines, with shapes including the batch."""
 
     def prepare_class(self, x: Any) -> None:
-        """Makes the model ready for tensors: its layers, its inputs and its own weights."""
+        """Prepares the model for tensors: its layers, its inputs and its own weights."""
         assert self.own_call is not None
         adopt_attributes(self)
         if not self.own_call.known:
@@ -158,7 +159,7 @@ class ClassModel:
 
 
 def own_config(model: Any) -> dict[str, Any]:
-    """The arguments of a model's own `__init__`, each kept as an attribute of the same name; ready
+    """The arguments of a model's own `__init__`, stored as attributes of the same names, as values
     for JSON."""
     parameters = inspect.signature(type(model).__init__).parameters
     takes_more = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -173,7 +174,7 @@ _undeclared: ContextVar[bool] = ContextVar("_undeclared", default=False)
 
 @contextmanager
 def inputs_undeclared() -> Iterator[None]:
-    """Inside, a layer of ids refuses floats: nobody has declared that inputs are floats, so they
+    """In this block, layers of ids reject floats: inputs were not declared as floats, so they
     become integers."""
     token = _undeclared.set(True)
     try:
@@ -183,5 +184,5 @@ def inputs_undeclared() -> Iterator[None]:
 
 
 def floats_hold_ids() -> bool:
-    """Whether a layer of ids takes floats."""
+    """Whether layers of ids accept floats."""
     return not _undeclared.get()

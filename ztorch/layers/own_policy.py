@@ -1,4 +1,4 @@
-"""The dtype policy that a layer is given for itself: `Dense(10, dtype="float32")`."""
+"""The dtype policy of a single layer: `Dense(10, dtype="float32")`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _HALVES = ("float16", "bfloat16")
 
 
 class OfPolicy:
-    """An attribute that is read from the policy of a layer. A layer that has an attribute of that
-    name of its own hides it."""
+    """An attribute that is read from the policy of a layer. An attribute of the layer with the same
+    name hides it."""
 
     def __init__(self, name: str):
         self._name = name
@@ -25,7 +25,7 @@ class OfPolicy:
 
 
 class WithPolicy:
-    """The part of a layer that knows the dtype that it was given for itself."""
+    """The part of a layer that stores its own dtype policy."""
 
     own_policy: DTypePolicy | None = None
     compute_dtype: Any = OfPolicy("compute_dtype")
@@ -34,9 +34,9 @@ class WithPolicy:
 
     @property
     def dtype_policy(self) -> DTypePolicy:
-        """The policy that the layer was given, or that of the layer or model around it.
+        """The layer's own policy, or that of the enclosing layer or model.
 
-        Setting it counts for programs that are compiled afterwards.
+        Setting it affects programs that are compiled afterwards.
 
         >>> from ztorch.layers import Dense
         >>> Dense(4, dtype="mixed_bfloat16").dtype_policy
@@ -52,12 +52,12 @@ class WithPolicy:
         self.own_policy = checked_policy(type(self).__name__, policy)
 
     def take_policy(self, arguments: dict[str, Any]) -> None:
-        """Takes `dtype` out of the arguments of the layer."""
+        """Removes `dtype` from the arguments of the layer, and stores it."""
         policy = arguments.pop("dtype", None)
         self.own_policy = None if policy is None else checked_policy(type(self).__name__, policy)
 
     def policy_config(self) -> dict[str, Any]:
-        """The dtype that was given, ready for JSON."""
+        """The layer's own dtype, as values for JSON."""
         return {} if self.own_policy is None else {"dtype": self.own_policy.name}
 
 
@@ -68,10 +68,10 @@ def checked_policy(kind: str, policy: Any) -> DTypePolicy:
     name = policy["config"]["name"] if isinstance(policy, Mapping) and "config" in policy else (
         policy if isinstance(policy, str) else getattr(policy, "name", policy))
     if not isinstance(name, str):
-        raise ConfigError(f"{kind}(dtype={policy!r}) is not a dtype policy; give a name such as "
-                          "'mixed_bfloat16', or leave it out")
+        raise ConfigError(f"{kind}(dtype={policy!r}) is not a dtype policy; use a name such as "
+                          "'mixed_bfloat16', or omit it")
     if name in _HALVES:
-        raise Unsupported(f"{kind}(dtype={name!r}): layers keep weights and sums in float32; "
+        raise Unsupported(f"{kind}(dtype={name!r}): layers store weights and sums in float32; "
                           f"dtype='mixed_{name}' rounds operands of matrix products to {name}")
     if not name.startswith("mixed") and not dtype(name).is_float:
         raise Unsupported(f"{kind}(dtype={name!r}): layers compute in floats; cast its "
@@ -80,16 +80,16 @@ def checked_policy(kind: str, policy: Any) -> DTypePolicy:
 
 
 def rounding_of(layer: Any, computed: DType = f32, narrow: DType | None = None) -> Rounding:
-    """The dtypes that operands of products are rounded to, in a layer or model and those inside it.
+    """The dtypes to which operands of products are rounded, in a layer or model and inside it.
 
     Args:
         layer: The layer.
         computed: The dtype that its program computes in. Default: float32.
-        narrow: The dtype that products of layers without their own policy round to, if any.
+        narrow: The dtype for products of layers without their own policy, if any.
             Default: `None`.
 
     Raises:
-        Unsupported: A layer asks for float64 in a program of float32.
+        Unsupported: A layer requests float64 in a float32 program.
     """
     own: dict[str, DType | None] = {}
     for _, inner in layer.walk():
@@ -97,8 +97,8 @@ def rounding_of(layer: Any, computed: DType = f32, narrow: DType | None = None) 
         if policy is None:
             continue
         if policy.name == "float64" and computed is not f64:
-            raise Unsupported(f"layer {inner.path!r} has dtype 'float64', and its program computes "
-                              "in float32; compile(dtype='float64') has all layers in float64")
+            raise Unsupported(f"layer {inner.path!r} has dtype 'float64', but its program computes "
+                              "in float32; use compile(dtype='float64') for all layers")
         short = policy.name.startswith("mixed_") and computed is f32
         own[inner.path] = dtype(policy.compute_dtype) if short else None
     return Rounding(narrow, own)

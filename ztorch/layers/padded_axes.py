@@ -1,9 +1,9 @@
 """The effect of each op on padded axes: it keeps them, moves them, or mixes them into results.
 
-An axis that is padded may be part of a larger one for a while: a product of (batch, time, features)
-is one of (batch * time, features). So it is told by its place in the order of elements: how many
-steps of other axes come before it. Masks differ between rows, so the place of the batch is told
-with it.
+A padded axis may temporarily be part of a larger one: a product of (batch, time, features) is one
+of (batch * time, features). So it is identified by its place in the order of elements: the product
+of the sizes of the axes before it. Masks differ between rows, so the place of the batch is recorded
+as well.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Mask:
 
     axis: str  # name of the axis, for errors and ports
     value: Value  # bool (batch, size): true where a position is real
-    steps: tuple[Step, ...] = ()  # from the size of the whole axis to that of this one
-    made: tuple[Mask, Step] | None = None  # of an axis of another size, by a step
-    of_rows: Mask | None = None  # for steps as rows: the mask of the rows that the steps are of
+    steps: tuple[Step, ...] = ()  # from the size of the whole axis to the size of this one
+    made: tuple[Mask, Step] | None = None  # source and step, if derived from another axis
+    of_rows: Mask | None = None  # for steps as rows: the mask of the rows that contain the steps
 
     @property
     def batch(self) -> int:
-        """The rows of the batch."""
+        """The number of rows of the batch."""
         return self.value.shape[0]
 
     @property
@@ -41,11 +41,11 @@ class Mask:
         return self.value.shape[1]
 
 
-# The padded axes of a tensor: masks by the products of the sizes of all axes before the batch, and
-# before each. A batch of one row is nowhere, and its product 1.
+# The padded axes of a tensor: masks, by the products of the sizes of all axes before the batch and
+# before the padded axis. For a batch of one row, the former product is 1.
 Place = tuple[int, int]
 Padded = dict[Place, Mask]
-# The padded axes of a value as each argument has them; None: positions are mixed.
+# The padded axes of a value, as seen by each argument; None: positions are mixed.
 Rule = Callable[[Value, list[Padded]], list[Padded] | None]
 
 
@@ -55,11 +55,11 @@ def padded_axes(v: Value, args: list[Padded], multiples: dict[str, int]) -> Padd
     Args:
         v: The value.
         args: The padded axes of each argument.
-        multiples: By name of an axis, a number that its sizes are multiples of. Tensors that are
-            joined and have equal sizes for multiples of another number alone add that number.
+        multiples: For each axis name, a number that its sizes are multiples of. Joining tensors
+            whose sizes are only equal for certain multiples adds that number.
 
     Raises:
-        Unsupported: The op mixes positions along such an axis.
+        Unsupported: The op mixes positions along a padded axis.
     """
     if not any(args):
         return {}
@@ -71,7 +71,7 @@ def padded_axes(v: Value, args: list[Padded], multiples: dict[str, int]) -> Padd
 
 
 def moved_axes(v: Value, args: list[Padded]) -> list[Padded] | None:
-    """The padded axes of a value as each argument has them; None where the op mixes positions."""
+    """The padded axes of a value, as seen by each argument; None if the op mixes positions."""
     if not any(args):
         return args
     rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
@@ -81,17 +81,17 @@ def moved_axes(v: Value, args: list[Padded]) -> list[Padded] | None:
 
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
-    """The error of a value that mixes padding into results."""
+    """The error for a value that mixes padding into results."""
     names = dict.fromkeys(mask.axis for padded in args for mask in padded.values())
     where = f"layer {v.layer!r}" if v.layer else "the model"
     masks = {mask for padded in args for mask in padded.values()}
     if pair := _different(args):
         a, b = (axis.formula for axis in pair)
-        return Unsupported(f"{where} joins tensors of different sizes, {a} and {b}, by op "
-                           f"{v.op.name}: make both by layers with the same strides and padding")
+        return Unsupported(f"{where} joins tensors of different sizes, {a} and {b}, with op "
+                           f"{v.op.name}: compute both with layers of the same strides and padding")
     if len(names) > 1 and not any(len(padded) == len(masks) for padded in args):
         return Unsupported(f"{where} combines axes {' and '.join(map(repr, names))}, whose sizes "
-                           "vary apart, by op "
+                           "vary independently, with op "
                            f"{v.op.name}; give both Inputs the same name for the axis")
     return Unsupported(
         f"{where} would mix padding into its result: op {v.op.name} combines positions along axis "
@@ -101,8 +101,8 @@ def mixed(v: Value, args: list[Padded]) -> Unsupported:
 
 
 def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
-    """An axis as it is in one of the arguments, and as it is in another one where it has another
-    size for all multiples of small numbers; None where there is none."""
+    """An axis in one argument, and the same axis in another argument where its size differs for all
+    multiples of small numbers; None if there is none."""
     first: dict[tuple[Place, str], tuple[Step, ...]] = {}
     for padded in args:
         for at, mask in padded.items():
@@ -114,7 +114,7 @@ def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
 
 
 def place(v: Value, before: int, size: int) -> tuple[int, int]:
-    """The axis that one of some size is, or is a part of; and the steps before it there."""
+    """The axis that contains an axis of this size, and the product of the sizes before it."""
     for axis, n in enumerate(v.shape):
         outer = math.prod(v.shape[:axis])
         if outer <= before < outer * n and outer * n % (before * size) == 0:
@@ -133,19 +133,19 @@ def _moved(v: Value, x: Value, padded: Padded, axis_of: Callable[[int], int]) ->
 
 
 def padded_parts(x: Value, padded: Padded) -> set[int]:
-    """The axes of a tensor that are padded, or have a part that is."""
+    """The axes of a tensor that are padded or contain a padded part."""
     return {place(x, before, mask.size)[0] for (_, before), mask in padded.items()}
 
 
 def _axes(x: Value, padded: Padded) -> set[int]:
-    """The axes that are padded, and that of the batch, which no op may mix with others."""
+    """The padded axes and the batch axis, which no op may mix with others."""
     return padded_parts(x, padded) | {place(x, rows, mask.batch)[0] for (rows, _), mask in
                                       padded.items() if mask.batch > 1}
 
 
 def spread_parts(mask: Mask, at: Place, shape: tuple[int, ...]) -> Value:
-    """A mask as a tensor that broadcasts to one of a shape, where the batch and the padded axis are
-    at a place: axes, or parts of axes."""
+    """A mask as a tensor that broadcasts to a given shape. The places of the batch and the padded
+    axis are axes or parts of axes."""
     rows, before = at
     ends = {rows, rows * mask.batch, before, before * mask.size} if mask.batch > 1 else {
         before, before * mask.size}
@@ -165,9 +165,9 @@ def spread_parts(mask: Mask, at: Place, shape: tuple[int, ...]) -> Value:
 
 
 def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
-    """The padded axes of several tensors of one shape; None where one axis has two masks. Where
-    these are equal for multiples of a number, as those of a skip around halves are, the number is
-    noted, and the mask of fewer steps stays."""
+    """The padded axes of several tensors of one shape; None if one axis has two masks. If they are
+    equal for multiples of a number, as with a skip connection around two halvings, the number is
+    recorded, and the mask with fewer steps is kept."""
     joined: Padded = {}
     for padded in parts:
         for at, mask in padded.items():
@@ -193,8 +193,8 @@ def _broadcast(v: Value, args: list[Padded]) -> list[Padded]:
 
 
 def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
-    """The order of elements stays. No later axis may become one with a padded one, unless it is
-    padded, too, or the batch; and it may not be divided, nor may the batch."""
+    """The order of elements stays. A later axis may not merge with a padded one, unless it is
+    padded as well, or the batch; and neither a padded axis nor the batch may be split."""
     padded = args[0]
     sizes = {rows: mask.batch for (rows, _), mask in padded.items() if mask.batch > 1}
     sizes |= {before: mask.size for (_, before), mask in padded.items()}
@@ -202,7 +202,7 @@ def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
             if v.shape[k] > 1}
 
     def start(before: int, size: int) -> int:
-        """The steps before the axis that it is the last part of, with other padded ones and the
+        """The start of the axis whose last part this is, together with other padded axes and the
         batch."""
         end = before * size
         while end not in ends and end in sizes:
@@ -231,7 +231,7 @@ def _slice(v: Value, args: list[Padded]) -> list[Padded] | None:
 
 
 def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
-    """Whether a slice keeps the first position alone of a padded axis: no row is without it."""
+    """Whether a slice keeps only the first position of a padded axis, which every row has."""
     axis, inner = place(x, before, mask.size)
     alone = v.attrs["start"][axis] == 0 and v.shape[axis] == 1 and x.shape[axis] == mask.size
     return bool(alone and inner == 1 and real_size(1, mask.steps) and mask.of_rows is None)
@@ -251,7 +251,7 @@ def _concat(v: Value, args: list[Padded]) -> list[Padded] | None:
 
 
 def _take(v: Value, args: list[Padded]) -> list[Padded] | None:
-    """Each index is looked up by itself; the axes of indices take the place of one of the table."""
+    """Each index is looked up separately; the axes of indices replace one axis of the table."""
     (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
     if args[0] and (args[1] or axis in _axes(table, args[0])):
         return None

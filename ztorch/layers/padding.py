@@ -16,7 +16,7 @@ class ZeroPadding1D(SpatialLayer):
 
     Args:
         padding: Number of zeros on each side, or a pair (before, after). Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -53,7 +53,7 @@ class ZeroPadding2D(SpatialLayer):
     Args:
         padding: Width of the border: an integer, one for rows and one for columns, or `((top,
             bottom), (left, right))`. Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -132,7 +132,7 @@ class Cropping2D(SpatialLayer):
     Args:
         cropping: Width of the border: an integer, one for rows and one for columns, or `((top,
             bottom), (left, right))`. Default: `0`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

@@ -1,4 +1,4 @@
-"""Paths of layers and weights in a model: they differ, and fit into artifacts."""
+"""Paths of layers and weights in a model, which are unique and fit into artifacts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ LONGEST_PATH = 900  # characters of a path; artifacts derive longer names from i
 
 
 def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
-    """Raises a ConfigError if two layers of a model have one path.
+    """Raises a ConfigError if two layers of a model have the same path.
 
-    Layers that models share keep their path in the first model, so paths may collide in another.
+    Shared layers keep their path in the first model, so paths may collide in another model.
     """
     taken: dict[str, Layer] = {}
     times = Counter(called)
     for layer in called:
         other = taken.setdefault(layer.path, layer)
         if other is not layer:
-            raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; give "
-                              "one another name=")
+            raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; set "
+                              "name= of one")
         if times[layer] > 1:
             holders = [f"layer {holder.path!r}" if holder.path else f"model {holder.name!r} itself"
                        for _, holder in model.walk() if layer in holder.adopted]
             raise ConfigError(f"layer {other.name!r} is in {' and in '.join(holders)}; to share "
                               "it, call it twice in one Model, where its weights have one name; "
-                              "else make a second layer")
+                              "otherwise create a second layer")
 
 
 def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None:
@@ -39,6 +39,6 @@ def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None
         if len(path) > LONGEST_PATH:
             owner = ("its own" if path == layer.path else
                     f"that of its weight {path.rpartition('/')[2]!r}")
-            raise ConfigError(f"layer {layer.name!r} is in {layer.path.count('/')} others, and "
-                              f"with their names {owner} has {len(path):,} characters, above "
-                              f"{LONGEST_PATH}; give them shorter names")
+            raise ConfigError(f"layer {layer.name!r} is nested in {layer.path.count('/')} others; "
+                              f"with their names, {owner} has {len(path):,} characters, more than "
+                              f"{LONGEST_PATH}; use shorter names")

@@ -15,7 +15,7 @@ from ztorch.layers.context import Context
 
 
 class RandomContrast(AugmentationLayer):
-    """While training, scales the difference of each channel from its mean by a random factor.
+    """During training, scales the deviation of each channel from its mean by a random factor.
 
     Args:
         factor: Range of the factor: from `1 - lower` to `1 + upper` for a pair `(lower, upper)`.
@@ -24,7 +24,7 @@ class RandomContrast(AugmentationLayer):
             it. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -58,16 +58,16 @@ class RandomContrast(AugmentationLayer):
 
 
 class RandomBrightness(AugmentationLayer):
-    """While training, adds a random number to each image.
+    """During training, adds a random number to each image.
 
     Args:
-        factor: Range of the number, in units of the size of `value_range`: a pair, or one number
+        factor: Range of the number, relative to the size of `value_range`: a pair, or one number
             for both directions. From -1 to 1.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -96,22 +96,22 @@ class RandomBrightness(AugmentationLayer):
 
 
 class RandomErasing(AugmentationLayer):
-    """While training, covers a random rectangle of each image.
+    """During training, covers a random rectangle of each image.
 
     Args:
-        factor: Probability that an image gets a rectangle, from 0 to 1. A pair draws the
-            probability between its numbers; one number is drawn from 0 up to it, as in Keras.
+        factor: Probability that an image gets a rectangle, from 0 to 1. A pair is a range from
+            which the probability is drawn; a number stands for the range from 0 to it, as in Keras.
             Default: `1.0`.
-        scale: Range of the share of the image that a rectangle covers. Height and width are the
+        scale: Range of the fraction of the image that a rectangle covers. Height and width are the
             square roots of two independent draws, times those of the image. Default: `(0.02,
             0.33)`.
-        fill_value: Value of the rectangle: one number, or one for each channel. `None` fills it
-            with normal noise of deviation `value_range[1]`. Default: `None`.
+        fill_value: Value of the rectangle: one number, or one per channel. `None` fills it with
+            normal noise of standard deviation `value_range[1]`. Default: `None`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -155,7 +155,7 @@ class RandomErasing(AugmentationLayer):
 
     def _fill(self, x: Value, context: Context) -> Value:
         if self.fill_value is None:
-            # a seed that differs from the one that chooses the rectangle
+            # a different seed from the one that places the rectangle
             noise_seed = None if self.seed is None else self.seed + (1 << 30)
             noise = OPS.random_normal(x.shape, *context.random(noise_seed), "float32")
             return OPS.clip(OPS.cast(noise, x.dtype) * self.value_range[1], *self.value_range)
@@ -163,5 +163,5 @@ class RandomErasing(AugmentationLayer):
             self.fill_value,) * x.shape[-1]
         if len(values) != x.shape[-1]:
             raise shape_error(f"RandomErasing has {len(values)} fill values for the channels of",
-                              x.shape[1:], fix="give one for each channel, or one for all")
+                              x.shape[1:], fix="pass one per channel, or one for all")
         return OPS.broadcast_to(constant(np.array(values), x.dtype), x.shape)

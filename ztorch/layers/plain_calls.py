@@ -1,7 +1,6 @@
 """Layers written as in Keras: `call(self, x, training=False)`, without a context.
 
-While such a call is traced, weights act as their tensors, and the layers that it calls have its
-context.
+While such a call is traced, weights act as tensors, and the layers it calls use its context.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of
 
-# Attributes of all layers, whose layers are not attributes of a class.
+# Attributes of every layer that hold layers but are not attributes of the user's class.
 NOT_ATTRIBUTES = ("adopted", "adopter", "_traced_of")
 
 
 def need_free(layer: Any, name: str) -> None:
-    """Raises where an attribute would hide a method of all layers, which layers here have besides
-    those of Keras."""
+    """Raises an error if an attribute would hide a method that all layers have here but not in
+    Keras."""
     owner: Any = next((c for c in type(layer).__mro__ if name in vars(c)), None)
     member = vars(owner)[name] if owner and owner.__module__.startswith("ztorch.") else None
     if callable(member) or (isinstance(member, property) and not member.fset):
         kind = "method" if callable(member) else "property"
-        raise ConfigError(f"{type(layer).__name__}.{name} is a {kind} of all layers and models "
+        raise ConfigError(f"{type(layer).__name__}.{name} is a {kind} of every layer and model "
                           f"here; give the attribute another name, such as self.own_{name}")
 
 
@@ -42,12 +41,12 @@ def is_plain(call: Callable[..., Any]) -> bool:
 
 
 def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A method `call` that takes a context, from one that takes none."""
+    """Adds a context argument to a `call` without one."""
     signature = inspect.signature(call)
     parameters = list(signature.parameters.values())
     takes_training = "training" in signature.parameters
     if "context" in signature.parameters:
-        raise ConfigError(f"{call.__qualname__} takes context after other arguments; it comes "
+        raise ConfigError(f"{call.__qualname__} takes context after other arguments; it must come "
                           "right after the tensor: call(self, x, context, ...)")
 
     @functools.wraps(call)
@@ -63,8 +62,8 @@ def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def adopt_attributes(layer: Any) -> None:
-    """Adopts the layers that a layer written as in Keras has as attributes, also in lists, and
-    names weights without a name like the attributes that hold them."""
+    """Adopts the layers in attributes of a layer written as in Keras, including lists, and names
+    unnamed weights after their attributes."""
     for name, x in list(vars(layer).items()) if layer.is_plain else ():
         for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
             if isinstance(item, LayerNode) and not any(item is other for other in layer.adopted):
@@ -76,9 +75,9 @@ def adopt_attributes(layer: Any) -> None:
 
 def weight_arguments(layer: Any, name: Any, shape: Any,
                      initializer: Any) -> tuple[str, tuple[int, ...], Any, set[str]]:
-    """The arguments of `add_weight`, which may leave out the name, and the names that are taken.
+    """The arguments of `add_weight` without a name, and the names already taken.
 
-    Without a name a weight is called "weight", until the attribute that holds it is known.
+    An unnamed weight is called "weight" until the attribute that holds it is known.
     """
     if not isinstance(name, str | None):  # (shape, initializer), as in Keras
         left_out = isinstance(shape, tuple) and not shape

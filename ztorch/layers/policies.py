@@ -1,5 +1,4 @@
-"""Which dtype models compute in for which `compile` is given none, as Keras has it. Users reach it
-as `zt.mixed_precision`."""
+"""The default dtype policy of models, as in Keras. Users access it as `zt.mixed_precision`."""
 
 from __future__ import annotations
 
@@ -14,10 +13,11 @@ NAMES = ("float32", "float64", "mixed_float16", "mixed_bfloat16")
 
 
 class DTypePolicy:
-    """A dtype of models.
+    """A dtype policy of models.
 
     Args:
-        name: "float32", "float64", "mixed_float16" or "mixed_bfloat16", as `dtype` of `compile`.
+        name: "float32", "float64", "mixed_float16" or "mixed_bfloat16", as for `dtype` of
+            `compile`.
 
     Attributes:
         name: The name.
@@ -46,7 +46,7 @@ _policy = DTypePolicy("float32")
 
 
 def set_dtype_policy(policy: Any) -> None:
-    """Sets the dtype of models that are made from here on. `compile(dtype=...)` goes before it.
+    """Sets the dtype of new models. `compile(dtype=...)` takes precedence.
 
     Args:
         policy: A name, or a `DTypePolicy`.
@@ -67,7 +67,7 @@ def set_dtype_policy(policy: Any) -> None:
 
 
 def dtype_policy() -> DTypePolicy:
-    """The dtype of models that are made now.
+    """The dtype policy of new models.
 
     Examples:
         >>> dtype_policy().name

@@ -1,4 +1,4 @@
-"""Pooling in windows: one number for each window of each channel."""
+"""Pooling in windows: one number per window and channel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ztorch.layers.windows import Window, framed
 
 
 def lowest(d: DType) -> float:
-    """The least number of a dtype."""
+    """The smallest number of a dtype."""
     return -math.inf if d.is_float else int(np.iinfo(d.numpy).min)
 
 
 class BasePooling(SpatialLayer, abstract=True):
-    """Base of the pooling layers: one number for each window of each channel."""
+    """Base class of pooling: one number per window and channel."""
 
     op = ""
 
@@ -71,9 +71,9 @@ class MaxPooling1D(BaseMaxPooling, names=("MaxPool1D",)):
         pool_size: Size of the window: an integer, or one for each axis. Default: `2`.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(steps / strides)` outputs. Default:
+        padding: `"valid"` for no padding, or `"same"` for `ceil(steps / strides)` outputs. Default:
             `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -100,9 +100,9 @@ class MaxPooling2D(BaseMaxPooling, names=("MaxPool2D",)):
         pool_size: Size of the window: an integer, or one for each axis. Default: `2`.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
-            axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, or `"same"` for `ceil(length / strides)` outputs along
+            each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -128,9 +128,9 @@ class AveragePooling1D(BasePooling, names=("AvgPool1D",)):
         pool_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(steps / strides)` outputs. Default:
+        padding: `"valid"` for no padding, or `"same"` for `ceil(steps / strides)` outputs. Default:
             `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -157,9 +157,9 @@ class AveragePooling2D(BasePooling, names=("AvgPool2D",)):
         pool_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
-            axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, or `"same"` for `ceil(length / strides)` outputs along
+            each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

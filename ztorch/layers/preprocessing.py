@@ -23,10 +23,10 @@ _LEAST_DEVIATION = 1e-7  # Keras' epsilon
 class Normalization(Layer):
     """Computes `(x - mean) / sqrt(variance)`, with the statistics of a data set.
 
-    Give `mean` and `variance`, or let `adapt(data)` measure them before the model is compiled.
+    Pass `mean` and `variance`, or call `adapt(data)` to measure them before the model is compiled.
 
     Args:
-        axis: Axis or axes with separate statistics, counted with the batch as axis 0. `None`
+        axis: Axis or axes with separate statistics, where axis 0 is the batch. `None`
             means one mean and one variance for everything. Default: `-1`.
         mean: The mean: a number, or a list of numbers. `None` leaves it to `adapt`. Default:
             `None`.
@@ -60,7 +60,7 @@ class Normalization(Layer):
         self.input_mean = None if mean is None else _numbers("mean", mean)
         self.input_variance = None if variance is None else _numbers("variance", variance)
         if self.input_variance is not None and np.min(self.input_variance) < 0:
-            raise ConfigError("Normalization(variance=...) holds a number below zero")
+            raise ConfigError("Normalization(variance=...) must not contain negative numbers")
         self.invert = invert
 
     def build(self, input_shape: Shape) -> None:
@@ -75,9 +75,9 @@ class Normalization(Layer):
             try:
                 np.broadcast_to(statistic, sizes)
             except ValueError:
-                raise shape_error("the mean and variance given to Normalization do not fit inputs:",
+                raise shape_error("the mean and variance of Normalization do not fit inputs:",
                                   statistic.shape, input_shape,
-                                  fix=f"give numbers, or lists of shape {sizes}") from None
+                                  fix=f"use numbers, or lists of shape {sizes}") from None
 
     @property
     def mean(self) -> np.ndarray | None:
@@ -101,19 +101,17 @@ class Normalization(Layer):
                                   for a in range(len(self.example) + 1)])
 
     def adapt(self, data: Any) -> None:
-        """Measures the mean and the variance of data. A model that is compiled already uses them
-        from now on.
+        """Measures the mean and the variance of data. A compiled model uses them from now on.
 
         Args:
-            data: An array, or an iterable of batches: `x`, or tuples that begin with `x`.
+            data: An array, or an iterable of batches: `x`, or tuples that start with `x`.
 
         Raises:
-            ConfigError: The layer was made with a mean and a variance.
-            DataError: Rows have another shape than the layer's, or hold numbers that are not
-                finite.
+            ConfigError: The layer was created with a mean and a variance.
+            DataError: Rows have another shape than the layer's, or contain non-finite numbers.
         """
         if self.input_mean is not None:
-            raise ConfigError(f"layer {self.name!r} was given its mean and variance; make it "
+            raise ConfigError(f"layer {self.name!r} has a given mean and variance; create it "
                               "without them to adapt it")
         count, mean, spread = 0, np.zeros(()), np.zeros(())
         for batch in _batches(data):
@@ -126,13 +124,13 @@ class Normalization(Layer):
             rest = tuple(k for k in range(batch.ndim) if k not in self.kept)
             n = math.prod(batch.shape[k] for k in rest)
             batch_mean = batch.mean(rest)
-            # Two sets' sums of squares around their means join into one (Chan, Golub, LeVeque).
+            # Merges the sums of squares around the means of two sets (Chan, Golub, LeVeque).
             shift = batch_mean - mean
             spread = spread + batch.var(rest) * n + shift ** 2 * (count * n / (count + n))
             mean = mean + shift * (n / (count + n))
             count += n
         if not count:
-            raise DataError(f"adapt() of layer {self.name!r} got no rows")
+            raise DataError(f"adapt() of layer {self.name!r} needs at least one row")
         if not np.isfinite(spread).all():
             raise DataError(f"adapt() of layer {self.name!r} found numbers that are not finite; "
                             "clean the data first")
@@ -161,7 +159,7 @@ class Normalization(Layer):
 
 
 def _numbers(argument: str, numbers: Any) -> Any:
-    """A number or nested lists of numbers, in a form that a config can hold."""
+    """A number or nested lists of numbers, in a form for configs."""
     try:
         array = np.asarray(numbers, np.float64)
     except (TypeError, ValueError):
@@ -172,7 +170,7 @@ def _numbers(argument: str, numbers: Any) -> Any:
 
 
 def _batches(data: Any) -> Iterator[np.ndarray]:
-    """Batches as float64: those of an iterable, or pieces of an array, which save memory."""
+    """Batches as float64: those of an iterable, or parts of an array, to save memory."""
     if hasattr(data, "__array__") or not hasattr(data, "__iter__"):
         need_no_mask("data", data)
         array = np.asarray(data)
@@ -181,7 +179,7 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
         pieces = (_rows_of(batch) for batch in data)
     for piece in pieces:
         if piece.dtype.kind not in "fiub" or piece.ndim < 1:
-            raise DataError(f"adapt() takes an array of numbers or batches of them, not "
+            raise DataError(f"adapt() takes an array of numbers, or batches of them, not "
                             f"{piece.dtype} of shape {piece.shape}")
         if len(piece):
             yield piece.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Layers that change images in a few of many ways, which are drawn by chance."""
+"""Layers that apply a few randomly chosen changes to images."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from ztorch.layers.sharpness import RandomSharpness
 from ztorch.layers.tones import BITS, AutoContrast, RandomPosterization, Solarization
 from ztorch.layers.warping import RandomRotation, RandomShear
 
-# The transformations of common tests of robustness.
+# The transformations in common robustness benchmarks.
 OF_TESTS = (RandomBrightness, RandomColorDegeneration, RandomContrast, RandomSharpness)
 
 
 class RandAugment(AugmentationLayer):
-    """While training, changes all images of a batch in `num_ops` ways, drawn from eleven.
+    """During training, applies `num_ops` of eleven changes to all images of a batch.
 
-    They are shear, translation, rotation, brightness, color degeneration, contrast, sharpness,
-    solarization, posterization, auto contrast and equalization, each with its own random numbers
-    for each image. Equalization counts the tones of each image alone.
+    The changes are shear, translation, rotation, brightness, color degeneration, contrast,
+    sharpness, solarization, posterization, auto contrast and equalization, each with separate
+    random numbers per image. Equalization uses the histogram of each image alone.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        num_ops: How many changes follow one another. Default: `2`.
-        factor: How strong changes are: a pair, or one number for the range from 0 to it. From 0 to
-            1. Default: `0.5`.
+        num_ops: Number of changes in sequence. Default: `2`.
+        factor: Strength of changes: a pair, or one number for the range from 0 to it. From 0 to 1.
+            Default: `0.5`.
         interpolation: `"nearest"` or `"bilinear"`. Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -80,25 +80,25 @@ class RandAugment(AugmentationLayer):
 
 
 class AugMix(AugmentationLayer):
-    """While training, mixes each image with results of random chains of changes.
+    """During training, mixes each image with results of random chains of changes.
 
-    A batch has the same chains, whose changes have separate random numbers for each image. A
-    step of a chain is one of eleven changes, which are those of `RandAugment`, or none.
+    All images of a batch share the chains, but not their random numbers. A step of a chain is one
+    of the eleven changes of `RandAugment`, or none.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        num_chains: How many chains there are. Default: `3`.
-        chain_depth: The most changes of a chain. Default: `3`.
-        factor: How strong changes are: a pair, or one number for the range from 0 to it. From 0 to
-            1. Default: `0.3`.
-        alpha: Of the distributions that draw the shares of the chains and of the image itself: the
-            smaller, the more one of them has all. Default: `1.0`.
-        all_ops: `False` leaves out brightness, color degeneration, contrast and sharpness, which
-            tests of robustness are made of. Default: `True`.
+        num_chains: Number of chains. Default: `3`.
+        chain_depth: Largest number of changes in a chain. Default: `3`.
+        factor: Strength of changes: a pair, or one number for the range from 0 to it. From 0 to 1.
+            Default: `0.3`.
+        alpha: Parameter of the distributions of the weights of chains and of the original image;
+            small values make one of them dominant. Default: `1.0`.
+        all_ops: `False` excludes brightness, color degeneration, contrast and sharpness, which
+            robustness benchmarks use. Default: `True`.
         interpolation: `"nearest"` or `"bilinear"`. Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -150,7 +150,7 @@ class AugMix(AugmentationLayer):
 
 
 def _changes(ends: Pair, value_range: Pair, interpolation: str, seed: int | None) -> list[Layer]:
-    """The eleven changes; nine of them draw numbers, from seeds that follow one another."""
+    """The eleven changes. Nine of them draw numbers, from consecutive seeds."""
     seeds = [None if seed is None else seed + k for k in range(1, 10)]
     tones: dict[str, Any] = {"value_range": value_range}
     return [
@@ -167,8 +167,7 @@ def _changes(ends: Pair, value_range: Pair, interpolation: str, seed: int | None
 
 
 def _one_of(changes: Sequence[Layer], place: Value, x: Value, context: Context) -> Value:
-    """The images after the change at a place; the images themselves where no change has that
-    place."""
+    """The images after the change at a given index; unchanged if the index has no change."""
     y = x
     for index, layer in enumerate(changes):
         chosen = OPS.broadcast_to(OPS.equal(place, float(index)), x.shape)

@@ -1,9 +1,9 @@
-"""Which positions of tensors are real, where sequences and batches are filled up to a larger size.
+"""Which positions of tensors are real, where sequences and batches are padded to a larger size.
 
-An axis whose size varies is padded at its end. The padding is arbitrary, so it must not reach
-results. Most ops compute each position by itself: padding stays where it is. Layers that look at
-several positions get the mask of the padding (see `Context.mask_of`) and hide it. Any other op that
-mixes positions is an error, which names the layer.
+A variable axis is padded at its end with arbitrary values, which must not affect results. Most ops
+compute each position separately, so padding stays in place. Layers that combine positions get the
+mask of the padding (see `Context.mask_of`) and hide it. Any other op that mixes positions is an
+error that names the layer.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from ztorch.layers.padded_axes import (
 )
 from ztorch.real_sizes import OpenAxis, Step, followed, multiple
 
-REAL = "real"  # the port that tells real rows (1) from those that fill up a batch (0)
+REAL = "real"  # the port that marks real rows (1) and padding rows (0)
 LENGTHS = "lengths"  # the role of ports that hold the size of an axis for each row
 
 
 @dataclass
 class Padding:
-    """Padded values in one function that is traced.
+    """Padded values in one traced function.
 
     Args:
         sizes: The size of each named axis in this function.
-        rows_vary: Whether batches may be filled up with rows that must not count at all.
+        rows_vary: Whether batches may contain padding rows, which must not count at all.
 
     Attributes:
-        multiples: By name of an axis, a number that its sizes are multiples of: tensors that are
-            joined have equal sizes then.
+        multiples: For each axis name, a number that its sizes are multiples of, so that joined
+            tensors have equal sizes.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     rows_vary: bool = False
-    single: bool = False  # whether an axis that varies became one of a single element
+    single: bool = False  # whether a variable axis became an axis of size 1
     multiples: dict[str, int] = field(default_factory=dict)
-    declared: set[Value] = field(default_factory=set)  # whose padding somebody has said
+    declared: set[Value] = field(default_factory=set)  # values whose padding was declared
     _known: dict[Value, Padded] = field(default_factory=dict)
     _named: dict[str, Mask] = field(default_factory=dict)
     _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
-    _roots: dict[Mask, Mask] = field(default_factory=dict)  # of derived masks: the first ones
+    _roots: dict[Mask, Mask] = field(default_factory=dict)  # of derived masks: their sources
     _real_rows: Value | None = None
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
     _real_steps: Value | None = None  # which of them are real
 
     def begin(self, x: Value, axes: Mapping[int, str]) -> None:
-        """Notes that axes of an input vary. The function gets an input with the sizes of rows along
-        each. An axis of size 1 needs none: sizes are at least 1."""
+        """Records that axes of an input vary. For each, the function gets an input with the sizes
+        of rows. An axis of size 1 needs none: sizes are at least 1."""
         padded = {}
         for axis, name in axes.items():
             if self.sizes.get(name, 1) == 1:
@@ -78,24 +78,25 @@ class Padding:
             self.declare(x, padded)
 
     def declare(self, v: Value, padded: Mapping[int, Mask]) -> Value:
-        """Notes which axes of a tensor are padded, whatever it was computed from. Returns it."""
-        if self._known or padded:  # else nothing is padded in this function
+        """Declares which axes of a tensor are padded, regardless of how it was computed. Returns
+        it."""
+        if self._known or padded:  # otherwise nothing in this function is padded
             self._known[v] = {(1, math.prod(v.shape[:axis])): mask
                               for axis, mask in padded.items()}
             self.declared.add(v)
         return v
 
     def declare_places(self, v: Value, padded: Padded) -> Value:
-        """Notes which parts of axes of a tensor are padded, by their places. Returns it."""
+        """Declares which parts of axes of a tensor are padded, by their places. Returns it."""
         self._known[v] = padded
         self.declared.add(v)
         return v
 
     def places(self, v: Value) -> Padded:
-        """The parts of axes of a tensor that are padded, by their places.
+        """The padded parts of axes of a tensor, by their places.
 
         Raises:
-            Unsupported: It was computed by an op that mixes padding into results.
+            Unsupported: An op that mixes padding into its result computed it.
         """
         if not self._known:
             return {}
@@ -106,42 +107,42 @@ class Padding:
         return self._known[v]
 
     def of(self, v: Value) -> dict[int, Mask]:
-        """The axes of a tensor that are padded; axis 0 is the batch.
+        """The padded axes of a tensor; axis 0 is the batch.
 
         Raises:
-            Unsupported: It was computed by an op that mixes padding into results.
+            Unsupported: An op that mixes padding into its result computed it.
         """
         axes = {}
         for (rows, before), mask in self.places(v).items():
             axis, inner = place(v, before, mask.size)
             if (rows, inner) != (1, 1) or v.shape[:1] != (mask.batch,) or (
                     v.shape[axis] != mask.size):
-                raise mixed(v, [self._known[v]])  # it is a part of a larger axis
+                raise mixed(v, [self._known[v]])  # it is part of a larger axis
             axes[axis] = mask
         return axes
 
     def named_shape(self, v: Value) -> tuple[int, ...]:
-        """The shape of an example, with the names of axes whose size varies."""
+        """The shape of an example, with the names of variable axes."""
         try:
             padded = self.of(v)
-        except Unsupported:  # an error when the model is compiled
+        except Unsupported:  # reported when the model is compiled
             padded = {}
         names = {k: OpenAxis(mask.axis, mask.steps).formula for k, mask in padded.items()}
         return tuple(OpenSize(names[k]) if k in names else n for k, n in enumerate(v.shape))[1:]
 
     def along(self, v: Value, axis: int) -> Value | None:
-        """A bool tensor (batch, size) that is true where positions along the axis are real; None
-        where all are."""
+        """A bool tensor (batch, size) that is true at real positions along the axis; None if all
+        are."""
         mask = self.of(v).get(axis)
         return None if mask is None else mask.value
 
     def parts(self, v: Value) -> set[int]:
-        """The axes of a tensor that are padded, or have a part that is."""
+        """The axes of a tensor that are padded or contain a padded part."""
         return padded_parts(v, self.places(v))
 
     def real_along(self, v: Value, axes: Iterable[int]) -> Value | None:
-        """A bool tensor that broadcasts to v and is true where elements are real along axes; None
-        where all are."""
+        """A bool tensor that broadcasts to v and is true for elements that are real along axes;
+        None if all are."""
         real: Value | None = None
         for at, mask in self.places(v).items():
             if place(v, at[1], mask.size)[0] in axes:
@@ -150,8 +151,8 @@ class Padding:
         return real
 
     def of_size(self, axis: str, size: int) -> Mask | None:
-        """The mask of all tensors so far that have this size along a named axis. Where several are
-        as long, sizes become multiples of a number for which their real sizes are equal."""
+        """The mask of all tensors so far with this size along a named axis. If several have this
+        size, sizes become multiples of a number for which their real sizes are equal."""
         masks = [m for m in (*self._named.values(), *self._derived.values())
                  if m.axis == axis and m.size == size]
         for m in masks[1:]:
@@ -162,12 +163,12 @@ class Padding:
         return masks[0] if masks else None
 
     def owns(self, mask: Value) -> bool:
-        """Whether a mask tells padding, and nothing else."""
+        """Whether a mask describes padding and nothing else."""
         return any(mask is known.value for known in (*self._named.values(),
                                                      *self._derived.values()))
 
     def resize(self, padded: dict[int, Mask], axis: int, step: Step, size: int) -> None:
-        """Records, among the padded axes of a tensor, that one has `size` positions now, and that
+        """Records, among the padded axes of a tensor, that one now has `size` positions, and that
         its real size follows from the previous one by a step. All rows have the same size before
         padding."""
         if size > 1:
@@ -193,12 +194,12 @@ class Padding:
     @contextmanager
     def steps_as_rows(self, merged: Value, steps: int,
                       padded: Mapping[int, Mask]) -> Iterator[None]:
-        """Within a `with` block, all steps of all rows are rows, as in a `TimeDistributed`.
+        """In this block, all steps of all rows are rows, as in a `TimeDistributed`.
 
         Args:
             merged: A tensor (rows * steps, ...).
-            steps: How many steps there are.
-            padded: The padded axes of it when it was (rows, steps, ...).
+            steps: Number of steps.
+            padded: The padded axes of the tensor while it had shape (rows, steps, ...).
         """
         before = self._steps, self._real_steps
         self._steps = self._steps * steps
@@ -228,14 +229,14 @@ class Padding:
         return self._resized(self.of_steps(source), step, mask.size)
 
     def zeroed(self, v: Value, axis: int) -> Value:
-        """The tensor with zeros in place of padding along an axis."""
+        """The tensor with padding along an axis set to zero."""
         mask = self.along(v, axis)
         if mask is None:
             return v
         return self.declare(OPS.where(spread(mask, v.rank, axis), v, OPS.zeros_like(v)), self.of(v))
 
     def last_repeated(self, v: Value, axis: int) -> Value:
-        """The tensor with the last real element along an axis in the position behind it, too."""
+        """The tensor with the last real element along an axis repeated in the next position."""
         mask = self.along(v, axis)
         if mask is None:
             return v
@@ -244,8 +245,8 @@ class Padding:
         return self.declare(OPS.where(ended, before, v), self.of(v))
 
     def real(self, v: Value) -> Value | None:
-        """A float tensor that broadcasts to v: 1 for real elements, 0 for those that fill up the
-        batch or an axis; None where all are real."""
+        """A float tensor that broadcasts to v: 1 for real elements, 0 for padding of the batch or
+        an axis; None if all elements are real."""
         real: Value | None = None
         for axis, mask in self.of(v).items():
             part = spread(OPS.cast(mask.value, v.dtype), v.rank, axis)
@@ -263,20 +264,20 @@ class Padding:
         return real
 
     def real_rows(self, batch: int, d: DType) -> Value:
-        """An input of the function: 1 for each real row of the batch, 0 for padding rows. Its dtype
-        is the one that is requested first."""
+        """An input of the function: 1 for each real row of the batch, 0 for padding rows. The first
+        request determines its dtype."""
         if self._real_rows is None:
             self._real_rows = leaf("input", REAL, (batch,), d)
         return self._real_rows
 
     def hidden(self, inputs: Sequence[Any], outputs: Sequence[Any], masks: Sequence[Any]) -> None:
-        """Notes that a layer with a mask has hidden the padding of its inputs, so that it may mix
-        steps: of its outputs, those that have a mask themselves are padded as the inputs are.
+        """Records that a layer with a mask has hidden the padding of its inputs, so it may mix
+        steps. Outputs with a mask are padded like the inputs.
 
         Args:
-            inputs: The tensors that the layer was called on. Its masks are those of axis 1.
+            inputs: The tensors that the layer was called on, with masks of axis 1.
             outputs: Its results.
-            masks: For the first of these, the mask or None.
+            masks: For each of the first outputs, the mask or None.
         """
         padded = [self.of(x) for x in inputs if isinstance(x, Value)]
         if not any(padded) or any(set(axes) - {1} for axes in padded):
@@ -284,13 +285,14 @@ class Padding:
         steps = next(axes[1] for axes in padded if axes)
         for v, mask in zip_longest(outputs, masks):
             try:
-                self.of(v)  # also values that a layer has declared
+                self.of(v)  # includes values that a layer declared
             except Unsupported:
                 self.declare(v, {} if mask is None else {1: steps})
 
 
 def spread(mask: Value, rank: int, axis: int) -> Value:
-    """A mask (batch, size) as a tensor that broadcasts along all axes but the batch and `axis`."""
+    """A mask (batch, size) as a tensor that broadcasts along all axes except the batch and
+    `axis`."""
     shape = [1] * rank
     shape[0], shape[axis] = mask.shape
     return OPS.reshape(mask, tuple(shape))

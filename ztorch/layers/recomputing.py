@@ -1,4 +1,4 @@
-"""Blocks of layers whose activations the backward pass computes again, rather than keep them."""
+"""Blocks of layers whose activations the backward pass recomputes instead of storing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ztorch.layers.layer import Layer
 
 
 class Checkpoint(Layer):
-    """Trains a layer with less memory: the backward pass computes its activations again.
+    """Trains a layer with less memory: the backward pass recomputes its activations.
 
-    Only the inputs of the layer are kept from the forward to the backward pass. Kernels of the
-    forward pass run a second time, so results and gradients have the same bits as without it.
-    Predictions run the same code. In the names of weights, in files and in summaries, the layer
-    appears as without the wrapper. `compile(memory_limit=...)` finds such blocks itself.
+    Only the inputs of the layer are stored between the forward and the backward pass. Kernels of
+    the forward pass run again, so results and gradients are bit-identical. Prediction runs the same
+    code. Weight names, files and summaries show the layer as if it had no wrapper.
+    `compile(memory_limit=...)` chooses such blocks automatically.
 
-    It counts in programs that train. Within the step of a recurrent layer it changes nothing; for
-    functions and gradients of tensors there is `zt.ops.checkpoint`.
+    It affects programs that train. Within the step of a recurrent layer it has no effect. For
+    functions and gradients of tensors, use `zt.ops.checkpoint`.
 
     Args:
         layer: The layer, or a `Sequential` of several.
@@ -50,16 +50,16 @@ class Checkpoint(Layer):
 
     @property
     def stands_for(self) -> Layer:
-        """The layer inside."""
+        """The inner layer."""
         return self.layer.stands_for
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
-        """(depth, layer) for the layer inside and all in it."""
+        """(depth, layer) for the inner layer and all layers in it."""
         for layer in self.adopted:
             yield from layer.walk(depth)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
-        """The layer inside is built when it is called."""
+        """The inner layer is built when it is called."""
 
     def call(self, x: Any, context: Context, *more: Any, **keywords: Any) -> Any:
         context.recomputed.append(self.path)

@@ -1,7 +1,7 @@
 """The loop of recurrent layers: a step for each element of a sequence, with a state between steps.
 
-The graph holds one step, whatever the length of the sequence. Values that depend on the input
-alone, such as its product with the kernel, are computed before the loop for all steps at once.
+The graph holds one step, whatever the length of the sequence. Values that depend only on the input,
+such as its product with the kernel, are computed before the loop, for all steps at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.ops.control import scan
 
-Tree = Any  # of states: a list of tensors, or of lists of them
+Tree = Any  # of states: a list of tensors, or of such lists
 
 
 class RecurrentLayer(Layer, abstract=True):
-    """Base of the layers that go through a sequence `(batch, steps, ...)`.
+    """Base class of layers that iterate over a sequence `(batch, steps, ...)`.
 
-    A subclass has `step` and `first_states`. It is called on `x`, and then on `initial_state=`, a
-    list of tensors; as in Keras, also on a list `[x, *states]`.
+    A subclass defines `step` and `first_states`. The call takes `x` and `initial_state=`, a list of
+    tensors, or, as in Keras, a list `[x, *states]`.
     """
 
     takes_many = True
@@ -41,27 +41,27 @@ class RecurrentLayer(Layer, abstract=True):
 
     def set_loop(self, return_sequences: bool, return_state: bool, go_backwards: bool,
                  stateful: bool, zero_output_for_mask: bool) -> None:
-        """Keeps the arguments that all recurrent layers have."""
+        """Stores the arguments that all recurrent layers share."""
         self.return_sequences, self.return_state = return_sequences, return_state
         self.go_backwards, self.stateful = go_backwards, stateful
         self.zero_output_for_mask = zero_output_for_mask
 
     @property
     def reverses_steps(self) -> bool:  # type: ignore[override]
-        """Whether outputs begin with the last step."""
+        """Whether outputs start with the last step."""
         return self.go_backwards and self.return_sequences
 
     @classmethod
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
         if "unroll" in wrong:
             raise UnknownName(f"unknown argument of {cls.__name__} 'unroll': its steps are one "
-                              "compiled loop, which is as fast and has no limit; leave it out")
+                              "compiled loop, which is as fast and has no limit; omit it")
         super().refuse(wrong)
 
     # -- attributes that a subclass defines --------------------------------------------------------
 
     def step(self, x: Value, states: Tree, context: Context) -> tuple[Value, Tree]:
-        """The output of one step and the next states, from the element of the sequence."""
+        """The output of one step and the next states, from one element of the sequence."""
         raise NotImplementedError
 
     def first_states(self, x: Value) -> Tree:
@@ -70,7 +70,7 @@ class RecurrentLayer(Layer, abstract=True):
 
     @property
     def output_state(self) -> int | None:
-        """Which of the states (counted as leaves) is the output, too; `None` if nobody knows."""
+        """The index (among the leaves) of the state that is also the output; `None` if unknown."""
         return 0
 
     def output_size_of(self, states: Tree) -> Shape:
@@ -91,8 +91,8 @@ class RecurrentLayer(Layer, abstract=True):
         if not isinstance(x, Value):
             x, *listed = leaves(x)
             if listed and initial_state is not None:
-                raise shape_error("it is called on [x, *states] and initial_state=",
-                                  fix="give the states once")
+                raise shape_error("called on [x, *states] and with initial_state=",
+                                  fix="pass the states once")
             initial_state = listed or initial_state
             mask = leaves(mask)[0]
         self.need_fit(x)
@@ -118,8 +118,8 @@ class RecurrentLayer(Layer, abstract=True):
               context: Context) -> tuple[Value, Tree]:
         """The output, and the states after the last step."""
         own = self.output_state
-        # A masked step repeats the last output, which is zero before the first one. Where the
-        # output is a state that begins at zero, the state repeats it; else the loop carries it.
+        # A masked step repeats the last output, which is zero before the first step. If the output
+        # is a state that starts at zero, the state provides it; otherwise the loop carries it.
         if mask is not None and own is not None and not is_zero(flatten(states)[0][own]):
             own = None
         carries_output = own is None and (mask is not None or not self.return_sequences)
@@ -156,7 +156,7 @@ class RecurrentLayer(Layer, abstract=True):
         return output, last
 
     def _need_no_writes(self, context: Context, known: dict[Value, Value], terms: int) -> None:
-        """Raises where a step changes a weight or adds a loss: there is one step in the graph."""
+        """Raises an error if a step changes a weight or adds a loss: the graph has one step."""
         new = [v for s, v in context.updates.items() if known.get(s) is not v]
         for v in topological([*new, *context.losses[terms:]]):
             if v.op.kind == "leaf" and v.attrs["role"] in (CARRY, SLICE):
@@ -167,45 +167,45 @@ class RecurrentLayer(Layer, abstract=True):
     # -- states ------------------------------------------------------------------------------------
 
     def _remembered(self, zeros: Tree, context: Context) -> Tree:
-        """The states that the last call left."""
+        """The states of the last call."""
         flat, shape = flatten(zeros)
         states = [context.remembered_state(self, f"state_{k}", v.shape)
                   for k, v in enumerate(flat)]
         return unflatten(shape, iter(states))
 
     def _checked(self, initial_state: Any, zeros: Tree, x: Value) -> Tree:
-        """The states that were given, in the structure of the layer's own."""
+        """The given states, in the structure of the layer's own."""
         own, (wanted, shape) = leaves(initial_state), flatten(zeros)
         shapes = " and ".join(str(v.shape[1:]) for v in wanted)
         if len(own) != len(wanted):
             many = "state" if len(wanted) == 1 else "states"
-            raise shape_error(f"it has {len(wanted)} {many} of {shapes}, and is given {len(own)}",
+            raise shape_error(f"takes {len(wanted)} {many} of {shapes}, not {len(own)}",
                               fix="initial_state takes the states that return_state=True adds "
                                   "to the output")
         for k, (v, w) in enumerate(zip(own, wanted, strict=True)):
             if v.shape[:1] != x.shape[:1]:
-                raise shape_error(f"initial state {k} has {v.shape[0]} rows where inputs have "
+                raise shape_error(f"initial state {k} has {v.shape[0]} rows, but inputs have "
                                   f"{x.shape[0]}", fix="each row of the batch has its own state")
             if v.shape != w.shape or v.dtype != w.dtype:
-                raise shape_error(f"initial state {k} is {v.dtype}{list(v.shape[1:])} where the "
+                raise shape_error(f"initial state {k} is {v.dtype}{list(v.shape[1:])}, but the "
                                   f"layer has {w.dtype}{list(w.shape[1:])}",
-                                  fix=f"its states are of {shapes}")
+                                  fix=f"its states have shapes {shapes}")
         return unflatten(shape, iter(own))
 
 
 def where(counts: Value, x: Value, otherwise: Value) -> Value:
-    """x in the rows that count, else the previous value."""
+    """x in the rows that count, otherwise the previous value."""
     return OPS.where(OPS.reshape(counts, (*counts.shape, *(1,) * (x.rank - counts.rank))), x,
                      otherwise)
 
 
 def is_zero(v: Value) -> bool:
-    """Whether a value is known to be zeros."""
+    """Whether a value is known to be zero."""
     return v.op.name == "full" and v.attrs["value"] == 0.0
 
 
 def state_shapes(state_size: Any) -> list[Any]:
-    """Shapes of states without the batch, nested as `state_size` says.
+    """Shapes of states without the batch, nested like `state_size`.
 
     >>> state_shapes(4), state_shapes([4, 4]), state_shapes([[4, 4], 3])
     ([(4,)], [(4,), (4,)], [[(4,), (4,)], [(3,)]])
@@ -218,6 +218,6 @@ def state_shapes(state_size: Any) -> list[Any]:
 
 
 def zero_states(shapes: Sequence[Any], x: Value) -> Tree:
-    """States of zeros for the rows of x."""
+    """Zero states for the rows of x."""
     return [zero_states(s, x) if isinstance(s, list) else
             OPS.full((x.shape[0], *s), 0.0, x.dtype) for s in shapes]

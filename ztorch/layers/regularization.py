@@ -1,4 +1,4 @@
-"""Layers that add noise while training, against overfitting."""
+"""Layers that add noise during training, against overfitting."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from ztorch.regularizers import L1L2
 
 
 class Dropout(Layer):
-    """While training, sets elements to zero and scales the others up to keep the mean.
+    """During training, sets elements to zero and scales up the others to preserve the mean.
 
     The random numbers depend only on the program's seed, the step and the layer's position in the
-    model (or its own seed), so a run can be repeated to the bit.
+    model (or its own seed), so runs can be reproduced bit for bit.
 
     Args:
-        rate: Share of the elements that become zero, from 0 to below 1.
-        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
-            shares one decision along that axis; `None` means the size of the input. Default: one
-            decision for each element.
+        rate: Fraction of the elements that become zero, from 0 to below 1.
+        noise_shape: Shape of the dropout mask, including the batch. `1` shares the mask along that
+            axis; `None` means the size of the input. Default: that of the input.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -66,17 +65,17 @@ def _checked_noise(layer: str, noise_shape: Any) -> tuple | None:
 
 
 def _noise_for(x: Value, noise: tuple | None) -> Shape | None:
-    """The shape of the decisions for these inputs; None means one for each element."""
+    """The shape of the dropout mask for these inputs; None means one decision per element."""
     if noise is None:
         return None
     if len(noise) != x.rank:
         raise shape_error("noise_shape and inputs differ in rank:", noise, x.shape,
-                          fix="give each axis, with None for the batch")
+                          fix="include each axis, with None for the batch")
     return tuple(n if m is None else m for m, n in zip(noise, x.shape, strict=True))
 
 
 class GaussianNoise(Layer):
-    """While training, adds normally distributed noise of mean 0.
+    """During training, adds normally distributed noise of mean 0.
 
     Args:
         stddev: Standard deviation of the noise.
@@ -109,7 +108,7 @@ class GaussianNoise(Layer):
 
 
 class GaussianDropout(Layer):
-    """While training, multiplies by normally distributed noise of mean 1.
+    """During training, multiplies by normally distributed noise of mean 1.
 
     The noise has the variance of dropout at the same rate.
 
@@ -150,16 +149,15 @@ def _normal(x: Value, context: Context, own_seed: int | None) -> Value:
 
 
 class AlphaDropout(Layer):
-    """Dropout for selu, which keeps mean 0 and variance 1.
+    """Dropout for selu, which preserves mean 0 and variance 1.
 
-    Dropped elements take the value that selu has for very negative inputs; then all elements are
-    scaled and shifted.
+    Dropped elements get selu's value for very negative inputs; then all elements are scaled and
+    shifted.
 
     Args:
-        rate: Share of the elements that are dropped, from 0 to below 1.
-        noise_shape: Shape of the decisions, with one entry for each axis, the batch included. `1`
-            shares one decision along that axis; `None` means the size of the input. Default: one
-            decision for each element.
+        rate: Fraction of the elements that are dropped, from 0 to below 1.
+        noise_shape: Shape of the dropout mask, including the batch. `1` shares the mask along that
+            axis; `None` means the size of the input. Default: that of the input.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -197,7 +195,7 @@ class AlphaDropout(Layer):
 
 
 class ActivityRegularization(Layer):
-    """Returns its input, and adds a penalty for it to the loss.
+    """Returns its input, and adds a penalty of it to the loss.
 
     Args:
         l1: Factor of the sum of absolute values. Default: `0.0`.
@@ -229,5 +227,5 @@ class ActivityRegularization(Layer):
         return x
 
     def rules_config(self) -> dict[str, Any]:
-        """Nothing: l1 and l2 are arguments."""
+        """Empty: l1 and l2 are arguments."""
         return {}

@@ -17,11 +17,11 @@ from ztorch.layers.spatial import checked_format
 class Flatten(Layer):
     """Flattens each example to one row.
 
-    As in Keras, inputs with their channels first are read channels last, so both formats give the
-    same row.
+    As in Keras, channels-first inputs are flattened in channels-last order, so both formats give
+    the same row.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -52,8 +52,7 @@ class Reshape(Layer):
     """Changes the shape of each example and keeps its elements in order.
 
     Args:
-        target_shape: Shape of one output example. One axis may be -1: its size follows from the
-            others.
+        target_shape: Shape of one output example. One axis may be -1; its size is inferred.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:

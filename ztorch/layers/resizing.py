@@ -16,14 +16,14 @@ _LONGEST_SIDE = 1 << 16
 
 
 def side(label: str, n: Any) -> int:
-    """A number of pixels, or a ConfigError that begins with the label."""
+    """A number of pixels, or a ConfigError that starts with the label."""
     if positive(label, n) > _LONGEST_SIDE:
         raise ConfigError(f"{label} is {n!r}; images have sides of at most {_LONGEST_SIDE}")
     return n.__index__()
 
 
 def fitted(x: Value, height: int, width: int) -> Value:
-    """The middle of images in this size. Of smaller images, the largest part of these proportions
+    """The centre of images in this size. Of smaller images, the largest part with this aspect ratio
     is enlarged."""
     if x.shape[1] >= height and x.shape[2] >= width:
         return centred(x, height, width)
@@ -31,12 +31,13 @@ def fitted(x: Value, height: int, width: int) -> Value:
 
 
 class CenterCrop(SpatialLayer):
-    """The middle of images. Smaller images are enlarged first, with their proportions kept.
+    """Crops the centre of images. Smaller images are first enlarged, with their aspect ratio
+    preserved.
 
     Args:
         height: Number of output rows.
         width: Number of output columns.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -65,20 +66,21 @@ class CenterCrop(SpatialLayer):
 
 
 class Resizing(SpatialLayer):
-    """Resizes images. Results are floats of the model and are not rounded.
+    """Resizes images. Results are floats of the model, and are not rounded.
 
     Args:
         height: Number of output rows.
         width: Number of output columns.
         interpolation: `"nearest"`, `"bilinear"`, `"bicubic"`, `"lanczos3"` or `"lanczos5"`.
             Default: `"bilinear"`.
-        crop_to_aspect_ratio: Whether to crop images to the new proportions first. Default: `False`.
-        pad_to_aspect_ratio: Whether to pad images to the new proportions first. Default: `False`.
-        fill_mode: Only `"constant"`: padding is `fill_value`. Default: `"constant"`.
+        crop_to_aspect_ratio: Whether to first crop images to the new aspect ratio. Default:
+            `False`.
+        pad_to_aspect_ratio: Whether to first pad images to the new aspect ratio. Default: `False`.
+        fill_mode: Only `"constant"`: pads with `fill_value`. Default: `"constant"`.
         fill_value: Value of the padding. Default: `0.0`.
-        antialias: Whether pixels of a smaller image are means of all pixels that they cover.
+        antialias: Whether shrinking averages all pixels that an output pixel covers.
             Default: `False`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

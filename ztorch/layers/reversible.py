@@ -1,4 +1,4 @@
-"""An embedding that also turns vectors back into scores of ids."""
+"""An embedding that also maps vectors back to scores of ids."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ztorch.layers.embedding import Embedding
 
 
 class ReversibleEmbedding(Embedding):
-    """An Embedding whose call with `reverse=True` turns vectors into a score for each id.
+    """An Embedding that maps vectors to a score per id when called with `reverse=True`.
 
     Args:
-        input_dim: How many ids there are: 0 up to `input_dim - 1`.
+        input_dim: Number of ids, from 0 to `input_dim - 1`.
         output_dim: Size of the vectors.
         tie_weights: Whether both directions use one matrix. Default: `True`.
         embeddings_initializer: Initializer of the vectors. Default: `"uniform"`.
         mask_zero: Whether id 0 is padding that later layers skip. Default: `False`.
-        logit_soft_cap: A soft limit of scores: `tanh(score / cap) * cap`; `None`: no
-            limit. Default: `None`.
-        **common: `name`, `trainable` and `input_shape`, as for every `Layer`, and the regularizer
-            and the constraint of `Embedding`.
+        logit_soft_cap: A soft limit of scores: `tanh(score / cap) * cap`; `None` means no limit.
+            Default: `None`.
+        **common: `name`, `trainable` and `input_shape`, as for every `Layer`, and `Embedding`'s
+            regularizer and constraint.
 
     Input shape:
         `(batch, ...)`, integers; with `reverse=True` `(batch, ..., output_dim)`.
@@ -58,13 +58,13 @@ class ReversibleEmbedding(Embedding):
 
     def call(self, x: Value, context: Context, reverse: bool = False) -> Value:
         if not isinstance(reverse, bool):
-            raise shape_error("reverse is True or False when a model is declared, not a "
+            raise shape_error("reverse must be True or False while a model is declared, not a "
                               f"{type(reverse).__name__}",
                               fix=f"write {self.name}(x, reverse=True)")
         if not reverse:
             return super().call(x, context)
         if x.shape[-1] != self.output_dim:
-            raise shape_error(f"with reverse=True it takes vectors of {self.output_dim} numbers, "
+            raise shape_error(f"with reverse=True, takes vectors of {self.output_dim} numbers, "
                               "not", x.shape)
         back = (OPS.transpose(context.read(self.embeddings), (1, 0)) if self.tie_weights else
                 context.read(self.reverse_embeddings))

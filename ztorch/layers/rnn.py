@@ -1,4 +1,4 @@
-"""RNN: a loop over any cell, and cells stacked on one another."""
+"""RNN: a loop over any cell, and stacked cells."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from ztorch.layers.symbol import leaves
 
 
 class RNN(RecurrentLayer):
-    """Repeats a cell for each step of a sequence.
+    """Applies a cell to each step of a sequence.
 
     A cell is a layer whose `call(x, context, states)` takes the features of a step and a list of
     states, and returns the output and the list of the next states. Its `state_size` is the size of
-    the state, or a list of sizes; its `output_size` is that of the output, and the size of the
-    first state where there is none. `get_initial_state(batch_size)` makes the first states, which
-    are zeros otherwise.
+    the state, or a list of sizes. Its `output_size` is that of the output, by default the size of
+    the first state. `get_initial_state(batch_size)` returns the first states, by default zeros.
 
     Args:
         cell: The cell, or a list of cells, as for `StackedRNNCells`.
@@ -35,19 +34,19 @@ class RNN(RecurrentLayer):
             Default: `False`.
         go_backwards: Whether to read the sequence from its end. Outputs come in the order in which
             steps are read. Default: `False`.
-        stateful: Whether a batch begins with the states that the last batch left, row by row.
-            `reset_states()` makes them zero. Default: `False`.
+        stateful: Whether each batch starts with the final states of the last one, row by row.
+            `reset_states()` sets them to zero. Default: `False`.
         zero_output_for_mask: Whether the output of a masked step is zero rather than the output of
             the step before. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        `(batch, steps, ...)`. The layer is also called on `initial_state=`, a list of states, and
-        on `mask=`, `(batch, steps)`.
+        `(batch, steps, ...)`. The call also takes `initial_state=`, a list of states, and `mask=`,
+        `(batch, steps)`.
 
     Output shape:
         The shape of the cell's output, with the steps after the batch for `return_sequences`. With
-        `return_state`, a list that begins with it.
+        `return_state`, a list of it and the states.
 
     Examples:
         >>> from ztorch import Sequential
@@ -75,7 +74,7 @@ class RNN(RecurrentLayer):
     def build(self, input_shape: Shape) -> None:
         if len(input_shape) < 2:
             self.need_rank(input_shape, 2, "(steps, features)",
-                           "give each example a row for every step, such as by a Reshape before it")
+                           "add a time axis, for example by a Reshape before it")
 
     @property
     def output_state(self) -> int | None:
@@ -99,15 +98,15 @@ class RNN(RecurrentLayer):
         if len(new) != len(old):
             many = "state" if len(old) == 1 else "states"
             raise shape_error(f"its cell {self.cell.name!r} takes {len(old)} {many} and returns "
-                              f"{len(new)}", fix="return one for each of state_size")
+                              f"{len(new)}", fix="return one per entry of state_size")
         return result[0], unflatten(shape, iter(new))
 
 
 class StackedRNNCells(Layer):
-    """Several cells as one: each works on the output of the one before.
+    """Several cells as one: each takes the output of the one before.
 
     Args:
-        cells: A list of cells, see `RNN`.
+        cells: A list of cells; see `RNN`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -152,7 +151,7 @@ class StackedRNNCells(Layer):
 
     @property
     def output_state(self) -> int | None:
-        """Which of all states is the output, too."""
+        """The index of the state that is also the output."""
         own = getattr(self.adopted[-1], "output_state", None)
         if own is None:
             return None
@@ -171,7 +170,7 @@ class StackedRNNCells(Layer):
 
 
 def checked_cell(kind: str, cell: Any) -> Layer:
-    """The cell, or a ConfigError that explains the requirements of a cell."""
+    """The cell, or a ConfigError that explains what a cell needs."""
     layer = Layer.get(cell) if isinstance(cell, dict) else cell
     if not isinstance(layer, Layer) or "states" not in inspect.signature(layer.call).parameters:
         raise ConfigError(f"{kind} takes a cell, such as LSTMCell(8), not {cell!r}; a cell is a "
@@ -188,7 +187,7 @@ def initial_states(cell: Layer, x: Value) -> list[Any]:
         return [initial_states(inner, x) for inner in cell.adopted]
     make = getattr(cell, "get_initial_state", None)
     if make is None or getattr(type(cell), "get_initial_state", None) is (
-            GatedCell.get_initial_state):  # zeros, of the dtype of x
+            GatedCell.get_initial_state):  # zeros with the dtype of x
         return zero_states(state_shapes(cell.state_size), x)
     states = make(x.shape[0])
     states = list(states) if isinstance(states, (list, tuple)) else [states]

@@ -1,4 +1,4 @@
-"""Attention without projections: scores of queries and keys, by products or by sums."""
+"""Attention without projections: scores of queries and keys, by products or sums."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ztorch.layers.symbol import leaves
 
 
 class Attention(Layer):
-    """Dot-product attention: each query gathers values by the products of query and keys.
+    """Dot-product attention: each query gathers values by its products with the keys.
 
-    It is called on a list `[query, value]` or `[query, value, key]`; on one tensor it attends to
-    the tensor itself. Positions that the mask of the value hides get no weight, and where the
-    query is masked the output is zero.
+    Called on a list `[query, value]` or `[query, value, key]`; a single tensor attends to itself.
+    Positions that the mask of the value hides get no weight. The output is zero where the query is
+    masked.
 
     Args:
-        use_scale: Whether scores are multiplied by a learned scale. Default: `False`.
+        use_scale: Whether to multiply scores by a learned scale. Default: `False`.
         score_mode: `"dot"` for products, or `"concat"` for the sum of `tanh(query + key)`, times a
             learned weight. Default: `"dot"`.
-        dropout: Rate at which weights are dropped while training, from 0 to below 1. Default:
+        dropout: Rate at which weights are dropped during training, from 0 to below 1. Default:
             `0.0`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -110,7 +110,7 @@ class Attention(Layer):
         kind = type(self).__name__
         if not 1 <= len(tensors) <= 3:
             raise shape_error(f"{kind} takes [query, value] or [query, value, key], not "
-                              f"{len(tensors)} tensors", fix="give two or three")
+                              f"{len(tensors)} tensors", fix="pass two or three")
         query, *others = tensors
         value = others[0] if others else query
         key = others[1] if len(others) > 1 else value
@@ -132,14 +132,13 @@ def _sums(query: Value, key: Value) -> Value:
 
 
 class AdditiveAttention(Attention):
-    """Additive attention: scores are weighted sums of `tanh(query + key)`, as Bahdanau's.
+    """Additive attention: scores are weighted sums of `tanh(query + key)`, after Bahdanau.
 
-    It is called on a list `[query, value]` or `[query, value, key]`; on one tensor it attends to
-    the tensor itself.
+    Called on a list `[query, value]` or `[query, value, key]`; a single tensor attends to itself.
 
     Args:
-        use_scale: Whether features have a learned weight each in the sum. Default: `True`.
-        dropout: Rate at which weights are dropped while training, from 0 to below 1. Default:
+        use_scale: Whether each feature has a learned weight in the sum. Default: `True`.
+        dropout: Rate at which weights are dropped during training, from 0 to below 1. Default:
             `0.0`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.

@@ -14,7 +14,7 @@ from ztorch.layers.weight import Weight
 
 
 class BaseDepthwiseConv(BaseConvolution, abstract=True):
-    """Base of the depthwise convolutions: each filter reads one channel only."""
+    """Base class of depthwise convolutions: each filter reads only one channel."""
 
     def __init__(self, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  depth_multiplier: int = 1, data_format: str | None = None, dilation_rate: Any = 1,
@@ -43,21 +43,20 @@ class BaseDepthwiseConv(BaseConvolution, abstract=True):
 
 
 class DepthwiseConv1D(BaseDepthwiseConv):
-    """A convolution along sequences in which each filter reads one channel only.
+    """A convolution along sequences in which each filter reads only one channel.
 
     Args:
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
-            that no output reads later steps, an integer, or a pair (before, after). Default:
-            `"valid"`.
+        padding: `"valid"` for no padding, `"same"` for `ceil(steps / strides)` outputs, `"causal"`
+            to never read later steps, an integer, or a pair (before, after). Default: `"valid"`.
         depth_multiplier: Number of filters for each input channel. Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
             Default: `"glorot_uniform"`.
@@ -82,20 +81,20 @@ class DepthwiseConv1D(BaseDepthwiseConv):
 
 
 class DepthwiseConv2D(BaseDepthwiseConv):
-    """A convolution over images in which each filter reads one channel only.
+    """A convolution over images in which each filter reads only one channel.
 
     Args:
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
-            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, an integer,
+            one for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
         depth_multiplier: Number of filters for each input channel. Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
             Default: `"glorot_uniform"`.
@@ -119,7 +118,7 @@ class DepthwiseConv2D(BaseDepthwiseConv):
 
 
 class BaseSeparableConv(BaseDepthwiseConv, abstract=True):
-    """Base of the separable convolutions: a depthwise one, then a matrix that mixes channels."""
+    """Base class of separable convolutions: a depthwise one, then a matrix that mixes channels."""
 
     def __init__(self, filters: int, kernel_size: Any, strides: Any = 1, padding: Any = "valid",
                  data_format: str | None = None, dilation_rate: Any = 1, depth_multiplier: int = 1,
@@ -156,16 +155,15 @@ class SeparableConv1D(BaseSeparableConv, names=("SeparableConvolution1D",)):
         filters: Number of filters, which is the number of output channels.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(steps / strides)` outputs, `"causal"` so
-            that no output reads later steps, an integer, or a pair (before, after). Default:
-            `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, `"same"` for `ceil(steps / strides)` outputs, `"causal"`
+            to never read later steps, an integer, or a pair (before, after). Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         depth_multiplier: Number of filters for each input channel. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
             Default: `"glorot_uniform"`.
@@ -197,15 +195,15 @@ class SeparableConv2D(BaseSeparableConv, names=("SeparableConvolution2D",)):
         filters: Number of filters, which is the number of output channels.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
-            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, an integer,
+            one for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         depth_multiplier: Number of filters for each input channel. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         depthwise_initializer: Initializer of the depthwise kernel: a name or an `Initializer`.
             Default: `"glorot_uniform"`.

@@ -12,18 +12,18 @@ from ztorch.graph.value import Value
 from ztorch.layers.augmentation import AugmentationLayer, Factor, between
 from ztorch.ops.windows import pad_axes
 
-LEAST_SIGMA = 1e-6  # pixels, added to each draw so that a blur never divides by zero
+LEAST_SIGMA = 1e-6  # pixels, added to each draw to avoid division by zero
 
 
 class RandomSharpness(AugmentationLayer):
-    """While training, blurs or sharpens each image.
+    """During training, blurs or sharpens each image.
 
     Args:
-        factor: Range of the sharpness: 0 blurs, 0.5 leaves an image as it is, 1 sharpens. A pair,
-            or one number for the range from 0 to it.
+        factor: Range of the sharpness: 0 blurs, 0.5 leaves images unchanged, 1 sharpens. A pair, or
+            one number for the range from 0 to it.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -57,18 +57,19 @@ class RandomSharpness(AugmentationLayer):
 
 
 class RandomGaussianBlur(AugmentationLayer):
-    """While training, blurs some images with normal distributions of random width.
+    """During training, applies a Gaussian blur of random width to some images.
 
     Args:
-        factor: Probability that an image is blurred, from 0 to 1. A pair draws the probability
-            between its numbers; one number is drawn from 0 up to it, as in Keras. Default: `1.0`.
+        factor: Probability that an image is blurred, from 0 to 1. A pair is a range from which the
+            probability is drawn; a number stands for the range from 0 to it, as in Keras. Default:
+            `1.0`.
         kernel_size: Size of the window in pixels: an odd integer, or one for each axis. Default:
             `3`.
-        sigma: Range of the standard deviation, in pixels, which each axis draws by itself: a pair,
-            or one number for the range from 0 to it. From 0 to 1. Default: `1.0`.
+        sigma: Range of the standard deviation in pixels, drawn separately for each axis: a pair, or
+            one number for the range from 0 to it. From 0 to 1. Default: `1.0`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -111,7 +112,7 @@ class RandomGaussianBlur(AugmentationLayer):
 
 
 def blurred(x: Value, axis: int, size: int, sigma: Value) -> Value:
-    """x blurred along an axis by a window of this size, with zeros outside of the image."""
+    """x blurred along an axis with a window of this size, with zeros outside the image."""
     reach = size // 2
     shares = [OPS.exp(OPS.square(k / sigma) * -0.5) for k in range(-reach, reach + 1)]
     around = (reach * (axis == 1), reach * (axis == 2))

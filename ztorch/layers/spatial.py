@@ -1,4 +1,4 @@
-"""Base of layers over sequences and images: the two data formats, and sizes for each axis."""
+"""Base class of layers over sequences and images: the data formats, and sizes per axis."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def checked_format(layer: str, data_format: Any) -> str:
 
 
 class SpatialLayer(Layer, abstract=True):
-    """Base of layers over one, two or three axes besides the channels.
+    """Base class of layers over one, two or three axes besides the channels.
 
-    Subclasses implement `last`, with channels last. Inputs with channels first are transposed on
-    the way in and out, which is free where the next kernel can read the transposed layout.
+    Subclasses implement `last` for the channels-last format. Channels-first inputs are transposed
+    before and after, which is free if the next kernel can read the transposed layout.
     """
 
     axes = 2  # besides batch and channels
@@ -50,7 +50,7 @@ class SpatialLayer(Layer, abstract=True):
         return self.data_format == "channels_first"
 
     def each(self, argument: str, size: Any, least: int = 1) -> Shape:
-        """One integer for each axis, from an integer for all or a tuple."""
+        """One integer per axis, from a single integer or a tuple."""
         name = f"{type(self).__name__}({argument}=...)"
         sizes = size if isinstance(size, (list, tuple)) else (size,) * self.axes
         if len(sizes) != self.axes:
@@ -58,7 +58,7 @@ class SpatialLayer(Layer, abstract=True):
         return tuple(whole(name, n, least) for n in sizes)
 
     def pairs(self, argument: str, amounts: Any) -> tuple[Shape, ...]:
-        """(before, after) for each axis, from an integer for all, one for each axis, or pairs."""
+        """(before, after) for each axis, from a single integer, one per axis, or pairs."""
         name = f"{type(self).__name__}({argument}=...)"
         parts = amounts if isinstance(amounts, (list, tuple)) else (amounts,) * self.axes
         if self.axes == 1 and len(parts) == 2:
@@ -94,14 +94,14 @@ class SpatialLayer(Layer, abstract=True):
 
     def resized(self, x: Value, context: Context, times: Sequence[int],
                 zeroed: bool = False) -> Value:
-        """The output, whose size along each axis is the input's, times a number, plus another one.
+        """The output, whose size along each axis is `times` the input's size, plus a constant.
 
         Args:
             x: The input.
             context: Context of the trace.
-            times: The number for each axis.
-            zeroed: Whether the output depends on elements behind the end of an axis of varying
-                size, which must then be zeros. Default: `False`.
+            times: The factor for each axis.
+            zeroed: Whether the output depends on elements beyond the end of a variable axis, which
+                must then be zero. Default: `False`.
         """
         padding, first = context.padding, 2 if self.channels_first else 1
         padded = padding.of(x)
@@ -117,13 +117,13 @@ class SpatialLayer(Layer, abstract=True):
         return padding.declare(y, results) if results or padded else y
 
     def turned(self, shape: Shape) -> str:
-        """A hint for an error, if inputs look like images of the other data format."""
+        """A hint for errors, if inputs look like images of the other data format."""
         first, *between, last = shape
         few, many = (last, first) if self.channels_first else (first, last)
         if few not in (1, 3, 4) or few >= min([many, *between]):
             return ""
         other = "last" if self.channels_first else "first"
-        return f"; where {shape} has its channels {other}, say data_format='channels_{other}'"
+        return f"; where {shape} has its channels {other}, set data_format='channels_{other}'"
 
     def last(self, x: Value, context: Context) -> Value:
         """The output for inputs with channels last."""

@@ -14,11 +14,11 @@ from ztorch.layers.spatial import checked_format
 
 
 class BaseSpatialDropout(Layer, abstract=True):
-    """Base of the layers that drop whole channels: all positions of a channel share the decision.
+    """Base class of layers that drop whole channels, at all positions together.
     """
 
     supports_masking = True
-    axes = 0  # of each example
+    axes = 0  # axes of each example
     inputs = ""
 
     def __init__(self, rate: float, seed: int | None = None, **common: Any):
@@ -27,7 +27,7 @@ class BaseSpatialDropout(Layer, abstract=True):
         self.seed = None if seed is None else whole_seed(seed)
 
     def noise(self, shape: Shape) -> Shape:
-        """The shape of the decisions for inputs of this shape."""
+        """The shape of the dropout mask for inputs of this shape."""
         return (shape[0], *(1,) * (len(shape) - 2), shape[-1])
 
     def call(self, x: Value, context: Context) -> Value:
@@ -40,10 +40,10 @@ class BaseSpatialDropout(Layer, abstract=True):
 
 
 class SpatialDropout1D(BaseSpatialDropout):
-    """While training, drops whole channels of sequences.
+    """During training, drops whole channels of sequences.
 
     Args:
-        rate: Share of the channels that become zero, from 0 to below 1.
+        rate: Fraction of the channels that become zero, from 0 to below 1.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -63,11 +63,11 @@ class SpatialDropout1D(BaseSpatialDropout):
 
 
 class SpatialDropout2D(BaseSpatialDropout):
-    """While training, drops whole channels of images.
+    """During training, drops whole channels of images.
 
     Args:
-        rate: Share of the channels that become zero, from 0 to below 1.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        rate: Fraction of the channels that become zero, from 0 to below 1.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -97,11 +97,11 @@ class SpatialDropout2D(BaseSpatialDropout):
 
 
 class SpatialDropout3D(BaseSpatialDropout):
-    """While training, drops whole channels of volumes.
+    """During training, drops whole channels of volumes.
 
     Args:
-        rate: Share of the channels that become zero, from 0 to below 1.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        rate: Fraction of the channels that become zero, from 0 to below 1.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.

@@ -1,4 +1,4 @@
-"""Spectral normalisation: a layer whose kernel keeps its largest singular value at 1."""
+"""Spectral normalization, which keeps the largest singular value of a kernel at 1."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LARGEST_SCALE = 1e7  # of a vector when its length becomes 1, as in Keras
 
 
 class SpectralNormalization(Layer):
-    """Calls a layer. Each training step first divides its kernel by its largest singular value.
+    """Wraps a layer. Each training step first divides its kernel by its largest singular value.
 
-    A vector that is kept from step to step finds the singular value by power iteration. Predicting
-    and evaluating use the kernel as it is.
+    Power iteration estimates the singular value, with a vector that is kept between steps.
+    Prediction and evaluation leave the kernel unchanged.
 
     Args:
         layer: A layer with a `kernel`, such as `Dense` or `Conv2D`, or an `Embedding`.
-        power_iterations: Number of power iterations in each step. Default: `1`.
+        power_iterations: Number of power iterations per step. Default: `1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
-        Any that the layer takes.
+        Any that the layer accepts.
 
     Output shape:
         The output shape of the layer.
@@ -50,7 +50,7 @@ class SpectralNormalization(Layer):
         self.layer = self.adopt(layer)
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
-        """Builds the layer inside first, whose kernel decides the length of the vector."""
+        """Builds the inner layer first: its kernel determines the length of the vector."""
         if not self.built:
             self.layer.prepare(x)
         super().prepare(x)
@@ -74,7 +74,7 @@ class SpectralNormalization(Layer):
         return self.layer(x, context)
 
     def _normalize(self, context: Context) -> None:
-        """Divides the kernel by its largest singular value, once a step."""
+        """Divides the kernel by its largest singular value, once per step."""
         weight = context.stored(self.kernel)
         matrix = OPS.reshape(weight, (-1, weight.shape[-1]))
         before = u = context.read(self.vector_u)

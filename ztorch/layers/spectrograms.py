@@ -1,4 +1,4 @@
-"""Layers that show which frequencies a signal has, and when."""
+"""Layers that compute the frequencies in a signal over time."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from ztorch.layers.spatial import SpatialLayer
 
 MODES = ("log", "magnitude", "psd", "real", "imag", "angle", "stft")
 LEAST = 1e-7  # lower bound of the argument of a root or a logarithm, as in Keras
-MEL_Q, MEL_BREAK = 1127.0, 700.0  # of the mel scale, the latter in hertz
+MEL_Q, MEL_BREAK = 1127.0, 700.0  # of the mel scale; the latter in hertz
 
 
 class STFTSpectrogram(SpatialLayer):
     """The short-time Fourier transform of each channel, by kernels that may be trained.
 
     Args:
-        mode: `"log"` and `"magnitude"` of the amplitude, `"psd"`: the power spectral density,
-            `"real"` and `"imag"` parts, `"angle"`, or `"stft"`: both parts after one another.
+        mode: `"log"` and `"magnitude"` of the amplitude, `"psd"` for the power spectral density,
+            `"real"` and `"imag"` parts, `"angle"`, or `"stft"` for both parts, concatenated.
             Default: `"log"`.
-        frame_length: Elements of a frame. Default: `256`.
-        frame_step: Distance between the beginnings of two frames; `None`: half a frame. Default:
+        frame_length: Number of elements of a frame. Default: `256`.
+        frame_step: Distance between the starts of two frames; `None` means half a frame. Default:
             `None`.
-        fft_length: Length of the transform; `None`: the power of two that holds a frame. Default:
+        fft_length: Length of the transform; `None` means the power of two that fits a frame.
+            Default:
             `None`.
-        window: As that of the initializer `STFT`. Default: `"hann"`.
-        periodic: As that of `STFT`. Default: `False`.
-        scaling: As that of `STFT`. Default: `"density"`.
+        window: As for the initializer `STFT`. Default: `"hann"`.
+        periodic: As for `STFT`. Default: `False`.
+        scaling: As for `STFT`. Default: `"density"`.
         padding: `"valid"` for whole frames, `"same"` for as many as there are steps. Default:
             `"valid"`.
-        expand_dims: Whether frequencies and channels are two axes. Default: `False`.
+        expand_dims: Whether frequencies and channels are separate axes. Default: `False`.
         data_format: `"channels_last"` or `"channels_first"`. `None` means `"channels_last"`.
             Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -111,7 +112,7 @@ class STFTSpectrogram(SpatialLayer):
         return OPS.reshape(OPS.transpose(y, (0, 2, 1, 3)), (batch, count, channels * frequencies))
 
     def _shown(self, parts: dict[str, Value]) -> Value:
-        """Both parts in the mode of the layer."""
+        """Both parts, in the mode of the layer."""
         if self.mode in parts:
             return parts[self.mode]
         real, imag = parts["real"], parts["imag"]
@@ -120,7 +121,7 @@ class STFTSpectrogram(SpatialLayer):
         if self.mode == "stft":
             return OPS.concat(real, imag, axis=-1)
         power = real * real + imag * imag
-        if self.mode == "psd":  # frequencies between the ends represent negative ones, too
+        if self.mode == "psd":  # frequencies between the ends also represent negative ones
             twice = np.ones(power.shape[-1])
             twice[1:-1] = 2.0
             return power * constant(twice, power.dtype)
@@ -129,26 +130,26 @@ class STFTSpectrogram(SpatialLayer):
 
 
 class MelSpectrogram(Layer):
-    """How loud a signal is at the pitches that ears tell apart, over time.
+    """The energy of a signal in mel frequency bands, over time.
 
-    Keras limits values to `top_db` below the largest of all signals of a batch; here of each
-    signal, as in Keras for one signal.
+    Keras limits values to `top_db` below the maximum of all signals of a batch; here the limit is
+    relative to each signal.
 
     Args:
         fft_length: Length of the transform. Default: `2048`.
-        sequence_stride: Distance between the beginnings of two frames. Default: `512`.
-        sequence_length: Elements of a frame; `None`: `fft_length`. Default: `None`.
-        window: The factors of a frame: `"hann"`, `"hamming"`, as many numbers as a frame has
-            elements, or `None` for ones. Default: `"hann"`.
-        sampling_rate: Elements of the signal in a second. Default: `16000`.
-        num_mel_bins: How many pitches there are. Default: `128`.
+        sequence_stride: Distance between the starts of two frames. Default: `512`.
+        sequence_length: Number of elements of a frame; `None` means `fft_length`. Default: `None`.
+        window: The window of a frame: `"hann"`, `"hamming"`, a sequence with one number per
+            element, or `None` for ones. Default: `"hann"`.
+        sampling_rate: Samples per second. Default: `16000`.
+        num_mel_bins: Number of mel bands. Default: `128`.
         min_freq: The lowest frequency, in hertz. Default: `20.0`.
-        max_freq: The highest one; `None`: half of the sampling rate. Default: `None`.
-        power_to_db: Whether to give decibels. Default: `True`.
-        top_db: How many decibels the smallest value is below the largest at most. Default: `80.0`.
-        mag_exp: The power that amplitudes are raised to. Default: `2.0`.
-        min_power: The least value that a logarithm is taken of. Default: `1e-10`.
-        ref_power: The value of 0 decibels. Default: `1.0`.
+        max_freq: The highest frequency; `None` means half the sampling rate. Default: `None`.
+        power_to_db: Whether to convert to decibels. Default: `True`.
+        top_db: Largest distance in decibels of a value below the maximum. Default: `80.0`.
+        mag_exp: Exponent of the amplitudes. Default: `2.0`.
+        min_power: The smallest argument of the logarithm. Default: `1e-10`.
+        ref_power: The power at 0 decibels. Default: `1.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -199,7 +200,7 @@ class MelSpectrogram(Layer):
         self.ref_power = number("MelSpectrogram(ref_power=...)", ref_power)
 
     def call(self, x: Value, context: Context) -> Value:
-        self.need_rank(x.shape[1:], 1, "(batch, time)", "take one channel")
+        self.need_rank(x.shape[1:], 1, "(batch, time)", "select one channel")
         real, imag = OPS.stft(x, self.sequence_length, self.sequence_stride, self.fft_length,
                               tuple(self.window) if isinstance(self.window, list) else self.window)
         loud = (real * real + imag * imag) ** (self.mag_exp / 2)
@@ -212,7 +213,7 @@ class MelSpectrogram(Layer):
         return OPS.transpose(y, (0, 2, 1))
 
     def _pitches(self, frequencies: int) -> np.ndarray:
-        """How much each frequency, a row, counts for each pitch, a column: triangles."""
+        """The weight of each frequency (row) in each mel band (column): triangles."""
         hertz = np.linspace(0.0, self.sampling_rate / 2, frequencies)[1:, None]
         low, high = _mels(np.array([self.min_freq, self.max_freq], np.float64))
         edges = np.linspace(low, high, self.num_mel_bins + 2)

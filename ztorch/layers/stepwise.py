@@ -1,4 +1,4 @@
-"""Which layers can run one position of a sequence at a time, as decoding does."""
+"""Which layers can run one position of a sequence at a time, as in decoding."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def need_stepwise(model: Layer) -> None:
     for _, layer in list(model.walk())[1:]:
         if fault := _fault(layer):
             raise Unsupported(f"layer {layer.path!r} ({type(layer).__name__}) cannot run one "
-                              f"position at a time: {fault}. Leave decode=True out, or change it")
+                              f"position at a time: {fault}. Omit decode=True, or change the layer")
 
 
 def _fault(layer: Layer) -> str:
-    """Why a layer cannot run by position; empty if it can. Subclasses are not trusted, since they
-    may do anything."""
+    """Why a layer cannot run by position; empty if it can. Subclasses are not trusted: they may do
+    anything."""
     kind = type(layer)
     if isinstance(layer, transformer.TransformerDecoder) and layer.cross_attention is not None:
         return "it attends to a second sequence"
     if kind in (attention.MultiHeadAttention, group_attention.GroupQueryAttention,
                 transformer.TransformerEncoder):
         causal = getattr(layer, "use_causal_mask", False)
-        return "" if causal else "it looks at positions that are yet to come"
+        return "" if causal else "it uses later positions"
     if kind in _NORMALIZATIONS:
         return "" if getattr(layer, "axis", None) == -1 else "it mixes positions"
     if not isinstance(getattr(layer, "activation", None), str | None):
-        return "nobody knows what its activation, a function of yours, does with positions"
+        return "its activation is a custom function, which may mix positions"
     if getattr(layer, "mask_zero", False):
         return "its mask needs all positions"
     if isinstance(layer, operation.Operation) and layer.op in _ELEMENTWISE and not any(
@@ -54,7 +54,7 @@ def _fault(layer: Layer) -> str:
     if kind in (*_POSITIONWISE, transformer.TransformerDecoder, containers.Identity,
                 containers.Residual):
         return ""
-    return "it mixes positions, or nobody has said that it does not"
+    return "it mixes positions, or is not known to keep them apart"
 
 
 _NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,

@@ -1,4 +1,4 @@
-"""Symbolic tensors, with which models are declared: they have a shape and a dtype, but no numbers.
+"""Symbolic tensors, with which models are declared. They have a shape and a dtype, but no numbers.
 
 Calling a layer on symbolic tensors returns new ones and records a LayerCall. A Model follows these
 calls back from its outputs.
@@ -25,10 +25,10 @@ class NoNumbers(ConfigError, AttributeError):
 
 
 class SymbolicTensor(StandIn):
-    """A tensor of a model that is being declared. As in Keras its shape begins with the batch.
+    """A tensor of a model that is being declared. As in Keras, its shape includes the batch.
 
     Operators and ops of `zt.ops` on it are layers too: Add, Subtract, Multiply and Rescaling, and
-    `Operation` for all others. For them axis 0 is the batch.
+    `Operation` for all others. Axis 0 is the batch.
 
     >>> from ztorch.layers import Dense, Input
     >>> x = Input((4,))
@@ -39,12 +39,12 @@ class SymbolicTensor(StandIn):
 
     def __init__(self, value: Value, layer: LayerNode, call: LayerCall | None,
                  producers: Producers, mask: Value | None = None, batch: int | None = None):
-        self.value = value  # the tensor of a graph for one example
-        self.layer = layer  # the layer that makes it
-        self.call = call  # the call that makes it; None for an Input
+        self.value = value  # the graph tensor of one example
+        self.layer = layer  # the layer that computes it
+        self.call = call  # the call that computes it; None for an Input
         self.producers = producers
-        self.mask = mask  # which of its steps count; None: all
-        self.batch = batch  # the rows of a batch, where Inputs declare them
+        self.mask = mask  # which steps count; None: all
+        self.batch = batch  # the batch size, if Inputs declare it
 
     @property
     def shape(self) -> Any:  # type: ignore[override]
@@ -52,12 +52,12 @@ class SymbolicTensor(StandIn):
 
     @property
     def row_shape(self) -> Shape:
-        """The shape of a row: without the batch."""
+        """The shape of a row, without the batch."""
         return self.value.shape[1:]
 
     @property
     def ndim(self) -> int:
-        """The number of axes, as in Keras with the batch."""
+        """The number of axes, including the batch, as in Keras."""
         return self.value.rank
 
     @property
@@ -79,11 +79,11 @@ class SymbolicTensor(StandIn):
         return REGISTRY, ALIASES
 
     def layer_class(self, name: str) -> Any:
-        """The class of layers of this name."""
+        """The layer class with this name."""
         return type(self.layer).known[name]
 
     def _merged(self, layer: str, op: str, other: Any, reflected: bool = False) -> Any:
-        """By a merge layer with another tensor, else by an op."""
+        """By a merge layer with another tensor, otherwise by an op."""
         if as_symbol(other) is not None:
             return self.layer_class(layer)()([other, self] if reflected else [self, other])
         return self.apply_op(op, *((other, self) if reflected else (self, other)))
@@ -119,17 +119,17 @@ class SymbolicTensor(StandIn):
         raise NoNumbers(f"{self!r} has no numbers while the model is declared; compute with {fix}")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse(fix="zt.ops instead of NumPy, such as zt.ops.mean(x, axis=1)")
+        self._refuse(fix="zt.ops rather than NumPy, such as zt.ops.mean(x, axis=1)")
 
     def __bool__(self) -> NoReturn:
         self._refuse(fix="zt.ops.where(x > 0.0, x, 0.0) in place of if")
 
     def __iter__(self) -> NoReturn:
-        self._refuse(fix="its parts, such as x[:, 0]: the first axis is the batch")
+        self._refuse(fix="slices, such as x[:, 0]: the first axis is the batch")
 
     @property
     def T(self) -> NoReturn:
-        """Refused: the batch stays the first axis."""
+        """Not available: the batch stays the first axis."""
         raise ConfigError(f"{self!r} keeps the batch as its first axis; use "
                           "zt.ops.transpose(x, (0, 2, 1))")
 
@@ -141,7 +141,7 @@ class SymbolicTensor(StandIn):
         except AttributeError:
             if name.startswith("__"):  # Python and NumPy probe for optional protocols
                 raise
-        self._refuse(fix=f"zt.ops: there is no op {name!r}")
+        self._refuse(fix=f"zt.ops: it has no op {name!r}")
 
 
 def _number(x: Any) -> bool:
@@ -166,12 +166,12 @@ class LayerCall:
 
 
 def as_symbol(x: Any) -> SymbolicTensor | None:
-    """A symbol, or that of an Input; None for anything else."""
+    """A symbol, also of an Input; None for anything else."""
     return x if isinstance(x, SymbolicTensor) else x.symbol if hasattr(type(x), "symbol") else None
 
 
 def nested(change: Callable[[Any], Any], x: Any) -> Any:
-    """x with a function applied to every leaf of its lists, tuples and dicts."""
+    """Applies a function to every leaf of nested lists, tuples and dicts."""
     if isinstance(x, (list, tuple)):
         return type(x)([nested(change, item) for item in x])
     if isinstance(x, dict):
@@ -192,7 +192,7 @@ def leaves(x: Any) -> list[Any]:
 
 
 def symbols(x: Any) -> list[SymbolicTensor]:
-    """The symbolic tensors among the leaves, those of Inputs included."""
+    """The symbolic tensors among the leaves, including Inputs."""
     return [s for s in map(as_symbol, leaves(x)) if s is not None]
 
 
@@ -202,7 +202,7 @@ def symbols(x: Any) -> list[SymbolicTensor]:
 def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a layer on symbolic tensors.
 
-    The call is traced at once, for one example, so that a mistake shows in the line that makes it.
+    The call is traced at once, for one example, so that the traceback of a mistake shows its line.
     """
     call = LayerCall(layer, *(
         nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
@@ -221,7 +221,7 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
 
 
 def _traced(call: LayerCall) -> tuple[Any, Context]:
-    """The result of a call for the values of its tensors."""
+    """The result of a call, for the values of its tensors."""
     context = Context(states=States(data=False), producers=_together(call.inputs),
                       masks={s.value: s.mask for s in call.inputs if s.mask is not None})
     args, keywords = (nested(lambda x: x.value if isinstance(x, SymbolicTensor) else x, arguments)
@@ -231,7 +231,7 @@ def _traced(call: LayerCall) -> tuple[Any, Context]:
 
 def _lengthen(tensors: list[SymbolicTensor]) -> bool:
     """Repeats the trace up to these tensors with long open axes, if they were too short for a
-    window; returns whether that was possible."""
+    window. Returns whether that was possible."""
     sources, calls = upstream(tensors)
     before = [(s, s.value, s.mask, s.producers)
               for s in [*sources, *(s for call in calls for s in symbols(call.result))]]
@@ -247,7 +247,7 @@ def _lengthen(tensors: list[SymbolicTensor]) -> bool:
             y, context = _traced(call)
             for s, value in zip(symbols(call.result), leaves(y), strict=True):
                 s.value, s.mask, s.producers = value, context.mask_of(value), context.producers
-    except ShapeError:  # a table is too short for them
+    except ShapeError:  # a table is too short
         for s, value, mask, producers in before:
             s.value, s.mask, s.producers = value, mask, producers
         return False
@@ -255,7 +255,7 @@ def _lengthen(tensors: list[SymbolicTensor]) -> bool:
 
 
 def upstream(tensors: list[SymbolicTensor]) -> tuple[list[SymbolicTensor], list[LayerCall]]:
-    """The Inputs of tensors, and the calls between both in their order."""
+    """The Inputs that tensors depend on, and the calls in between, in order."""
     sources: dict[SymbolicTensor, None] = {}
     calls: dict[LayerCall, None] = {}
     todo = [*tensors]

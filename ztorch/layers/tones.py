@@ -1,4 +1,4 @@
-"""Augmentation layers that change tones, whatever the channels mean."""
+"""Augmentation layers that change tones, independent of the meaning of channels."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from ztorch.layers.augmentation import AugmentationLayer, Factor, Pair, between,
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
 
-BYTES = (0.0, 255.0)  # the values of pixels in which Keras computes tones
+BYTES = (0.0, 255.0)  # the range of pixels in which Keras computes tones
 BITS = 8  # of a byte
 
 
 def rescaled(x: Value, old: Pair, new: Pair) -> Value:
-    """Pixels of one range of values, in another range."""
+    """Pixels mapped from one range to another."""
     return (x - old[0]) / (old[1] - old[0]) * (new[1] - new[0]) + new[0]
 
 
 class RandomInvert(AugmentationLayer):
-    """While training, turns some images into their negatives: `value_range[1] - x`.
+    """During training, turns some images into their negatives: `value_range[1] - x`.
 
     Args:
-        factor: Probability that an image is inverted, from 0 to 1. A pair draws the probability
-            between its numbers; one number is drawn from 0 up to it, as in Keras. Default: `1.0`.
+        factor: Probability that an image is inverted, from 0 to 1. A pair is a range from which the
+            probability is drawn; a number stands for the range from 0 to it, as in Keras. Default:
+            `1.0`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -61,14 +62,14 @@ class RandomInvert(AugmentationLayer):
 
 
 class RandomPosterization(AugmentationLayer):
-    """While training, keeps only the highest bits of each pixel.
+    """During training, keeps only the highest bits of each pixel.
 
     Args:
-        factor: Number of bits, from 1 to 8. A pair draws it from the first number to below the
-            second; one number is drawn from 1 to below it, as in Keras.
-        value_range: The smallest and the largest pixel value, `(low, high)`: values of 8 bits.
+        factor: Number of bits, from 1 to 8. A pair is a range without its end; a number stands for
+            the range from 1 to below it, as in Keras.
+        value_range: The smallest and the largest pixel value, `(low, high)`, scaled to 8 bits.
             Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -109,17 +110,17 @@ class RandomPosterization(AugmentationLayer):
 
 
 class Solarization(AugmentationLayer):
-    """While training, adds a random number to each image and inverts the pixels above a threshold.
+    """During training, adds a random number to each image and inverts the pixels above a threshold.
 
     Args:
-        addition_factor: Range of the offset, as a share of the range of values: a pair, or one
+        addition_factor: Range of the offset, as a fraction of the range of values: a pair, or one
             number for the range from 0 to it. From 0 to 1. Default: `0.0`.
         threshold_factor: Range of the threshold, in the same form; 0 inverts all pixels. Default:
             `0.0`.
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -154,14 +155,13 @@ class Solarization(AugmentationLayer):
 
 
 class AutoContrast(SpatialLayer):
-    """Stretches each channel of each image to the whole range of values.
+    """Stretches each channel of each image to the full range of values.
 
-    It does so both in training and in inference. A channel whose pixels are all alike stays as it
-    is.
+    It does so in training and in inference. A constant channel stays unchanged.
 
     Args:
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

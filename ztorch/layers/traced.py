@@ -1,4 +1,4 @@
-"""The trace of one example of a network: shapes, and the values that layers made."""
+"""The trace of one example of a network: shapes, and the values that layers computed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ztorch.layers.symbol import nested
 
 @dataclass(frozen=True)
 class Traced:
-    """A layer in the trace of one example. Layers inside it follow, one deeper."""
+    """A layer in the trace of one example. Its inner layers follow, one level deeper."""
 
     depth: int  # 0 for the layers of the model itself
     layer: Layer
     shape: Any  # of its output; a list or dict of shapes if there are several
-    nodes: list[Value]  # that it made itself, without those of layers inside
+    nodes: list[Value]  # computed by the layer itself, not by inner layers
 
 
 def traced_shapes(outputs: Mapping[str, Value], context: Context,
@@ -31,7 +31,7 @@ def traced_shapes(outputs: Mapping[str, Value], context: Context,
         outputs: The outputs of the network by name.
         context: Context of the trace.
         layers: All layers, each with its depth.
-        named: Whether shapes show the names of axes whose size varies.
+        named: Whether shapes show the names of variable axes.
     """
     shape = context.padding.named_shape if named else lambda v: v.shape[1:]
     nodes: dict[str, list[Value]] = {}

@@ -22,10 +22,10 @@ Step = tuple[Callable[[Value], Value], LayerNormalization]
 
 
 class TransformerBlock(Layer, abstract=True):
-    """Base of the transformer blocks: attention, then two dense layers at each position.
+    """Base class of transformer blocks: attention, then two dense layers at each position.
 
-    Each part has a residual connection. Sums are normalized, or with `normalize_first=True` the
-    inputs of each part. Arguments and the order of weights are those of KerasHub.
+    Each part has a residual connection. The sums are normalized, or, with `normalize_first=True`,
+    the inputs of each part. Arguments and the order of weights are KerasHub's.
     """
 
     supports_masking = True
@@ -52,7 +52,7 @@ class TransformerBlock(Layer, abstract=True):
         self.feedforward_norm = self._norm("feedforward_norm")
         first = {"kernel_initializer": kernel_initializer, "bias_initializer": bias_initializer}
         self.intermediate = Dense(intermediate_dim, activation, name="intermediate", **first)
-        # `build` sets its width to that of the inputs
+        # `build` sets its size to that of the inputs
         self.output = Dense(1, name="output", **first)
         self.drop = Dropout(dropout, name="dropout")
         for layer in self.in_order:
@@ -60,13 +60,13 @@ class TransformerBlock(Layer, abstract=True):
 
     @property
     def in_order(self) -> list[Layer]:
-        """The layers inside, in KerasHub's order of weights."""
+        """The inner layers, in KerasHub's order of weights."""
         return [self.self_attention, self.self_attention_norm, self.feedforward_norm,
                 self.intermediate, self.output, self.drop]
 
     def _attending(self, name: str,
                    **keywords: Any) -> tuple[MultiHeadAttention, LayerNormalization]:
-        """An attention layer and the normalization that goes with it."""
+        """An attention layer and its normalization."""
         attention = MultiHeadAttention(
             self.num_heads, dropout=self.dropout, kernel_initializer=self.kernel_initializer,
             bias_initializer=self.bias_initializer, name=name, **keywords)
@@ -104,13 +104,13 @@ class TransformerBlock(Layer, abstract=True):
 
 
 def _both(padding: Value | None, attention: Value | None, x: Value, of: str = "") -> Value | None:
-    """A padding mask (batch, length) and an attention mask as one attention mask."""
+    """A padding mask (batch, length) and an attention mask, combined into one attention mask."""
     if padding is None:
         return attention
     if padding.shape[1:] != x.shape[1:2]:
         raise shape_error(f"{of}padding_mask and {'the sequence' if of else 'inputs'} do not fit:",
                           padding.shape[1:], x.shape[1:],
-                          fix=f"it is ({x.shape[1]},), one for each position")
+                          fix=f"use ({x.shape[1]},), one per position")
     seen = OPS.expand_dims(padding, 1)
     return seen if attention is None else OPS.bitwise_and(attention, seen)
 
@@ -118,12 +118,12 @@ def _both(padding: Value | None, attention: Value | None, x: Value, of: str = ""
 class TransformerEncoder(TransformerBlock):
     """A transformer block in which every position attends to all positions.
 
-    In a `Model` it is called on `(x, padding_mask, attention_mask)`, both boolean: true where a
-    position holds something, `(batch, length)`, and where one position may attend to another,
-    `(batch, length, length)`.
+    In a `Model` it is called on `(x, padding_mask, attention_mask)`. Both masks are boolean:
+    `(batch, length)`, true at positions that are not padding, and `(batch, length, length)`, true
+    where one position may attend to another.
 
     Args:
-        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        intermediate_dim: Size of the first dense layer. A positive integer.
         num_heads: Number of attention heads, which must divide the number of features.
         dropout: Rate of dropout after attention and the dense layers, and of attention weights.
             Default: `0.0`.
@@ -132,7 +132,7 @@ class TransformerEncoder(TransformerBlock):
         kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
         bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
-        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+        normalize_first: Whether to normalize the input of each part instead of the residual sums.
             Default: `False`.
         rotary: Whether to rotate queries and keys by their positions. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -157,15 +157,15 @@ class TransformerEncoder(TransformerBlock):
 
 
 class TransformerDecoder(TransformerBlock):
-    """A transformer block in which each position attends to itself and to earlier ones.
+    """A transformer block in which each position attends to itself and to earlier positions.
 
-    In a `Model` it is called on `(x, encoder_sequence)`, and attends to all of the second sequence
-    as well. It takes a padding mask `(batch, length)` and an attention mask for each of the two:
-    true where a position holds something, and where it may be seen. The first call decides whether
-    there is a second sequence, since the weights depend on it.
+    In a `Model` it is called on `(x, encoder_sequence)`, and also attends to all of the second
+    sequence. It takes a padding mask `(batch, length)` and an attention mask for each sequence:
+    true at positions that are not padding, and where they may be seen. The first call decides
+    whether there is a second sequence, because the weights depend on it.
 
     Args:
-        intermediate_dim: Size of the layer between the two dense ones. A positive integer.
+        intermediate_dim: Size of the first dense layer. A positive integer.
         num_heads: Number of attention heads, which must divide the number of features.
         dropout: Rate of dropout after attention and the dense layers, and of attention weights.
             Default: `0.0`.
@@ -174,7 +174,7 @@ class TransformerDecoder(TransformerBlock):
         kernel_initializer: Initializer of all kernels: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
         bias_initializer: Initializer of all biases: a name or an `Initializer`. Default: `"zeros"`.
-        normalize_first: Whether to normalize the input of each part rather than the residual sums.
+        normalize_first: Whether to normalize the input of each part instead of the residual sums.
             Default: `False`.
         rotary: Whether to rotate queries and keys of the first sequence by their positions.
             Default: `False`.
@@ -208,7 +208,7 @@ class TransformerDecoder(TransformerBlock):
                 self.feedforward_norm, self.drop]
 
     def prepare(self, x: Any, encoder_sequence: Any = None, *more: Any, **keywords: Any) -> None:
-        """Builds the block; the first call decides whether it attends to a second sequence."""
+        """Builds the block. The first call decides whether it attends to a second sequence."""
         if encoder_sequence is not None and not self.built and self.cross_attention is None:
             self.cross_attention, self.cross_attention_norm = self._attending("cross_attention")
             for layer in (self.cross_attention_norm, self.cross_attention):  # before dense layers
@@ -216,9 +216,9 @@ class TransformerDecoder(TransformerBlock):
                 self.adopted.insert(2, self.adopted.pop())
         if (encoder_sequence is None) != (self.cross_attention is None):
             was, now = ("with", "without") if encoder_sequence is None else ("without", "with")
-            raise shape_error(f"it is called {now} encoder_sequence, and was called {was} one "
-                              "before", fix="the weights of attention to it are there or not; "
-                                            "use a second TransformerDecoder")
+            raise shape_error(f"called {now} encoder_sequence, but {was} one before",
+                              fix="its weights depend on that; use a second "
+                                  "TransformerDecoder")
         super().prepare(x)
 
     def call(self, x: Value, context: Context, encoder_sequence: Value | None = None,
@@ -233,7 +233,7 @@ class TransformerDecoder(TransformerBlock):
             attentions.append((lambda x: cross(x, encoder_sequence, context, attention_mask=mask),
                                self.cross_attention_norm))
         elif encoder_padding_mask is not None or encoder_attention_mask is not None:
-            raise shape_error("it is given a mask of an encoder_sequence, but no encoder_sequence",
-                              fix="call it on (x, encoder_sequence), or name masks of x "
+            raise shape_error("called with a mask of an encoder_sequence, but without one",
+                              fix="call it on (x, encoder_sequence), or pass masks of x as "
                                   "decoder_padding_mask and decoder_attention_mask")
         return self.run(x, context, *attentions)

@@ -1,4 +1,4 @@
-"""Transposed convolutions, which make sequences and images larger."""
+"""Transposed convolutions, which enlarge sequences and images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.layers.convolution import BaseConvolution
 
 
 class BaseConvTranspose(BaseConvolution, abstract=True):
-    """Base of the transposed convolutions, which compute the gradient of a convolution.
+    """Base class of transposed convolutions, which compute the gradient of a convolution.
 
     Each element of the input adds a multiple of the kernel to the output.
     """
@@ -51,7 +51,7 @@ class BaseConvTranspose(BaseConvolution, abstract=True):
 
 
 class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
-    """A transposed convolution, which makes sequences longer.
+    """A transposed convolution, which lengthens sequences.
 
     Args:
         filters: Number of filters, which is the number of output channels.
@@ -61,12 +61,12 @@ class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
             `"valid"`.
         output_padding: Number of extra outputs at the end, less than `strides`. `None` derives it
             from `padding`. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
@@ -90,7 +90,7 @@ class Conv1DTranspose(BaseConvTranspose, names=("Convolution1DTranspose",)):
 
 
 class Conv2DTranspose(BaseConvTranspose, names=("Convolution2DTranspose",)):
-    """A transposed convolution, which makes images larger.
+    """A transposed convolution, which enlarges images.
 
     Args:
         filters: Number of filters, which is the number of output channels.
@@ -100,12 +100,12 @@ class Conv2DTranspose(BaseConvTranspose, names=("Convolution2DTranspose",)):
             each axis. Default: `"valid"`.
         output_padding: Number of extra outputs at the end of each axis, less than `strides`. `None`
             derives it from `padding`. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.

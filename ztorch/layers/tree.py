@@ -1,7 +1,6 @@
-"""Layers as nodes of a tree: their names, and the settings that they inherit from the layers around
-them.
+"""Layers as nodes of a tree: their names, and the settings that they inherit from enclosing layers.
 
-The files below `layer.py` know no more of a layer than this.
+The modules below `layer.py` know only this interface of a layer.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from ztorch.config import Named
 
 
 class LayerNode(Named, abstract=True):
-    """A layer, to weights, contexts and symbolic tensors. `Layer` is the only subclass."""
+    """A layer, as seen by weights, contexts and symbolic tensors. `Layer` is the only subclass."""
 
     takes_many = False  # whether it is called on a list of tensors
     is_plain = False  # whether it is written as in Keras: its call takes no context
-    is_wrapper = False  # whether names leave it out: the layer inside has its path
+    is_wrapper = False  # whether names omit it: the inner layer has its path
 
     name: str  # unique among its siblings
-    given_name: str | None  # None: the name is made from the class
+    given_name: str | None  # None: the name is derived from the class
     trainable: bool  # whether an optimizer may change the weights
     adopter: LayerNode | None  # the model or layer that adopted this one
-    calls: list[Any]  # those on symbolic tensors, in their order
+    calls: list[Any]  # calls on symbolic tensors, in order
 
     @property
     def keeps_name(self) -> bool:
@@ -31,7 +30,7 @@ class LayerNode(Named, abstract=True):
 
     @property
     def path(self) -> str:
-        """The name within the model: `encoder/dense` for a layer inside a layer."""
+        """The name within the model: `encoder/dense` for an inner layer."""
         if self.adopter is not None and self.adopter.is_wrapper:
             return self.adopter.path
         above = self.adopter.path if self.adopter is not None else ""
@@ -39,7 +38,7 @@ class LayerNode(Named, abstract=True):
 
     @property
     def trains(self) -> bool:
-        """Whether neither this layer nor one around it is frozen."""
+        """Whether neither this layer nor an enclosing one is frozen."""
         return self.trainable and (self.adopter is None or self.adopter.trains)
 
     @property
@@ -48,9 +47,9 @@ class LayerNode(Named, abstract=True):
         return self.adopter.model_seed if self.adopter is not None else 0
 
     def call(self, x: Any, context: Any) -> Any:
-        """The output for x, a tensor with the batch as axis 0."""
+        """The output for x, a tensor whose axis 0 is the batch."""
         raise NotImplementedError(f"{type(self).__name__}.call")
 
     def __call__(self, *inputs: Any, context: Any = None, **keywords: Any) -> Any:
-        """Traces the layer, and builds it first if needed."""
+        """Traces the layer, and builds it first if necessary."""
         raise NotImplementedError

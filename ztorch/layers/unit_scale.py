@@ -1,4 +1,4 @@
-"""Normalizations of the size of vectors, which leave their mean alone."""
+"""Normalizations of the length of vectors, without centring."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ztorch.layers.layer import Layer
 
 
 class RMSNormalization(Layer):
-    """Brings each example to mean square 1 along axes, then applies a learned scale.
+    """Scales each example to mean square 1 along axes, then applies a learned scale.
 
-    It passes masks on, as the other normalizations do; that of Keras drops them.
+    It passes masks on, like the other normalizations. Keras' layer drops them.
 
     Args:
-        axis: Axis or axes of the mean square, counted with the batch as axis 0. Default: `-1`.
-        epsilon: Added to the mean square, so nothing is divided by zero. Default: `1e-06`.
+        axis: Axis or axes of the mean square, where axis 0 is the batch. Default: `-1`.
+        epsilon: Added to the mean square to avoid division by zero. Default: `1e-06`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -57,10 +57,10 @@ class RMSNormalization(Layer):
 
 
 class UnitNormalization(Layer):
-    """Scales each example to length 1 along axes. Zeros stay zeros.
+    """Scales each example to length 1 along axes. Zeros stay zero.
 
     Args:
-        axis: Axis or axes of one vector, counted with the batch as axis 0. Default: `-1`.
+        axis: Axis or axes of one vector, where axis 0 is the batch. Default: `-1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -88,10 +88,9 @@ class UnitNormalization(Layer):
 def of_length_1(x: Value, axes: tuple[int, ...], shortest: float) -> Value:
     """x divided by its length along axes, or by `shortest`, Keras' epsilon, if that is larger.
 
-    x is scaled to numbers around 1 before it is squared, since squares overflow long before lengths
-    do.
+    x is first scaled to numbers around 1, because squares overflow long before lengths do.
     """
     largest = OPS.maximum(OPS.stop_gradient(OPS.max(OPS.abs(x), axes, True)), shortest)
     y = x / largest
-    squares = OPS.sum(y * y, axes, True)  # below 1 only where the length is below `shortest`
+    squares = OPS.sum(y * y, axes, True)  # below 1 only if the length is below `shortest`
     return y * OPS.rsqrt(OPS.where(squares < 1.0, 1.0, squares))

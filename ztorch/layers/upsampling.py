@@ -1,4 +1,4 @@
-"""Layers that enlarge sequences and images by whole factors."""
+"""Layers that enlarge sequences and images by integer factors."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class UpSampling1D(SpatialLayer):
 
 
 class UpSampling2D(SpatialLayer):
-    """Enlarges images by whole factors.
+    """Enlarges images by integer factors.
 
     Args:
         size: Factor of rows and columns: an integer, or one for each. Default: `2`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         interpolation: `"nearest"` repeats pixels, `"bilinear"` interpolates between their centres.
             Default: `"nearest"`.
@@ -75,7 +75,7 @@ class UpSampling2D(SpatialLayer):
         self.interpolation = self.choice("interpolation", interpolation, ("nearest", "bilinear"))
 
     def call(self, x: Value, context: Context) -> Value:
-        if self.interpolation != "nearest":  # which reads the element behind the last one
+        if self.interpolation != "nearest":  # it reads the element after the last one
             first = 2 if self.channels_first else 1
             for axis in range(first, min(first + self.axes, x.rank)):
                 x = context.padding.last_repeated(x, axis)

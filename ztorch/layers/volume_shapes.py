@@ -1,4 +1,4 @@
-"""Sizes of volumes: borders added and removed, elements repeated, and global pooling."""
+"""Layers that resize volumes: padding, cropping, upsampling and global pooling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ZeroPadding3D(SpatialLayer):
     Args:
         padding: Width of the border: an integer, one for each axis, or a pair (before, after) for
             each axis. Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -57,7 +57,7 @@ class Cropping3D(SpatialLayer):
     Args:
         cropping: Width of the border: an integer, one for each axis, or a pair (before, after) for
             each axis. Default: `1`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -93,7 +93,7 @@ class UpSampling3D(SpatialLayer):
 
     Args:
         size: Number of repetitions: an integer, or one for each axis. Default: `2`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -127,7 +127,7 @@ class GlobalAveragePooling3D(BaseGlobalPooling, names=("GlobalAvgPool3D",)):
     """The mean of each channel of a volume.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -153,7 +153,7 @@ class GlobalMaxPooling3D(BaseGlobalPooling, names=("GlobalMaxPool3D",)):
     """The largest element of each channel of a volume.
 
     Args:
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.

@@ -11,22 +11,22 @@ from ztorch.layers.transposed import BaseConvTranspose
 
 
 class Conv3D(BaseConv, names=("Convolution3D",)):
-    """A convolution over volumes: images in layers, or videos.
+    """A convolution over volumes, such as stacks of images or videos.
 
     Args:
         filters: Number of filters, which is the number of output channels.
         kernel_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, an integer, one
-            for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, an integer,
+            one for each axis, or a pair (before, after) for each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels; must
-            divide both numbers. Default: `1`.
+        groups: Number of groups. Each group of filters reads its own group of channels; must divide
+            both numbers. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
@@ -51,7 +51,7 @@ class Conv3D(BaseConv, names=("Convolution3D",)):
 
 
 class Conv3DTranspose(BaseConvTranspose, names=("Convolution3DTranspose",)):
-    """A transposed convolution, which makes volumes larger.
+    """A transposed convolution, which enlarges volumes.
 
     Args:
         filters: Number of filters, which is the number of output channels.
@@ -59,14 +59,14 @@ class Conv3DTranspose(BaseConvTranspose, names=("Convolution3DTranspose",)):
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
         padding: `"valid"` for the whole result, or `"same"` for `length * strides` outputs.
             Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
-        output_padding: Elements added at the end of each axis, less than the strides. `None` means
-            as many as `padding` says. Default: `None`.
+        output_padding: Number of extra outputs at the end of each axis, less than `strides`. `None`
+            derives it from `padding`. Default: `None`.
         dilation_rate: Distance between the elements that a window writes: an integer, or one for
             each axis. Default: `1`.
         activation: Activation of the output: a name such as `"relu"`, a function of a tensor, or
-            `None` for none. Default: `None`.
+            `None` for no activation. Default: `None`.
         use_bias: Whether to add a bias. Default: `True`.
         kernel_initializer: Initializer of the kernel: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
@@ -93,7 +93,7 @@ class Conv3DTranspose(BaseConvTranspose, names=("Convolution3DTranspose",)):
                  data_format: str | None = None, output_padding: Any = None,
                  dilation_rate: Any = 1, activation: ActivationLike = None, use_bias: bool = True,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
-                 **common: Any):  # the order of Keras, which is not that of two axes
+                 **common: Any):  # Keras' order, which differs from that of two axes
         super().__init__(filters, kernel_size, strides, padding, output_padding, data_format,
                          dilation_rate, activation, use_bias, kernel_initializer,
                          bias_initializer, **common)
@@ -106,9 +106,9 @@ class MaxPooling3D(BaseMaxPooling, names=("MaxPool3D",)):
         pool_size: Size of the window: an integer, or one for each axis. Default: `2`.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
-            axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, or `"same"` for `ceil(length / strides)` outputs along
+            each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -136,9 +136,9 @@ class AveragePooling3D(BasePooling, names=("AvgPool3D",)):
         pool_size: Size of the window: an integer, or one for each axis.
         strides: Step of the window. `None` means `pool_size`, so that windows do not overlap.
             Default: `None`.
-        padding: `"valid"` for none, or `"same"` for `ceil(length / strides)` outputs along each
-            axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        padding: `"valid"` for no padding, or `"same"` for `ceil(length / strides)` outputs along
+            each axis. Default: `"valid"`.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

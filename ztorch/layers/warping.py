@@ -1,6 +1,6 @@
-"""Augmentation layers that turn, scale and distort images.
+"""Augmentation layers that rotate, scale and distort images.
 
-For each output pixel they compute a position in the input image, and read the image there.
+For each output pixel they compute a position in the input image, and sample the image there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERPOLATIONS = ("nearest", "bilinear")
 
 
 class WarpingLayer(AugmentationLayer, abstract=True):
-    """Base of the layers that compute where in the image each output pixel is read."""
+    """Base class of layers that compute where each output pixel samples the image."""
 
     def __init__(self, fill_mode: str, interpolation: str, seed: int | None, fill_value: float,
                  data_format: str | None, **common: Any):
@@ -33,7 +33,7 @@ class WarpingLayer(AugmentationLayer, abstract=True):
         self.fill_value = number(f"{type(self).__name__}(fill_value=...)", fill_value)
 
     def read(self, x: Value, row: Value, column: Value) -> Value:
-        """The image at positions between pixels or outside of it.
+        """The image at fractional positions, or positions outside of it.
 
         Args:
             x: Images `(batch, rows, columns, channels)`.
@@ -44,20 +44,21 @@ class WarpingLayer(AugmentationLayer, abstract=True):
 
 
 class RandomRotation(WarpingLayer):
-    """While training, turns each image around its centre by a random angle.
+    """During training, rotates each image around its centre by a random angle.
 
     Args:
-        factor: Range of the angle, in whole turns: a pair such as `(-0.1, 0.2)`, or one number for
+        factor: Range of the angle, in full turns: a pair such as `(-0.1, 0.2)`, or one number for
             both directions. Positive angles turn counter-clockwise. From -1 to 1.
-        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
-            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+        fill_mode: How to fill pixels from outside the image: `"reflect"` mirrors the image,
+            `"wrap"` uses its opposite side, `"nearest"` its border, `"constant"` the fill value.
+            Default:
             `"reflect"`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -91,22 +92,23 @@ class RandomRotation(WarpingLayer):
 
 
 class RandomZoom(WarpingLayer):
-    """While training, enlarges or shrinks each image around its centre by a random factor.
+    """During training, enlarges or shrinks each image around its centre by a random factor.
 
     Args:
         height_factor: Range of the zoom of the height: a pair such as `(-0.2, 0.3)`, or one number
             for both directions. 0.2 shows 20 % more of the image, which shrinks it; -0.2 enlarges
             it. Above -1, up to 1.
-        width_factor: The same for the width. `None` zooms both alike. Default: `None`.
-        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
-            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+        width_factor: The same for the width. `None` preserves the aspect ratio. Default: `None`.
+        fill_mode: How to fill pixels from outside the image: `"reflect"` mirrors the image,
+            `"wrap"` uses its opposite side, `"nearest"` its border, `"constant"` the fill value.
+            Default:
             `"reflect"`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -135,7 +137,7 @@ class RandomZoom(WarpingLayer):
         for name, (low, _), factor in zip(factors, self._ends, factors.values(), strict=True):
             if low == -1.0 and isinstance(factor, (list, tuple)):
                 raise ConfigError(f"RandomZoom({name}={factor!r}): -1 shows nothing of the image; "
-                                  "give numbers above -1")
+                                  "use numbers above -1")
 
     def changed(self, x: Value, context: Context) -> Value:
         zooms = [1.0 + between(u, ends) for u, ends in zip(
@@ -148,20 +150,21 @@ class RandomZoom(WarpingLayer):
 
 
 class RandomShear(WarpingLayer):
-    """While training, slants each image by a random factor.
+    """During training, shears each image by a random factor.
 
     Args:
-        x_factor: Range of the shift of each row, in columns for each row above it: a pair such as
-            `(0.1, 0.3)`, or one number for the range from minus that to it. From -1 to 1. Half of
-            the images are slanted to the other side. Default: `0.0`.
+        x_factor: Range of the shift of each row, in columns per row above it: a pair such as `(0.1,
+            0.3)`, or one number for the range from minus it to it. From -1 to 1. Half of the images
+            are sheared in the other direction. Default: `0.0`.
         y_factor: The same for columns, in rows. Default: `0.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
-        fill_mode: How pixels outside of the image are filled: `"reflect"` its reflection, `"wrap"`
-            its other side, `"nearest"` its border, `"constant"` the fill value. Default:
+        fill_mode: How to fill pixels from outside the image: `"reflect"` mirrors the image,
+            `"wrap"` uses its opposite side, `"nearest"` its border, `"constant"` the fill value.
+            Default:
             `"reflect"`.
         fill_value: Value for `fill_mode="constant"`. Default: `0.0`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
@@ -197,19 +200,20 @@ class RandomShear(WarpingLayer):
 
 
 class RandomPerspective(WarpingLayer):
-    """While training, moves the corners of each image at random, as if seen from elsewhere.
+    """During training, moves the corners of each image randomly, which changes the perspective.
 
     Args:
-        factor: Probability that an image is changed, from 0 to 1. A pair draws the probability
-            between its numbers; one number is drawn from 0 up to it, as in Keras. Default: `1.0`.
-        scale: How far corners move at most, as a share of twice their distance from the first
-            pixel. From 0 to 1. Default: `1.0`.
+        factor: Probability that an image is changed, from 0 to 1. A pair is a range from which the
+            probability is drawn; a number stands for the range from 0 to it, as in Keras. Default:
+            `1.0`.
+        scale: Largest shift of a corner, as a fraction of twice its distance from the first pixel.
+            From 0 to 1. Default: `1.0`.
         interpolation: `"bilinear"` interpolates between pixels, `"nearest"` takes the nearest.
             Default: `"bilinear"`.
         fill_value: Value outside of the image. Default: `0.0`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
             the layer's position in the model. Default: `None`.
-        data_format: `"channels_last"` or `"channels_first"`: where inputs have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
@@ -248,8 +252,8 @@ class RandomPerspective(WarpingLayer):
 
 
 def _perspective(points: list[Value], images: np.ndarray) -> list[Value]:
-    """The eight numbers of the perspective map that takes four points (x, y) to their images, each
-    `(batch, 1, 1, 1)`."""
+    """The eight coefficients of the perspective map that takes four points (x, y) to their images,
+    each `(batch, 1, 1, 1)`."""
     zero, one = OPS.zeros_like(points[0]), OPS.ones_like(points[0])
     rows = []
     for k in range(4):

@@ -1,4 +1,4 @@
-"""Weights of layers: arrays on the host, which programs start from."""
+"""Weights of layers: arrays on the host, with which programs start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """The context of a trace, as far as weights must know it."""
+    """The part of a trace's context that weights need."""
 
     def read(self, weight: Weight) -> Value: ...
 
@@ -32,14 +32,14 @@ tracing: ContextVar[Reader | None] = ContextVar("tracing", default=None)
 
 
 class Home(Protocol):
-    """A program that holds the values of weights, as far as weights must know it."""
+    """The part of a program that weights need, while it holds their values."""
 
     @property
     def busy(self) -> bool:
         """Whether it trains."""
 
     def version(self, name: str) -> object:
-        """Equal to an earlier one only if the value is the same as then."""
+        """A version: equal to an earlier one only if the value is unchanged."""
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a value."""
@@ -51,9 +51,9 @@ class Home(Protocol):
 class Weight(StandIn):
     """An array of a layer. Its initial values are drawn when it is first read.
 
-    The value is on the host, or in the program that was last compiled or trained with the
-    weight, its home. In the `call` of a layer that is written as in Keras, a weight acts as its
-    tensor: `x @ self.kernel`.
+    The value is on the host, or in its home: the program that was last compiled or trained with the
+    weight. In the `call` of a layer written as in Keras, a weight acts as its tensor: `x @
+    self.kernel`.
     """
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
@@ -63,11 +63,11 @@ class Weight(StandIn):
         self.shape = shape
         self.initializer = initializer
         self.trainable = trainable
-        self.has_own_name = True  # False: it is called like the attribute that holds it
+        self.has_own_name = True  # False: named after the attribute that holds it
         self.regularizer: Regularizer | None = None  # its penalty in the loss
         self.constraint: Constraint | None = None  # applied after each training step
         self._value: np.ndarray | None = None  # on the host, or a copy of the value at home
-        self._home: tuple[Home, str] | None = None  # and the name that the weight has there
+        self._home: tuple[Home, str] | None = None  # with the name of the weight there
         self._version: object = 0  # of `_value`
 
     @property
@@ -86,7 +86,7 @@ class Weight(StandIn):
 
     @property
     def value(self) -> np.ndarray:
-        """The array as it is now. It is the same object until the value changes."""
+        """The current array. It is the same object until the value changes."""
         version = self.version
         if self._home is not None and (self._value is None or self._version != version):
             home, name = self._home
@@ -106,8 +106,8 @@ class Weight(StandIn):
             self._version = self.version
 
     def first_value(self) -> np.ndarray:
-        """The array for a program that starts with it. If nothing has read it yet, it is drawn for
-        the program alone, so that the host need not keep a second copy."""
+        """The array for a program that starts with it. If it was never read, it is drawn for the
+        program only, so the host keeps no second copy."""
         return self._drawn() if self._home is None and self._value is None else self.value
 
     def _drawn(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class Weight(StandIn):
 
     @property
     def version(self) -> object:
-        """Equal to an earlier one only if the value is the same as then."""
+        """A version: equal to an earlier one only if the value is unchanged."""
         if self._home is None:
             return self._version
         home, name = self._home
@@ -134,11 +134,11 @@ class Weight(StandIn):
 
     @property
     def home_trains(self) -> bool:
-        """Whether a program that trains right now is its home."""
+        """Whether its home is a program that is training now."""
         return self._home is not None and self._home[0].busy
 
     def move(self, home: Home | None, name: str = "") -> None:
-        """Moves the value to a program, under this name. With None it moves to the host."""
+        """Moves the value to a program, under this name; None moves it to the host."""
         if home is None and self._home is not None:
             self._value, self._version = self.value, object()
         elif home is not None:
@@ -155,24 +155,24 @@ class Weight(StandIn):
         need_no_mask(f"weight {self.path!r}", array)
         numbers = np.asarray(array)
         if numbers.shape != self.shape:
-            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, the given array "
+            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, but the array has "
                                f"{numbers.shape}; use weights of a model with the same layers")
         if numbers.dtype.kind not in "fiu":
             raise WeightsError(f"weight {self.path!r} takes numbers, not {numbers.dtype}")
-        # float64 stays, so that weights of a float64 program survive a round trip
+        # float64 is kept, so that weights of a float64 program survive a round trip
         return numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
 
     def assign(self, value: Any) -> None:
-        """Sets the value: to an array; or, where a layer or a step is traced, to a tensor.
+        """Sets the value: to an array, or, while a layer or a step is traced, to a tensor.
 
         Programs keep the assignments of a training step, and layers called on tensors keep those of
-        the call; evaluate and predict leave weights unchanged.
+        the call. Evaluation and prediction leave weights unchanged.
 
         Args:
             value: An array or a tensor of the weight's shape.
 
         Raises:
-            WeightsError: It has another shape.
+            WeightsError: The value has another shape.
         """
         context: Any = tracing.get()
         if context is None:
@@ -185,11 +185,11 @@ class Weight(StandIn):
         context.assign(self, tensor)
 
     def assign_add(self, value: Any) -> None:
-        """Adds to the value, as `assign` sets it."""
+        """Adds to the value, with the effect of `assign`."""
         self.assign((self.value if tracing.get() is None else self.tensor) + value)
 
     def assign_sub(self, value: Any) -> None:
-        """Subtracts from the value, as `assign` sets it."""
+        """Subtracts from the value, with the effect of `assign`."""
         self.assign((self.value if tracing.get() is None else self.tensor) - value)
 
     def numpy(self) -> np.ndarray:
@@ -198,7 +198,7 @@ class Weight(StandIn):
 
     @property
     def tensor(self) -> Value:
-        """The weight as a tensor of the graph that is being traced."""
+        """The weight as a tensor of the traced graph."""
         context = tracing.get()
         if context is None:
             raise ConfigError(f"weight {self.path!r} is a tensor only in the call of a layer; "
@@ -216,15 +216,15 @@ class Weight(StandIn):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
-                          "them; in the call of a layer compute with zt.ops, and with "
-                          f"context.read(self.{self.name}) where the call takes a context")
+                          "them; in the call of a layer use zt.ops, or "
+                          f"context.read(self.{self.name}) if the call takes a context")
 
     def __repr__(self) -> str:
         return f"<weight {self.path} {self.shape}>"
 
 
 def tensors_of(x: Any) -> Any:
-    """An argument of an op with tensors in place of weights, also in lists."""
+    """An argument of an op with each weight replaced by its tensor, also within lists."""
     if isinstance(x, Weight):
         return x.tensor
     return type(x)(map(tensors_of, x)) if type(x) in (list, tuple) else x

@@ -1,8 +1,7 @@
 """Regularizers and constraints of layers.
 
-A layer that has an initializer of some weights, such as `kernel_initializer`, also takes
-`kernel_regularizer` and `kernel_constraint`, as in Keras. Every layer takes
-`activity_regularizer`.
+A layer with an initializer such as `kernel_initializer` also accepts `kernel_regularizer` and
+`kernel_constraint`, as in Keras. Every layer accepts `activity_regularizer`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ _GET: dict[str, Any] = {"regularizer": regularizers.get, "constraint": constrain
 
 
 class WithWeightRules:
-    """The part of a layer that keeps its regularizers and constraints."""
+    """The part of a layer that stores its regularizers and constraints."""
 
     weights: Any
 
-    initializes_inner = False  # whether its initializers are those of layers inside
+    initializes_inner = False  # whether its initializers belong to inner layers
 
     @classmethod
     def more_arguments(cls) -> list[str]:
-        """The regularizers and constraints that the layer takes, beside its other arguments.
+        """The regularizers and constraints that the layer accepts, besides its other arguments.
 
         >>> from ztorch.layers import Embedding
         >>> Embedding.more_arguments()
@@ -43,7 +42,7 @@ class WithWeightRules:
 
     @classmethod
     def _initialized(cls) -> list[str]:
-        """The names of the layer's initializers: kernel, bias ..."""
+        """The weights with an initializer: kernel, bias ..."""
         if cls.initializes_inner:
             return []
         names = [n.removesuffix("_initializer") for n in inspect.signature(cls.__init__).parameters
@@ -51,7 +50,7 @@ class WithWeightRules:
         return [n for n in names if not n.startswith("moving_")]
 
     def take_rules(self, arguments: dict[str, Any]) -> None:
-        """Takes regularizers and constraints out of the arguments of the layer; they become
+        """Removes regularizers and constraints from the arguments of the layer; they become
         attributes."""
         self.rules: dict[str, Regularizer | Constraint] = {}
         names = self.more_arguments()
@@ -67,15 +66,15 @@ class WithWeightRules:
             setattr(self, name, self.rules.get(name))
 
     def set_rules(self, weight: Weight, regularizer: Any, constraint: Any) -> None:
-        """Gives a weight the regularizer and the constraint that are passed for it, or those that
-        the layer has for its name."""
+        """Sets the regularizer and the constraint of a weight: those passed for it, or the layer's
+        own for its name."""
         weight.regularizer = (self._rule(weight.name, "regularizer") if regularizer is None else
                               regularizers.get(regularizer))
         weight.constraint = (self._rule(weight.name, "constraint") if constraint is None else
                              constraints.get(constraint))
 
     def _rule(self, weight: str, rule: str) -> Any:
-        """The layer's rule for a weight of this name; None: it has none."""
+        """The layer's rule for a weight with this name; None if it has none."""
         if not self.rules:
             return None
         name = weight.rpartition("/")[2]
@@ -84,7 +83,7 @@ class WithWeightRules:
         return next((self.rules.get(f"{n}_{rule}") for n in names if n in known), None)
 
     def rules_config(self) -> dict[str, Any]:
-        """Regularizers and constraints, ready for JSON."""
+        """Regularizers and constraints, as values for JSON."""
         return {name: described(rule, name) for name, rule in self.rules.items()}
 
     def add_activity_losses(self, outputs: Any, context: Context) -> None:
@@ -98,7 +97,7 @@ class WithWeightRules:
     @property
     def losses(self) -> list[Any]:
         """The scalar terms that regularizers of trainable weights add to the loss. In a
-        `train_step` those of a model also include the losses that layers add in `call`.
+        `train_step`, those of a model also include the losses that layers add in `call`.
 
         >>> import ztorch as zt
         >>> layer = zt.layers.Dense(2, kernel_regularizer=zt.regularizers.L2(0.5),
@@ -111,14 +110,14 @@ class WithWeightRules:
                 for w in self.weights if w.trains and w.regularizer is not None]
 
     def add_loss(self, loss: Any) -> None:
-        """Adds to the loss, in `call`, as in Keras.
+        """Adds a term to the loss, in `call`, as in Keras.
 
         Args:
-            loss: A scalar tensor; or a tensor with a number for each row of the batch, whose mean
-                counts.
+            loss: A scalar tensor; or a tensor with one number per row of the batch, of which the
+                mean is added.
 
         Raises:
-            ConfigError: It is called outside of a `call`.
+            ConfigError: It was not called within a `call`.
 
         Examples:
             >>> import ztorch as zt
@@ -131,6 +130,6 @@ class WithWeightRules:
         """
         context = tracing.get()
         if not isinstance(context, Context):
-            raise ConfigError(f"{type(self).__name__}.add_loss belongs in call: there are tensors "
-                              "there to make a loss of")
+            raise ConfigError(f"{type(self).__name__}.add_loss must be called within call, "
+                              "which has tensors to compute a loss from")
         context.add_loss(loss)

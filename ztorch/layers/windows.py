@@ -1,7 +1,7 @@
-"""Windows that move along axes whose size varies: convolutions and pooling.
+"""Windows that move along variable axes: convolutions and pooling.
 
-Rows of a batch end at different positions there. Beyond its end, a row is filled with the padding
-value of an axis of fixed size, so that everything else is as for the exact size.
+Rows of a batch end at different positions. Beyond its end, a row is filled with the padding value
+of an axis of fixed size, so results are those of the exact size.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ztorch.layers.real_positions import spread
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves along an axis."""
+    """The movement of a window along an axis."""
 
     size: int  # elements from its first to its last one
     stride: int
     padding: Any  # "valid", "same", "causal", or a pair (before, after)
 
     def pair(self, n: int) -> tuple[int, int]:
-        """How many elements windows read before an axis of n elements, and after it.
+        """The number of elements that windows read before an axis of n elements, and after it.
 
         >>> Window(4, 2, "same").pair(5), Window(3, 1, "causal").pair(5)
         ((1, 2), (2, 0))
@@ -41,7 +41,7 @@ class Window:
         return total // 2, total - total // 2
 
     def more(self) -> int:
-        """Of an axis of n elements there are `(n + more) // stride` windows."""
+        """The constant of the number of windows, `(n + more) // stride` for n elements."""
         if self.padding in ("same", "causal"):
             return self.stride - 1
         return sum(self.pair(0)) - self.size + self.stride
@@ -49,17 +49,17 @@ class Window:
 
 def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
            context: Context) -> tuple[Value, dict[int, Mask]]:
-    """A tensor with all that windows read beyond its ends, so that they need no padding.
+    """A tensor extended by everything that windows read beyond its ends, so they need no padding.
 
     Args:
         x: The tensor.
         first: The first axis along which a window moves; the others follow.
-        windows: How it moves along each axis.
+        windows: The movement along each axis.
         fill: The value beyond the ends.
         context: Context of the trace.
 
     Returns:
-        The tensor, and the padded axes of the results of windows.
+        The tensor, and the padded axes of the results.
     """
     padding = context.padding
     padded = padding.of(x)
@@ -70,7 +70,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
         if mask is None:
             x = _between(x, axis, before, after, fill)
             continue
-        if window.padding != "valid":  # whose windows read nothing beyond
+        if window.padding != "valid":  # "valid" windows read nothing beyond the ends
             x = OPS.where(spread(mask.value, x.rank, axis), x, OPS.full(x.shape, fill, x.dtype))
         size = before + n + after
         # For centred windows, the padding before the first element depends on the row's size.
@@ -95,7 +95,7 @@ def _size_modulo(mask: Mask, remainder: int, modulus: int) -> Value:
 
 
 def _between(x: Value, axis: int, before: int, after: int, fill: Any) -> Value:
-    """x with elements before and after it along an axis; without some where that is negative."""
+    """x with elements added before and after it along an axis; negative counts remove elements."""
     if after < 0:
         kept = [slice(None)] * axis
         x = x[tuple(kept) + (slice(0, x.shape[axis] + after),)]  # noqa: RUF005

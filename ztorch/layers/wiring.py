@@ -1,4 +1,4 @@
-"""The wiring of a Model: the calls of layers that lead from its inputs to its outputs."""
+"""The wiring of a Model: the layer calls that lead from its inputs to its outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Wiring:
     """The calls between inputs and outputs."""
 
     inputs: dict[str, Input]  # by name; the name of a single one is empty
-    calls: list[LayerCall]  # each after those that it depends on
+    calls: list[LayerCall]  # in an order of dependency
     layers: list[Layer]  # in Keras' order: those farthest from the outputs first
     outputs: Any  # a symbolic tensor, or a list or dict of several
     inputs_are: str = "dict"  # how several inputs were declared: "dict" or "list"
@@ -40,8 +40,8 @@ class Wiring:
 
     @property
     def output_names(self) -> list[str]:
-        """The keys of a dict, or the names of the layers that make a list, with numbers from the
-        second output of a layer on; empty for one."""
+        """The keys of a dict, or the names of the layers of a list, numbered from the second output
+        of a layer on; empty for a single output."""
         if not isinstance(self.outputs, list):
             return list(self.outputs) if isinstance(self.outputs, dict) else [""]
         makers = [s.layer.name for s in self.outputs]
@@ -54,7 +54,7 @@ class Wiring:
 
     @property
     def names(self) -> set[str]:
-        """The names that are final, which automatic names must avoid."""
+        """The final names, which automatic names must avoid."""
         return {layer.name for layer in self.layers if layer.keeps_name}
 
     def run(self, values: dict[SymbolicTensor, Value], context: Context) -> Any:
@@ -71,7 +71,8 @@ class Wiring:
     # -- description -------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """The wiring, ready for JSON. Tensors are numbered: inputs first, then results of calls."""
+        """The wiring as values for JSON. Tensors are numbered: inputs first, then results of
+        calls."""
         number = {item.symbol: k for k, item in enumerate(self.inputs.values())}
         for call in self.calls:
             for symbol in leaves(call.result):
@@ -91,7 +92,7 @@ class Wiring:
 
 
 def from_config(config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(inputs, outputs) of the wiring that `get_config` described; its layers are called again."""
+    """(inputs, outputs) of the wiring that `get_config` described. Its layers are called again."""
     try:
         inputs = {name: Layer.get(spec) for name, spec in config["inputs"].items()}
         layers = {layer.name: layer for layer in map(Layer.get, config["layers"])}
@@ -124,8 +125,8 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     """The wiring between inputs and outputs.
 
     Args:
-        inputs: An Input, or a list or dict of several. Tensors that layers gave may be inputs,
-            too: the model begins there, with an Input of its own.
+        inputs: An Input, or a list or dict of Inputs. Outputs of layers may be inputs as well: the
+            model then starts there, with a new Input.
         outputs: A symbolic tensor, or a list or dict of several.
         model: Name of the model, for errors.
 
@@ -143,7 +144,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
             description = ("nothing" if end is None else repr(end))
             if isinstance(end, Layer):
                 description = f"the {type(end).__name__} {end.name!r}: call it on a tensor first"
-            raise ConfigError(f"model {model!r}: outputs must be tensors that layers give, such as "
+            raise ConfigError(f"model {model!r}: outputs must be results of layers, such as "
                               f"Dense(10)(x), not {description}")
     calls = _calls(leaves(ends), begins, model)
     if not calls:
@@ -153,7 +154,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     for name, declared in named.items():
         if not any(declared is begins.get(s) for s in used):
             raise ConfigError(f"model {model!r}: no output depends on input "
-                              f"{name or declared.name!r}; leave it out of inputs, or call a layer "
+                              f"{name or declared.name!r}; remove it from inputs, or call a layer "
                               "on it")
     layers = layers_in_order(calls, ends)
     _need_names(layers, model)
@@ -170,7 +171,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
 
 
 def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:
-    """The Input of a symbolic tensor: a new one for a layer's output. Records it in `begins`."""
+    """The Input of a symbolic tensor; a new one for a layer's output. Records it in `begins`."""
     symbol = as_symbol(x)
     if symbol is None:
         return x
@@ -181,7 +182,7 @@ def _as_input(x: Any, begins: dict[SymbolicTensor, Input]) -> Any:
 
 
 def _inputs(inputs: Any, model: str) -> dict[str, Input]:
-    """Inputs by name; the name of a single one is empty."""
+    """Inputs by name; the name is empty if there is only one."""
     for declared in leaves(inputs) or [None]:
         symbol = as_symbol(declared)
         if symbol is None:
@@ -205,8 +206,8 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
     for declared in flat:
         name, k = declared.name, 0
         if declared.keeps_name and name in names:
-            raise ConfigError(f"model {model!r} has two inputs named {name!r}; give one another "
-                              "name=")
+            raise ConfigError(f"model {model!r} has two inputs named {name!r}; set "
+                              "name= of one")
         while not declared.keeps_name and (name in names or name in taken):
             k += 1
             name = f"{declared.name}_{k}"
@@ -215,7 +216,7 @@ def _inputs(inputs: Any, model: str) -> dict[str, Input]:
 
 
 def _outputs(ends: Any, model: str) -> Any:
-    """One symbolic tensor, or a list or dict of several."""
+    """One symbolic tensor, or a list or dict of tensors."""
     flat = leaves(ends)
     if len(flat) == 1:
         return flat[0]
@@ -230,7 +231,7 @@ def _outputs(ends: Any, model: str) -> Any:
 
 def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
            model: str) -> list[LayerCall]:
-    """All calls that the outputs depend on, each after those that it depends on."""
+    """All calls that the outputs depend on, in an order of dependency."""
     done: dict[LayerCall, None] = {}
     seen: set[LayerCall] = set()
     for end in ends:
@@ -259,6 +260,6 @@ def _need_names(layers: list[Layer], model: str) -> None:
     for layer in layers:
         if layer.keeps_name:
             if layer.name in taken:
-                raise ConfigError(f"model {model!r} has two layers named {layer.name!r}; give one "
-                                  "another name=")
+                raise ConfigError(f"model {model!r} has two layers named {layer.name!r}; set "
+                                  "name= of one")
             taken.add(layer.name)

@@ -1,4 +1,4 @@
-"""The base of layers around a layer, as in Keras."""
+"""The base class of layers around a layer, as in Keras."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ztorch.layers.layer import Layer
 
 
 class Wrapper(Layer, abstract=True):
-    """A layer around another one; a subclass defines `call(self, x)`, with `self.layer`.
+    """A layer around another one. A subclass defines `call(self, x)`, which uses `self.layer`.
 
     Args:
         layer: The layer inside.

@@ -1,5 +1,4 @@
-"""Losses, which training minimizes. Each gives one number for each row: the mean over its
-elements."""
+"""Losses, which training minimizes. Each gives one number per row: the mean over its elements."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ else:
             raise AttributeError(name)
         if name in SHARED:
             return shared(name)
-        if name in Loss.known:  # mean_squared_error and its kin
+        if name in Loss.known:  # lower-case functions, such as mean_squared_error
             return LossFunction(Loss.known[name], name)
         helpers = ("Loss", "TargetSpec", "UnfitTargets", "get")
         names = [other for other in __all__ if other not in helpers]

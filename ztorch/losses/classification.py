@@ -13,7 +13,7 @@ from ztorch.ops.crossentropies import at_label
 
 
 class ProbabilityLoss(Loss, abstract=True):
-    """Base of the losses on probabilities.
+    """Base class of losses on probabilities.
 
     Probabilities without known logits are clipped to 1e-7 from 0 and 1.
     """
@@ -26,7 +26,7 @@ class ProbabilityLoss(Loss, abstract=True):
 
 
 class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "BCE")):
-    """The negative log-likelihood of independent yes-or-no outputs.
+    """The negative log-likelihood of independent binary outputs.
 
     Targets hold 0 or 1, or probabilities, in the shape of the predictions. Probabilities without
     known logits are clipped to 1e-7 from 0 and 1.
@@ -34,7 +34,7 @@ class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "
     Args:
         from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
             model that ends in that activation is still computed from its logits. Default: `False`.
-        label_smoothing: Share by which targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
+        label_smoothing: How far targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
 
     Examples:
         >>> BinaryCrossentropy(from_logits=True)
@@ -50,14 +50,14 @@ class BinaryCrossentropy(ProbabilityLoss, names=("binary_crossentropy", "bce", "
 
 
 class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy", "cce")):
-    """The negative log-likelihood of the true class; targets hold a probability for each class.
+    """The negative log-likelihood of the true class; targets hold one probability per class.
 
     Probabilities without known logits are clipped to 1e-7 from 0 and 1.
 
     Args:
         from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
             model that ends in that activation is still computed from its logits. Default: `False`.
-        label_smoothing: Share of the target that is spread evenly over all classes, from 0 to 1.
+        label_smoothing: Fraction of the target that is spread evenly over all classes, from 0 to 1.
             Default: `0.0`.
 
     Examples:
@@ -78,13 +78,13 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
 
 
 class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentropy", "scce")):
-    """The negative log-likelihood of the true class; targets hold class numbers as int32.
+    """The negative log-likelihood of the true class; targets hold int32 class numbers.
 
     Args:
         from_logits: Whether predictions are logits, before the softmax or sigmoid. With `False`, a
             model that ends in that activation is still computed from its logits. Default: `False`.
-        ignore_class: The label of rows or positions that do not count, such as -1 or 255. `None`:
-            all count. Default: `None`.
+        ignore_class: Rows or positions with this label are ignored, such as -1 or 255. `None`
+            ignores none. Default: `None`.
 
     Examples:
         >>> SparseCategoricalCrossentropy(ignore_class=255).ignore_class
@@ -113,11 +113,11 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
 
 
 class CategoricalGeneralizedCrossEntropy(Loss, names=("categorical_generalized_cross_entropy",)):
-    """`(1 - p ** q) / q`, where p is the probability of the true class: for labels that are wrong
-    now and then. Targets hold class numbers as int32.
+    """`(1 - p ** q) / q` for the probability p of the true class: for noisy labels. Targets hold
+    int32 class numbers.
 
     Args:
-        q: Between the cross-entropy, near 0, and the mean absolute error, near 1. Default: `0.5`.
+        q: From 0, near the cross-entropy, to 1, near the mean absolute error. Default: `0.5`.
 
     Examples:
         >>> CategoricalGeneralizedCrossEntropy(q=0.7).q
@@ -212,6 +212,6 @@ class CategoricalHinge(Loss, names=("categorical_hinge",)):
 
 def need_classes(loss: str, shape: Shape) -> None:
     if len(shape) < 2 or shape[-1] < 2:
-        raise shape_error(f"loss {loss!r} needs a prediction for each of at least 2 classes, not",
+        raise shape_error(f"loss {loss!r} needs predictions for at least 2 classes, not",
                           shape[1:], fix="end the model with Dense(number of classes), or use "
                                          "binary_crossentropy for a single output")

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: labels without their places in time."""
+"""Connectionist temporal classification: labels without time positions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ztorch.losses.loss import Loss, Shape, TargetSpec
 
 
 class CTC(Loss, names=("ctc",)):
-    """The negative log-likelihood of labels, over all ways to place them in time.
+    """The negative log-likelihood of a sequence of labels, over all their alignments in time.
 
-    Predictions are logits `(batch, steps, classes)`, and class 0 means no label. Targets are
-    class numbers `(batch, labels)` as int32; zeros at the end fill up shorter ones.
+    Predictions are logits `(batch, steps, classes)`; class 0 is the blank. Targets are int32 class
+    numbers `(batch, labels)`, padded with zeros at the end.
 
     Args:
-        max_length: Number of labels of a row of targets. `None` means as many as data have, or,
-            where none are known yet, as there are steps. Default: `None`.
+        max_length: Number of labels per row of targets. `None` takes it from the data, or, while
+            there are no data, from the number of steps. Default: `None`.
 
     Examples:
         >>> from ztorch.dtypes import f32
@@ -32,12 +32,12 @@ class CTC(Loss, names=("ctc",)):
 
     @property
     def takes_any(self) -> bool:
-        """Whether data tell the number of labels."""
+        """Whether the data set the number of labels."""
         return self.max_length is None
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         if len(shape) != 3 or shape[-1] < 2:
-            raise shape_error("loss 'ctc' needs logits (steps, classes) of a row, not", shape[1:],
+            raise shape_error("loss 'ctc' needs logits (steps, classes) per row, not", shape[1:],
                               fix="end the model with Dense(classes) on a sequence")
         return TargetSpec((shape[0], self.max_length or shape[1]), dtypes.i32, shape[-1])
 

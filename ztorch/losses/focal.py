@@ -1,4 +1,4 @@
-"""Losses for uneven classes: cross-entropies in which examples that are easy count for little."""
+"""Losses for imbalanced classes: cross-entropies that give easy examples less weight."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ztorch.losses.loss import EPSILON, Shape, TargetSpec
 
 
 class BinaryFocalCrossentropy(ProbabilityLoss, names=("binary_focal_crossentropy",)):
-    """Binary cross-entropy times `(1 - p) ** gamma`, where p is the probability of the truth.
+    """Binary cross-entropy times `(1 - p) ** gamma`, where p is the probability of the target.
 
     Targets hold 0 or 1, or probabilities, in the shape of the predictions.
 
     Args:
-        apply_class_balancing: Whether yeses count `alpha` and noes `1 - alpha`. Default: `False`.
-        alpha: Weight of the yeses, from 0 to 1. Default: `0.25`.
-        gamma: How much less easy examples count. A number of at least 0. Default: `2.0`.
+        apply_class_balancing: Whether to weight positives by `alpha` and negatives by `1 - alpha`.
+            Default: `False`.
+        alpha: Weight of the positives, from 0 to 1. Default: `0.25`.
+        gamma: Focus on hard examples. A number of at least 0. Default: `2.0`.
         from_logits: Whether predictions are logits, before the sigmoid. With `False`, a model that
             ends in that activation is still computed from its logits. Default: `False`.
-        label_smoothing: Share by which targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
+        label_smoothing: How far targets are moved towards 0.5, from 0 to 1. Default: `0.0`.
 
     Examples:
         >>> BinaryFocalCrossentropy(gamma=3.0).gamma
@@ -45,7 +46,7 @@ class BinaryFocalCrossentropy(ProbabilityLoss, names=("binary_focal_crossentropy
         else:
             p = OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
             entropy = -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
-        wrong = y * (1.0 - p) + (1.0 - y) * p  # 1 - the probability of the truth
+        wrong = y * (1.0 - p) + (1.0 - y) * p  # 1 - the probability of the target
         focal = entropy * OPS.power(wrong, self.gamma)
         if self.apply_class_balancing:
             focal = focal * (y * self.alpha + (1.0 - y) * (1.0 - self.alpha))
@@ -53,16 +54,17 @@ class BinaryFocalCrossentropy(ProbabilityLoss, names=("binary_focal_crossentropy
 
 
 class CategoricalFocalCrossentropy(ProbabilityLoss, names=("categorical_focal_crossentropy",)):
-    """Categorical cross-entropy times `alpha * (1 - p) ** gamma`, p the probability of a class.
+    """Categorical cross-entropy times `alpha * (1 - p) ** gamma`, where p is the probability of a
+    class.
 
-    Targets hold a probability for each class.
+    Targets hold one probability per class.
 
     Args:
         alpha: A factor of the loss, from 0 to 1. Default: `0.25`.
-        gamma: How much less easy examples count. A number of at least 0. Default: `2.0`.
+        gamma: Focus on hard examples. A number of at least 0. Default: `2.0`.
         from_logits: Whether predictions are logits, before the softmax. With `False`, a model that
             ends in that activation is still computed from its logits. Default: `False`.
-        label_smoothing: Share of the target that is spread evenly over all classes, from 0 to 1.
+        label_smoothing: Fraction of the target that is spread evenly over all classes, from 0 to 1.
             Default: `0.0`.
 
     Examples:

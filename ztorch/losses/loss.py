@@ -1,4 +1,4 @@
-"""The base class of losses, and functions of users as losses."""
+"""The base class of losses, and users' functions as losses."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ REDUCTIONS = (MEAN, "mean", "mean_with_sample_weight", "sum", "none", None)
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """Description of the targets that a loss compares with predictions."""
+    """The targets that a loss compares with predictions."""
 
-    shape: Shape  # with the batch
+    shape: Shape  # including the batch axis
     dtype: DType
     classes: int | None = None  # number of classes, if targets are class numbers
 
 
 class UnfitTargets(ShapeError):
-    """A user's loss does not take the targets that it got."""
+    """A user's loss does not accept the targets it got."""
 
 
 def rows(x: Value) -> Value:
-    """The mean over all axes but the batch."""
+    """The mean over all axes except the batch."""
     return OPS.mean(x, axis=tuple(range(1, x.rank))) if x.rank > 1 else x
 
 
 def _with_shared_arguments(init: Callable[..., None]) -> Callable[..., None]:
-    """`init` of a loss, which then takes `name`, `reduction` and `dtype` too."""
+    """`init` of a loss, with `name`, `reduction` and `dtype` added."""
 
     @functools.wraps(init)
     def shared(self: Any, *args: Any, **keywords: Any) -> None:
@@ -71,13 +71,13 @@ def _with_shared_arguments(init: Callable[..., None]) -> Callable[..., None]:
 class Loss(Named, family="loss", such_as="mean_squared_error"):
     """Base class of losses.
 
-    A subclass implements `values`, one number for each element or position, and may override
-    `target`, the description of the targets that it takes. Calling a loss averages the values over
-    all axes but the batch. As in Keras, a subclass may implement `call(y_true, y_pred)` instead.
+    A subclass implements `values`, one number per element or position, and may override `target`,
+    the description of its targets. Calling a loss averages the values over all axes except the
+    batch. As in Keras, a subclass may implement `call(y_true, y_pred)` instead.
 
-    Every loss also takes Keras' `name`, `dtype`, which has no effect, and `reduction` for calls on
-    numbers: `"sum_over_batch_size"`, the mean over all elements; `"sum"`;
-    `"mean_with_sample_weight"`; or `None`, one number for each row or position.
+    Every loss also accepts Keras' `name`, `dtype`, which has no effect, and `reduction` for calls
+    on numbers: `"sum_over_batch_size"`, the mean over all elements; `"sum"`;
+    `"mean_with_sample_weight"`; or `None`, one number per row or position.
 
     Args:
         name: Name of the loss. `None` uses that of its class. Default: `None`.
@@ -89,10 +89,10 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         2.5
     """
 
-    logits_of: str | None = None  # activation whose input the loss prefers to its output
-    compares_rows = False  # whether it compares each row with others, but for labels below zero
+    logits_of: str | None = None  # the loss prefers the input of this activation to its output
+    compares_rows = False  # whether it compares rows; labels below zero exclude rows
     probabilities = False  # whether targets hold only numbers from 0 to 1
-    reduction: str | None = MEAN  # of the losses of rows to one number
+    reduction: str | None = MEAN  # how the losses of rows become one number
 
     @_with_shared_arguments
     def __init__(self, name: str | None = None):
@@ -109,12 +109,11 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     @property
     def takes_any(self) -> bool:
-        """Whether it gets labels as users pass them: there is no class that describes the
-        targets."""
+        """Whether it gets labels as users pass them, because no class describes the targets."""
         return type(self).target is Loss.target and type(self).values is Loss.values
 
     def counted(self, y_true: Value) -> Value | None:
-        """Which rows or positions count, from their targets; None if all do."""
+        """The rows or positions that count, as a mask from their targets; None: all count."""
         return None
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
@@ -131,8 +130,8 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         try:
             return called(self.call, f"loss {self.name!r}", y_true, y_pred)
         except (ShapeError, IndexError) as error:
-            raise UnfitTargets(f"{error}; the loss got targets of shape {y_true.shape} and "
-                               f"{y_true.dtype.long} for predictions of shape {y_pred.shape}"
+            raise UnfitTargets(f"{error}; the targets have shape {y_true.shape} and dtype "
+                               f"{y_true.dtype.long}, the predictions shape {y_pred.shape}"
                                ) from error
 
     def call(self, y_true: Value, y_pred: Value) -> Value:
@@ -146,9 +145,9 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         Args:
             y_true: The targets, as `target` describes them.
             y_pred: The predictions.
-            logits: Input of the activation that gives `y_pred`, where it is known. A loss that
-                prefers logits computes with them. Default: `None`.
-            mean: Gives the mean of the values of each row. Default: `rows`.
+            logits: Input of the activation that computes `y_pred`, if known. A loss that prefers
+                logits uses them. Default: `None`.
+            mean: Computes the mean of the values of each row. Default: `rows`.
 
         Returns:
             A tensor of shape `(batch,)`.
@@ -169,7 +168,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         """The loss of numbers, as in Keras: on arrays or tensors, or in a `train_step`.
 
         Args:
-            y_true: The targets, as `target` describes them, or with as many elements.
+            y_true: The targets, as `target` describes them, or with the same number of elements.
             y_pred: The predictions.
             sample_weight: The weight of each row or position. Default: `None`.
 
@@ -188,7 +187,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
             y_pred = OPS.cast(y_pred, "float32")
         y_true = as_target(y_true, self.target(y_pred.shape, y_pred.dtype))
         values = self.values(y_true, y_pred, getattr(self, "from_logits", False))
-        if values.rank == y_pred.rank > 1:  # Keras' functions give the mean over the last axis
+        if values.rank == y_pred.rank > 1:  # Keras' functions compute the mean over the last axis
             values = OPS.mean(values, axis=-1)
         counted, count = self.counted(y_true), None
         if counted is not None:
@@ -229,7 +228,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
 
 def as_target(y_true: Value, target: TargetSpec) -> Value:
-    """Targets in the shape and dtype that a loss takes, if they have as many elements."""
+    """Targets in the shape and dtype that a loss expects, if the number of elements fits."""
     y_true = y_true if y_true.dtype == target.dtype else OPS.cast(y_true, target.dtype)
     fits = y_true.shape != target.shape and y_true.size == math.prod(target.shape)
     return OPS.reshape(y_true, target.shape) if fits else y_true
@@ -240,7 +239,7 @@ def called(function: Callable[[Value, Value], Value], culprit: str, y_true: Valu
     """The tensor that a user's function returns, or an error that names the function."""
     result = traced(function, culprit, y_true, y_pred)
     if not isinstance(result, Value):
-        raise ConfigError(f"{culprit} returned {result!r}, not a tensor; make one of its two "
+        raise ConfigError(f"{culprit} returned {result!r}, not a tensor; compute one from its two "
                           "arguments with operators and zt.ops")
     return result
 

@@ -1,4 +1,4 @@
-"""Losses and metrics on the numbers that a user has."""
+"""Losses and metrics on users' numbers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def on_numbers(culprit: str, member: Any, function: Callable[..., Any],
 
 
 def fitting_weights(culprit: str, weight: Value, values: Value) -> Value:
-    """Weights of rows or positions in the shape and dtype of the values that they weigh."""
+    """Weights of rows or positions, in the shape and dtype of the values that they multiply."""
     if weight.rank > values.rank and weight.shape[-1] == 1:
         weight = OPS.reshape(weight, weight.shape[:-1])
     if weight.shape != values.shape[:weight.rank]:
-        raise shape_error(f"{culprit}: sample_weight does not fit the values it weighs:",
+        raise shape_error(f"{culprit}: sample_weight does not fit the values:",
                           weight.shape, values.shape, fix="give one for each row")
     weight = OPS.reshape(weight, (*weight.shape, *(1,) * (values.rank - weight.rank)))
     return OPS.cast(OPS.broadcast_to(weight, values.shape), values.dtype)
 
 
 class LossFunction:
-    """A loss as a function of `(y_true, y_pred)`, as in Keras: it gives one number for each row or
+    """A loss as a function of `(y_true, y_pred)`, as in Keras. It gives one number per row or
     position, the mean over the last axis.
 
     >>> import numpy as np

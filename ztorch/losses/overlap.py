@@ -1,4 +1,4 @@
-"""Losses of segmentation: how little predicted and true regions overlap."""
+"""Losses of segmentation, which measure how little predicted and true regions overlap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.losses.loss import EPSILON, Loss
 
 
 class _Overlap(Loss):
-    """Base of the losses that add up regions along axes."""
+    """Base class of losses that sum regions along axes."""
 
     def __init__(self, axis: Any):
         kind = type(self).__name__
@@ -24,15 +24,15 @@ class _Overlap(Loss):
         rank = y_pred.rank
         axes = range(rank) if self.axis is None else [n + rank if n < 0 else n for n in self.axis]
         if not all(0 <= n < rank for n in axes):
-            raise ConfigError(f"loss {self.name!r}: axis={self.axis} of predictions of {rank} axes")
-        if self.compares_rows:  # targets below zero are those of rows that fill up a batch
+            raise ConfigError(f"loss {self.name!r}: axis={self.axis}, predictions of rank {rank}")
+        if self.compares_rows:  # targets below zero belong to rows that pad a batch
             known = y_true >= 0.0
             y_true, y_pred = (OPS.where(known, v, 0.0) for v in (y_true, y_pred))
         values = self.lack(y_true, y_pred, tuple(sorted(axes)))
         return OPS.mean(values) if self.compares_rows else values
 
     def lack(self, y_true: Value, y_pred: Value, axes: tuple[int, ...]) -> Value:
-        """How little regions overlap, which are added up along axes."""
+        """How little regions overlap. Regions are summed along axes."""
         raise NotImplementedError
 
 
@@ -45,8 +45,8 @@ class Tversky(_Overlap, names=("tversky",)):
     Args:
         alpha: Weight of false negatives. Default: `0.5`.
         beta: Weight of false positives. Default: `0.5`.
-        axis: The axes of a region, such as `(1, 2, 3)` for one in each row. `None` means all: one
-            region of the whole batch. Default: `None`.
+        axis: The axes of a region, such as `(1, 2, 3)` for one region per row. `None` means all
+            axes: one region for the whole batch. Default: `None`.
 
     Examples:
         >>> Tversky(alpha=0.3, beta=0.7).beta
@@ -70,8 +70,8 @@ class Dice(_Overlap, names=("dice",)):
     """1 - the Dice coefficient of regions: twice their overlap over their sum.
 
     Args:
-        axis: The axes of a region, such as `(1, 2, 3)` for one in each row. `None` means all: one
-            region of the whole batch. Default: `None`.
+        axis: The axes of a region, such as `(1, 2, 3)` for one region per row. `None` means all
+            axes: one region for the whole batch. Default: `None`.
 
     Examples:
         >>> from ztorch import losses

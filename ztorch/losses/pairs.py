@@ -13,17 +13,16 @@ from ztorch.losses.loss import Loss, Shape, TargetSpec
 
 
 class Circle(Loss, names=("circle",)):
-    """Draws embeddings of one class together and those of others apart.
+    """Pulls embeddings of the same class together and pushes others apart.
 
-    Predictions are vectors of length 1, such as `UnitNormalization` gives; targets hold class
-    numbers as int32, below zero for rows that are compared with no other. Each row is compared
-    with the rows of its batch.
+    Predictions are vectors of length 1, such as those of `UnitNormalization`. Targets hold int32
+    class numbers; rows with a number below zero are left out. Each row is compared with the other
+    rows of its batch.
 
     Args:
-        gamma: How sharply far pairs count. Default: `80.0`.
-        margin: How near pairs of a class should come, and how far others should stay. Default:
-            `0.4`.
-        remove_diagonal: Whether a row is not a pair with itself. Default: `True`.
+        gamma: Weight of hard pairs. Default: `80.0`.
+        margin: Distance to reach within a class, and to keep between classes. Default: `0.4`.
+        remove_diagonal: Whether to exclude pairs of a row with itself. Default: `True`.
 
     Examples:
         >>> Circle(margin=0.25).margin
@@ -39,24 +38,24 @@ class Circle(Loss, names=("circle",)):
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         if len(shape) != 2:
-            raise shape_error(f"loss {self.name!r} compares vectors, one a row, not", shape[1:])
+            raise shape_error(f"loss {self.name!r} compares vectors, one per row, not", shape[1:])
         return TargetSpec(shape[:1], dtypes.i32)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         margin = self.margin
-        far = OPS.relu(1.0 - y_pred @ OPS.transpose(y_pred))  # 0 where vectors are the same
+        far = OPS.relu(1.0 - y_pred @ OPS.transpose(y_pred))  # 0 for equal vectors
         alike, others = self._pairs(y_true)
         pull = OPS.relu(margin + far) * (far - margin) * self.gamma
         push = OPS.relu(1.0 + margin - far) * (1.0 - margin - far) * self.gamma
         return OPS.softplus(_log_of_sum(pull, alike) + _log_of_sum(push, others))
 
     def counted(self, y_true: Value) -> Value:
-        """The rows that have both a row of their class and one of another, as in Keras."""
+        """The rows with both a row of the same class and a row of another one, as in Keras."""
         alike, others = self._pairs(y_true)
         return OPS.logical_and(OPS.any(alike, axis=1), OPS.any(others, axis=1))
 
     def _pairs(self, y_true: Value) -> tuple[Value, Value]:
-        """For each row, which rows are of its class, and which of another."""
+        """For each row, the rows of the same class, and those of other classes."""
         count = y_true.shape[0]
         row, column = (OPS.iota((count, count), axis, "int32") for axis in (0, 1))
         alike = OPS.equal(OPS.reshape(y_true, (-1, 1)), OPS.reshape(y_true, (1, -1)))
@@ -69,7 +68,7 @@ class Circle(Loss, names=("circle",)):
 
 
 def _log_of_sum(x: Value, counts: Value) -> Value:
-    """The logarithm of the sum of the exponentials that count; minus infinity where none do."""
+    """The logarithm of the sum of the exponentials that count; minus infinity if none does."""
     some = OPS.any(counts, axis=1)
     shown = OPS.where(OPS.logical_or(counts, OPS.logical_not(OPS.expand_dims(some, 1))), x, -1e30)
     return OPS.where(some, OPS.logsumexp(shown, axis=1), -math.inf)

@@ -76,7 +76,7 @@ class MeanSquaredLogarithmicError(Loss, names=("mean_squared_logarithmic_error",
 
 
 class Poisson(Loss, names=("poisson",)):
-    """The mean of `y_pred - y_true * log(y_pred)`, for counts.
+    """The mean of `y_pred - y_true * log(y_pred)`, for count data.
 
     Args:
         name: Name of the loss. `None` uses that of its class. Default: `None`.
@@ -130,10 +130,10 @@ class LogCosh(Loss, names=("log_cosh", "logcosh")):
 
 
 class CosineSimilarity(Loss, names=("cosine_similarity",)):
-    """The negative cosine of the angle between targets and predictions: -1 for the same direction.
+    """The negative cosine of the angle between targets and predictions: -1 if they are parallel.
 
     Args:
-        axis: The axis of the vectors, the batch counted as axis 0. Default: `-1`.
+        axis: The axis of the vectors; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> CosineSimilarity()

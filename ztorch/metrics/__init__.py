@@ -1,5 +1,5 @@
-"""Metrics, which are reported beside the loss. Most give a number for each row, whose mean an
-epoch reports; others add up sums over all rows, and compute one number from them."""
+"""Metrics, which are reported beside the loss. Most give one number per row, and an epoch reports
+their mean. Others accumulate sums over all rows and compute one number from the totals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ else:
         metric, loss = Metric.known.get(name), Loss.known.get(_OF_LOSSES.get(name, name))
         if metric is not None and not issubclass(metric, SumMetric):
             return MetricFunction(metric, name)
-        if metric is None and loss is not None:  # a class, or a function in small letters
+        if metric is None and loss is not None:  # a class, or a lower-case function
             return LossAsMetric(loss) if name[0].isupper() else LossFunction(loss, name)
         helpers = ("LossMetric", "Metric", "MetricLists", "SumMetric", "get", "resolve")
         names = [other for other in __all__ if other not in helpers]

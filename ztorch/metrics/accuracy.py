@@ -1,4 +1,4 @@
-"""Accuracies: the share of rows that are predicted rightly; and the cosine of an angle."""
+"""Accuracies, the fraction of correct predictions; and cosine similarity."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ztorch.ops.crossentropies import at_label
 
 
 class Accuracy(Metric):
-    """The share of predictions that equal their target, number by number.
+    """The fraction of predictions that equal their target, element by element.
 
-    The name `"accuracy"` means another one in `compile`: that which fits the loss.
+    In `compile`, the name `"accuracy"` means the accuracy that fits the loss.
 
     Args:
         name: Name in the history. `None` means "accuracy". Default: `None`.
@@ -30,7 +30,7 @@ class Accuracy(Metric):
 
 
 class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
-    """The share of rows whose most likely class is the true one; targets hold class numbers.
+    """The fraction of rows whose most likely class is the true one; targets hold class numbers.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -45,7 +45,7 @@ class SparseCategoricalAccuracy(Metric, names=("sparse_categorical_accuracy",)):
 
 
 class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accuracy",)):
-    """The share of rows whose most likely class is the true one; targets are one-hot.
+    """The fraction of rows whose most likely class is the true one; targets are one-hot.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -57,7 +57,7 @@ class CategoricalAccuracy(SparseCategoricalAccuracy, names=("categorical_accurac
 
 
 class BinaryAccuracy(Metric, names=("binary_accuracy",)):
-    """The share of predictions on the right side of a threshold.
+    """The fraction of predictions on the right side of a threshold.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -78,9 +78,9 @@ class BinaryAccuracy(Metric, names=("binary_accuracy",)):
 
 
 class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
-    """The share of rows whose true class is among the k most likely; targets are one-hot.
+    """The fraction of rows whose true class is among the k most likely; targets are one-hot.
 
-    Classes that are as likely as the true one do not count against it.
+    Ties with the true class do not count against it.
 
     Args:
         k: Number of classes. A positive integer. Default: `5`.
@@ -103,7 +103,7 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
 
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
                                     names=("sparse_top_k_categorical_accuracy",)):
-    """The share of rows whose true class is among the k most likely; targets hold class numbers.
+    """The fraction of rows whose true class is among the k most likely; targets hold class numbers.
 
     Args:
         k: Number of classes. A positive integer. Default: `5`.
@@ -120,7 +120,7 @@ class CosineSimilarity(Metric, names=("cosine_similarity",)):
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        axis: The axis of the vectors, the batch counted as axis 0. Default: `-1`.
+        axis: The axis of the vectors; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> CosineSimilarity().axis
@@ -137,5 +137,5 @@ class CosineSimilarity(Metric, names=("cosine_similarity",)):
 
 
 def unit(x: Value, axis: int) -> Value:
-    """Vectors scaled to length 1; those of length 0 stay."""
+    """Vectors scaled to length 1; zero vectors stay zero."""
     return x / OPS.sqrt(OPS.maximum(OPS.sum(x * x, axis=axis, keepdims=True), 1e-12))

@@ -1,4 +1,4 @@
-"""Metrics of yes-or-no predictions: counts of right and wrong ones at thresholds, their ratios."""
+"""Metrics of binary predictions: counts of correct and wrong ones at thresholds, and ratios."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import SumMetric, Weigh, alike
 
-LOWEST = 1e10  # the size of a prediction that is below all thresholds, as in Keras
+LOWEST = 1e10  # minus this number is below all thresholds, as in Keras
 COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negatives")
 
 
@@ -23,12 +23,13 @@ def ratio(a: Value, b: Value) -> Value:
 
 
 class Thresholded(SumMetric, abstract=True):
-    """Base of metrics that count predictions above thresholds. Targets that are not 0 are yes."""
+    """Base class of metrics that count predictions above thresholds. A nonzero target is
+    positive."""
 
-    counts: tuple[str, ...] = COUNTS  # those that the metric needs
-    top_k: int | None = None  # in a row, so many of the largest predictions may be a yes
-    multi_label = False  # whether each class is counted alone
-    label_weights: Sequence[float] | None = None  # of all counts of a class
+    counts: tuple[str, ...] = COUNTS  # the counts that the metric needs
+    top_k: int | None = None  # per row, only so many of the largest predictions may be positive
+    multi_label = False  # whether each class is counted separately
+    label_weights: Sequence[float] | None = None  # weights of the counts of each class
 
     def __init__(self, thresholds: Any = None, class_id: int | None = None,
                  name: str | None = None):
@@ -55,7 +56,7 @@ class Thresholded(SumMetric, abstract=True):
             y_pred = largest_of_rows(self.name, y_pred, self.top_k)
         if self.class_id is not None:
             if not y.rank or self.class_id >= y.shape[-1]:
-                raise ConfigError(f"metric {self.name!r}: there is no class {self.class_id} in "
+                raise ConfigError(f"metric {self.name!r}: class {self.class_id} does not exist in "
                                   f"predictions of shape {y_pred.shape[1:]}")
             y, y_pred = y[..., self.class_id], y_pred[..., self.class_id]
         limits = constant(np.asarray(self.limits(), y_pred.dtype.working), y_pred.dtype)
@@ -72,9 +73,9 @@ class Thresholded(SumMetric, abstract=True):
 
 
 def largest_of_rows(name: str, y_pred: Value, k: int) -> Value:
-    """Predictions of which all but the k largest of each row are very low."""
+    """Predictions in which all but the k largest of each row are very low."""
     if not y_pred.rank or k > y_pred.shape[-1]:
-        raise ConfigError(f"metric {name!r}: top_k={k}, and predictions have shape "
+        raise ConfigError(f"metric {name!r}: top_k={k} is too large for predictions of shape "
                           f"{y_pred.shape[1:]}")
     _, places = OPS.top_k(y_pred, k)
     classes = OPS.iota((y_pred.shape[-1], 1), 0, places.dtype)
@@ -83,7 +84,7 @@ def largest_of_rows(name: str, y_pred: Value, k: int) -> Value:
 
 
 class _Count(Thresholded, abstract=True):
-    """Base of the four counts."""
+    """Base class of the four counts."""
 
     def __init__(self, thresholds: Any = None, name: str | None = None):
         super().__init__(thresholds, None, name)
@@ -94,10 +95,10 @@ class _Count(Thresholded, abstract=True):
 
 
 class TruePositives(_Count, names=("true_positives",)):
-    """The number of predictions above a threshold whose target is yes.
+    """The number of predictions above a threshold with a positive target.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
             0.5. Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
@@ -110,10 +111,10 @@ class TruePositives(_Count, names=("true_positives",)):
 
 
 class FalsePositives(_Count, names=("false_positives",)):
-    """The number of predictions above a threshold whose target is no.
+    """The number of predictions above a threshold with a negative target.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
             0.5. Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
@@ -126,10 +127,10 @@ class FalsePositives(_Count, names=("false_positives",)):
 
 
 class TrueNegatives(_Count, names=("true_negatives",)):
-    """The number of predictions not above a threshold whose target is no.
+    """The number of predictions not above a threshold with a negative target.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
             0.5. Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
@@ -142,10 +143,10 @@ class TrueNegatives(_Count, names=("true_negatives",)):
 
 
 class FalseNegatives(_Count, names=("false_negatives",)):
-    """The number of predictions not above a threshold whose target is yes.
+    """The number of predictions not above a threshold with a positive target.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
             0.5. Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
@@ -158,12 +159,12 @@ class FalseNegatives(_Count, names=("false_negatives",)):
 
 
 class Precision(Thresholded, names=("precision",)):
-    """The share of predicted yeses that are right; 0 where there are none.
+    """The fraction of predicted positives that are correct; 0 if there are none.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
-            0.5, and with `top_k` none. Default: `None`.
-        top_k: In a row, so many of the largest predictions may be a yes. `None` means all.
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
+            0.5, or, with `top_k`, no threshold. Default: `None`.
+        top_k: Number of the largest predictions of a row that may be positive. `None` means all.
             Default: `None`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
@@ -187,12 +188,12 @@ class Precision(Thresholded, names=("precision",)):
 
 
 class Recall(Thresholded, names=("recall",)):
-    """The share of true yeses that are predicted; 0 where there are none.
+    """The fraction of true positives that are predicted; 0 if there are none.
 
     Args:
-        thresholds: A prediction above it is a yes. A list gives a score for each. `None` means
-            0.5, and with `top_k` none. Default: `None`.
-        top_k: In a row, so many of the largest predictions may be a yes. `None` means all.
+        thresholds: A prediction above it is positive. A list gives a score for each. `None` means
+            0.5, or, with `top_k`, no threshold. Default: `None`.
+        top_k: Number of the largest predictions of a row that may be positive. `None` means all.
             Default: `None`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.

@@ -9,12 +9,11 @@ from ztorch.metrics.metric import Metric, alike
 
 
 class PearsonCorrelation(Metric, names=("pearson_correlation",)):
-    """The correlation of targets and predictions along an axis, from -1 to 1: its mean.
+    """The mean correlation of targets and predictions along an axis, from -1 to 1.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        axis: The axis along which numbers belong together, the batch counted as axis 0. Default:
-            `-1`.
+        axis: The axis along which to correlate; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> PearsonCorrelation().axis
@@ -34,18 +33,17 @@ class PearsonCorrelation(Metric, names=("pearson_correlation",)):
         return OPS.mean(x, axis=self.axis)
 
     def _centred(self, x: Value) -> tuple[Value, Value]:
-        """The means, and the distances from them."""
+        """The means, and the deviations from them."""
         means = OPS.mean(x, axis=self.axis, keepdims=True)
         return OPS.squeeze(means, self.axis), x - means
 
 
 class ConcordanceCorrelation(PearsonCorrelation, names=("concordance_correlation",)):
-    """The correlation of targets and predictions, less where their means or is_broadcast differ.
+    """The correlation of targets and predictions, reduced if their means or spreads differ.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        axis: The axis along which numbers belong together, the batch counted as axis 0. Default:
-            `-1`.
+        axis: The axis along which to correlate; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> ConcordanceCorrelation().name

@@ -1,4 +1,4 @@
-"""Metrics of yes-or-no predictions over all thresholds: areas and points of curves."""
+"""Metrics of binary predictions over all thresholds: areas under curves, and points on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ztorch.graph.value import Value
 from ztorch.metrics.confusion import Thresholded, ratio
 from ztorch.metrics.metric import Weigh
 
-_BEYOND = 1e-7  # first and last thresholds lie so far beyond 0 and 1, as in Keras
+_BEYOND = 1e-7  # the first and last thresholds are this far outside 0 and 1, as in Keras
 
 
 class _Curve(Thresholded, abstract=True):
-    """Base of metrics over evenly spread thresholds."""
+    """Base class of metrics over evenly spaced thresholds."""
 
     def __init__(self, num_thresholds: int = 200, class_id: int | None = None,
                  name: str | None = None):
@@ -32,10 +32,10 @@ class _Curve(Thresholded, abstract=True):
 
 
 class AUC(_Curve, names=("auc",)):
-    """The area under a curve of yes-or-no predictions, as a Riemann sum over thresholds.
+    """The area under a curve of binary predictions, as a Riemann sum over thresholds.
 
     Args:
-        num_thresholds: Number of thresholds, spread evenly from 0 to 1. An integer of at least 2.
+        num_thresholds: Number of thresholds, evenly spaced from 0 to 1. An integer of at least 2.
             Default: `200`.
         curve: `"ROC"` for true over false positives, `"PR"` for precision over recall. Default:
             `"ROC"`.
@@ -43,10 +43,10 @@ class AUC(_Curve, names=("auc",)):
             larger height of each interval. Default: `"interpolation"`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
         thresholds: Thresholds from 0 to 1 to use instead; 0 and 1 are added. Default: `None`.
-        multi_label: Whether each label, a number of the last axis, has an area of its own, of which
-            the metric is the mean. Default: `False`.
-        num_labels: The number of labels, which the predictions say as well. Default: `None`.
-        label_weights: The weight of each label: in the mean of areas, or of its counts. Default:
+        multi_label: Whether to compute the mean of one area per label, where labels are the last
+            axis. Default: `False`.
+        num_labels: The number of labels, which the predictions determine as well. Default: `None`.
+        label_weights: The weight of each label, in the mean of areas or in its counts. Default:
             `None`.
         from_logits: Whether predictions are logits, before the sigmoid. Default: `False`.
 
@@ -82,7 +82,7 @@ class AUC(_Curve, names=("auc",)):
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         labels = self.num_labels if self.label_weights is None else len(self.label_weights)
         if labels is not None and y_pred.shape[-1:] != (labels,):
-            raise ConfigError(f"metric {self.name!r} is for {labels} labels, and predictions have "
+            raise ConfigError(f"metric {self.name!r} expects {labels} labels, and predictions have "
                               f"shape {y_pred.shape[1:]}")
         return super().sums(y_true, OPS.sigmoid(y_pred) if self.from_logits else y_pred, weigh)
 
@@ -108,7 +108,7 @@ class AUC(_Curve, names=("auc",)):
 
     @staticmethod
     def _interpolated(tp: Value, fp: Value, fn: Value) -> Value:
-        """The area where precision between thresholds follows from counts that grow evenly."""
+        """The area if the counts grow linearly between thresholds, so that precision does not."""
         p, low, high = tp + fp, (..., slice(1, None)), (..., slice(None, -1))
         step = tp[high] - tp[low]
         slope = ratio(step, OPS.maximum(p[high] - p[low], 0.0))
@@ -121,9 +121,10 @@ class AUC(_Curve, names=("auc",)):
 
 
 class _AtValue(_Curve, abstract=True):
-    """Base of the best value of one rate among thresholds where another reaches a bound."""
+    """Base class of the best value of one rate over the thresholds at which another rate reaches a
+    bound."""
 
-    bound = ""  # the argument with that bound
+    bound = ""  # the argument that holds the bound
 
     def __init__(self, value: float, num_thresholds: int, class_id: int | None,
                  name: str | None):
@@ -132,7 +133,7 @@ class _AtValue(_Curve, abstract=True):
                                            below_one=False))
 
     def best(self, reached: Value, value: Value) -> Value:
-        """The largest of the values whose other rate reaches the bound; 0 if there is none."""
+        """The largest value at the thresholds that reach the bound; 0 if none does."""
         enough = reached >= float(getattr(self, self.bound))
         return OPS.max(OPS.where(enough, value, OPS.zeros_like(value)))
 
@@ -150,11 +151,11 @@ def _precision(sums: Mapping[str, Value]) -> Value:
 
 
 class PrecisionAtRecall(_AtValue, names=("precision_at_recall",)):
-    """The best precision among thresholds whose recall is high enough.
+    """The best precision over thresholds with at least a given recall.
 
     Args:
-        recall: The least recall, from 0 to 1.
-        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        recall: The minimum recall, from 0 to 1.
+        num_thresholds: Number of thresholds, evenly spaced from 0 to 1. Default: `200`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -175,11 +176,11 @@ class PrecisionAtRecall(_AtValue, names=("precision_at_recall",)):
 
 
 class RecallAtPrecision(_AtValue, names=("recall_at_precision",)):
-    """The best recall among thresholds whose precision is high enough.
+    """The best recall over thresholds with at least a given precision.
 
     Args:
-        precision: The least precision, from 0 to 1.
-        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        precision: The minimum precision, from 0 to 1.
+        num_thresholds: Number of thresholds, evenly spaced from 0 to 1. Default: `200`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -200,11 +201,11 @@ class RecallAtPrecision(_AtValue, names=("recall_at_precision",)):
 
 
 class SensitivityAtSpecificity(_AtValue, names=("sensitivity_at_specificity",)):
-    """The best recall of yeses among thresholds whose recall of noes is high enough.
+    """The best sensitivity over thresholds with at least a given specificity.
 
     Args:
-        specificity: The least share of noes that are predicted, from 0 to 1.
-        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        specificity: The minimum fraction of negatives that are predicted as such, from 0 to 1.
+        num_thresholds: Number of thresholds, evenly spaced from 0 to 1. Default: `200`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -225,11 +226,11 @@ class SensitivityAtSpecificity(_AtValue, names=("sensitivity_at_specificity",)):
 
 
 class SpecificityAtSensitivity(_AtValue, names=("specificity_at_sensitivity",)):
-    """The best recall of noes among thresholds whose recall of yeses is high enough.
+    """The best specificity over thresholds with at least a given sensitivity.
 
     Args:
-        sensitivity: The least share of yeses that are predicted, from 0 to 1.
-        num_thresholds: Number of thresholds, spread evenly from 0 to 1. Default: `200`.
+        sensitivity: The minimum fraction of positives that are predicted as such, from 0 to 1.
+        num_thresholds: Number of thresholds, evenly spaced from 0 to 1. Default: `200`.
         class_id: The class that counts, an index of the last axis. `None` means all. Default:
             `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.

@@ -18,11 +18,11 @@ class FBetaScore(SumMetric, names=("fbeta_score",)):
     Targets and predictions have shape `(batch, classes)`; targets may hold class numbers.
 
     Args:
-        average: How scores of classes become one: `"macro"` is their mean, `"weighted"` weighs
-            them by the yeses among the targets, `"micro"` counts all classes together. `None`
+        average: How scores of classes are combined: `"macro"` is their mean, `"weighted"` weights
+            them by the positive targets, `"micro"` counts all classes together. `None`
             gives a score for each class. Default: `None`.
         beta: Recall counts so many times as much as precision. Default: `1.0`.
-        threshold: A prediction above it is a yes. `None` makes the largest of a row the only yes.
+        threshold: A prediction above it is positive. `None` means only the largest of a row.
             Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
@@ -72,10 +72,10 @@ class F1Score(FBetaScore, names=("f1_score",)):
     Targets and predictions have shape `(batch, classes)`; targets may hold class numbers.
 
     Args:
-        average: How scores of classes become one: `"macro"` is their mean, `"weighted"` weighs
-            them by the yeses among the targets, `"micro"` counts all classes together. `None`
+        average: How scores of classes are combined: `"macro"` is their mean, `"weighted"` weights
+            them by the positive targets, `"micro"` counts all classes together. `None`
             gives a score for each class. Default: `None`.
-        threshold: A prediction above it is a yes. `None` makes the largest of a row the only yes.
+        threshold: A prediction above it is positive. `None` means only the largest of a row.
             Default: `None`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 

@@ -1,4 +1,4 @@
-"""Metrics as functions, functions as metrics, and losses as classes of metrics, by Keras' names."""
+"""Metrics as functions, functions as metrics, and losses as metric classes, by Keras' names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ztorch.metrics.metric import LossMetric, Metric, Weigh
 
 
 class MetricFunction:
-    """A metric as a function of `(y_true, y_pred)`, as in Keras: it gives one number for each
-    element or position.
+    """A metric as a function of `(y_true, y_pred)`, as in Keras. It gives one number per element or
+    position.
 
     >>> import numpy as np
     >>> from ztorch import metrics
@@ -43,7 +43,7 @@ class MetricFunction:
 
 
 class LossAsMetric:
-    """The class of metrics that measure a loss, such as `metrics.MeanSquaredError`.
+    """The metric class that measures a loss, such as `metrics.MeanSquaredError`.
 
     >>> from ztorch import metrics
     >>> metrics.MeanSquaredError(name="error").name
@@ -86,13 +86,13 @@ class FunctionMetric(Metric, abstract=True):
 
 
 class MeanMetricWrapper(FunctionMetric, abstract=True):
-    """A function of (y_true, y_pred), which gives one number for each element or row, as a metric:
-    an epoch reports the mean over all rows.
+    """A function of (y_true, y_pred), with one number per element or row, as a metric. An epoch
+    reports the mean over all rows.
 
     Args:
         fn: The function.
-        name: Name in the history. `None` uses that of the function. Default: `None`.
-        dtype: Has no effect: it is that of the program. Default: `None`.
+        name: Name in the history. `None` uses the function's name. Default: `None`.
+        dtype: Has no effect: the program's dtype is used. Default: `None`.
         **arguments: Further arguments of the function.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The mean of numbers, over the steps of an epoch in a custom `train_step`; their sum."""
+"""The mean and the sum of numbers, over the steps of an epoch in a custom `train_step`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ztorch.metrics.metric import Metric
 
 
 class Mean(Metric, abstract=True):
-    """The mean of the arguments of `update_state`, as in Keras: in a step over all steps of an
-    epoch, outside of it since `reset_state`.
+    """The mean of the arguments of `update_state`, as in Keras: within steps over all steps of an
+    epoch, elsewhere since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"mean"`.
@@ -34,11 +34,11 @@ class Mean(Metric, abstract=True):
         self.count = self.add_weight("count")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
-        """Takes the values of a batch.
+        """Adds the values of a batch.
 
         Args:
             values: An array, a tensor or a number.
-            sample_weight: The weight of each value; None: all count alike. Default: `None`.
+            sample_weight: The weight of each value; None weights all equally. Default: `None`.
         """
         total, count = _sums(values, sample_weight)
         self.total.assign_add(total)
@@ -49,14 +49,14 @@ class Mean(Metric, abstract=True):
         return self.total / ops.where(ops.equal(self.count, 0.0), 1.0, self.count)
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
-        """Adds values, and gives the mean of all so far."""
+        """Adds values, and returns the mean so far."""
         self.update_state(values, sample_weight)
         return self.result()
 
 
 class Sum(Metric, abstract=True):
-    """The sum of the arguments of `update_state`, as in Keras: in a step over all steps of an
-    epoch, outside of it since `reset_state`.
+    """The sum of the arguments of `update_state`, as in Keras: within steps over all steps of an
+    epoch, elsewhere since `reset_state`.
 
     Args:
         name: Name in the history. Default: `"sum"`.
@@ -79,7 +79,7 @@ class Sum(Metric, abstract=True):
 
         Args:
             values: An array, a tensor or a number.
-            sample_weight: The weight of each value; None: all count alike. Default: `None`.
+            sample_weight: The weight of each value; None weights all equally. Default: `None`.
         """
         self.total.assign_add(_sums(values, sample_weight)[0])
 
@@ -88,13 +88,13 @@ class Sum(Metric, abstract=True):
         return self.total + 0.0
 
     def __call__(self, values: Any, sample_weight: Any = None) -> Any:  # type: ignore[override]
-        """Adds values, and gives the sum of all so far."""
+        """Adds values, and returns the sum so far."""
         self.update_state(values, sample_weight)
         return self.result()
 
 
 def _sums(values: Any, weights: Any) -> tuple[Any, Any]:
-    """The sum of values times their weights, and that of the weights: of a graph, or numbers."""
+    """The sum of weighted values, and the sum of the weights; in a graph or as numbers."""
     weights = 1.0 if weights is None else weights
     if not isinstance(values, Value):
         numbers = np.asarray(values, np.float64)
@@ -103,7 +103,7 @@ def _sums(values: Any, weights: Any) -> tuple[Any, Any]:
         each = np.broadcast_to(counted.reshape((*counted.shape, *more)), numbers.shape)
         return (numbers * each).sum(), each.sum()
     if isinstance(weights, Value):
-        more = (1,) * (values.rank - weights.rank)  # for those of rows, which have several values
+        more = (1,) * (values.rank - weights.rank)  # rows may have several values
         weights = OPS.cast(OPS.reshape(weights, (*weights.shape, *more)), values.dtype)
     each = OPS.ones_like(values) * weights
     return OPS.sum(values * each), OPS.sum(each)

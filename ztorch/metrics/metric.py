@@ -1,4 +1,4 @@
-"""The base classes of metrics: means over rows, and metrics computed from sums over all rows."""
+"""The base classes of metrics: means over rows, and metrics computed from totals over all rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ztorch.losses.loss import Loss, as_target, rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable, reading, updating
 
-Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 where they are masked
+Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 at masked positions
 
 
 class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     """Base class of metrics.
 
-    A subclass implements `values`, one number for each element or position: an epoch reports the
-    mean over all rows. One that is not a mean is a `SumMetric`; or it is written as in Keras, with
-    variables that `update_state` adds to and a `result` that reads them.
+    A subclass implements `values`, one number per element or position; an epoch reports the mean
+    over all rows. A metric that is not a mean is a `SumMetric`, or is written as in Keras: with
+    variables that `update_state` adds to, and a `result` that reads them.
 
     Args:
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
@@ -50,7 +50,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         [<variable total of metric largest ()>, <variable count of metric largest ()>]
     """
 
-    dtype = "float32"  # in which users' own metrics compute, as in Keras
+    dtype = "float32"  # dtype of users' own metrics, as in Keras
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -63,32 +63,32 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     def __init__(self, name: str | None = None):
         self.name = name or self.default_name
         self.variables: list[MetricVariable] = []
-        self.totals: dict[str, Any] = {}  # sums of the numbers that `update_state` was given
+        self.totals: dict[str, Any] = {}  # sums of the numbers passed to `update_state`
 
     @property
     def default_name(self) -> str:
-        """The name of a metric that is given none."""
+        """The name of a metric without a given name."""
         return self.names[0] if self.names else type(self).__name__
 
     def add_weight(self, name: str | None = None, shape: Any = (), initializer: Any = "zeros",
                    dtype: Any = None) -> MetricVariable:
-        """Makes a variable that begins at zero, as in Keras.
+        """Creates a variable that starts at zero, as in Keras.
 
         Args:
-            name: Its name; `None`: from the number of those before it. Default: `None`.
+            name: Its name; `None` numbers the variables. Default: `None`.
             shape: Its shape. Default: `()`.
             initializer: `"zeros"`. Default: `"zeros"`.
-            dtype: Has no effect: it is that of the program. Default: `None`.
+            dtype: Has no effect: the program's dtype is used. Default: `None`.
 
         Returns:
-            The variable: `assign_add` in `update_state` adds to it, and `result` reads it.
+            The variable. `assign_add` in `update_state` adds to it, and `result` reads it.
 
         Raises:
-            Unsupported: It begins at something else.
+            Unsupported: The initializer is not zero.
         """
         if initializer != "zeros" and type(initializer).__name__ != "Zeros":
-            raise Unsupported(f"metric {self.name!r}: variables begin at zero, since programs add "
-                              f"up the results of batches; not at {initializer!r}")
+            raise Unsupported(f"metric {self.name!r}: variables start at zero, because programs "
+                              f"sum the results of batches; not at {initializer!r}")
         label = name or f"variable_{len(self.variables)}"
         if label in [v.name for v in self.variables]:
             raise ConfigError(f"metric {self.name!r} has two variables named {label!r}")
@@ -98,25 +98,25 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 
     def add_variable(self, shape: Any = (), initializer: Any = "zeros", dtype: Any = None,
                      name: str | None = None) -> MetricVariable:
-        """`add_weight` with its arguments in Keras' other order."""
+        """`add_weight` with Keras' other order of arguments."""
         return self.add_weight(name, shape, initializer, dtype)
 
     def update_state(self, y_true: Value, y_pred: Value, sample_weight: Any = None) -> None:
-        """Adds a batch of arrays or tensors. In a `train_step` or `test_step`, measures its batch.
+        """Adds a batch of arrays or tensors; in a `train_step` or `test_step`, the current batch.
 
         Args:
             y_true: The targets of the loss.
             y_pred: The predictions.
-            sample_weight: The weight of each row; 0 for rows that fill up a batch. Default: `None`.
+            sample_weight: The weight of each row; 0 for padding rows. Default: `None`.
         """
         step = running_step.get()
         if step is not None:
             step.measure(self, y_true, y_pred, sample_weight)
             return
         operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
-        if isinstance(y_pred, Value):  # of a function that computes no scores, such as predict
+        if isinstance(y_pred, Value):  # of a function without scores, such as predict
             if all(isinstance(x, Value) for x in operands):
-                self._sums_of_numbers(*operands)  # wrong shapes are errors in any case
+                self._sums_of_numbers(*operands)  # wrong shapes are errors there, too
             return
         added = on_numbers(f"metric {self.name!r}", self, self._sums_of_numbers, operands)
         for name, x in added.items():
@@ -137,8 +137,8 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return self.batch_sums(y_true, y_pred, weigh)
 
     def batch_sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        """The sums that the metric of many batches is computed from, where values have weights.
-        The arguments are those of `SumMetric.sums`."""
+        """The weighted sums of a batch, from whose totals the metric is computed. The arguments are
+        those of `SumMetric.sums`."""
         values = self.per_row(y_true, y_pred, mean=lambda values: values)
         ones = OPS.ones_like(values)
         return {"total": OPS.sum(weigh(values)), "count": OPS.sum(weigh(ones))}
@@ -148,13 +148,13 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return None
 
     def of_sums(self, sums: Mapping[str, Value]) -> Value:
-        """The metric, from totals."""
+        """The metric as computed from totals."""
         count = OPS.where(OPS.equal(sums["count"], 0.0), 1.0, sums["count"])
         return sums["total"] / count
 
     def _measured(self) -> Any:
-        """The value of the metric: in a `train_step` or `test_step` of its batch, else of all
-        numbers since the last `reset_state`, as a tensor."""
+        """The value of the metric as a tensor: of the current batch in a `train_step` or
+        `test_step`, otherwise of all numbers since the last `reset_state`."""
         step = running_step.get()
         if step is not None:
             return step.measured(self)
@@ -165,16 +165,16 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         return on_numbers(f"metric {self.name!r}", self, lambda *xs: self.of_sums(
             dict(zip(names, xs, strict=True))), [np.float32(x) for x in self.totals.values()])
 
-    result: Callable[..., Any] = _measured  # of the totals, where a metric has such
+    result: Callable[..., Any] = _measured  # from the totals, if the metric has totals
 
     def reset_state(self) -> None:
-        """Resets the values measured outside of programs, where each epoch begins at zero."""
+        """Resets the values measured outside of programs. In programs each epoch starts at zero."""
         self.totals = {}
         for variable in self.variables:
             variable.assign(0.0)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Adds a batch, and gives the metric of all batches so far: `update_state` and `result`.
+        """Adds a batch, and returns the metric of all batches so far: `update_state` and `result`.
 
         Args:
             y_true: The targets.
@@ -201,13 +201,13 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 
     def per_row(self, y_true: Value, y_pred: Value,
                 mean: Callable[[Value], Value] = rows) -> Value:
-        """The metric of each row, in the dtype of the predictions. `mean` gives the mean of the
+        """The metric of each row, in the dtype of the predictions. `mean` computes the mean of the
         values of each row."""
         return mean(OPS.cast(self.values(y_true, y_pred), y_pred.dtype))
 
 
 class SumMetric(Metric, abstract=True):
-    """Base class of metrics that are not a mean over rows, such as a ratio of sums. A subclass
+    """Base class of metrics that are not means over rows, such as a ratio of sums. A subclass
     implements `sums` and `result`: an epoch reports the result of the totals of its batches.
 
     Args:
@@ -225,8 +225,8 @@ class SumMetric(Metric, abstract=True):
         Args:
             y_true: The targets of the loss.
             y_pred: The predictions.
-            weigh: Multiplies values by the weights of their rows, and makes those of masked
-                positions 0. All that is summed up passes it once.
+            weigh: Multiplies values by the weights of their rows, and sets masked positions to 0.
+                Apply it once to everything that is summed.
 
         Returns:
             Tensors whose shapes do not depend on the batch.
@@ -249,7 +249,7 @@ class SumMetric(Metric, abstract=True):
 
 
 def _with_own_totals(result: Callable[..., Any]) -> Callable[..., Any]:
-    """The `result` of a SumMetric, which without sums takes those that the metric has measured."""
+    """The `result` of a SumMetric, which by default uses the sums that the metric has measured."""
 
     @functools.wraps(result)
     def measured(self: Any, sums: Mapping[str, Value] | None = None) -> Any:
@@ -259,7 +259,7 @@ def _with_own_totals(result: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def alike(name: str, y_true: Value, y_pred: Value) -> Value:
-    """y_true in the shape and dtype of y_pred, if both have as many elements."""
+    """y_true in the shape and dtype of y_pred, if the number of elements is equal."""
     if y_true.size != y_pred.size:
         raise shape_error(f"metric {name!r} compares element by element, not", y_true.shape,
                           y_pred.shape, fix="choose a metric that fits the loss")
@@ -267,7 +267,7 @@ def alike(name: str, y_true: Value, y_pred: Value) -> Value:
 
 
 def labels_of(y_true: Value, y_pred: Value) -> Value:
-    """Class numbers, from class numbers or from one probability for each class."""
+    """Class numbers, from class numbers or from one probability per class."""
     if y_true.shape == y_pred.shape:
         return OPS.argmax(y_true, axis=-1)
     if y_true.size * y_pred.shape[-1] != y_pred.size:

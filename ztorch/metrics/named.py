@@ -25,19 +25,20 @@ ACCURACY = ("accuracy", "acc")
 def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
     """The metric for a name, an instance, a loss or a function.
 
-    As in Keras, `"accuracy"` becomes the binary, sparse or categorical one by the shapes.
+    As in Keras, `"accuracy"` becomes binary, sparse or categorical accuracy, depending on the
+    shapes.
 
     Args:
         spec: A name such as `"accuracy"`, a `Metric`, a `Loss`, or a function of `(y_true,
             y_pred)`.
         target: Description of the targets, from `Loss.target`.
-        prediction: Shape of the predictions, with the batch.
+        prediction: Shape of the predictions, including the batch.
 
     Returns:
         The metric.
 
     Raises:
-        UnknownName: No metric and no loss has this name.
+        UnknownName: No metric or loss has this name.
 
     Examples:
         >>> from ztorch.dtypes import i32
@@ -79,8 +80,8 @@ def _named(cls: type[Metric], name: str) -> Metric:
 
 
 def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...]) -> list[Metric]:
-    """All metrics of a model, with names that differ from each other and from "loss": as in Keras,
-    those that the user did not name are numbered, as auc and auc_1."""
+    """All metrics of a model, with distinct names that also differ from "loss". As in Keras,
+    metrics without a given name are numbered, such as auc and auc_1."""
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     metrics = [get(s, target, prediction) for s in specs]
@@ -92,6 +93,6 @@ def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...
     names = [(False, "loss"), *((isinstance(m, WeightedMetric), m.name) for m in metrics)]
     for weighted, name in names:
         if names.count((weighted, name)) > 1:
-            raise ConfigError(f"two metrics are named {name!r}; give one another name, such as "
+            raise ConfigError(f"two metrics are named {name!r}; give one a different name, such as "
                               f"BinaryAccuracy(name='other')")
     return metrics

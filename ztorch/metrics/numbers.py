@@ -1,4 +1,4 @@
-"""Metrics of numbers that are not means over rows: root of the mean square, explained variance."""
+"""Regression metrics that are not means over rows: root mean squared error, R2 score."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class RootMeanSquaredError(SumMetric, names=("root_mean_squared_error", "rmse"))
 
 
 class R2Score(SumMetric, names=("r2_score",)):
-    """The share of the variance of targets that predictions explain: 1 for perfect ones.
+    """The fraction of the variance of the targets that predictions explain; at most 1.
 
     Args:
-        class_aggregation: How the scores of several outputs become one: `"uniform_average"`, or
-            `"variance_weighted_average"`. `None` gives a score for each output. Default:
+        class_aggregation: How the scores of several outputs are combined: `"uniform_average"` or
+            `"variance_weighted_average"`. `None` gives a score per output. Default:
             `"uniform_average"`.
-        num_regressors: The number of inputs that predictions are made from, for the adjusted score.
-            0 gives the standard score. Default: `0`.
+        num_regressors: Number of inputs of the predictor, for the adjusted score. 0 gives the
+            standard score. Default: `0`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Metrics of segmentation: how far predicted and true regions of a class overlap."""
+"""Metrics of segmentation: the overlap of predicted and true regions of a class."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ztorch.metrics.metric import SumMetric, Weigh
 
 
 class IoU(SumMetric, names=("io_u", "iou")):
-    """Intersection over union of the regions of classes: their mean over some classes.
+    """The mean over classes of the intersection over union of their regions.
 
-    Classes that neither targets nor predictions hold do not count.
+    Classes absent from both targets and predictions are left out.
 
     Args:
         num_classes: Number of classes.
         target_class_ids: The classes that count.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        ignore_class: Positions whose target is this class do not count. `None` means that all do.
-            Default: `None`.
-        sparse_y_true: Whether targets hold class numbers, not a number for each class. Default:
+        ignore_class: Positions with this target are ignored. `None` ignores none. Default: `None`.
+        sparse_y_true: Whether targets hold class numbers instead of one number per class. Default:
             `True`.
-        sparse_y_pred: Whether predictions hold class numbers, not a number for each class.
+        sparse_y_pred: Whether predictions hold class numbers instead of one number per class.
             Default: `True`.
 
     Examples:
@@ -43,7 +42,7 @@ class IoU(SumMetric, names=("io_u", "iou")):
         self.num_classes = positive(f"{kind}(num_classes=...)", num_classes)
         self.target_class_ids = whole_numbers(f"{kind}(target_class_ids=...)", target_class_ids)
         if not all(0 <= n < self.num_classes for n in self.target_class_ids):
-            raise ConfigError(f"{kind}(target_class_ids={target_class_ids!r}): classes are numbers "
+            raise ConfigError(f"{kind}(target_class_ids={target_class_ids!r}) must be numbers "
                               f"from 0 to {self.num_classes - 1}")
         self.ignore_class = None if ignore_class is None else whole(
             f"{kind}(ignore_class=...)", ignore_class, least=-(1 << 31))
@@ -54,8 +53,8 @@ class IoU(SumMetric, names=("io_u", "iou")):
         p = y_pred if self.sparse_y_pred else OPS.argmax(y_pred, axis=-1)
         if y.size != p.size:
             raise shape_error(f"metric {self.name!r} compares a class with a class, not", y.shape,
-                              p.shape, fix="sparse_y_true=False and sparse_y_pred=False say where "
-                                           "there is a number for each class")
+                              p.shape, fix="set sparse_y_true=False or sparse_y_pred=False for "
+                                           "one number per class")
         y, p = OPS.cast(OPS.reshape(y, p.shape), "int32"), OPS.cast(p, "int32")
         floats = y_pred.dtype
         counts = OPS.expand_dims(OPS.cast(OPS.ones_like(y), floats), -1)
@@ -80,11 +79,11 @@ class IoU(SumMetric, names=("io_u", "iou")):
 
 
 class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):
-    """Intersection over union of two classes, where predictions above a threshold are class 1.
+    """Intersection over union of two classes; predictions above a threshold are class 1.
 
     Args:
         target_class_ids: The classes that count. Default: `(0, 1)`.
-        threshold: Predictions above it count as class 1, others as class 0. Default: `0.5`.
+        threshold: Predictions above it are class 1, others class 0. Default: `0.5`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
     Examples:
@@ -103,15 +102,14 @@ class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):
 
 
 class OneHotIoU(IoU, names=("one_hot_io_u", "one_hot_iou")):
-    """Intersection over union of classes, where targets are one-hot and predictions have a number
-    for each class.
+    """Intersection over union of classes, for one-hot targets and predictions with one number per
+    class.
 
     Args:
         num_classes: Number of classes.
         target_class_ids: The classes that count.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        ignore_class: Positions whose target is this class do not count. `None` means that all do.
-            Default: `None`.
+        ignore_class: Positions with this target are ignored. `None` ignores none. Default: `None`.
         sparse_y_pred: Whether predictions hold class numbers. Default: `False`.
 
     Examples:
@@ -127,16 +125,15 @@ class OneHotIoU(IoU, names=("one_hot_io_u", "one_hot_iou")):
 class MeanIoU(IoU, names=("mean_io_u", "mean_iou")):
     """The mean intersection over union of all classes.
 
-    Classes that neither targets nor predictions hold do not count.
+    Classes absent from both targets and predictions are left out.
 
     Args:
         num_classes: Number of classes.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        ignore_class: Positions whose target is this class do not count. `None` means that all do.
-            Default: `None`.
-        sparse_y_true: Whether targets hold class numbers, not a number for each class. Default:
+        ignore_class: Positions with this target are ignored. `None` ignores none. Default: `None`.
+        sparse_y_true: Whether targets hold class numbers instead of one number per class. Default:
             `True`.
-        sparse_y_pred: Whether predictions hold class numbers, not a number for each class.
+        sparse_y_pred: Whether predictions hold class numbers instead of one number per class.
             Default: `True`.
 
     Examples:
@@ -153,14 +150,13 @@ class MeanIoU(IoU, names=("mean_io_u", "mean_iou")):
 
 
 class OneHotMeanIoU(MeanIoU, names=("one_hot_mean_io_u", "one_hot_mean_iou")):
-    """The mean intersection over union of all classes, where targets are one-hot and predictions
-    have a number for each class.
+    """The mean intersection over union of all classes, for one-hot targets and predictions with one
+    number per class.
 
     Args:
         num_classes: Number of classes.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
-        ignore_class: Positions whose target is this class do not count. `None` means that all do.
-            Default: `None`.
+        ignore_class: Positions with this target are ignored. `None` ignores none. Default: `None`.
         sparse_y_pred: Whether predictions hold class numbers. Default: `False`.
 
     Examples:

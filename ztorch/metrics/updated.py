@@ -1,6 +1,6 @@
 """Metrics with variables that each batch updates, as in Keras: `update_state` and `result`.
 
-The program computes the change of the variables for each batch, and an epoch adds the changes up.
+The program computes the change of the variables per batch, and an epoch sums the changes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ztorch.metrics.variables import MetricVariable, adding, totals_of
 
 
 class UpdatedMetric(SumMetric, abstract=True):
-    """The part of a metric with `update_state` that a program computes."""
+    """The part of a metric with `update_state` that the program computes."""
 
     def __init__(self, metric: Metric):
         super().__init__(metric.name)
         self.metric: Any = metric  # its `result` takes no sums
         self.variables = metric.variables
         if not self.variables:
-            raise ConfigError(f"metric {metric.name!r} has update_state and no variables; make "
+            raise ConfigError(f"metric {metric.name!r} has update_state but no variables; create "
                               "some in __init__: self.total = self.add_weight(name='total')")
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
@@ -40,17 +40,18 @@ class UpdatedMetric(SumMetric, abstract=True):
         try:
             inspect.signature(self.metric.update_state).bind(None, None, sample_weight=None)
         except TypeError:
-            raise ConfigError(f"metric {self.name!r} takes no (y_true, y_pred, sample_weight), as "
-                              "those of compile do; update it in the call of a layer or in a "
-                              "step, or give compile a subclass that takes them") from None
+            raise ConfigError(f"metric {self.name!r}: update_state must take (y_true, y_pred, "
+                              "sample_weight) to be a metric of compile; update it in the call of "
+                              "a layer or in a step, or pass compile a subclass that takes them"
+                              ) from None
         with adding(self.variables, y_pred.dtype) as added:
             self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
         return added
 
     def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        """The same, if `update_state` ignores the weights, or multiplies each row by those of all,
-        as (batch, 1) by (batch,): each row is a batch of its own, so that padding rows of the last
-        batch can be left out."""
+        """The same, if `update_state` ignores the weights, or multiplies each row by all weights,
+        as (batch, 1) by (batch,). Each row is then its own batch, so that padding rows can be left
+        out."""
         count = y_pred.shape[0]
         target, prediction = (leaf("input", name, (1, *v.shape[1:]), v.dtype)
                               for name, v in (("y_true", y_true), ("y_pred", y_pred)))
@@ -67,7 +68,7 @@ class UpdatedMetric(SumMetric, abstract=True):
 
 
 def _made_of(x: Value, values: Iterable[Value]) -> set[Value]:
-    """x and those of the values, in their order, that are computed from it."""
+    """x, and those of the values (in order) that depend on it."""
     made: set[Value] = set()
     for v in values:
         if v is x or not made.isdisjoint(v.args):
@@ -76,6 +77,6 @@ def _made_of(x: Value, values: Iterable[Value]) -> set[Value]:
 
 
 def as_program_metric(metric: Metric) -> Metric:
-    """The metric as a program computes it."""
+    """The metric in the form that a program computes."""
     updates = type(metric).update_state is not Metric.update_state
     return UpdatedMetric(metric) if updates and not isinstance(metric, SumMetric) else metric

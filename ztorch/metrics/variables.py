@@ -18,12 +18,12 @@ from ztorch.graph.value import StandIn, Value
 
 
 class MetricVariable(StandIn):
-    """A total of a metric, which begins at zero and is added to."""
+    """A total of a metric. It starts at zero and is added to."""
 
     def __init__(self, metric: str, name: str, shape: tuple[int, ...]):
         self.metric, self.name = metric, name
         self.shape = shape
-        self.total: Any = np.zeros(shape, np.float32)  # a value of a graph while it is traced
+        self.total: Any = np.zeros(shape, np.float32)  # a graph value during tracing
         self.updating = False  # whether `update_state` is being traced
 
     @property
@@ -62,7 +62,7 @@ class MetricVariable(StandIn):
         self.assign_add(-x)
 
     def assign(self, x: Any) -> None:
-        """Sets the total, outside of programs; in `update_state` to itself plus an increment.
+        """Sets the total outside of programs; in `update_state`, only to itself plus an increment.
 
         Args:
             x: A number or an array, or `self.total + batch` of a variable `self.total`.
@@ -72,7 +72,7 @@ class MetricVariable(StandIn):
             return
         if isinstance(self.total, Value):
             raise Unsupported(f"metric {self.metric!r} assigns to its variable {self.name!r}, and "
-                              "programs can only add up the results of batches: write "
+                              "programs can only sum the results of batches: use "
                               f"self.{self.name}.assign_add(...)")
         self.total = np.broadcast_to(x, self.shape) if isinstance(x, (int, float)) else x
 
@@ -96,7 +96,7 @@ class MetricVariable(StandIn):
         return float(self.tensor)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        """For ops that begin with a `zt.Tensor`."""
+        """For ops whose first operand is a `zt.Tensor`."""
         return np.asarray(self.tensor, dtype)
 
     def __repr__(self) -> str:
@@ -104,19 +104,19 @@ class MetricVariable(StandIn):
 
 
 class _Increased:
-    """A variable plus a batch's increment, in `update_state`: it can only be assigned."""
+    """A variable plus the increment of a batch, in `update_state`. It can only be assigned."""
 
     def __init__(self, variable: MetricVariable, by: Any):
         self.variable, self.by = variable, by
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.variable.tensor, name)  # which refuses
+        return getattr(self.variable.tensor, name)  # raises the error
 
 
 @contextmanager
 def adding(variables: Sequence[MetricVariable], d: DType) -> Iterator[dict[str, Value]]:
-    """In this block the change of variables by a batch is traced, from zero: by name, filled at the
-    end."""
+    """In this block, traces the change of the variables by a batch, from zero. The dict (by name)
+    is filled at the end."""
     added: dict[str, Value] = {}
     before = [v.total for v in variables]
     for v in variables:
@@ -131,7 +131,7 @@ def adding(variables: Sequence[MetricVariable], d: DType) -> Iterator[dict[str, 
 
 @contextmanager
 def totals_of(variables: Sequence[MetricVariable], totals: Mapping[str, Value]) -> Iterator[None]:
-    """While a result is traced from totals by name."""
+    """In this block, variables have these totals, for tracing a result."""
     before = [v.total for v in variables]
     for v in variables:
         v.total = totals[v.name]
@@ -143,8 +143,8 @@ def totals_of(variables: Sequence[MetricVariable], totals: Mapping[str, Value]) 
 
 
 def updating(update_state: Callable[..., Any]) -> Callable[..., Any]:
-    """An `update_state` of variables. In a step it adds its result to the variables of the
-    batch."""
+    """Wraps `update_state` of a metric with variables. In a step it adds to the variables of the
+    current batch."""
 
     @functools.wraps(update_state)
     def updated(self: Any, *args: Any, **keywords: Any) -> None:
@@ -161,7 +161,8 @@ def updating(update_state: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reading(result: Callable[..., Any]) -> Callable[..., Any]:
-    """A `result` of variables. In a step it is that of the batch."""
+    """Wraps `result` of a metric with variables. In a step it is the result of the current
+    batch."""
 
     @functools.wraps(result)
     def measured(self: Any, *args: Any, **keywords: Any) -> Any:
@@ -175,7 +176,7 @@ def reading(result: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _total(x: Any) -> Any:
-    """An argument of an op with totals in place of variables, also in lists."""
+    """An argument of an op with each variable replaced by its total, also within lists."""
     if isinstance(x, MetricVariable):
         return x.tensor
     return type(x)(map(_total, x)) if type(x) in (list, tuple) else x

@@ -1,4 +1,4 @@
-"""Metrics in which the weights of rows count."""
+"""Metrics that apply the weights of rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class MetricLists:
 
 
 class WeightedMetric(SumMetric):
-    """A metric in which `sample_weight` and `class_weight` count: one of `weighted_metrics`.
+    """A metric that applies `sample_weight` and `class_weight`: one of `weighted_metrics`.
 
     Args:
         metric: A metric, a loss, or the name of one.
-        name: Name in the history. `None` uses the name of the metric. Default: `None`.
+        name: Name in the history. `None` uses the metric's name. Default: `None`.
 
     Examples:
         >>> WeightedMetric("mae").name

@@ -1,9 +1,10 @@
-"""Beam search as a function of the graph: several continuations of one prompt, the best ones kept.
+"""Beam search as a graph function: it follows several continuations of one prompt and keeps the
+best.
 
-A row is a beam. At each iteration every live beam offers itself with each next number, every ended
-one offers itself as it is. Offers are ranked by the logarithm of their probability over their
-length to the power of `length_penalty`, and the best take the rows, with the caches of those they
-go on from.
+A row is a beam. In each iteration, every live beam proposes itself extended by each next number,
+and every finished beam proposes itself. Proposals are ranked by their log-probability divided by
+their length to the power of `length_penalty`. The best ones become the new rows, with the caches of
+the beams they continue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ztorch.ops.control import scan
 
 
 class Stepping(Protocol):
-    """A model that runs one position of each row, as beam search needs of `Generation`."""
+    """A model that runs one position of each row, as beam search needs it of `Generation`."""
 
     dtype: DType  # of the numbers
     rows: int
@@ -31,8 +32,7 @@ class Stepping(Protocol):
 
 
 def beams_graph(model: Stepping) -> Graph:
-    """The position of each beam -> its next numbers, the beams that they continue, and its
-    score."""
+    """The position of each beam -> its next numbers, the beams they continue, and its score."""
     rows, classes = model.rows, model.classes
     entries = {name: leaf("input", name, (rows,), dtype) for name, dtype in (
         ("x", model.dtype), ("position", "int32"), ("live", "bool"), ("score", "float32"),
@@ -80,15 +80,15 @@ def beams_graph(model: Stepping) -> Graph:
 
 
 def _scores(score: Value, live: Value, more: Value) -> Value:
-    """The score of each offer, (rows, classes): a live beam with each number, or an ended one as it
-    is, which takes the place of the first number."""
+    """The score of each proposal, (rows, classes): a live beam with each number, or a finished beam
+    in place of the first number."""
     whole = OPS.reshape(score, (-1, 1))
     as_it_is = OPS.where(OPS.equal(OPS.iota(more.shape, 1), 0), whole, -math.inf)
     return OPS.where(OPS.reshape(live, (-1, 1)), whole + more, as_it_is)
 
 
 def _best(ranks: Value, count: int) -> Value:
-    """The flat positions of the largest elements, the largest one first; of equals the first."""
+    """The flat positions of the largest elements, largest first; ties in order of position."""
     flat = OPS.reshape(ranks, (-1,))
 
     def next_best(ranks: Value, _: None) -> tuple[Value, Value]:

@@ -1,4 +1,4 @@
-"""A network and the program that it was compiled to, now or when its data are known."""
+"""A network and its program, compiled at once or when its data are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     _pipeline: Any = None
     _late: LateCompile | None = None  # a compile that waits for data
     _asked: LateCompile | None = None  # the last compile
-    _takes_given = False  # whether batches that data give are steps, as no other size was asked for
+    _takes_given = False  # whether batches of the data are the steps: no size was requested
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compiles the network, as a Model does."""
@@ -36,13 +36,13 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     @abstractmethod
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
-        """Compiles the network, which knows its inputs."""
+        """Compiles the network, whose inputs are known."""
 
     def compile_when_known(self, **arguments: Any) -> Any:
-        """Compiles the network, for arguments of `compile`, once it knows its inputs and the sizes
-        of open axes. Returns the program, or the network where it waits for data."""
+        """Compiles the network, for arguments of `compile`, once its inputs and the sizes of open
+        axes are known. Returns the program, or the network while it waits for data."""
         self._asked = LateCompile(arguments)
-        self.batch_sizes(arguments["batch_size"])  # a wrong one is refused before data come
+        self.batch_sizes(arguments["batch_size"])  # wrong ones are an error before data arrive
         self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
         if not waits:
@@ -67,12 +67,12 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def compile_later(self, arguments: dict[str, Any], resume: Callable[[Program], None]) -> None:
         """Compiles the network for these arguments of `compile` when it is first trained or
-        evaluated, and then sets states of the program by `resume`."""
+        evaluated, and then restores states of the program with `resume`."""
         self._late = LateCompile(arguments, resume)
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0) -> None:
-        """Configures a model that waits for data with the function and arguments of its first
+        """Configures a model that waits for data, from the function and arguments of its first
         use."""
         if not self.knows_inputs:
             from ztorch.feed.row_shapes import row_shapes
@@ -97,12 +97,12 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         return own if self.program is None else own | {*self.program.metadata.whole_batches}
 
     def batch_sizes(self, requested: Any) -> tuple[int, ...]:
-        """The batch sizes of a step: those of compile, else those that Inputs declare, else 32."""
+        """The batch sizes of a step: those of compile, or those that Inputs declare, or 32."""
         return ascending("batch_size", self.declared_batch_size or ROWS
                          if requested is None else requested)
 
     def rows_given(self, x: Any) -> int | None:
-        """The rows of a step where x gives batches and `compile` was not told a size; None: that
+        """The batch size of a step if x consists of batches and `compile` got no size; None: that
         of `compile`."""
         from ztorch.feed.row_shapes import stream_rows
 
@@ -124,8 +124,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         return [EpochScore(name, [*curves.get(name, [])]) for name in self.program.metrics_names]
 
     def compile_if_due(self, function: str) -> None:
-        """Compiles a waiting program once data have told its sizes, and again for larger data. To
-        predict, it compiles without a loss whose targets are not known yet."""
+        """Compiles a waiting program once data have determined its sizes, and again for larger
+        data. For predictions it omits a loss whose targets are not yet known."""
         arguments = None if self._late is None else self._late.due(function)
         if arguments is not None:
             before = self.program
@@ -143,14 +143,14 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 program.lend_weights()
 
     def keep(self, make: Callable[..., Program], arguments: dict[str, Any]) -> Program:
-        """Makes the program that the network runs by from now on.
+        """Creates the program that the network uses from now on.
 
         Args:
             make: Compiles the network, for arguments of `compile` by name.
-            arguments: Those of this compile.
+            arguments: The arguments of this compile.
 
         Returns:
-            The program. It is the home of the weights.
+            The program, which becomes the home of the weights.
         """
         with working(f"compile {self.name}"):
             program = make(**arguments)
@@ -162,12 +162,13 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     @property
     def compiled(self) -> bool:
-        """Whether the model was compiled with the layers that it has."""
+        """Whether the model was compiled with its current layers."""
         return self._programs is not None and self._programs.fit(self)
 
     @property
     def pipeline(self) -> Any:
-        """A `zt.Pipeline`, what data and classes mean: programs and files of the model have it."""
+        """A `zt.Pipeline`, the meaning of data and classes. Programs and files of the model include
+        it."""
         return self._pipeline
 
     @pipeline.setter
@@ -178,23 +179,23 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     @property
     def compile_arguments(self) -> dict[str, Any]:
-        """The arguments of the last compile, which may wait for data; none without one."""
+        """The arguments of the last compile, which may wait for data; empty without a compile."""
         if self._late is not None:
             return self._late.arguments
         return {} if self._programs is None else self._programs.arguments
 
     @property
     def program(self) -> Program | None:
-        """The program that `compile` returned last; None: the model is not compiled."""
+        """The program that `compile` returned last; None if the model is not compiled."""
         return None if self._programs is None else self._programs.compiled
 
     @property
     def stop_training(self) -> bool:
-        """Whether a callback ended training, which it does by setting this."""
+        """Whether to end training. Callbacks set it."""
         return self._programs is not None and self._programs.training.stop_training
 
     @stop_training.setter
     def stop_training(self, stop: bool) -> None:
         if self._programs is None:
-            raise ConfigError(f"model {self.name!r} is not training; a callback may end training")
+            raise ConfigError(f"model {self.name!r} is not training; only callbacks end training")
         self._programs.training.stop_training = stop

@@ -16,7 +16,7 @@ from ztorch.optimizers import Optimizer
 from ztorch.runtime.snapshot import Declaration, NamedConfig
 from ztorch.tabular.record import TextRecord
 
-_OURS = "ztorch."  # beginning of the modules of the package
+_OURS = "ztorch."  # prefix of the modules of the package
 
 
 def declaration_of(model: Network, outputs: Mapping[str, Value],
@@ -41,7 +41,7 @@ def declaration_of(model: Network, outputs: Mapping[str, Value],
 
 
 def texts_of(model: Network) -> dict[str, TextRecord | None]:
-    """The readers of the inputs of text, by the names of all inputs; empty where there are none."""
+    """The encoders of text inputs, by the names of all inputs; empty if there are none."""
     texts = {name: None if x.encoder is None else TextRecord(
         type(x.encoder).__name__, x.encoder.get_config(), x.text_shape)
         for name, x in model.inputs_by_name.items()}
@@ -49,7 +49,7 @@ def texts_of(model: Network) -> dict[str, TextRecord | None]:
 
 
 def _description(model: Network) -> tuple[dict[str, Any] | None, str]:
-    """Class and config of a model, or None and why it cannot be written down."""
+    """Class and config of a model, or None and the reason why it has no config."""
     try:
         config = json.loads(json.dumps(model.get_config(), allow_nan=False))
     except (ZtorchError, TypeError, ValueError, RecursionError) as error:
@@ -58,7 +58,7 @@ def _description(model: Network) -> tuple[dict[str, Any] | None, str]:
 
 
 def _named_config(member: Named) -> NamedConfig | None:
-    """Class and config of a loss, a metric or an optimizer; None where it holds a function."""
+    """Class and config of a loss, a metric or an optimizer; None if it contains a function."""
     name = type(member).__name__
     if member.known.get(name) is not type(member):
         return None
@@ -70,7 +70,7 @@ def _named_config(member: Named) -> NamedConfig | None:
 
 
 def _class_names(config: Any) -> Iterator[str]:
-    """The names of classes in a config, those of members inside members too."""
+    """The names of classes in a config, including nested ones."""
     if isinstance(config, dict):
         if isinstance(config.get("class_name"), str):
             yield config["class_name"]
@@ -82,7 +82,7 @@ def _class_names(config: Any) -> Iterator[str]:
 
 
 def classes_named(name: str) -> list[type[Named]]:
-    """The classes of this name in all families: layers, losses, initializers and the others.
+    """The classes with this name in all families: layers, losses, initializers and so on.
 
     >>> [c.__name__ for c in classes_named("relu")], classes_named("Nobody")
     ([], [])
@@ -91,6 +91,6 @@ def classes_named(name: str) -> list[type[Named]]:
 
 
 def _is_custom(name: str) -> bool:
-    """Whether a class of this name is a user's own."""
+    """Whether a class with this name is user-defined."""
     modules = [c.__module__ for c in classes_named(name)]
     return bool(modules) and not any(module.startswith(_OURS) for module in modules)

@@ -23,47 +23,47 @@ def model_of_artifact(artifact: Artifact, custom: Mapping[str, type] | None = No
 
     Args:
         artifact: The artifact.
-        custom: Classes that the declaration may name, by name, beside those that are defined.
-            Default: `None`.
+        custom: Further classes that the declaration names, by name. Default: `None`.
 
     Raises:
-        ArtifactError: It declares no model, or one that cannot be made here; the message says why.
+        ArtifactError: It declares no model, or one that cannot be created here; the message says
+            why.
     """
     where = artifact.where
     declaration = need_declaration(artifact)
     with known_as(custom or {}):
         _need_classes(declaration, where)
         try:
-            with parsing(where, ArtifactError, "declares no model that can be made",
+            with parsing(where, ArtifactError, "declares no model that can be created",
                          f"use {_OF_MODEL}", MANIFEST):
                 model = Model.from_json(json.dumps(declaration.model))
                 named = model.named_weights()
         except ArtifactError:
             raise
         except ZtorchError as error:
-            raise ArtifactError(f"{where}: the model that it declares cannot be made: {error}. Use "
+            raise ArtifactError(f"{where}: its model cannot be created: {error}. Use "
                                 f"{_OF_MODEL}") from None
     shapes = {row.name: row.shape for row in artifact.manifest.program.weights}
     for name in {**shapes, **named}:
         declared = named[name].shape if name in named else None
         if declared != shapes.get(name):
-            raise ArtifactError(f"{where}: weight {name!r} has shape {declared} in the model that "
-                                f"it declares and {shapes.get(name)} in its list of weights; use "
+            raise ArtifactError(f"{where}: weight {name!r} has shape {declared} in the declared "
+                                f"model, but {shapes.get(name)} in the list of weights; use "
                                 f"{_OF_MODEL}")
-        if name in artifact.weights:  # else no function reads it
+        if name in artifact.weights:  # otherwise no function reads it
             named[name].value = from_storage(*artifact.weights[name])
     return model
 
 
 def need_declaration(artifact: Artifact) -> Declaration:
-    """The declaration of an artifact, or an ArtifactError that says why it declares no model."""
+    """The declaration of an artifact, or an ArtifactError that says why it has none."""
     where, manifest = artifact.where, artifact.manifest
     declaration = manifest.program.declaration
     if declaration is None:
-        raise ArtifactError(f"{where} lacks the declaration of its model: ztorch {manifest.ztorch} "
-                            f"wrote it, and older ones did not keep it; use {_OF_MODEL}")
+        raise ArtifactError(f"{where} lacks the declaration of its model: it was written by ztorch "
+                            f"{manifest.ztorch}, which did not store it; use {_OF_MODEL}")
     if declaration.model is None:
-        raise ArtifactError(f"{where} declares no model, since it could not be written down: "
+        raise ArtifactError(f"{where} declares no model, because the model has no config: "
                             f"{declaration.lacks or 'it has parts that are functions'}. Use "
                             f"{_OF_MODEL}")
     return declaration
@@ -73,7 +73,7 @@ def _need_classes(declaration: Declaration, where: str) -> None:
     missing = [name for name in declaration.custom
                if not classes_named(name)]
     if missing:
-        raise ArtifactError(f"{where} has classes of your own, which files do not hold: "
-                            f"{', '.join(missing)}; give them: zt.load_model(path, "
+        raise ArtifactError(f"{where} uses custom classes, which files do not contain: "
+                            f"{', '.join(missing)}; pass them: zt.load_model(path, "
                             f"custom_objects=[{', '.join(missing)}]), or on the command line "
                             "--custom FILE.py, where FILE.py defines them")

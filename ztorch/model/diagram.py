@@ -1,4 +1,4 @@
-"""Draws the layers of a model as boxes, joined by arrows."""
+"""Draws the layers of a model as boxes connected by arrows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _GAP = 0.45  # between boxes
 @checked
 def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.png",
                show_shapes: bool = False, show_layer_names: bool = True) -> Any:
-    """Draws a model: a box for each layer, and arrows from one to the next.
+    """Draws a model: a box per layer, and arrows from each layer to the next.
 
     Args:
         model: A model whose inputs are known.
-        to_file: A PNG, SVG or PDF file to write; None writes none. Default: `"model.png"`.
-        show_shapes: Whether boxes have the shapes of outputs. Default: `False`.
-        show_layer_names: Whether boxes have the names of layers. Default: `True`.
+        to_file: A PNG, SVG or PDF file to write; None writes no file. Default: `"model.png"`.
+        show_shapes: Whether boxes show the shapes of outputs. Default: `False`.
+        show_layer_names: Whether boxes show the names of layers. Default: `True`.
 
     Returns:
         The matplotlib figure.
 
     Raises:
-        ConfigError: matplotlib is not installed, or the inputs of the model are not known.
+        ConfigError: matplotlib is not installed, or the inputs of the model are unknown.
 
     Examples:
         >>> import ztorch as zt
@@ -58,7 +58,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     axes.set_axis_off()
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
-    at: dict[Layer, tuple[float, float]] = {}  # the middle of the upper side of each box
+    at: dict[Layer, tuple[float, float]] = {}  # the top centre of each box
     for k, row in enumerate(rows):
         for n, layer in enumerate(row):
             x = width / 2 + (n - (len(row) - 1) / 2) * (_WIDTH + _GAP)
@@ -81,9 +81,9 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
 
 
 def _edges(model: Network) -> list[tuple[Layer, Layer]]:
-    """The layers that give another layer its input."""
+    """Pairs of layers of which the first is an input of the second."""
     wiring = getattr(model, "wiring", None)
-    if not isinstance(wiring, Wiring):  # layers in a row, or in the order of their attributes
+    if not isinstance(wiring, Wiring):  # a chain of layers, or layers in the order of attributes
         row: list[Layer] = [*model.inputs_by_name.values(), *model.layers]
         return list(itertools.pairwise(row))
     edges: dict[tuple[Layer, Layer], None] = {}
@@ -95,9 +95,9 @@ def _edges(model: Network) -> list[tuple[Layer, Layer]]:
 
 
 def _rows(boxes: list[Layer], edges: list[tuple[Layer, Layer]]) -> list[list[Layer]]:
-    """The boxes by their distance from the inputs."""
+    """The boxes, by their distance from the inputs."""
     depth = dict.fromkeys(boxes, 0)
-    for _ in boxes:  # as many rounds as the longest way may have steps
+    for _ in boxes:  # the longest path has at most this many steps
         deeper = {b: max(depth[b], depth[a] + 1) for a, b in edges
                   if not isinstance(b, Input) and depth[b] <= depth[a]}
         if not deeper or max(deeper.values()) > len(boxes):

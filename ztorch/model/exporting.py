@@ -1,4 +1,4 @@
-"""Models on their way out: artifacts for other devices, C, browsers and ONNX."""
+"""Export of models: artifacts for other devices, C, browsers and ONNX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ztorch.work_line import working
 
 
 class ExportedNetwork(OwnSteps, abstract=True):
-    """A network that can be compiled for machines that are not here."""
+    """A network that can be compiled for other machines."""
 
     _programs: ModelPrograms | None = None  # of the last compile
 
@@ -28,39 +28,38 @@ class ExportedNetwork(OwnSteps, abstract=True):
                loss_weights: Any = None, dtype: Any = None, sizes: Any = None,
                decode: bool | int | None = None, samples: Any = None,
                letters: str | None = None) -> list[Path]:
-        """Compiles the model with its weights for a device, and writes it. The device need not be
-        in this machine, and the model need not be compiled.
+        """Compiles the model with its weights for a device, and writes the result. The device need
+        not be in this machine, and the model need not be compiled.
 
-        Arguments that are left out are those of the last `compile`, or its defaults.
+        Omitted arguments are those of the last `compile`, or its defaults.
 
         Args:
             path: A file named .zt or .onnx, or a folder for C and the web.
-            device: "cpu", "cpu:avx2", "cpu:neon", "cuda:sm_90", "webgpu" or another that `compile`
-                takes or `ztorch devices` lists; "c" for C source. Default: `"auto"`.
-            format: "zt" an artifact, "onnx", "c" a C library with its header or C source, "web" a
-                page; None: that of the path's suffix. Default: `None`.
-            batch_size: The rows of a step, or several sizes. None: as in `compile`, and one row for
-                a page and a C library. Default: `None`.
+            device: "cpu", "cpu:avx2", "cpu:neon", "cuda:sm_90", "webgpu" or another device that
+                `compile` accepts or `ztorch devices` lists; "c" for C source. Default: `"auto"`.
+            format: "zt" for an artifact, "onnx", "c" for a C library with its header or for C
+                source, "web" for a web page; None: by the suffix of the path. Default: `None`.
+            batch_size: The batch size, or several sizes. None: as in `compile`, and 1 for a web
+                page and a C library. Default: `None`.
             train: Whether the written program can train. Default: `False`.
-            loss: As that of `compile`; for `train=True`. Default: `None`.
-            optimizer: As that of `compile`; for `train=True`. Default: `None`.
-            metrics: As those of `compile`; for `train=True`. Default: `None`.
-            loss_weights: As those of `compile`; for `train=True`. Default: `None`.
-            dtype: As that of `compile`. Default: `None`.
-            sizes: As those of `compile`. Default: `None`.
-            decode: As that of `compile`. Default: `None`.
-            samples: Rows that a page offers, x or (x, y), or a table where the model has a
-                pipeline for tables. Default: `None`.
-            letters: For a page of a model of text: the letter of each number. Default:
-                `None`.
+            loss: As in `compile`; for `train=True`. Default: `None`.
+            optimizer: As in `compile`; for `train=True`. Default: `None`.
+            metrics: As in `compile`; for `train=True`. Default: `None`.
+            loss_weights: As in `compile`; for `train=True`. Default: `None`.
+            dtype: As in `compile`. Default: `None`.
+            sizes: As in `compile`. Default: `None`.
+            decode: As in `compile`. Default: `None`.
+            samples: Rows that a web page offers: x, (x, y), or a table if the model has a pipeline
+                for tables. Default: `None`.
+            letters: For a web page of a text model, the letter of each number. Default: `None`.
 
         Returns:
             The paths of the files.
 
         Raises:
-            ConfigError: An argument makes no sense, or the path does not tell the format.
-            DeviceError: There is no such device.
-            Unsupported: The format or the device lacks something that the model needs.
+            ConfigError: An argument is invalid, or the path does not determine the format.
+            DeviceError: The device does not exist.
+            Unsupported: The format or the device lacks a feature that the model needs.
 
         Examples:
             >>> import os, tempfile, ztorch as zt
@@ -78,13 +77,13 @@ class ExportedNetwork(OwnSteps, abstract=True):
                  "loss_weights": loss_weights}
         kind = chosen_format(path, device, format)
         if not train and (idle := [name for name, value in training.items() if value is not None]):
-            raise ConfigError(f"export({idle[0]}=...) requires training: add train=True, or leave "
-                              "it out")
+            raise ConfigError(f"export({idle[0]}=...) requires training: add train=True, or omit "
+                              "it")
         page = {"samples": samples, "letters": letters}
         page = {name: value for name, value in page.items() if value is not None}
         if page and kind != "web":
-            raise ConfigError(f"export({next(iter(page))}=...) is for a page: add format='web', or "
-                              "leave it out")
+            raise ConfigError(f"export({next(iter(page))}=...) is for a web page: add "
+                              "format='web', or omit it")
         if kind == "onnx":
             return self._export_onnx(path, train, batch_size, dtype, sizes)
         before = {} if self._programs is None else self._programs.arguments
@@ -109,10 +108,10 @@ class ExportedNetwork(OwnSteps, abstract=True):
     def _export_onnx(self, path: str | os.PathLike[str], train: bool, batch_size: Any, dtype: Any,
                      sizes: Any) -> list[Path]:
         if train:
-            raise ConfigError("an ONNX file only predicts; leave train out, or write a .zt")
+            raise ConfigError("an ONNX file only predicts; omit train, or write a .zt")
         if isinstance(batch_size, (list, tuple)):
-            raise ConfigError("an ONNX file takes any batch size, or one; leave batch_size out or "
-                              "give one number, or write a .zt")
+            raise ConfigError("an ONNX file takes any batch size, or one; omit batch_size or "
+                              "pass one number, or write a .zt")
         dispatch.save_onnx(self, path, batch_size=batch_size, dtype=dtype or self.policy,
                            sizes=sizes)
         return [Path(path)]

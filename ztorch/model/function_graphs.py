@@ -33,25 +33,25 @@ class BatchInputs:
 
 @dataclass(frozen=True)
 class ScoringGraphs:
-    """Builds the graphs that compare predictions with targets. Each has its own inputs."""
+    """Builds the graphs that compare predictions with targets. Each graph has its own inputs."""
 
     model: Network
     batch_size: int
     sizes: Mapping[str, int]  # of open axes
-    rows_vary: bool  # whether batches may be filled up with rows that must not count at all
+    rows_vary: bool  # whether batches may contain padding rows that must not count at all
     states: States
     objectives: dict[str, Objective]  # by output
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
-    # How many axes of steps the weights of an output have, where it has separate weights.
+    # The number of step axes of an output's weights, for outputs with separate weights.
     weighted: Mapping[str, int] = field(default_factory=dict)
-    # Metrics that the class of the model keeps, and its step returns, by their names there.
+    # Metrics of the model's class that its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
     # Losses and metrics that give one number for a batch, so that all its rows count.
     of_batches: set[str] = field(default_factory=set)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
-        """Totals of the sums of batches -> the metrics that are computed from them, by name; None
-        where there are none. `scores` are the outputs of evaluate."""
+        """Totals of the sums of batches -> the metrics computed from them, by name; None if there
+        are none. `scores` are the outputs of evaluate."""
         totals: dict[str, dict[str, Value]] = {}
         for name, x in scores.items():
             if name.startswith(SUMS):
@@ -71,7 +71,7 @@ class ScoringGraphs:
         return Graph(self._scores(context), context.memories)
 
     def train(self, optimizer: Optimizer) -> Graph:
-        """x, y, w -> loss and metrics; updates the weights, the optimizer's slots, and the counters
+        """x, y, w -> loss and metrics. Updates the weights, the optimizer's slots, and the counters
         of layers."""
         context = self.context(training=True)
         scores = self._scores(context)
@@ -96,7 +96,7 @@ class ScoringGraphs:
                        padding=Padding(self.sizes, self.rows_vary))
 
     def _scores(self, context: Context) -> dict[str, Value]:
-        """Loss and metrics by name. With several outputs the loss of each is a score, too."""
+        """Loss and metrics by name. With several outputs, each loss is also a score."""
         batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
         of_rows = RowScores(self.model, self.objectives, context, batch.weights,
@@ -118,11 +118,11 @@ class ScoringGraphs:
             for name, axes in self.weighted.items() if name in specs}))
 
     def _weights_of(self, output: str, target: tuple[int, ...], axes: int) -> Value:
-        """The input that weighs rows or steps of one output."""
+        """The input with the weights of rows or steps of one output."""
         if axes >= len(target):
             raise shape_error(f"weights of {'output ' + repr(output) if output else 'the output'} "
-                              f"have {axes} axes besides the batch, and its targets",
-                              target[1:], fix="give one weight for each row, or for each step")
+                              f"have {axes} axes besides the batch, but its targets have shape",
+                              target[1:], fix="pass one weight per row, or per step")
         return leaf("input", port("weights", output), target[:1 + axes], self.states.dtype)
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
@@ -130,14 +130,14 @@ class ScoringGraphs:
             return
         if not self.model.weights:
             raise ConfigError(f"model {self.model.name!r} has no weights to train; add a layer "
-                              "that has some, such as Dense, or leave the optimizer out")
-        raise ConfigError(f"model {self.model.name!r} has no trainable weights; leave the "
-                          "optimizer out, or set layer.trainable = True")
+                              "with weights, such as Dense, or omit the optimizer")
+        raise ConfigError(f"model {self.model.name!r} has no trainable weights; omit the "
+                          "optimizer, or set layer.trainable = True")
 
 
 def constrained(new_values: dict[Value, Value], weights: Iterable[Weight],
                 context: Context) -> dict[Value, Value]:
-    """New values of states, with weights as their constraints ask for."""
+    """New values of states, with constraints applied to weights."""
     for w in weights:
         if w.trains and w.constraint is not None:
             state = context.stored(w)

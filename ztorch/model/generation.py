@@ -1,8 +1,8 @@
-"""The functions by which a program generates: `prefill` and `generate`; `beams` is beside them.
+"""The functions with which a program generates: `prefill` and `generate`; for `beams` see beams.py.
 
-Rows go on by themselves. `prefill` reads all numbers of some rows at once and fills the caches of
-layers; `generate` is a loop that runs one position of each row per iteration, draws its next
-number, and goes on from there.
+Rows are independent. `prefill` reads all numbers of some rows at once and fills the caches of
+layers. `generate` is a loop that runs one position of each row per iteration, draws its next
+number, and continues with it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ztorch.model.turns import NOTHING, TURNS, Carried, goes_on, loop, written
 
 
 class Generation:
-    """Builds the functions by which a model generates.
+    """Builds the functions with which a model generates.
 
     Args:
         model: A causal model of one input `(length,)` of integers.
         states: The states of the program.
-        rows: Rows that are generated at once.
-        sizes: The largest size of each axis that Inputs leave open.
+        rows: Number of rows that are generated at once.
+        sizes: The largest size of each open axis.
     """
 
     def __init__(self, model: Network, states: States, rows: int, sizes: Mapping[str, int]):
@@ -41,18 +41,18 @@ class Generation:
         if len(taken) != 1 or not self.dtype.is_int:
             raise self._unsupported(model, f"takes {taken} of {self.dtype}")
         self.model, self.states, self.rows = model, states, rows
-        varies = model.open_axes.get("", {}).get(0)  # the axis of the length, if that is open
+        varies = model.open_axes.get("", {}).get(0)  # the axis of the length, if it is open
         self.length = sizes[varies] if varies else taken[0]
         self.turns = min(TURNS, self.length)
         if len(row) != 2 or not (varies or row[0] == self.length):
             raise self._unsupported(model, f"gives {row}")
-        self.classes = row[1]  # how many numbers the model tells apart
+        self.classes = row[1]  # how many numbers the model distinguishes
         self.prefill = self._prefill()
         self.caches = {name: state for name, state in states.leaves.items()
                        if state.attrs.get("kind") == "cache"}
 
     def functions(self) -> dict[str, Graph]:
-        """The graphs by name. Without caches there is nothing to prefill."""
+        """The graphs by name. A model without caches needs no prefill."""
         functions = {"prefill": self.prefill} if self.prefill.updates else {}
         functions["generate"] = self._generate()
         if self.rows > 1:
@@ -60,12 +60,12 @@ class Generation:
         return functions
 
     def _unsupported(self, model: Network, reason: str) -> Unsupported:
-        return Unsupported("decode=True takes a model with one input of integers, (length,), "
-                           f"which gives logits, (length, classes); model {model.name!r} {reason}")
+        return Unsupported("decode=True needs a model with one integer input, (length,), "
+                           f"that returns logits, (length, classes); model {model.name!r} {reason}")
 
     def _prefill(self) -> Graph:
-        """Whole rows and how many of their numbers count -> where `generate` goes on: at the last
-        of them. Fills the caches; rows of length 0 are left alone."""
+        """Whole rows and their lengths -> the state in which `generate` continues, at the last
+        number of each. Fills the caches; rows of length 0 stay unchanged."""
         x = leaf("input", "x", (self.rows, self.length), self.dtype)
         length = leaf("input", "length", (self.rows,), "int32")
         context = Context(states=self.states, prefill=Prefill(length > 0, self.length))
@@ -74,8 +74,8 @@ class Generation:
                      {state.attrs["name"]: new for state, new in context.updates.items()})
 
     def _generate(self) -> Graph:
-        """The last number of each row, its position, how to go on -> the numbers that follow, and
-        the positions after them."""
+        """The last number of each row, its position, sampling options -> the numbers that follow,
+        and the positions after them."""
         rows = self.rows
         token = leaf("input", "x", (rows,), self.dtype)
         position = leaf("input", "position", (rows,), "int32")
@@ -111,7 +111,7 @@ class Generation:
                  "tokens": OPS.full((rows, self.turns), NOTHING, "int32"), "step": step,
                  "made": made, "go": goes_on(None, made, count, live)}
         last = loop(self.turns, first, turn)
-        # The positions are there so that they are an input even where no layer depends on them.
+        # The positions are used here so that they are an input even if no layer depends on them.
         return Graph({name: last[name] for name in ("tokens", "position")},
                      {name: last[name] for name in self.caches})
 

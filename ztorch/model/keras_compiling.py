@@ -1,4 +1,4 @@
-"""How a model was compiled, as Keras describes it in a .keras file."""
+"""How a model was compiled, as Keras stores it in a .keras file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ztorch.own_functions import own_function
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
-# Short names that Keras knows as well, which name the scores of metrics.
+# Short names that Keras also knows, which name the scores of metrics.
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
 
 _FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
 _USER = 6  # frames from a warning in this file up to the user's call of `save`
-# Arguments of Keras that ask for the behaviour that is the only one here.
+# Arguments of Keras that request the only behaviour that exists here.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
 
 def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of `compile` in Keras' form; None if it was compiled without a loss, or, with a
+    """The arguments of `compile` in Keras' form. None if it was compiled without a loss, or, with a
     warning, with arguments that a Keras file cannot hold, such as functions."""
     if arguments["loss"] is None:
         return None
@@ -44,14 +44,14 @@ def compile_config(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
                                        _listed(listed.weighted)),
             "run_eagerly": False, "steps_per_execution": 1, "jit_compile": False}
     except ZtorchError as error:
-        warnings.warn(f"the file holds the model, and not how it was compiled: {error}",
+        warnings.warn(f"the file holds the model, but not the arguments of compile: {error}",
                       stacklevel=_USER)
         return None
 
 
 def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments of `compile` from Keras' description; None where it was not compiled, or with
-    something that is missing here."""
+    """The arguments of `compile` from Keras' description. None if the model was not compiled, or
+    uses something that is missing here."""
     try:
         read = {room.__name__.rpartition(".")[2]: as_members(room, config.get(key))
                 for room, key in ((optimizers, "optimizer"), (losses, "loss"),
@@ -67,7 +67,7 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def as_members(room: Any, x: Any) -> Any:
-    """The objects that Keras describes, also in lists and dicts, as members of a room here."""
+    """The objects that Keras describes, also in lists and dicts, as members of a room."""
     if isinstance(x, Mapping) and x.get("class_name") == "function":
         return own_function(x["config"]) or getattr(room, x["config"])
     if isinstance(x, Mapping) and "class_name" in x:
@@ -81,7 +81,7 @@ def as_members(room: Any, x: Any) -> Any:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in a config of Keras that say something here."""
+    """The arguments in a Keras config that have an effect here."""
     return {name: _setting(x) for name, x in config.items() if x is not None
             and name not in ("name", "dtype") and (name, x) not in _WITHOUT_EFFECT}
 
@@ -95,7 +95,7 @@ def _setting(x: Any) -> Any:
 
 
 def _optimizer(optimizer: Optimizer) -> dict[str, Any]:
-    """An optimizer as Keras writes it."""
+    """An optimizer in Keras' form."""
     described = named(optimizer, "compile(optimizer=...)")
     if isinstance(optimizer, MultiOptimizer) and isinstance(optimizer.optimizer_map, OptimizerMap):
         by_name = optimizer.optimizer_map
@@ -117,7 +117,7 @@ def _metric(x: Any) -> Any:
 
 
 def _written(get: Callable[[str], Any], argument: str) -> Callable[[Any], Any]:
-    """Writes a loss or a metric that is given by name or as a member."""
+    """Writes a loss or a metric that is a name or an object."""
     def written(x: Any) -> Any:
         if x is None or (isinstance(x, str) and x in _SHORT):
             return x

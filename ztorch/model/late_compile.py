@@ -1,4 +1,4 @@
-"""Compiling a model once its data are there, with shapes and sizes that `compile` lacked."""
+"""Compilation once data are known, for shapes and sizes that `compile` lacked."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ztorch.layers.network import Network
     from ztorch.program.program import Program
 
-STEP = 8  # sizes that are chosen are multiples of it: vectors and tiles are whole
-MOST = {1: 4, 2: 2}  # sizes of an axis at most, by the number of open axes; of three axes one
-MOST_WHOLE = 8  # sizes of an axis along which rows are never filled up
+STEP = 8  # chosen sizes are multiples of it, so that vectors and tiles are full
+MOST = {1: 4, 2: 2}  # maximum sizes per axis, by the number of open axes; with three or more, 1
+MOST_WHOLE = 8  # maximum sizes of an axis along which rows are never padded
 
 
 class LateCompile:
     """A compile that waits for data.
 
     Args:
-        arguments: Those of `compile`, by name.
-        resume: Sets states of the program when it is compiled, for a model that was trained before.
-            Default: `None`.
+        arguments: The arguments of `compile`, by name.
+        resume: Restores states of the program when it is compiled, for a model that was trained
+            before. Default: `None`.
 
     Attributes:
-        sizes: The sizes of open axes that hold all data so far.
+        sizes: The sizes of open axes that fit all data so far.
     """
 
     def __init__(self, arguments: Mapping[str, Any],
@@ -51,11 +51,11 @@ class LateCompile:
         self._seen: dict[str, set[int]] = {}
         self.targets: dict[str, TargetSpec] | None = None  # that no loss describes; None: unknown
         self.needs_targets = False  # before it evaluates or trains
-        self.batches: tuple[int, ...] = ()  # sizes of the batches of such steps
-        self._compiled: Any = None  # for which data
+        self.batches: tuple[int, ...] = ()  # batch sizes of such steps
+        self._compiled: Any = None  # the data it is compiled for
 
     def keep(self) -> None:
-        """Notes that the model is compiled for the shapes known so far."""
+        """Records that the model is compiled for the shapes known so far."""
         self._compiled = self._known
 
     @property
@@ -64,12 +64,12 @@ class LateCompile:
 
     @property
     def follows_data(self) -> bool:
-        """Whether the sizes of open axes are chosen by the data."""
+        """Whether the data determine the sizes of open axes."""
         return self.arguments["sizes"] is None
 
     def hold(self, model: Network, x: Any) -> None:
-        """Chooses sizes that hold x, too."""
-        fix = ("say them: compile(..., sizes={" +
+        """Chooses sizes that also fit x."""
+        fix = ("pass them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
         x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
                              name, declared in model.inputs_by_name.items() if declared.encoder})
@@ -83,13 +83,13 @@ class LateCompile:
                 self.sizes[name] = chosen(min(seen), max(seen), most, step)
 
     def to_predict(self) -> dict[str, Any]:
-        """The arguments to compile with where nothing is trained yet."""
+        """The arguments with which to compile while nothing is trained yet."""
         return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),
                 "loss_weights": None, "sizes": self.sizes or self.arguments["sizes"]}
 
     def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
-        """Chooses batches for a custom step, which counts all its rows: they are never filled
-        up. `split` is the fraction of rows to validate on."""
+        """Chooses batch sizes for a custom step, which counts all its rows: they are never padded.
+        `split` is the fraction of rows for validation."""
         if self.arguments["loss"] is None:
             self.targets = target_specs(x, y)
         elif self.targets is None:
@@ -102,13 +102,13 @@ class LateCompile:
             self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
 
     def takes_any(self, model: Network) -> bool:
-        """Whether a loss takes targets as they are."""
+        """Whether a loss accepts targets unchanged."""
         loss = self.arguments["loss"]
         return loss is not None and any(
             each.takes_any for each in losses_of(model, loss, None, ()).values())
 
     def hold_targets(self, x: Any, y: Any, model: Network, program: Program | None) -> None:
-        """Learns the form of targets that losses take unchanged, where a program takes another
+        """Records the form of targets that losses accept unchanged, if a program expects another
         form."""
         if not self.takes_any(model):
             return
@@ -122,11 +122,11 @@ class LateCompile:
             self.targets, self.needs_targets = targets, False
 
     def own_functions(self, model: Network) -> frozenset[str]:
-        """The functions of its program that steps of the model make."""
+        """The functions of its program that steps of the model define."""
         return own_functions(model, self.arguments["loss"], self.arguments["optimizer"])
 
     def due(self, function: str) -> dict[str, Any] | None:
-        """The arguments to compile with now; None if the compiled program holds all data."""
+        """The arguments with which to compile now; None if the compiled program fits all data."""
         if self._compiled == self._known:
             return None
         self.keep()
@@ -147,7 +147,7 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
         return {}
     named = y if isinstance(y, Mapping) else {"": y}
     if isinstance(y, (list, tuple)) and all(hasattr(part, "shape") for part in y):
-        raise ConfigError("a model that is compiled without a loss takes several targets by name: "
+        raise ConfigError("a model compiled without a loss takes several targets by name: "
                           "y={'first': a, 'second': b}")
     arrays = {name: _rows_of(part) for name, part in named.items()}
     return {name: TargetSpec((1, *a.shape[1:]), i32 if str(a.dtype).startswith(
@@ -155,7 +155,7 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
 
 
 def _rows_of(y: Any) -> Any:
-    """Targets as an array; where rows differ in length, the first one."""
+    """Targets as an array; the first row if rows differ in length."""
     if hasattr(y, "dtype") and y.dtype != object:
         return y
     if len({np.shape(row) for row in y}) > 1:
@@ -164,7 +164,7 @@ def _rows_of(y: Any) -> Any:
 
 
 def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
-    """Whether a program takes targets, whose size along open axes may be any."""
+    """Whether a program accepts targets, whose size along open axes may vary."""
     shape = metadata.target_shape.get(output)
     if shape is None:
         return False
@@ -175,19 +175,19 @@ def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
 
 
 def _whole(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:
-    """Sizes of rows that are never filled up: exactly those that they have."""
+    """Sizes of rows that are never padded: exactly those of the data."""
     if len(sizes) > MOST_WHOLE:
         raise ConfigError(f"rows have {len(sizes)} sizes along axis {axis!r}, and model "
                           f"{model.name!r}, which mixes positions along it, is compiled for each "
-                          f"of them; bring rows to {MOST_WHOLE} sizes at most")
+                          f"size; reduce them to at most {MOST_WHOLE} sizes")
     return tuple(sorted(sizes))
 
 
 def chosen(low: int, high: int, most: int, of: int = 1) -> tuple[int, ...]:
-    """Sizes for rows of `low` to `high` steps: the longest, then halves, at most so many, all
-    multiples of a number.
+    """Sizes for rows of `low` to `high` steps: the longest, then halves; at most `most`, all
+    multiples of `of`.
 
-    One of 1 is none: such an axis could not be told from those that are not there.
+    Size 1 is never chosen: the axis could not be told from a missing one.
 
     >>> chosen(50, 50, 4), chosen(3, 60, 4), chosen(3, 60, 1), chosen(1, 1, 4)
     ((50,), (8, 16, 32, 64), (64,), (2,))

@@ -1,7 +1,7 @@
-"""Loss scaling: training with products in float16, or as an optimizer asks for.
+"""Loss scaling: for training with float16 products, or as an optimizer requests.
 
 Gradients may be too small for float16. So the loss is multiplied by a scale, and the gradients are
-divided by it. The scale is halved after an overflow, and doubled after many steps without one.
+divided by it. An overflow halves the scale; many steps without one double it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Updates = dict[Value, Value]  # a state -> its new value
 
 
 class LossScale:
-    """The scale of a training step: a fixed one, or one that follows overflows.
+    """The scale of a training step: fixed, or adjusted to overflows.
 
     Args:
-        states: Holds the scale, and the count of steps since the last overflow.
-        optimizer: That of `compile`; None: nothing is scaled.
+        states: Holds the scale, and the number of steps since the last overflow.
+        optimizer: The optimizer of `compile`; None: nothing is scaled.
     """
 
     def __init__(self, states: States, optimizer: Optimizer | None):
         self._fixed = None if optimizer is None else optimizer.loss_scale_factor
-        self._finite: list[Value] = []  # whether all gradients are, of each application
+        self._finite: list[Value] = []  # of each application: whether all gradients are finite
         self._states: tuple[Value, Value] | None = None
         if optimizer is None or self._fixed is not None or not (
                 states.rounding.uses(f16) or optimizer.dynamic_scale is not None):
@@ -47,7 +47,7 @@ class LossScale:
                             trainable=False))
 
     def gradients(self, loss: Value, of: Sequence[Value]) -> list[Value]:
-        """The gradients of a loss, computed from the scaled one."""
+        """The gradients of a loss, computed from the scaled loss."""
         scale = self._fixed if self._states is None else self._states[0]
         if scale is None:
             return gradients(loss, of)
@@ -56,8 +56,8 @@ class LossScale:
 
     def kept(self, updates: Updates, slopes: Sequence[Value],
              before: Mapping[Value, Value]) -> Updates:
-        """An optimizer's new states, or, if a gradient is infinite or NaN, the values that they
-        were: `before` has those that the step has changed already."""
+        """An optimizer's new states; or, if a gradient is not finite, their old values. `before`
+        holds those that the step has already changed."""
         if self._states is None:
             return updates
         with layer_scope("loss_scale"):

@@ -24,22 +24,21 @@ if TYPE_CHECKING:
 class Model(RunnableNetwork):
     """A model: layers called on tensors, from its inputs to its outputs.
 
-    Layers without a name get one from their class: dense, dense_1. A layer that is called twice is
-    one layer, with one set of weights. A model can be a layer of another model.
+    Layers without a name are named after their class: dense, dense_1. A layer that is called twice
+    is one layer with one set of weights. A model can be a layer of another model.
 
     Args:
-        inputs: An Input, or a list or dict of several. Those of a list have the names of their
-            Inputs.
-        outputs: A tensor that layers made of the inputs, or a list or dict of several. Those of a
-            list have the names of the layers that made them.
-        name: The name of the model; None: from its class.
-        seed: The seed of first weights, dropout and shuffling. The first value of a weight depends
-            on it and on the weight's name, on nothing else. None: 0, or that of the model around
-            it.
+        inputs: An Input, or a list or dict of Inputs. Inputs in a list keep their names.
+        outputs: A tensor computed from the inputs by layers, or a list or dict of tensors. Outputs
+            in a list are named after their layers.
+        name: The name of the model; None: derived from the class.
+        seed: The seed of initial weights, dropout and shuffling. The initial value of a weight
+            depends only on it and on the weight's name. None: 0, or the seed of the enclosing
+            model.
         trainable: Whether training changes the weights.
 
     Raises:
-        ConfigError: The outputs do not come from the inputs.
+        ConfigError: The outputs do not depend on the inputs.
 
     Examples:
         >>> from ztorch.layers import Add, Dense, Input
@@ -58,13 +57,13 @@ class Model(RunnableNetwork):
         """Prints the layers with their output shapes, parameters, FLOPs and bytes.
 
         Args:
-            print_fn: Is called with each line. `None`: `print`. Default: `None`.
-            line_length: The characters of a line; longer cells are cut off. `None`: as many as it
-                takes. Default: `None`.
-            positions: Where columns end, as shares of `line_length` or in characters. `None`: after
-                their longest cells. Default: `None`.
-            expand_nested: Whether layers inside layers have separate lines. Default: `True`.
-            show_trainable: Whether a column tells which layers train. Default: `False`.
+            print_fn: Called with each line. `None` means `print`. Default: `None`.
+            line_length: Width in characters; longer cells are cut off. `None` means as wide as
+                needed. Default: `None`.
+            positions: Ends of the columns, as fractions of `line_length` or in characters. `None`
+                means after their longest cells. Default: `None`.
+            expand_nested: Whether inner layers have separate lines. Default: `True`.
+            show_trainable: Whether a column shows which layers train. Default: `False`.
             layer_range: The names of the first and last layer to show. Default: `None`.
 
         Examples:
@@ -82,26 +81,26 @@ class Model(RunnableNetwork):
               metrics: Any = (), dtype: Any = None, seed: int | None = None,
               loss_weights: Any = None, decode: bool | int = False,
               sizes: Any = None) -> TracedModel:
-        """Makes the graphs of a program, as `compile` does. For exports, and to look at them.
+        """Creates the graphs of a program, as `compile` does, for exports and for inspection.
 
         Args:
-            batch_size: The rows of a batch, or several sizes.
-            optimizer: As that of `compile`. Default: `None`.
-            loss: As that of `compile`. Default: `None`.
-            metrics: As those of `compile`. Default: `()`.
-            dtype: As that of `compile`. Default: `None`.
-            seed: As that of `compile`. Default: `None`.
-            loss_weights: As those of `compile`. Default: `None`.
-            decode: As that of `compile`. Default: `False`.
-            sizes: As those of `compile`. Default: `None`.
+            batch_size: The batch size, or several sizes.
+            optimizer: As in `compile`. Default: `None`.
+            loss: As in `compile`. Default: `None`.
+            metrics: As in `compile`. Default: `()`.
+            dtype: As in `compile`. Default: `None`.
+            seed: As in `compile`. Default: `None`.
+            loss_weights: As in `compile`. Default: `None`.
+            decode: As in `compile`. Default: `False`.
+            sizes: As in `compile`. Default: `None`.
 
         Returns:
-            A TracedModel: `functions` holds the graph "predict"; with a loss also "evaluate", with
+            A TracedModel. `functions` holds the graph "predict"; with a loss also "evaluate", with
             an optimizer "train", with decode "prefill" and "generate". These are for the largest
-            sizes; those for others are called by them, such as "predict@8".
+            sizes; other sizes have names such as "predict@8".
 
         Raises:
-            ConfigError: An argument makes no sense.
+            ConfigError: An argument is invalid.
 
         Examples:
             ```python
@@ -121,66 +120,66 @@ class Model(RunnableNetwork):
                 matmul_precision: str = "float32", sizes: Any = None,
                 memory_limit: int | str | None = None,
                 weighted_metrics: Iterable[Any] | None = None) -> Any:
-        """Compiles the model to native code for one device, and one batch size or several.
+        """Compiles the model to native code for one device and one or more batch sizes.
 
-        Without a loss the program predicts. With a loss it also evaluates, with an optimizer it
-        trains. The model keeps the program: `model.fit`, `evaluate` and `predict` are those of the
-        program, and the model gets the trained weights. When the model is compiled again, the
-        new program begins with the weights of the model, and the old one keeps those that it has.
+        Without a loss the program predicts. With a loss it also evaluates, and with an optimizer it
+        trains. The model keeps the program: `model.fit`, `evaluate` and `predict` use it, and the
+        model gets the trained weights. If the model is compiled again, the new program starts with
+        the weights of the model, and the old program keeps its own.
 
         Args:
-            device: "cpu" (all cores, the best instructions), "cpu:avx2" and the like, "cuda:0",
-                "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best one;
-                `zt.devices()` lists those of this machine. An optimizer in its place, as in Keras:
-                `compile("adam", "mse")`. Default: `"auto"`.
-            batch_size: The rows of a step. `fit` and `predict` take any number of rows. With
-                several, such as `(1, 8, 32)`, each call uses the smallest that holds its rows.
-                None: the batch sizes of the Inputs, else 32. Default: `None`.
+            device: "cpu" (all cores, the best instructions), "cpu:avx2" and similar, "cuda:0",
+                "vulkan:0", "opencl:0", "webgpu", "metal", "rocm:0", or "auto" for the best device;
+                `zt.devices()` lists those of this machine. As in Keras, an optimizer may come
+                first: `compile("adam", "mse")`. Default: `"auto"`.
+            batch_size: The batch size of a step. `fit` and `predict` accept any number of rows.
+                With several sizes, such as `(1, 8, 32)`, each call uses the smallest that fits its
+                rows. None: the batch sizes of the Inputs, or 32. Default: `None`.
             optimizer: An optimizer or its name, such as "adam"; None: the program does not train.
                 Default: `None`.
             loss: A loss or its name, such as "mse"; None: the program only predicts. For several
-                outputs a list in their order or a dict by their names. A function of (y_true,
-                y_pred) gets targets as `model.fit` does. Default: `None`.
-            metrics: Metrics or their names, such as ["accuracy"]. For several outputs a list of
+                outputs, a list in their order or a dict by their names. A function of (y_true,
+                y_pred) gets targets as passed to `model.fit`. Default: `None`.
+            metrics: Metrics or their names, such as ["accuracy"]. For several outputs, a list of
                 lists or a dict by their names. Default: `()`.
             dtype: "float32" or "float64". "mixed_bfloat16" and "mixed_float16" round the operands
-                of matrix products to 16 bits; all else is computed in float32. A program that only
-                predicts then stores its matrices in 16 bits; one that trains keeps weights in
-                float32, and scales gradients that are too small for float16. None: the policy of
-                `zt.mixed_precision` when the model was made, else "float32". Default: `None`.
-            threads: The worker threads on a CPU; None: one per core. Default: `None`.
-            seed: The seed of dropout and shuffling; None: that of the model. Default: `None`.
+                of matrix products to 16 bits, and compute everything else in float32. A program
+                that only predicts then stores its matrices in 16 bits; one that trains keeps
+                weights in float32, and scales gradients that are too small for float16. None: the
+                policy of `zt.mixed_precision` when the model was created, or "float32". Default:
+                `None`.
+            threads: Number of worker threads on a CPU; None: one per core. Default: `None`.
+            seed: The seed of dropout and shuffling; None: the seed of the model. Default: `None`.
             loss_weights: The weights of the losses of several outputs in their sum, a list or a
                 dict; None: all 1. Default: `None`.
-            decode: Whether the program can `generate`: False, True, or how many sequences it
-                generates at once. The model must be causal, and take (length,) integers. Default:
+            decode: Whether the program can `generate`: False, True, or the number of sequences to
+                generate at once. The model must be causal, and take (length,) integers. Default:
                 `False`.
-            matmul_precision: "float32"; "high": a device may compute large products of float32
-                from operands in two parts, whose 20 bits of mantissa count, where that is faster;
-                infinite operands may then give NaN; "tf32": a device may keep 10 bits of mantissa
-                of the operands of float32 products; "exact": convolutions are
-                not transformed either, which a CPU does where fewer multiplications pay, with
-                errors of a few millionths of the largest result. Default: `"float32"`.
-            sizes: The sizes of axes that Inputs leave open, by name, such as `{"time": (64, 128)}`,
-                or those of a single axis; each call uses the smallest that fits. None: the data
-                that `model.fit` and `model.predict` get decide. Default: `None`.
-            memory_limit: The most bytes of a step beside weights, inputs and outputs, such as
-                "64MB". Kernels then run a second time in the backward pass, those that save most
-                for the least work; `program.recomputed` lists them. Default: `None`.
-            weighted_metrics: Metrics in which the weights of rows count, such as those that
-                `sample_weight` and `class_weight` of `fit` give; written as `metrics`. Default:
-                `None`.
+            matmul_precision: "float32"; "high": a device may compute large float32 products from
+                operands split into two parts with 20 significant bits, if that is faster; infinite
+                operands may then give NaN; "tf32": a device may keep 10 mantissa bits of the
+                operands of float32 products; "exact": a CPU also does not transform convolutions,
+                which saves multiplications at errors of a few millionths of the largest result.
+                Default: `"float32"`.
+            sizes: The sizes of open axes, by name, such as `{"time": (64, 128)}`, or those of a
+                single axis; each call uses the smallest that fits. None: determined by the data
+                passed to `model.fit` and `model.predict`. Default: `None`.
+            memory_limit: Maximum number of bytes of a step besides weights, inputs and outputs,
+                such as "64MB". The backward pass then runs some kernels again, those that save the
+                most memory for the least work; `program.recomputed` lists them. Default: `None`.
+            weighted_metrics: Metrics to which the weights of rows apply, such as `sample_weight`
+                and `class_weight` of `fit`; in the form of `metrics`. Default: `None`.
 
         Returns:
-            A Program; the model itself where the shapes of its inputs are not known yet, the sizes
-            of open axes, or targets that its loss takes, and it compiles when they are.
+            A Program; or the model itself if the shapes of its inputs, the sizes of open axes or
+            the targets of its loss are not known yet. It then compiles when they are.
 
         Raises:
-            ConfigError: An argument makes no sense.
+            ConfigError: An argument is invalid.
             ShapeError: A layer does not fit its input; the message names it, both shapes and a fix.
-            DeviceError: There is no such device.
-            Unsupported: The device lacks something that the model needs.
-            OutOfMemory: `memory_limit` is too small; the message has the smallest arena.
+            DeviceError: The device does not exist.
+            Unsupported: The device lacks a feature that the model needs.
+            OutOfMemory: `memory_limit` is too small; the message gives the smallest possible arena.
 
         Examples:
             >>> import numpy as np
@@ -195,8 +194,8 @@ class Model(RunnableNetwork):
             device, optimizer = "auto", device
         if weighted_metrics:
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
-                raise ConfigError(f"weighted_metrics={weighted_metrics!r} is not a list; write it "
-                                  "as metrics, such as ['accuracy']")
+                raise ConfigError(f"weighted_metrics={weighted_metrics!r} is not a list; use the "
+                                  "form of metrics, such as ['accuracy']")
             metrics = MetricLists(metrics, weighted_metrics)  # type: ignore[assignment]
         return self.compile_when_known(
             device=device, batch_size=batch_size, optimizer=optimizer, loss=loss,
@@ -207,12 +206,12 @@ class Model(RunnableNetwork):
 
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
-        """Compiles the model, which knows its inputs. Arguments are those of `compile`."""
+        """Compiles the model, whose inputs are known. Arguments are those of `compile`."""
         sizes = self.batch_sizes(arguments["batch_size"])
         arguments["batch_size"] = sizes if len(sizes) > 1 else sizes[0]
 
         def make(**arguments: Any) -> Program:
-            from ztorch.compile.program_cache import build  # only now: importing it takes time
+            from ztorch.compile.program_cache import build  # slow to import
             from ztorch.program.program import Program
             from ztorch.tune.autotune import autotune
 
@@ -235,8 +234,8 @@ class Model(RunnableNetwork):
 
 
 def _is_or_nears_optimizer(device: Any) -> bool:
-    """Whether the first argument of `compile` is an optimizer, or a name nearer to that of one than
-    to any device: the error for it then tells of optimizers."""
+    """Whether the first argument of `compile` is an optimizer, or a name more similar to an
+    optimizer than to any device; the error then mentions optimizers."""
     if is_optimizer(device) or not isinstance(device, str):
         return is_optimizer(device)
     from ztorch.runtime.devices import device_names

@@ -1,4 +1,4 @@
-"""The objective of each output of a model: loss, metrics and weight, as `compile` takes them."""
+"""The objective of each output: loss, metrics and weight, from the arguments of `compile`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Objective:
     loss: Loss | None  # None: a method of the model computes it
     target: TargetSpec  # shape and dtype of y
     metrics: list[Metric]
-    weight: float  # of this loss in the sum of all
+    weight: float  # of this loss in the sum of losses
 
 
 def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[str, Loss]:
@@ -35,17 +35,17 @@ def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[s
     Args:
         model: The model.
         loss: The argument of `compile`: a loss for all outputs, a list or a dict.
-        optimizer: The argument of `compile`; it needs a loss.
-        metrics: The argument of `compile`; they need a loss.
+        optimizer: The argument of `compile`, which needs a loss.
+        metrics: The argument of `compile`, which need a loss.
     """
     if loss is None and (optimizer is not None or metrics):
         argument = "an optimizer" if optimizer is not None else "metrics"
         raise ConfigError(f"compile got {argument} but no loss; add one, such as loss='mse', or "
-                          f"leave {argument.split()[-1]} out for a program that only predicts")
+                          f"omit {argument.split()[-1]} for a program that only predicts")
     by_output = _by_output("loss", loss, model, losses.get)
     if loss is not None and not by_output:
-        raise ConfigError(f"loss={loss!r} gives no output a loss; name one, such as "
-                          f"loss={{{model.output_names[0]!r}: 'mse'}}, or leave it out for a "
+        raise ConfigError(f"loss={loss!r} contains no loss; add one, such as "
+                          f"loss={{{model.output_names[0]!r}: 'mse'}}, or omit it for a "
                           "program that only predicts")
     return by_output
 
@@ -53,7 +53,7 @@ def losses_of(model: Network, loss: Any, optimizer: Any, metrics: Any) -> dict[s
 def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping[str, Loss],
                   metrics: Any, loss_weights: Any, targets: Mapping[str, TargetSpec]
                   ) -> dict[str, Objective]:
-    """The objective of each output that has a loss, or `targets` that metrics measure, by name."""
+    """The objective of each output with a loss, or with `targets` for metrics, by name."""
     several = "" not in outputs
     listed = metrics if isinstance(metrics, MetricLists) else MetricLists(metrics, None)
     metrics_of, weighted_of = (
@@ -64,7 +64,7 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
                            lambda weight: number("loss_weights", weight))
     for name in (*metrics_of, *weighted_of, *weight_of):
         if name not in loss_of and loss_of:
-            raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; give it "
+            raise ConfigError(f"output {name!r} has metrics or a loss weight but no loss; set "
                               "one, such as loss={" + repr(name) + ": 'mse'}")
     objectives = {}
     for name, y in outputs.items():
@@ -83,23 +83,23 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
 
 
 def _described(loss: Loss, output: str, y: Value, fed: TargetSpec | None) -> TargetSpec:
-    """The targets of an output that a loss compares with predictions. `fed` are those of the
-    data, which a loss that takes any gets unless they have as many numbers as predictions."""
+    """The targets of an output that a loss compares with predictions. `fed` are those of the data,
+    which a loss that accepts any gets, unless they have as many elements as predictions."""
     with layer_scope(output):
         target = loss.target(y.shape, y.dtype)
     if loss.reduction not in REDUCTIONS:
-        raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}, and compile takes "
-                          "one number for a batch; call such a loss yourself, in a train_step or "
+        raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}; compile needs "
+                          "one number per batch; call such a loss yourself, in a train_step or "
                           "on numbers")
     if fed is not None and loss.takes_any and (
             math.prod(fed.shape[1:]) != math.prod(y.shape[1:])):
-        # Numbers for a function may be no classes, such as -1 for none.
+        # Numbers for a function need not be classes, such as -1 for none.
         return fed if target.classes is None else replace(target, shape=fed.shape)
     return target
 
 
 def _measured(target: TargetSpec, y: Value) -> TargetSpec:
-    """Targets that metrics alone compare with predictions."""
+    """Targets that only metrics compare with predictions."""
     are_classes = not target.dtype.is_float and len(target.shape) == y.rank - 1
     return replace(target, classes=y.shape[-1]) if are_classes else target
 
@@ -110,11 +110,11 @@ def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any],
 
     Args:
         argument: Its name, for errors.
-        value: The argument of `compile`: for a single output one item, for several outputs a list
-            in their order or a dict by their names. Items that are None are left out.
+        value: The argument of `compile`: one item for a single output, otherwise a list in the
+            order of outputs or a dict by their names. None items are left out.
         model: The model.
-        parse: Makes an item the object that it names.
-        spread: Whether one item may stand for all outputs.
+        parse: Converts an item to the object that it names.
+        spread: Whether one item may apply to all outputs.
     """
     names = model.output_names
     if value is None:
@@ -122,10 +122,10 @@ def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any],
     if names == [""]:
         if spread and isinstance(value, (list, tuple)):
             if not value:
-                raise ConfigError(f"{argument} is an empty list; leave it out")
+                raise ConfigError(f"{argument} is an empty list; omit it")
             if len(value) != 1:
-                raise ConfigError(f"{argument} lists {len(value)} for the only output of model "
-                                  f"{model.name!r}; give it one, such as {argument}={value[0]!r}")
+                raise ConfigError(f"{argument} has length {len(value)}, but model {model.name!r} "
+                                  f"has one output; pass one, such as {argument}={value[0]!r}")
             value = value[0]
         return {"": parse(value)}
     is_config = spread and isinstance(value, Mapping) and "class_name" in value
@@ -135,15 +135,15 @@ def _by_output(argument: str, value: Any, model: Network, parse: Callable[[Any],
                 raise ConfigError(f"{argument}={{{name!r}: ...}}: {unknown('output', name, names)}")
     elif isinstance(value, (list, tuple)):
         if len(value) != len(names):
-            raise ConfigError(f"{argument} lists {len(value)} for {len(names)} outputs "
-                              f"({', '.join(names)}); give one for each, None where there is none, "
-                              "or a dict by their names")
+            raise ConfigError(f"{argument} has length {len(value)}, but there are {len(names)} "
+                              f"outputs ({', '.join(names)}); pass one item per output, which may "
+                              "be None, or a dict by their names")
         value = dict(zip(names, value, strict=True))
     elif spread:
         value = dict.fromkeys(names, value)
     else:
         raise ConfigError(f"{argument}={value!r}: a model with several outputs takes a list in the "
-                          f"order {', '.join(names)}, or a dict by these names")
+                          f"order {', '.join(names)}, or a dict with these names")
     return {name: parse(value[name]) for name in names if value.get(name) is not None}
 
 

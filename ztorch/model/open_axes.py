@@ -1,4 +1,4 @@
-"""The axes that a model leaves open: which sizes it is compiled for, and which it can have."""
+"""The open axes of a model: the sizes for which it is compiled, and the sizes it can have."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ztorch.layers.real_positions import Padding
 
 
 def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
-    """The sizes of each open axis, from a user's dict, or from the sizes of the only one."""
+    """The sizes of each open axis, from a user's dict, or from the sizes of a single axis."""
     axes = model.axis_names
     if not axes:
         if sizes is not None:
-            raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an axis "
-                              "whose size is open; declare one, such as Input(('time', 64))")
+            raise ConfigError(f"sizes={sizes!r}: no Input of model {model.name!r} has an open "
+                              "axis; declare one, such as Input(('time', 64))")
         return {}
     example = f"sizes={{{', '.join(f'{name!r}: (64, 128)' for name in axes)}}}"
     if sizes is None:
-        raise ConfigError(f"model {model.name!r} leaves the size of axis {axes[0]!r} open; choose "
-                          f"the largest size, or several: compile(..., {example})")
+        raise ConfigError(f"model {model.name!r} has an open axis {axes[0]!r}; choose its "
+                          f"largest size, or several: compile(..., {example})")
     if not isinstance(sizes, Mapping):
         if len(axes) > 1:
             raise ConfigError(f"sizes={sizes!r}: name the axis of each: {example}")
@@ -37,8 +37,8 @@ def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
 
 
 def multiples_of(model: Network) -> dict[str, int]:
-    """By name of an open axis, a number that its sizes must be multiples of. It is found before
-    shapes that depend on the size, for which errors would be less clear.
+    """For each open axis, a number that its sizes must be multiples of. Computed before shapes that
+    depend on the size, for which errors would be less clear.
 
     Raises:
         Unsupported: A layer would mix padding of an open axis into results.
@@ -52,10 +52,10 @@ def multiples_of(model: Network) -> dict[str, int]:
 
 def need_multiples(model: Network, multiples: Mapping[str, int],
                    sizes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises where an axis has a size that is not a multiple of its number."""
+    """Raises an error if an axis has a size that is not a multiple of its number."""
     for name, of in multiples.items():
         if wrong := [n for n in sizes[name] if n % of]:
             rounded = tuple(sorted({-(-n // of) * of for n in sizes[name]}))
             raise ConfigError(f"size {wrong[0]} of axis {name!r}: model {model.name!r} joins "
-                              f"tensors whose sizes are equal for multiples of {of} alone; compile "
+                              f"tensors whose sizes are equal only for multiples of {of}; compile "
                               f"with sizes={{{name!r}: {rounded}}}")

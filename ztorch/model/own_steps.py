@@ -1,4 +1,4 @@
-"""Models with a `train_step`, `test_step` or `predict_step` of their own, as in Keras."""
+"""Models with a custom `train_step`, `test_step` or `predict_step`, as in Keras."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ztorch.layers.own_policy import checked_policy
 from ztorch.layers.policies import DTypePolicy, dtype_policy
 from ztorch.model.step_metrics import score_name
 
-# The functions of a program that a method makes, where a class overrides it.
+# The functions of a program that a method defines, if a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
             "compute_loss": ("train", "evaluate"), "compute_metrics": ("train", "evaluate")}
 
 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """The parts of a step's argument, with None for those that are not there.
+    """The parts of a step's argument, with None for missing ones.
 
     Args:
         data: x, or a tuple (x, y) or (x, y, sample_weight).
@@ -37,18 +37,18 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 class OwnSteps(Network, abstract=True):
     """The part of a model that defines its steps.
 
-    The methods run once for each batch size, on tensors of a graph, and their ops are compiled: as
-    in `call`, the tensors have no values yet.
+    The methods run once for each batch size, on graph tensors, and their ops are compiled: as in
+    `call`, the tensors have no values yet.
     """
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
-        self.policy = dtype_policy().name  # the dtype of a compile that is given none
+        self.policy = dtype_policy().name  # the default dtype of compile
         super()._begin(name, seed, trainable)
 
     @property
     def dtype_policy(self) -> DTypePolicy:
-        """The policy that was the global one when the model was made, unless another was set: the
-        `dtype` of a compile that is given none."""
+        """The default `dtype` of compile: the global policy when the model was created, unless set
+        since."""
         return super().dtype_policy if self.adopter is not None else DTypePolicy(self.policy)
 
     @dtype_policy.setter
@@ -57,20 +57,21 @@ class OwnSteps(Network, abstract=True):
 
     @property
     def own_functions(self) -> frozenset[str]:
-        """The functions of its program that methods of its class make."""
+        """The functions of its program that methods of its class define."""
         return frozenset(function for method, functions in _MADE_BY.items()
                          if getattr(type(self), method) is not getattr(OwnSteps, method)
                          for function in functions)
 
     def train_step(self, data: Any) -> Mapping[str, Any]:
-        """A step of `fit`; a class may override it.
+        """A step of `fit`. A class may override it.
 
         Args:
-            data: `(x, y)`, or x where there are no targets. Weights of rows count in `compute_loss`
-                and `compute_metrics`.
+            data: `(x, y)`, or x if there are no targets. `compute_loss` and `compute_metrics` apply
+                the weights of rows.
 
         Returns:
-            Scalars by name. The history has their means over the batches, by the rows of each.
+            Scalars by name. The history holds their means over the batches, weighted by the rows of
+            each.
 
         Examples:
             >>> import numpy as np, ztorch as zt
@@ -95,10 +96,10 @@ class OwnSteps(Network, abstract=True):
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def test_step(self, data: Any) -> Mapping[str, Any]:
-        """A step of `evaluate`, which leaves weights as they are.
+        """A step of `evaluate`, which leaves weights unchanged.
 
         Args:
-            data: As that of `train_step`.
+            data: As in `train_step`.
 
         Returns:
             Scalars by name.
@@ -112,7 +113,7 @@ class OwnSteps(Network, abstract=True):
         """The computation of `predict`.
 
         Args:
-            data: The inputs, as `call` takes them.
+            data: The inputs, in the form of `call`.
 
         Returns:
             A tensor, or a list or dict of tensors.
@@ -127,7 +128,8 @@ class OwnSteps(Network, abstract=True):
             x: The inputs, for classes that override this. Default: `None`.
             y: The targets. Default: `None`.
             y_pred: The predictions. Default: `None`.
-            sample_weight: The weight of each row; None: those of `fit`. Default: `None`.
+            sample_weight: The weight of each row; None: the weights passed to `fit`. Default:
+                `None`.
             training: Whether this is a training step, for classes that override this. Default:
                 `True`.
 
@@ -140,8 +142,8 @@ class OwnSteps(Network, abstract=True):
         return self._step("compute_loss").compute_loss(y, y_pred, sample_weight)
 
     def _loss_of(self, training: bool, *data: Any) -> Any:
-        """The result of `compute_loss`, which a class may define without `training`, as in
-        Keras: the loss of the step."""
+        """The result of `compute_loss`, which a class may define without `training`, as in Keras:
+        the loss of the step."""
         parameters = inspect.signature(self.compute_loss).parameters
         told = "training" in parameters or any(
             p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -151,19 +153,20 @@ class OwnSteps(Network, abstract=True):
 
     def compute_metrics(self, x: Any = None, y: Any = None, y_pred: Any = None,
                         sample_weight: Any = None) -> dict[str, Any]:
-        """The loss, the metrics of `compile`, and those that the step has updated by
-        `update_state`: a step may return them. A class that overrides `metrics` gets those that it
+        """The loss, the metrics of `compile`, and those that the step has updated with
+        `update_state`, for a step to return. A class that overrides `metrics` gets those that it
         lists, as in Keras.
 
         Args:
             x: The inputs, for classes that override this. Default: `None`.
             y: The targets. Default: `None`.
             y_pred: The predictions. Default: `None`.
-            sample_weight: The weight of each row; None: those of `fit`. Default: `None`.
+            sample_weight: The weight of each row; None: the weights passed to `fit`. Default:
+                `None`.
 
         Returns:
-            Scalars by name. Metrics that are not means have the sums of the batch there, which an
-            epoch adds up.
+            Scalars by name. Metrics that are not means are represented by the sums of the batch,
+            which an epoch accumulates.
 
         Raises:
             ConfigError: No step is being traced.
@@ -178,16 +181,16 @@ class OwnSteps(Network, abstract=True):
     def gradients(self, loss: Any, of: Any = None) -> Any:
         """The gradients of a loss, in a step.
 
-        A step is a graph, so there is no tape: this takes the place of `tape.gradient` and
+        A step is a graph, so there is no tape. This method replaces `tape.gradient` and
         `loss.backward()`.
 
         Args:
-            loss: A tensor of one number.
-            of: Weights, or tensors that the loss was computed from: a list, or one. None: the
-                weights that the model trains. Default: `None`.
+            loss: A tensor with one number.
+            of: Weights, or tensors from which the loss was computed: a list, or a single one. None:
+                the trainable weights. Default: `None`.
 
         Returns:
-            A gradient for each in a list, or that of one.
+            A list with a gradient for each, or one gradient for a single one.
 
         Raises:
             ConfigError: No step is being traced.
@@ -197,14 +200,14 @@ class OwnSteps(Network, abstract=True):
 
     @property
     def losses(self) -> list[Any]:
-        """The terms that regularizers, and in a step also layers, add to the loss: scalars."""
+        """The scalar terms that regularizers, and within a step also layers, add to the loss."""
         step: Any = running_step.get()
         return super().losses if step is None else step.added_losses()
 
     @property
     def metrics(self) -> Sequence[Any]:
-        """The loss and the metrics of `compile`, with `name` and `result`: in a step those of its
-        batch, which `update_state` measures, elsewhere those of the last epoch of `fit`."""
+        """The loss and the metrics of `compile`, with `name` and `result`: within a step those of
+        its batch, which `update_state` measures, elsewhere those of the last epoch of `fit`."""
         step: Any = running_step.get()
         return self._epoch_metrics() if step is None else step.metrics()
 
@@ -214,8 +217,8 @@ class OwnSteps(Network, abstract=True):
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer of `compile`: in a step it changes weights, elsewhere its `learning_rate`
-        may be read and set."""
+        """The optimizer of `compile`. Within a step it updates weights; elsewhere its
+        `learning_rate` can be read and set."""
         step: Any = running_step.get()
         optimizer = self._compiled_optimizer() if step is None else step.optimizer
         if optimizer is None:

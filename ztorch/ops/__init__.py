@@ -1,6 +1,6 @@
 """Tensor operations, one file for each family; decorators register the functions.
 
-Called on values of a graph, an op makes nodes. Called on arrays (of NumPy, or anything with
+Called on graph values, an op creates nodes. Called on arrays (NumPy arrays, or anything with
 `__array__` or `__dlpack__`), numbers or lists, it computes and returns a NumPy array.
 """
 
@@ -34,15 +34,15 @@ from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
 
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith(("complex_", "kernel_")):  # those come when they are needed
+    if not _module.name.startswith(("complex_", "kernel_")):  # those are imported on demand
         importlib.import_module(f"{__name__}.{_module.name}")
 for _name in (*REGISTRY, *ALIASES):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 Operators.instead = INSTEAD
-# These take functions or give no tensors, so they are not ops of the registry.
+# These take functions or return no tensors, so they are not registered ops.
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
-# And these are made of tensors of numbers, above this room.
+# These consist of tensors of numbers, which are above this room.
 _OF_TENSORS = (
     "array", "associative_scan", "bincount", "complex", "convert_to_numpy", "convert_to_tensor",
     "copy", "dtype", "eig", "elastic_transform", "fori_loop", "is_tensor", "jvp", "map", "nonzero",
@@ -50,13 +50,13 @@ _OF_TENSORS = (
     "view_as_real")
 _OF_NUMPY = ("pi", "e", "inf", "nan", "newaxis", "float16", "float32", "float64", "int8", "int16",
              "int32", "int64", "uint8", "uint16", "uint32", "uint64")  # constants and dtypes
-_SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions are all here
+_SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions all exist here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 
 class _Found(types.ModuleType):
-    """This module's class, which has the ops that have been asked for: in the module itself,
-    names such as `any` would shadow Python's."""
+    """This module's class. It holds the ops used so far: in the module itself, names such as `any`
+    would shadow Python's."""
 
 
 sys.modules[__name__].__class__ = _Found
@@ -118,7 +118,7 @@ def _public(name: str) -> Callable[..., Any]:
         other = stand_in((*args, *attrs.values()))
         if other is not None:
             return other.apply_op(name, *args, **attrs)
-        if not takes_tensors and current_layer():  # in a model, it is a value of the graph
+        if not takes_tensors and current_layer():  # in a model, it is a graph value
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):
             args, attrs = _as_values(name, args, attrs)
@@ -143,16 +143,16 @@ def _values(arguments: Iterable[Any]) -> Iterator[Value]:
 
 def _as_values(name: str, args: tuple[Any, ...],
                attrs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, with arrays and lists for tensors as constants of the graph.
+    """The arguments of a call, with arrays and lists for tensors converted to graph constants.
 
-    Arrays of floats take the dtype of the values in the call. Parameters that accept numbers get
-    them unchanged.
+    Float arrays get the dtype of the values in the call. Parameters that accept numbers get them
+    unchanged.
     """
     declared, tensors = signature(name)
     try:
         bound = declared.bind(*args, **attrs)
     except TypeError as error:
-        raise TypeError(f"zt.ops.{name}: {error}; it is {name}{declared}") from None
+        raise TypeError(f"zt.ops.{name}: {error}; its signature is {name}{declared}") from None
     like = next((v for v in _values(bound.arguments.values()) if v.dtype.is_float), None)
 
     def tensor(x: Any, numbers: bool) -> Any:
@@ -173,7 +173,7 @@ def _as_values(name: str, args: tuple[Any, ...],
 
 
 def _with_example(public: Public) -> str:
-    """The docstring of an op; without an example, it gets a call on the first sample."""
+    """The docstring of an op. If it has no example, a call on the first sample is added."""
     doc = inspect.cleandoc(public.call.__doc__ or "")
     sample = next((s for s in public.samples if s.shapes and s.dtypes != "b"), None)
     if ">>>" in doc or sample is None or public.results:

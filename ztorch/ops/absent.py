@@ -1,20 +1,20 @@
-"""Names of other libraries that no op has, with the equivalent here.
+"""Other libraries' names that no op has, with the equivalent here.
 
-An error tells it, where the name that is nearest in letters would mislead.
+Errors show it, where the most similar name would mislead.
 """
 
 from __future__ import annotations
 
-_GRADIENT = """gradients are those of functions. Three lines:
+_GRADIENT = """gradients belong to functions. Three lines:
     def loss(params): ...
     value, grads = zt.value_and_grad(loss)(params)
     params = optimizer.update(params, grads)"""
-_SIZES = "the shape of its result depends on numbers, and shapes are fixed here"
-_SETS = "zt.array_api has it, for tensors whose numbers are known"
-_SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin of the other one"
-_ORDER = "elements always are in C order"
+_SIZES = "the shape of its result depends on the data, and shapes are fixed here"
+_SETS = "zt.array_api has it, for tensors with known values"
+_SETS_OF_TWO = "use zt.array_api.unique_values, and ops.isin with the other tensor"
+_ORDER = "elements are always in C order"
 _DTYPE = "use x.astype('{}')"
-_CHANGES = "a tensor never changes; use the op without _, which makes another one"
+_CHANGES = "a tensor never changes; use the op without _, which returns a new tensor"
 
 INSTEAD = {
     "addcmul": "use a + b * c", "addmm": "use ops.gemm",
@@ -45,7 +45,7 @@ INSTEAD = {
     "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
     "custom_gradient": "use zt.custom_gradient",
     **dict.fromkeys(("grad", "requires_grad", "requires_grad_", "retain_grad"), _GRADIENT),
-    "backward": _GRADIENT + "\nIn a train_step, self.gradients(loss, weights) has them.",
+    "backward": _GRADIENT + "\nIn a train_step, use self.gradients(loss, weights).",
     "choose": "use ops.where, or ops.take_along_axis",
     "copy": "values never change, so "
     "nothing needs a copy", "copy_": _CHANGES, "add_": _CHANGES, "fill_": _CHANGES,
@@ -70,15 +70,15 @@ INSTEAD = {
     "byte": _DTYPE.format("uint8"), "char": _DTYPE.format("int8"),
     "short": _DTYPE.format("int16"), "bfloat16": _DTYPE.format("bfloat16"),
     "movedim": "use ops.moveaxis", "swapdims": "use ops.swapaxes",
-    **dict.fromkeys(("H", "mH", "adjoint"), "use x.mT; of complex numbers ops.conj(x.mT)"),
+    **dict.fromkeys(("H", "mH", "adjoint"), "use x.mT; for complex numbers ops.conj(x.mT)"),
     **dict.fromkeys(("block_until_ready", "eval", "compute"), "use x.realize()"),
     **dict.fromkeys(("uniform_", "random_"), "use zt.rand(shape)"),
     "normal_": "use zt.randn(shape)",
     **dict.fromkeys(("storage", "untyped_storage"), "use x.numpy()"),
     **dict.fromkeys(("set", "itemset", "put_"), "use x.at[key].set(values)"),
-    "values": "ops.max and ops.sort give values alone; ops.argmax and ops.argsort say where",
+    "values": "ops.max and ops.sort return only values; ops.argmax and ops.argsort positions",
     "indices": "use ops.stack(ops.meshgrid(zt.arange(rows), zt.arange(columns), indexing='ij')); "
-    "of a maximum or an order, ops.argmax and ops.argsort",
+    "for a maximum or an order, ops.argmax and ops.argsort",
     "inverse": "use ops.inv", "pinverse": "use ops.pinv",
     "ger": "use ops.outer", "sgn": "use ops.sign", "take_along_dim": "use ops.take_along_axis",
     "clamp_min": "use ops.maximum", "clamp_max": "use ops.minimum", "msort": "use ops.sort(axis=0)",
@@ -105,8 +105,8 @@ INSTEAD = {
     "block": "use ops.concat of rows, each ops.concat of blocks",
     "broadcast_shapes": "shapes are tuples; use np.broadcast_shapes",
     "multi_dot": "use ops.einsum, or @", "poly1d": "use ops.polyval(coefficients, x)",
-    "trapz": "use ops.trapezoid", "fromfunction": "use the function on ops.meshgrid of zt.arange",
-    "block_diag": "use ops.concat of blocks that ops.pad widens",
+    "trapz": "use ops.trapezoid", "fromfunction": "apply the function to ops.meshgrid of zt.arange",
+    "block_diag": "use ops.concat of blocks, padded by ops.pad",
     "bucketize": "use ops.searchsorted(boundaries, x)",
     "cartesian_prod": "use ops.meshgrid and ops.stack",
     "cosine_similarity": "use the sum of ops.normalize(x) * ops.normalize(y)",
@@ -115,8 +115,8 @@ INSTEAD = {
     "diag_indices": "use ops.diagonal(x), or x[i, i] with i = zt.arange(n)",
     "fill_diagonal": "use ops.where(zt.eye(n) > 0, value, x)",
     "flatnonzero": "use ops.nonzero(x.ravel())[0]",
-    "ix_": "use x[rows[:, None], columns]", "lexsort": "use ops.argsort of the last key, then of "
-    "each one before, which keeps the order of equal ones",
+    "ix_": "use x[rows[:, None], columns]", "lexsort": "use ops.argsort by the last key, then by "
+    "each earlier one; it is stable",
     "logcumsumexp": "use ops.associative_scan(ops.logaddexp, x)",
     "manual_seed": "use zt.set_seed", "matrix_exp": "use ops.eigh of a symmetric matrix",
     **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), "use ops.max_pool"),
@@ -124,7 +124,7 @@ INSTEAD = {
     **dict.fromkeys(("mgrid", "ogrid"), "use ops.meshgrid of zt.arange"),
     "multinomial": "use zt.random.categorical(key, logits)",
     "nll_loss": "use zt.losses", "normal": "use zt.randn(shape)",
-    "hardswish": "use ops.hard_swish", "no_grad": "only functions that zt.grad is given are "
+    "hardswish": "use ops.hard_swish", "no_grad": "only functions passed to zt.grad are "
     "differentiated", "from_numpy": "use zt.tensor(array), or zt.asarray, which shares memory",
     "pdist": "use ops.cdist(x, x)", "piecewise": "use ops.where, or ops.select",
     "polyfit": "use ops.lstsq(ops.vander(x, degree + 1), y)",
@@ -136,6 +136,6 @@ INSTEAD = {
         "all", "any", "max", "mean", "min", "prod", "sum")},
 }
 
-# Arguments of other libraries, with the name in ops.
+# Arguments of other libraries, with their name in ops.
 ARGUMENTS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "unbiased": "correction",
              "input": "x", "a_min": "min", "a_max": "max", "newshape": "shape"}

@@ -1,8 +1,8 @@
-"""Smooth activations and gates, made of other ops and safe far from zero.
+"""Smooth activations and gates, composed of other ops and stable far from zero.
 
-In this and the files of other activations, gradients at a kink follow PyTorch and TensorFlow
-(relu'(0) is 0). NaN compares false with everything, so the last branch of a choice keeps x, which
-lets NaN through.
+In this and other files of activations, gradients at a kink follow PyTorch and TensorFlow (relu'(0)
+is 0). NaN compares false with everything, so the last branch of a choice keeps x, which propagates
+NaN.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def silu(x: Value) -> Value:
 
 @op(WIDE_SAMPLE, numpy=lambda x: x * _sigmoid_numpy(x))
 def swish(x: Value) -> Value:
-    """Another name of `silu`.
+    """An alias of `silu`.
 
     Args:
         x: Float tensor.
@@ -122,7 +122,7 @@ def softplus(x: Value) -> Value:
 
 @op(WIDE_SAMPLE, numpy=lambda x: -_softplus(-x))
 def log_sigmoid(x: Value) -> Value:
-    """`log(sigmoid(x))`, exact where sigmoid is almost 0 or 1.
+    """`log(sigmoid(x))`, accurate where sigmoid is almost 0 or 1.
 
     Args:
         x: Float tensor.
@@ -165,7 +165,7 @@ def squareplus(x: Value, b: float = 4.0) -> Value:
 
     Args:
         x: Float tensor.
-        b: How far the curve stays above `relu`. 0 or more. Default: `4.0`.
+        b: Distance of the curve above `relu`. 0 or more. Default: `4.0`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -194,7 +194,7 @@ def glu(x: Value, axis: int = -1) -> Value:
 
     Args:
         x: Float tensor with an even size along the axis.
-        axis: Axis that is split in half. Default: `-1`.
+        axis: Axis to split in half. Default: `-1`.
 
     Returns:
         A tensor with half the size along the axis.

@@ -1,4 +1,4 @@
-"""Ops that move elements, by Keras' names."""
+"""Ops that move elements, under Keras' names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ztorch.graph.value import Value
 
 @composition(Sample(((2, 3), (2, 3))), Sample(((2, 3), (1, 3)), {"axis": 0}))
 def append(x1: Value, x2: Value, axis: int | None = None) -> Value:
-    """One tensor behind the other.
+    """Concatenates two tensors.
 
     Args:
         x1: Tensor of any dtype.
         x2: Tensor of the same dtype.
-        axis: Their axis. `None`: both as vectors. Default: `None`.
+        axis: Axis to join. `None` flattens both first. Default: `None`.
 
     Returns:
         A tensor with the elements of both.
@@ -27,12 +27,13 @@ def append(x1: Value, x2: Value, axis: int | None = None) -> Value:
 
 @composition(Sample(((3, 4),), {"kth": 2}))
 def argpartition(x: Value, kth: int, axis: int = -1) -> Value:
-    """Positions in an order in which element `kth` is where sorting puts it: here all are.
+    """Positions in an order in which element `kth` is at its sorted position. Here all elements
+    are.
 
     Args:
         x: Tensor of numbers.
-        kth: The position that must be right.
-        axis: The axis along which elements are ordered. Default: `-1`.
+        kth: The position that must be correct.
+        axis: The axis along which to order. Default: `-1`.
 
     Returns:
         An int32 tensor of the shape of `x`.
@@ -50,7 +51,7 @@ def diagflat(x: Value, k: int = 0) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        k: Which diagonal: above the main one if positive. Default: `0`.
+        k: The diagonal: above the main one if positive. Default: `0`.
 
     Returns:
         A square matrix.
@@ -60,7 +61,7 @@ def diagflat(x: Value, k: int = 0) -> Value:
 
 @composition(Sample(((2, 3),)))
 def fliplr(x: Value) -> Value:
-    """The second axis the other way round.
+    """Reverses the second axis.
 
     Args:
         x: Tensor of two or more axes.
@@ -73,7 +74,7 @@ def fliplr(x: Value) -> Value:
 
 @composition(Sample(((2, 3),)))
 def flipud(x: Value) -> Value:
-    """The first axis the other way round.
+    """Reverses the first axis.
 
     Args:
         x: Tensor of one or more axes.
@@ -86,11 +87,11 @@ def flipud(x: Value) -> Value:
 
 @composition(Sample(((2, 4),), {"indices_or_sections": 2}), results=("0", "1"))
 def hsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
-    """Parts along the second axis, or the only one.
+    """Splits along the second axis, or the only one.
 
     Args:
         x: Tensor of one or more axes.
-        indices_or_sections: How many equal parts, or where parts begin.
+        indices_or_sections: Number of equal parts, or the positions where parts start.
 
     Returns:
         The parts.
@@ -105,11 +106,11 @@ def hsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value,
 
 @composition(Sample(((4, 2),), {"indices_or_sections": 2}), results=("0", "1"))
 def vsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
-    """Parts along the first axis.
+    """Splits along the first axis.
 
     Args:
         x: Tensor of two or more axes.
-        indices_or_sections: How many equal parts, or where parts begin.
+        indices_or_sections: Number of equal parts, or the positions where parts start.
 
     Returns:
         The parts.
@@ -124,11 +125,11 @@ def vsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value,
 
 @composition(Sample(((2, 1, 4),), {"indices_or_sections": 2}), results=("0", "1"))
 def dsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value, ...]:
-    """Parts along the third axis.
+    """Splits along the third axis.
 
     Args:
         x: Tensor of three or more axes.
-        indices_or_sections: How many equal parts, or where parts begin.
+        indices_or_sections: Number of equal parts, or the positions where parts start.
 
     Returns:
         The parts.
@@ -143,7 +144,7 @@ def dsplit(x: Value, indices_or_sections: int | tuple[int, ...]) -> tuple[Value,
 
 @composition(Sample(((2, 3), (2, 3))))
 def dstack(*xs: Value) -> Value:
-    """Tensors side by side along the third axis.
+    """Stacks tensors along the third axis.
 
     Args:
         *xs: Tensors of one dtype, or a list of them.
@@ -164,8 +165,8 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
 
     Args:
         x: Vector of numbers.
-        N: Number of powers. `None`: as many as numbers. Default: `None`.
-        increasing: Whether powers rise. Default: `False`.
+        N: Number of powers. `None` means the length of `x`. Default: `None`.
+        increasing: Whether powers are ascending. Default: `False`.
 
     Returns:
         A matrix with a row for each number.
@@ -183,8 +184,8 @@ def tri(N: int, M: int | None = None, k: int = 0,
 
     Args:
         N: Number of rows.
-        M: Number of columns. `None`: as many as rows. Default: `None`.
-        k: Which diagonal: above the main one if positive. Default: `0`.
+        M: Number of columns. `None` means `N`. Default: `None`.
+        k: The diagonal: above the main one if positive. Default: `0`.
         dtype: Dtype of the result. `None` means float32. Default: `None`.
 
     Returns:
@@ -205,7 +206,7 @@ def unravel_index(indices: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
 
     Args:
         indices: Integer tensor.
-        shape: The shape that is not flattened.
+        shape: The shape of the tensor that was flattened.
 
     Returns:
         An integer tensor for each axis.

@@ -1,4 +1,4 @@
-"""Attention and rotary positions, made of other ops."""
+"""Attention and rotary positions, composed of other ops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 
-_MASK = np.array([[[True, False, True, True, False]], [[False] * 5]])  # the second sees nothing
+_MASK = np.array([[[True, False, True, True, False]], [[False] * 5]])  # query 2 sees nothing
 
 
 def _weights_numpy(q: Any, k: Any, mask: Any = None, causal: bool = False,
@@ -42,15 +42,15 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
                       scale: float | None = None) -> Value:
     """The weight of each key for each query; rows sum to 1.
 
-    Several heads of `q` may share one head of `k`: those heads are adjacent. The row of a query
-    that sees no key is zero, and so are its gradients.
+    Several adjacent heads of `q` may share one head of `k`. If a query sees no key, its row is
+    zero, and so are its gradients.
 
     Args:
         q: Queries `(..., heads, queries, dim)`, floats.
-        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
-            these.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. `q` must have a multiple of these
+            heads.
         mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
-            may see a key. `None` shows all. Default: `None`.
+            may see a key. `None` allows all. Default: `None`.
         causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
         scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
 
@@ -69,12 +69,12 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
         mask = below if mask is None else OPS.bitwise_and(mask, below)
     if mask is None:
         return OPS.softmax(scores)
-    # Scores are masked before exp. Masking the result would leave a gradient of 0 * infinity where
-    # a hidden score is large.
+    # Scores are masked before exp. Masking the result would give a gradient of 0 * infinity for a
+    # large masked score.
     scores = OPS.where(mask, scores, -math.inf)
     largest = OPS.stop_gradient(OPS.max(scores, -1, True))
     e = OPS.exp(scores - OPS.where(largest > -math.inf, largest, 0.0))
-    total = OPS.sum(e, -1, True)  # 0 in rows that see nothing, else at least 1
+    total = OPS.sum(e, -1, True)  # 0 in rows that see nothing, otherwise at least 1
     return e * (1.0 / OPS.where(total > 0.0, total, 1.0))
 
 
@@ -84,15 +84,15 @@ def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: b
               scale: float | None = None) -> Value:
     """Scaled dot-product attention: `softmax(q @ k.T * scale) @ v`.
 
-    Several heads of `q` may share one head of `k` and `v`: those heads are adjacent.
+    Several adjacent heads of `q` may share one head of `k` and `v`.
 
     Args:
         q: Queries `(..., heads, queries, dim)`, floats.
-        k: Keys `(..., heads, keys, dim)`, of the same dtype. Heads of `q` must be a multiple of
-            these.
+        k: Keys `(..., heads, keys, dim)`, of the same dtype. `q` must have a multiple of these
+            heads.
         v: Values `(..., heads, keys, value dim)`, of the same dtype.
         mask: Boolean tensor that broadcasts to `(..., heads, queries, keys)`: true where a query
-            may see a key. `None` shows all. Default: `None`.
+            may see a key. `None` allows all. Default: `None`.
         causal: Whether key `j` is hidden from query `i` for `j > i`. Default: `False`.
         scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
 
@@ -109,7 +109,7 @@ def attention(q: Value, k: Value, v: Value, mask: Value | None = None, causal: b
     """
     if v.shape[:-1] != k.shape[:-1]:
         raise shape_error("keys and values do not fit:", k.shape, v.shape,
-                          fix="there must be a value for each key, in as many heads")
+                          fix="give one value per key, in the same number of heads")
     return OPS.matmul(attention_weights(q, k, mask, causal, scale), repeated_heads(v, q))
 
 
@@ -119,7 +119,7 @@ def _check(q: Value, k: Value) -> None:
                           fix="both are (..., heads, length, dim) with the same dim")
     if q.shape[:-3] != k.shape[:-3] or (q.rank > 2 and q.shape[-3] % k.shape[-3]):
         raise shape_error("heads or batches of queries and keys do not fit:", q.shape, k.shape,
-                          fix="leading axes must be equal, and heads a multiple of those of keys")
+                          fix="leading axes must be equal, heads a multiple of the keys' heads")
 
 
 def repeated_heads(x: Value, q: Value) -> Value:
@@ -133,16 +133,16 @@ def repeated_heads(x: Value, q: Value) -> Value:
 
 
 def _checked_mask(mask: Value, shape: tuple[int, ...]) -> Value:
-    if mask.dtype.is_int:  # as in Keras: 0 is hidden
+    if mask.dtype.is_int:  # as in Keras: 0 is masked
         mask = OPS.not_equal(mask, 0)
     if mask.dtype is not boolean:
         raise shape_error(f"an attention mask must be bool, not {mask.dtype}",
-                          fix="compare it with something: true is seen, false is hidden")
+                          fix="use true for visible and false for hidden positions")
     fits = mask.rank <= len(shape) and all(
         m in (1, n) for m, n in zip(reversed(mask.shape), reversed(shape), strict=False))
     if not fits:
         raise shape_error("the mask does not fit the scores:", mask.shape, shape,
-                          fix="it is (queries, keys), where each may be 1, with or without "
+                          fix="use (queries, keys), where each may be 1, with or without "
                               "leading axes")
     return OPS.broadcast_to(mask, shape)
 
@@ -168,10 +168,10 @@ def _rotary_numpy(x: Any, axis: int = -2, max_wavelength: float = 10000.0) -> An
 @op(Sample(((2, 3, 4),)), Sample(((3, 2, 6),), {"axis": 0, "max_wavelength": 100.0}),
     numpy=_rotary_numpy)
 def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
-    """Rotates pairs of elements of the last axis by angles that grow with the position.
+    """Rotates pairs of elements of the last axis by angles proportional to the position.
 
-    Elements `i` and `i + dim / 2` are a pair. The product of two such vectors depends only on their
-    distance.
+    Elements `i` and `i + dim / 2` form a pair. The product of two rotated vectors depends only on
+    the distance of their positions.
 
     Args:
         x: Float tensor whose last axis has an even size.
@@ -184,8 +184,8 @@ def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
     """
     dim, at = x.shape[-1], axis % x.rank
     if dim % 2 or at == x.rank - 1:
-        raise shape_error(f"ops.rotary turns pairs of the last axis by positions on axis {axis}; "
-                          "that does not fit", x.shape, fix="the last axis must be even, and not "
+        raise shape_error(f"ops.rotary rotates pairs of the last axis by positions on axis {axis}; "
+                          "it cannot rotate", x.shape, fix="the last axis must be even, and not "
                           "the axis of positions")
     near, far = rotary_factors(x.shape[at], dim, max_wavelength)
     spread = (*(n if k == at else 1 for k, n in enumerate(x.shape[:-1])), 2, dim // 2)

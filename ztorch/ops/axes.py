@@ -1,4 +1,4 @@
-"""Axes that go, move, change places or turn."""
+"""Ops that remove, move, swap or rotate axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Axes = int | tuple[int, ...]
 
 
 def _order(x: Value, axes: Axes) -> tuple[int, ...]:
-    """Axes from 0 up, in the order in which they are given."""
+    """Non-negative axes, in the given order."""
     axes = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
     order = tuple(normal_axes(a, x.rank)[0] for a in axes)
     if len(set(order)) < len(order):
@@ -35,7 +35,7 @@ def squeeze(x: Value, axis: Axes | None = None) -> Value:
     """
     gone = [k for k, n in enumerate(x.shape) if n == 1] if axis is None else _order(x, axis)
     if any(x.shape[k] != 1 for k in gone):
-        raise shape_error(f"ops.squeeze(axis={axis}) leaves out axes of size 1 only; got", x.shape)
+        raise shape_error(f"ops.squeeze(axis={axis}) removes only axes of size 1; got", x.shape)
     return OPS.reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in gone))
 
 
@@ -46,7 +46,7 @@ def moveaxis(x: Value, source: Axes, destination: Axes) -> Value:
     Args:
         x: Tensor of any dtype.
         source: Axis, or a tuple of axes.
-        destination: Where each of them is in the result.
+        destination: The position of each in the result.
 
     Returns:
         A tensor of the dtype of `x`.
@@ -62,7 +62,7 @@ def moveaxis(x: Value, source: Axes, destination: Axes) -> Value:
 
 @op(Sample(((2, 3, 4),), {"axis1": 0, "axis2": 2}), numpy=np.swapaxes)
 def swapaxes(x: Value, axis1: int, axis2: int) -> Value:
-    """x with two axes exchanged: `transpose(dim0, dim1)` of PyTorch.
+    """Swaps two axes of x: PyTorch's `transpose(dim0, dim1)`.
 
     Args:
         x: Tensor of any dtype.
@@ -78,7 +78,7 @@ def swapaxes(x: Value, axis1: int, axis2: int) -> Value:
 
 @op(Sample(((2, 3, 4),)), numpy=lambda x: np.swapaxes(x, -1, -2))
 def matrix_transpose(x: Value) -> Value:
-    """The transpose of each matrix: the last two axes exchanged.
+    """The transpose of each matrix: swaps the last two axes.
 
     Args:
         x: Tensor of any dtype, with two axes or more.
@@ -93,7 +93,7 @@ def matrix_transpose(x: Value) -> Value:
 
 @op(Sample(((2, 3, 4),)), numpy=np.ravel, aliases=("flatten",))
 def ravel(x: Value) -> Value:
-    """All elements along one axis, the last axis first.
+    """x flattened to one axis, in C order.
 
     Args:
         x: Tensor of any dtype.
@@ -107,12 +107,12 @@ def ravel(x: Value) -> Value:
 @op(Sample(((3, 5),), {"shift": (1, -2), "axis": (0, 1)}, dtypes="fs"),
     Sample(((2, 3),), {"shift": 7}), numpy=np.roll)
 def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
-    """x with its elements moved along axes; those that leave at one end come back at the other.
+    """Shifts elements along axes. Elements that leave at one end reappear at the other.
 
     Args:
         x: Tensor of any dtype.
-        shift: By how much, or a tuple with a number for each axis.
-        axis: Axis, or a tuple of axes. `None` moves along the flattened tensor. Default: `None`.
+        shift: The number of positions, or a tuple with one number per axis.
+        axis: Axis, or a tuple of axes. `None` shifts the flattened tensor. Default: `None`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -143,11 +143,11 @@ def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
 
 @op(Sample(((2, 3),), {"k": 1}), numpy=np.rot90)
 def rot90(x: Value, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
-    """x turned by quarter turns in the plane of two axes.
+    """Rotates x by quarter turns in the plane of two axes.
 
     Args:
         x: Tensor of any dtype.
-        k: Number of iterations from the first axis towards the second. Default: `1`.
+        k: Number of quarter turns from the first axis towards the second. Default: `1`.
         axes: The two axes. Default: `(0, 1)`.
 
     Returns:

@@ -39,14 +39,14 @@ def _gemm_numpy(a: Any, b: Any, c: Any = 0.0, alpha: float = 1.0, beta: float = 
     Sample(((2, 3, 5), (2, 5, 4), (4,)), {"alpha": 2.0}), numpy=_gemm_numpy)
 def gemm(a: Value, b: Value, c: Value | None = None, alpha: float = 1.0,
          beta: float | None = None, transpose_a: bool = False, transpose_b: bool = False) -> Value:
-    """`alpha * (a @ b) + beta * c`. Leading axes are a batch and broadcast; `c` broadcasts too.
+    """`alpha * (a @ b) + beta * c`. Leading axes are batches and broadcast; `c` broadcasts too.
 
     Args:
         a: Matrices `(..., m, k)`, or `(..., k, m)` if transposed.
         b: Matrices `(..., k, n)`, or `(..., n, k)` if transposed, of the same dtype.
-        c: Tensor that broadcasts to the product. `None` means none. Default: `None`.
+        c: Tensor that broadcasts to the product. `None` omits it. Default: `None`.
         alpha: Factor of the product. Default: `1.0`.
-        beta: Factor of `c`. `None` means 1 where `c` is given. Default: `None`.
+        beta: Factor of `c`. `None` means 1 if `c` is given. Default: `None`.
         transpose_a: Whether to transpose `a` first. Default: `False`.
         transpose_b: Whether to transpose `b` first. Default: `False`.
 
@@ -76,9 +76,9 @@ def gemv(a: Value, x: Value, y: Value | None = None, alpha: float = 1.0,
     Args:
         a: Matrix `(m, n)`, or `(n, m)` if transposed.
         x: Vector `(n,)` of the same dtype.
-        y: Vector `(m,)`. `None` means none. Default: `None`.
+        y: Vector `(m,)`. `None` omits it. Default: `None`.
         alpha: Factor of the product. Default: `1.0`.
-        beta: Factor of `y`. `None` means 1 where `y` is given. Default: `None`.
+        beta: Factor of `y`. `None` means 1 if `y` is given. Default: `None`.
         transpose_a: Whether to transpose `a` first. Default: `False`.
 
     Returns:
@@ -134,29 +134,27 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
     Args:
         a: Flat buffer of the left matrices, row by row.
         b: Flat buffer of the right matrices, of the same dtype.
-        c: Flat buffer of the matrices that are added. `None` means none. Default: `None`.
+        c: Flat buffer of the matrices to add. `None` omits it. Default: `None`.
         size: `(m, n, k)` of one product. Default: `(1, 1, 1)`.
         alpha: Factor of the product. Default: `1.0`.
-        beta: Factor of `c`. `None` means 1 where `c` is given. Default: `None`.
+        beta: Factor of `c`. `None` means 1 if `c` is given. Default: `None`.
         transpose_a: Whether to transpose `a` first. Default: `False`.
         transpose_b: Whether to transpose `b` first. Default: `False`.
-        lda: Distance between the starts of rows of `a`. `None` means that rows are dense. Default:
-            `None`.
-        ldb: Distance between the starts of rows of `b`. `None` means that rows are dense. Default:
-            `None`.
-        ldc: Distance between the starts of rows of `c` and of the result. `None` means that rows
-            are dense. Default: `None`.
+        lda: Distance between the starts of rows of `a`. `None` means dense rows. Default: `None`.
+        ldb: Distance between the starts of rows of `b`. `None` means dense rows. Default: `None`.
+        ldc: Distance between the starts of rows of `c` and of the result. `None` means dense rows.
+            Default: `None`.
         batch: Number of products. Default: `1`.
-        stride_a: Distance between the matrices of `a`. 0 shares one; `None` means that they are
-            dense. Default: `None`.
-        stride_b: Distance between the matrices of `b`. 0 shares one; `None` means that they are
-            dense. Default: `None`.
-        stride_c: Distance between the matrices of `c` and of the result. `None` means that they are
-            dense. Default: `None`.
+        stride_a: Distance between the matrices of `a`. 0 shares one matrix; `None` means dense.
+            Default: `None`.
+        stride_b: Distance between the matrices of `b`. 0 shares one matrix; `None` means dense.
+            Default: `None`.
+        stride_c: Distance between the matrices of `c` and of the result. `None` means dense.
+            Default: `None`.
 
     Returns:
-        A flat buffer laid out like `c`. Elements between and after its rows are those of `c`, or 0
-        without `c`.
+        A flat buffer with the layout of `c`. Elements between and after its rows are those of `c`,
+        or 0 without `c`.
 
     Examples:
         >>> import ztorch as zt
@@ -170,7 +168,7 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
                       stride_b)
     row_step, matrix_step = _steps("c", m, n, ldc, stride_c)
     if batch > 1 and not matrix_step:
-        raise shape_error("stride_c=0 would write all products of the batch to one place")
+        raise shape_error("stride_c=0 would write all products of the batch to the same place")
     old = None if c is None else _matrices("c", c, batch, m, n, ldc, stride_c)
     y = gemm(left, right, old, alpha, beta, transpose_a, transpose_b)
     if c is None:
@@ -197,7 +195,7 @@ def _steps(name: str, rows: int, columns: int, ld: int | None,
     if 0 < matrix_step < rows * row_step:
         raise shape_error(f"stride_{name}={matrix_step}: matrices of {rows} rows, "
                           f"{row_step} apart, overlap",
-                          fix=f"use at least {rows * row_step}, or 0 for a shared one")
+                          fix=f"use at least {rows * row_step}, or 0 for a shared matrix")
     return row_step, matrix_step
 
 
@@ -221,5 +219,5 @@ def _matrices(name: str, x: Value, batch: int, rows: int, columns: int, ld: int 
 
 
 def _resized(x: Value, size: int) -> Value:
-    """A buffer cut or zero-padded to a size, since its last row may end early."""
+    """A buffer cut or zero-padded to a size: its last row may end early."""
     return x[:size] if x.size >= size else OPS.pad(x, (0,), (size - x.size,))

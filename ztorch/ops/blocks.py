@@ -1,4 +1,4 @@
-"""Ops that split and join axes, by Keras' names: blocks of images, frames, patterns of axes."""
+"""Ops that split and join axes, under Keras' names: image blocks, frames, axis patterns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.ops.windows import Sizes, for_each
 
 
 def _images(name: str, x: Value, data_format: str) -> bool:
-    """Whether images have their channels first."""
+    """Whether images have the channels first."""
     if x.rank != 4 or data_format not in ("channels_last", "channels_first"):
         raise shape_error(f"ops.{name} takes images of four axes, and data_format "
                           "'channels_last' or 'channels_first', not", x.shape)
@@ -23,12 +23,12 @@ def _images(name: str, x: Value, data_format: str) -> bool:
 @composition(Sample(((1, 2, 3, 8),), {"block_size": 2}),
              Sample(((1, 8, 2, 3),), {"block_size": 2, "data_format": "channels_first"}))
 def depth_to_space(x: Value, block_size: int, data_format: str = "channels_last") -> Value:
-    """Channels as blocks of an image that is as many times as high and wide.
+    """Rearranges channels into blocks of a larger image.
 
     Args:
         x: Images.
         block_size: Height and width of a block.
-        data_format: Where the channels are. Default: `"channels_last"`.
+        data_format: The position of the channel axis. Default: `"channels_last"`.
 
     Returns:
         Images with fewer channels.
@@ -46,12 +46,12 @@ def depth_to_space(x: Value, block_size: int, data_format: str = "channels_last"
 @composition(Sample(((1, 4, 6, 2),), {"block_size": 2}),
              Sample(((1, 2, 4, 6),), {"block_size": 2, "data_format": "channels_first"}))
 def space_to_depth(x: Value, block_size: int, data_format: str = "channels_last") -> Value:
-    """Blocks of an image as channels of a smaller one.
+    """Rearranges blocks of an image into channels of a smaller one.
 
     Args:
         x: Images.
         block_size: Height and width of a block.
-        data_format: Where the channels are. Default: `"channels_last"`.
+        data_format: The position of the channel axis. Default: `"channels_last"`.
 
     Returns:
         Images with more channels.
@@ -68,12 +68,12 @@ def space_to_depth(x: Value, block_size: int, data_format: str = "channels_last"
 
 @composition(Sample(((2, 9),), {"sequence_length": 4, "sequence_stride": 2}))
 def extract_sequences(x: Value, sequence_length: int, sequence_stride: int) -> Value:
-    """The frames of sequences, which may overlap.
+    """Splits sequences into frames, which may overlap.
 
     Args:
         x: Sequences `(..., length)`.
-        sequence_length: The elements of a frame.
-        sequence_stride: From the beginning of a frame to that of the next.
+        sequence_length: Length of a frame.
+        sequence_stride: Distance between the starts of two frames.
 
     Returns:
         A tensor `(..., frames, sequence_length)`.
@@ -108,12 +108,12 @@ def unfold(x: Value, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0
 
 @composition(Sample(((2, 6, 3),), {"pattern": "b (h w) c -> b c h w", "h": 2}))
 def rearrange(tensor: Value, pattern: str, **axes_lengths: int) -> Value:
-    """A tensor in another order of axes, which may be split and joined.
+    """Reorders the axes of a tensor, and may split and join them.
 
     Args:
         tensor: Tensor of any dtype.
-        pattern: Names of the axes before and after "->"; those in brackets are in one.
-        **axes_lengths: Sizes of axes that are split; one of each bracket may be left out.
+        pattern: Names of the axes before and after "->"; names in brackets share one axis.
+        **axes_lengths: Sizes of split axes; one per bracket may be omitted.
 
     Returns:
         A tensor with the same elements.

@@ -1,7 +1,7 @@
 """Functions of single complex numbers: arithmetic, exponents, logarithms, hyperbolic functions.
 
-At infinities, NaN and zeros they follow C's Annex G and the array API. A correction holds only at
-these points, so that it never replaces a derivative.
+At infinities, NaN and zeros they follow C's Annex G and the array API. A correction applies only at
+these points, so it never replaces a derivative.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ztorch.graph.value import Value
 from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op, either
 
 INF = math.inf
-_FLAT = 22.0  # beyond it tanh is 1 in float64
-_STEEP = 40.0  # beyond it expm1 is exp
+_FLAT = 22.0  # above it, tanh is 1 in float64
+_STEEP = 40.0  # above it, expm1 equals exp
 
 
 def size_of(x: Value) -> Value:
-    """|x| with the derivative of the sign's side at 0, where that of `abs` is 0."""
+    """|x|, with the derivative at 0 that the sign of 0 selects; `abs` has 0 there."""
     return signed(x, x)
 
 
@@ -62,8 +62,8 @@ def _ones(x: ComplexValue) -> ComplexValue:
 
 @complex_op("divide", "div")
 def divide(x: ComplexValue, y: ComplexValue) -> ComplexValue:
-    """Smith's quotient, which does not overflow where the result does not: both numbers are turned
-    so that the larger part of the divisor comes first."""
+    """Smith's quotient, which does not overflow unless the result does: both numbers are rotated so
+    that the larger part of the divisor comes first."""
     steep = OPS.abs(y.real) < OPS.abs(y.imag)
     x, y = choose(steep, x.turned_back(), x), choose(steep, y.turned_back(), y)
     ratio = y.imag / OPS.where(zero(y.real), 1.0, y.real)
@@ -98,7 +98,7 @@ def power(x: ComplexValue, y: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def integer_power(x: ComplexValue, n: int) -> ComplexValue:
-    """x to an integer, by squares."""
+    """x to an integer power, by repeated squaring."""
     y, bits = None, abs(n)
     base = x
     while bits:
@@ -124,7 +124,7 @@ def angle(x: ComplexValue) -> Value:
 
 @complex_op()
 def sign(x: ComplexValue) -> ComplexValue:
-    """x over its size, 0 at 0; infinite parts count alone."""
+    """x divided by its absolute value; 0 at 0. Infinite parts dominate."""
     endless = either(OPS.isinf(x.real), OPS.isinf(x.imag))
     unit = ComplexValue(*(OPS.where(endless, OPS.where(OPS.isinf(part), OPS.sign(part), part * 0.0),
                                     part) for part in (x.real, x.imag)))
@@ -141,7 +141,7 @@ def sign(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def exp(x: ComplexValue) -> ComplexValue:
-    """The exponent is taken in two halves: each is finite where the result is."""
+    """The exponent is applied in two halves; each is finite if the result is."""
     a, b = x.real, x.imag
     half = OPS.exp(a * 0.5)
     real, imag = half * OPS.cos(b) * half, half * OPS.sin(b) * half
@@ -161,14 +161,14 @@ def exp2(x: ComplexValue) -> ComplexValue:
 def expm1(x: ComplexValue) -> ComplexValue:
     whole, low = exp(x), OPS.minimum(x.real, _STEEP)
     half = OPS.sin(x.imag * 0.5)
-    real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0 + 0.0  # of -0 too, 0
+    real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0 + 0.0  # also 0 for -0
     real = OPS.where(x.real > _STEEP, whole.real, real)
     return ComplexValue(OPS.where(both(OPS.equal(x.real, -INF), unbounded(x.imag)), -1.0, real),
                         whole.imag)
 
 
 def log_size(a: Value, b: Value) -> Value:
-    """log(hypot(a, b)) for all sizes, and close to 1."""
+    """log(hypot(a, b)), accurate for all magnitudes and close to 1."""
     a, b = size_of(a), size_of(b)
     swap = a < b
     m, n = OPS.where(swap, b, a), OPS.where(swap, a, b)
@@ -176,7 +176,7 @@ def log_size(a: Value, b: Value) -> Value:
     far = OPS.log(m) + OPS.log1p(ratio * ratio) * 0.5
     close = both(m > 0.7, m < 1.5)
     near = OPS.where(close, m, 1.0)
-    beyond = (near - 1.0) * (near + 1.0) + OPS.where(close, n * n, 0.0)  # the square less 1
+    beyond = (near - 1.0) * (near + 1.0) + OPS.where(close, n * n, 0.0)  # the square minus 1
     y = OPS.where(close, OPS.log1p(beyond) * 0.5, far)
     return OPS.where(either(OPS.isinf(a), OPS.isinf(b)), INF, y)
 
@@ -207,8 +207,8 @@ def log1p(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def sqrt(x: ComplexValue) -> ComplexValue:
-    """Kahan's root, of numbers that are scaled so that their size neither overflows nor loses bits
-    (the scales are powers of 2, and have exact roots)."""
+    """Kahan's square root of scaled numbers, so that the absolute value neither overflows nor loses
+    bits (the scales are powers of 2 with exact roots)."""
     limits = np.finfo(x.real.dtype.numpy)
     up = 2.0 ** (2 * ((limits.nmant + 1) // 2 + 1))
     m = OPS.maximum(OPS.abs(x.real), OPS.abs(x.imag))
@@ -229,15 +229,15 @@ def sqrt(x: ComplexValue) -> ComplexValue:
 
 
 def _times(x: Value, y: Value) -> Value:
-    """The product; 0 times an infinite number or NaN is 0."""
+    """The product, with 0 times infinity or NaN equal to 0."""
     lost = either(both(zero(x), unbounded(y)), both(zero(y), unbounded(x)))
     y_or_x = OPS.where(zero(x), signed(x, y), signed(y, x))
     return OPS.where(lost, y_or_x, x * y)
 
 
 def _grown(x: Value, a: Value, y: Value) -> Value:
-    """The product of sinh(a) or cosh(a) with a sine or cosine, which may be finite where the first
-    is not: then it is exp(|a|) / 2 by halves."""
+    """The product of sinh(a) or cosh(a) with a sine or cosine. It may be finite where the former is
+    not; then exp(|a|) / 2 is applied in halves."""
     huge = both(OPS.isinf(x), finite(a))
     half = OPS.exp(OPS.where(huge, OPS.abs(a) * 0.5, 0.0))
     return OPS.where(huge, signed(half * 0.5, x) * y * half, _times(OPS.where(huge, 1.0, x), y))
@@ -269,7 +269,7 @@ def tanh(x: ComplexValue) -> ComplexValue:
     below = OPS.where(flat, 1.0, below)
     waves = sine * cosine
     imag = OPS.where(flat, waves * 4.0 * OPS.exp(OPS.abs(a) * -2.0), waves / below)
-    end = OPS.where(unbounded(b), 0.0, signed(OPS.zeros_like(b), b))  # as the array API has it
+    end = OPS.where(unbounded(b), 0.0, signed(OPS.zeros_like(b), b))  # as in the array API
     imag = OPS.where(OPS.isinf(a), end, imag)
     imag = OPS.where(both(zero(b), OPS.isnan(a)), b, imag)
     real = OPS.where(flat, signed(OPS.ones_like(a), a), s * c / below)

@@ -1,4 +1,4 @@
-"""Complex tensors made of numbers alone."""
+"""Complex tensors created from numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape = int | tuple[int, ...]
 
 
 def _part(dtype: Any) -> Any:
-    """The dtype of the parts of a result, of which the dtype is told or complex64."""
+    """The dtype of the parts of a result with this dtype, by default complex64."""
     return dtype.part if isinstance(dtype, ComplexDType) else part_dtype(complex64)
 
 

@@ -1,6 +1,6 @@
 """Fourier transforms of complex tensors, with the arguments of NumPy and the array API.
 
-They are the transforms of pairs that `fourier.py` registers, along any axes, of any length.
+They use the transforms of pairs in `fourier.py`, along any axes and for any length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _factor(name: str, n: int, norm: str | None, inverse: bool) -> float:
     """The factor of a sum over n elements."""
     norm = norm or "backward"
     if norm not in _NORMS:
-        raise ConfigError(f"ops.{name}(norm={norm!r}) is none of {', '.join(_NORMS)}")
+        raise ConfigError(f"ops.{name}(norm={norm!r}) must be one of {', '.join(_NORMS)}")
     if norm == "ortho":
         return 1 / math.sqrt(n)
     return 1 / n if (norm == "backward") == inverse else 1.0
@@ -29,7 +29,7 @@ def _factor(name: str, n: int, norm: str | None, inverse: bool) -> float:
 
 def _axis(name: str, x: ComplexValue, axis: int) -> int:
     if not -x.rank <= axis < x.rank:
-        raise shape_error(f"ops.{name} transforms axis {axis}, which is missing in", x.shape)
+        raise shape_error(f"ops.{name} transforms axis {axis}, which does not exist in", x.shape)
     return axis % x.rank
 
 
@@ -38,7 +38,7 @@ def _length(name: str, x: ComplexValue, axis: int, n: int | None) -> int:
 
 
 def _last(x: ComplexValue, axis: int, n: int) -> ComplexValue:
-    """x with an axis as the last one, and n elements along it: cut, or zeros behind."""
+    """x with an axis moved last, cut or zero-padded to n elements."""
     moved = x.each("moveaxis", axis, -1)
     return ComplexValue(resized(moved.real, n), resized(moved.imag, n))
 
@@ -49,7 +49,7 @@ def _along(name: str, x: ComplexValue, n: int | None, axis: int, norm: str | Non
     n = _length(name, x, a, n)
     last = _last(x, a, n)
     pair = (OPS.ifft if inverse else OPS.fft)((last.real, last.imag))
-    own = 1 / n if inverse else 1.0  # the factor that the op of pairs applies
+    own = 1 / n if inverse else 1.0  # the factor that the op on pairs applies
     factor = _factor(name, n, norm, inverse) / own
     y = ComplexValue(*pair)
     return (y if factor == 1.0 else y * factor).each("moveaxis", -1, a)
@@ -73,7 +73,7 @@ def _axes(name: str, x: ComplexValue, s: Sequence[int] | None, axes: Sequence[in
     if axes is None:
         axes = range(x.rank) if s is None else range(x.rank - len(s), x.rank)
     if s is not None and len(s) != len(axes):
-        raise shape_error(f"ops.{name} needs a length for each of the axes {tuple(axes)}, not",
+        raise shape_error(f"ops.{name} needs one length per axis of {tuple(axes)}, not",
                           tuple(s))
     sizes: Sequence[int | None] = [None] * len(axes) if s is None else s
     return [(_axis(name, x, a), n) for a, n in zip(axes, sizes, strict=True)]
@@ -156,7 +156,7 @@ def irfftn(x: ComplexValue, s: Sequence[int] | None = None, axes: Sequence[int] 
 
 @complex_op()
 def hfft(x: ComplexValue, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
-    """The transform of a signal whose second half is the conjugate of the first: real numbers."""
+    """The transform of a signal with Hermitian symmetry: real numbers."""
     a = _axis("hfft", x, axis)
     n = need_length("hfft", 2 * (x.shape[a] - 1) if n is None else n)
     return irfft(ComplexValue(x.real, -x.imag), n, a, _opposite("hfft", norm))
@@ -173,5 +173,5 @@ def _opposite(name: str, norm: str | None) -> str:
     """The norm of the transform in the other direction."""
     norm = norm or "backward"
     if norm not in _NORMS:
-        raise ConfigError(f"ops.{name}(norm={norm!r}) is none of {', '.join(_NORMS)}")
+        raise ConfigError(f"ops.{name}(norm={norm!r}) must be one of {', '.join(_NORMS)}")
     return _NORMS[::-1][_NORMS.index(norm)]

@@ -1,7 +1,7 @@
 """The inverse trigonometric and hyperbolic functions of complex numbers.
 
-They are Kahan's ("Branch cuts for complex elementary functions", 1987): roots on both sides of each
-branch cut, whose signed zeros say on which side of it a number lies.
+They follow Kahan ("Branch cuts for complex elementary functions", 1987): roots on both sides of
+each branch cut, where signed zeros select the side.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op, ei
 
 
 def _large(x: ComplexValue) -> Value:
-    """Where 1 is lost beside the square of a number, which may overflow."""
+    """Where 1 is negligible next to the square of a number, which may overflow."""
     limit = math.sqrt(float(np.finfo(x.real.dtype.numpy).max)) / 4
     y: Value = either(OPS.abs(x.real) > limit, OPS.abs(x.imag) > limit)
     return y
 
 
 def _log_twice(x: ComplexValue) -> Value:
-    """log(2 |x|), which the inverse hyperbolic functions become for large numbers."""
+    """log(2 |x|), the limit of the inverse hyperbolic functions for large numbers."""
     y: Value = log_size(x.real, x.imag) + math.log(2)
     return y
 
 
 def _roots(x: ComplexValue) -> tuple[Value, ComplexValue, ComplexValue, ComplexValue]:
-    """Where x is large; x, but 0 there; the roots of 1 - x and 1 + x."""
+    """Where x is large; x, or 0 where it is large; the roots of 1 - x and 1 + x."""
     large = _large(x)
     inner = ComplexValue(OPS.where(large, 0.0, x.real), OPS.where(large, 0.0, x.imag))
     return (large, inner, sqrt(ComplexValue(1.0 - inner.real, -inner.imag)),
@@ -72,7 +72,7 @@ def asinh(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def atanh(x: ComplexValue) -> ComplexValue:
-    """Of the quadrant to which both signs turn, since it is odd in each part."""
+    """Computed in the first quadrant: the function is odd in each part."""
     a, b = size_of(x.real), size_of(x.imag)
     limits = np.finfo(x.real.dtype.numpy)
     large = _large(x)

@@ -1,7 +1,7 @@
 """Linear algebra of complex matrices.
 
-A complex matrix a + ib is the real one [[a, -b], [b, a]]: inverses and solutions are those of that
-matrix.
+A complex matrix a + ib is treated as the real matrix [[a, -b], [b, a]], whose inverses and
+solutions have the same form.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ztorch.ops.linear_algebra import LARGEST, beside, column_at, columns_of, ro
 
 
 def _embedded(name: str, x: ComplexValue, square: bool = True) -> Value:
-    """The real matrix of a complex one, of twice as many rows and columns."""
+    """The real form of a complex matrix, with twice as many rows and columns."""
     if x.rank < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices, not", x.shape)
     if 2 * min(x.shape[-2:]) > LARGEST:
         raise Unsupported(f"ops.{name} of complex {x.shape[-2]} x {x.shape[-1]} matrices: "
-                          f"{LARGEST // 2} columns are the most; use NumPy on the array")
+                          f"at most {LARGEST // 2} columns are supported; use NumPy on the array")
     y: Value = OPS.concat(OPS.concat(x.real, -x.imag, axis=-1),
                           OPS.concat(x.imag, x.real, axis=-1), axis=-2)
     return y
 
 
 def _from_embedded(x: Value) -> ComplexValue:
-    """The complex matrix of a real one of that form."""
+    """The complex matrix of a real one in that form."""
     rows, columns = x.shape[-2] // 2, x.shape[-1] // 2
     return ComplexValue(x[..., :rows, :columns], x[..., rows:, :columns])
 
@@ -43,7 +43,7 @@ def inv(x: ComplexValue) -> ComplexValue:
 @complex_op()
 def pinv(x: ComplexValue, rcond: float | None = None, rtol: float | None = None) -> ComplexValue:
     least = rtol if rtol is not None else rcond
-    if least is None:  # as of the complex matrix, not of the larger one
+    if least is None:  # of the complex matrix, not of the real form
         d = x.real.dtype
         least = max(x.shape[-2:]) * 2.0 ** (1 - d.significand)
     return _from_embedded(OPS.pinv(_embedded("pinv", x, square=False), rtol=least))
@@ -67,7 +67,7 @@ def cholesky(x: ComplexValue, upper: bool = False) -> ComplexValue:
         raise shape_error("ops.cholesky needs square matrices, not", x.shape)
     if x.shape[-1] > LARGEST:
         raise Unsupported(f"ops.cholesky of complex {x.shape[-1]} x {x.shape[-1]} matrices: "
-                          f"{LARGEST} columns are the most; use NumPy on the array")
+                          f"at most {LARGEST} columns are supported; use NumPy on the array")
 
     def turn(rest: ComplexValue, j: Value) -> tuple[ComplexValue, ComplexValue]:
         column = ComplexValue(column_at(rest.real, j), column_at(rest.imag, j))
@@ -99,14 +99,14 @@ def matrix_power(x: ComplexValue, n: int) -> ComplexValue:
 
 
 def _pivots(name: str, x: ComplexValue) -> tuple[ComplexValue, Value]:
-    """The pivots of elimination as the last axis, and the sign of the order of their rows."""
+    """The pivots of elimination as the last axis, and the sign of the row permutation."""
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise shape_error(f"ops.{name} needs square matrices, not", x.shape)
     *batch, n, _ = x.shape
     d = x.real.dtype
     if n > LARGEST:
-        raise Unsupported(f"ops.{name} of complex {n} x {n} matrices: {LARGEST} columns are the "
-                          "most; use NumPy on the array")
+        raise Unsupported(f"ops.{name} of complex {n} x {n} matrices: at most {LARGEST} columns "
+                          "are supported; use NumPy on the array")
     if not n:
         return number(OPS.zeros((*batch, 0), d), 1), OPS.full(tuple(batch), 1, d)
 

@@ -1,4 +1,4 @@
-"""The QR decomposition of complex matrices, by Householder's reflections."""
+"""The QR decomposition of complex matrices, by Householder reflections."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ztorch.ops.linear_algebra import LARGEST, column_at, columns_of
 @complex_op()
 def qr(x: ComplexValue, mode: str = "reduced") -> tuple[ComplexValue, ComplexValue]:
     if mode not in ("reduced", "complete"):
-        raise shape_error(f"ops.qr(mode={mode!r}) is neither 'reduced' nor 'complete'")
+        raise shape_error(f"ops.qr(mode={mode!r}) must be 'reduced' or 'complete'")
     if x.rank < 2:
         raise shape_error("ops.qr needs matrices, not", x.shape)
     m, n = x.shape[-2:]
     if min(m, n) > LARGEST:
-        raise Unsupported(f"ops.qr of complex {m} x {n} matrices: {LARGEST} columns are the most; "
-                          "use NumPy on the array")
-    if mode == "complete" and m > n:  # the columns of q beyond n have no formula: as they are made
+        raise Unsupported(f"ops.qr of complex {m} x {n} matrices: at most {LARGEST} columns are "
+                          "supported; use NumPy on the array")
+    if mode == "complete" and m > n:  # the columns of q beyond n are arbitrary
         return decomposed(x, m)
     q, r = decomposed(x.each("stop_gradient"), min(m, n))
     parts = with_gradient([q.real, q.imag, r.real, r.imag], [x.real, x.imag], [], _gradient)
@@ -65,15 +65,15 @@ def decomposed(x: ComplexValue, width: int) -> tuple[ComplexValue, ComplexValue]
 
 def _mirror(x: ComplexValue, first: ComplexValue, below: Value, unit: Value
             ) -> tuple[ComplexValue, ComplexValue]:
-    """v and s of I - s v v', which leaves of a column, from the row of its first element on, a real
-    number there only, as LAPACK has it; none where that is so already."""
+    """v and s of the reflection I - s v v' that reduces a column, from the row of its first element
+    on, to one real number, as in LAPACK; v is zero if it already has this form."""
     others = x * below
     beneath = OPS.maximum(OPS.abs(others.real), OPS.abs(others.imag))
     beneath = OPS.max(beneath, axis=-2, keepdims=True)
     side = OPS.abs(first.imag)
     nothing = both(OPS.equal(beneath, 0.0), OPS.equal(side, 0.0))
     largest = OPS.maximum(OPS.maximum(beneath, side), OPS.abs(first.real))
-    largest = OPS.where(nothing, 1.0, largest)  # so that no square overflows or vanishes
+    largest = OPS.where(nothing, 1.0, largest)  # so that no square overflows or underflows
     others, first = others.each("divide", largest), first.each("divide", largest)
     squares = OPS.sum(others.squares(), axis=-2, keepdims=True) + first.squares()
     length = OPS.copysign(OPS.sqrt(OPS.where(nothing, 1.0, squares)), first.real)
@@ -84,13 +84,13 @@ def _mirror(x: ComplexValue, first: ComplexValue, below: Value, unit: Value
 
 
 def _mirrored(x: ComplexValue, v: ComplexValue, scale: ComplexValue) -> ComplexValue:
-    """x without `scale` times the parts of its columns along v."""
+    """x minus `scale` times the components of its columns along v."""
     return x - scale * v * (v.conjugate() * x).each("sum", axis=-2, keepdims=True)
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
               shared: Sequence[Value]) -> list[Value]:
-    """As of real matrices, with adjoints; the diagonal of r stays real."""
+    """As for real matrices, with adjoints; the diagonal of r stays real."""
     x = ComplexValue(*args)
     dq, dr = ComplexValue(*upstreams[:2]), ComplexValue(*upstreams[2:])
     m, n = x.shape[-2:]

@@ -1,4 +1,4 @@
-"""Ops that complex numbers have by rule: ops that move or add elements apply to each part, and
+"""Ops on complex numbers that follow a rule: ops that move or add elements apply to each part, and
 products of tensors are sums of products of their parts."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ztorch.graph.op import OPS, REGISTRY
 from ztorch.graph.value import Value
 from ztorch.ops.complex_values import ComplexValue, complex_rule
 
-# Ops of each part. Positions and conditions beside them stay real.
+# Ops applied to each part. Positions and conditions stay real.
 _PARTWISE = frozenset(re.findall(r"\w+", """
     add append broadcast_arrays broadcast_to concat crop cumsum diag diagflat diagonal diff dsplit
     dstack expand_dims extract_sequences fftshift flip fliplr flipud hsplit hstack ifftshift
@@ -24,7 +24,7 @@ _PARTWISE = frozenset(re.findall(r"\w+", """
     vsplit vstack where zeros_like"""))
 _REAL = frozenset(("c", "indices", "segment_ids", "start", "start_indices"))
 
-# Products: each is linear in every operand.
+# Products, which are linear in every operand.
 _PRODUCTS = frozenset(("cross", "dot", "einsum", "inner", "kron", "matmul", "mul", "outer",
                        "tensordot"))
 
@@ -63,7 +63,7 @@ def _part(x: Any, part: str) -> Any:
 
 @complex_rule
 def product(name: str) -> Callable[..., Any] | None:
-    """An op that is linear in each operand: the sum over all choices of a part of each."""
+    """An op that is linear in each operand: the sum over all choices of one part per operand."""
     if name not in _PRODUCTS:
         return None
     real_op = REGISTRY[name].call
@@ -76,7 +76,7 @@ def product(name: str) -> Callable[..., Any] | None:
             chosen = iter([(x.real, x.imag)[k] for x, k in zip(operands, choice, strict=True)])
             term = real_op(*(next(chosen) if isinstance(x, ComplexValue) else x for x in args),
                            **attrs)
-            turns = sum(choice)  # quarters: the power of i
+            turns = sum(choice)  # the power of i
             totals[turns % 2].append(-term if turns % 4 > 1 else term)
         return ComplexValue(_total(totals[0]), _total(totals[1]))
 
@@ -101,6 +101,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def number(x: Value, value: complex) -> ComplexValue:
-    """A complex number for each element of a tensor."""
+    """A complex constant for each element of a tensor."""
     return ComplexValue(OPS.full(x.shape, value.real, x.dtype),
                         OPS.full(x.shape, value.imag, x.dtype))

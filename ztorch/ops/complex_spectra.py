@@ -1,7 +1,7 @@
-"""Eigenvalues and singular values of small complex matrices, by Jacobi's rotations.
+"""Eigenvalues and singular values of small complex matrices, by Jacobi rotations.
 
-Of two neighbouring columns the second is turned in the complex plane until their product is real;
-then they rotate as real ones do.
+Of two neighbouring columns, the second is multiplied by a phase that makes their product real; then
+they rotate like real columns.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _check(name: str, x: ComplexValue, square: bool) -> None:
                           "not", x.shape)
     if min(x.shape[-2:]) > LARGEST:
         raise Unsupported(f"ops.{name} of complex {x.shape[-2]} x {x.shape[-1]} matrices: "
-                          f"rotations were tried up to {LARGEST} rows or columns; use NumPy on the "
+                          f"at most {LARGEST} rows or columns are supported; use NumPy on the "
                           "array")
 
 
 def _towards_real(x: ComplexValue) -> ComplexValue:
-    """The number of size 1 whose product with x is real and not negative; 1 for 0."""
+    """The number of size 1 whose product with x is real and non-negative; 1 for 0."""
     length = size(x)
     zero = OPS.equal(length, 0.0)
     y = x.conjugate().each("divide", OPS.where(zero, 1.0, length))
@@ -40,7 +40,7 @@ def _towards_real(x: ComplexValue) -> ComplexValue:
 
 
 def _beside_ones(x: ComplexValue) -> ComplexValue:
-    """1 for each even column and an element of x for its neighbour, as a row."""
+    """1 for each even column, and an element of x for its neighbour, as a row."""
     shape = (*x.shape[:-1], 1, 2 * x.shape[-1])
     return ComplexValue(*(OPS.reshape(OPS.stack(OPS.full(y.shape, one, y.dtype), y, axis=-1), shape)
                           for y, one in ((x.real, 1.0), (x.imag, 0.0))))
@@ -52,8 +52,8 @@ def _unit(x: ComplexValue, n: int) -> ComplexValue:
 
 
 def _diagonalized(x: ComplexValue) -> tuple[Value, ComplexValue]:
-    """The eigenvalues of Hermitian matrices with an even number of columns, and the eigenvectors as
-    columns, in no order."""
+    """The eigenvalues of Hermitian matrices with an even number of columns, unordered, and the
+    eigenvectors as columns."""
 
     def rotated(state: tuple[ComplexValue, ComplexValue], _: None
                 ) -> tuple[tuple[ComplexValue, ComplexValue], None]:
@@ -73,7 +73,7 @@ def _diagonalized(x: ComplexValue) -> tuple[Value, ComplexValue]:
 
 
 def _orthogonalized(x: ComplexValue) -> tuple[ComplexValue, ComplexValue]:
-    """`(x @ v, v)` for a unitary v that makes the columns of x orthogonal. Their number is even."""
+    """`(x @ v, v)` for a unitary v that makes the columns of x, an even number, orthogonal."""
 
     def rotated(state: tuple[ComplexValue, ComplexValue], _: None
                 ) -> tuple[tuple[ComplexValue, ComplexValue], None]:
@@ -92,7 +92,7 @@ def _orthogonalized(x: ComplexValue) -> tuple[ComplexValue, ComplexValue]:
 
 
 def _scaled(x: ComplexValue) -> tuple[ComplexValue, Value]:
-    """Matrices over the size of their largest part, so that no square overflows, and that size."""
+    """Matrices divided by their largest part, so that no square overflows, and that part."""
     most = OPS.maximum(OPS.abs(x.real), OPS.abs(x.imag))
     most = OPS.max(most, axis=(-2, -1), keepdims=True)
     most = OPS.where(OPS.greater(most, 0.0), most, 1.0)
@@ -121,8 +121,8 @@ def eigvalsh(x: ComplexValue) -> Value:
 
 
 def _eigen(x: ComplexValue) -> tuple[Value, ComplexValue]:
-    """Eigenvectors may be multiplied by any phase, and this phase has no gradient; the
-    normalization below makes it one that the matrix determines."""
+    """Eigenvectors may be multiplied by any phase, which has no gradient. The normalization below
+    chooses a phase that the matrix determines."""
     values, vectors = _eigen_of(x.each("stop_gradient"))
     parts = with_gradient([values, vectors.real, vectors.imag], [x.real, x.imag], [],
                           _eigen_gradient)
@@ -132,7 +132,8 @@ def _eigen(x: ComplexValue) -> tuple[Value, ComplexValue]:
 def _eigen_of(x: ComplexValue) -> tuple[Value, ComplexValue]:
     n = x.shape[-1]
     x, most = _scaled(x)
-    # A step of the QR algorithm sorts matrices of large and small elements, which rotate slowly.
+    # A step of the QR algorithm reorders matrices with large and small elements, which rotate
+    # slowly.
     q, r = decomposed(x, n)
     turned = (r @ q).each("tril").hermitian()
     if n % 2:
@@ -177,7 +178,7 @@ def svdvals(x: ComplexValue) -> Value:
 
 
 def _singular(x: ComplexValue, full_matrices: bool) -> tuple[ComplexValue, Value, ComplexValue]:
-    """u, s and v, whose phases have no gradient, as those of `_eigen`."""
+    """u, s and v, whose phases have no gradient, as in `_eigen`."""
     full = full_matrices and x.shape[-1] != x.shape[-2]
     u, s, v = _singular_of(x.each("stop_gradient"), full)
     parts = with_gradient([u.real, u.imag, s, v.real, v.imag], [x.real, x.imag], [],
@@ -196,11 +197,11 @@ def _singular_of(x: ComplexValue, full: bool) -> tuple[ComplexValue, Value, Comp
     if n % 2:
         columns = columns.each("pad", (0,) * x.rank, (*(0,) * (x.rank - 1), 1))
     columns, left = _orthogonalized(columns)
-    columns, left = columns[..., :n], left[..., :n, :n]  # a column of zeros stays where it was
+    columns, left = columns[..., :n], left[..., :n, :n]  # a zero column stays in place
     order = OPS.argsort(OPS.sum(columns.squares(), axis=-2), descending=True)
     columns, left = (y.each("take_along_axis", OPS.expand_dims(order, -2), -1)
                      for y in (columns, left))
-    right, triangle = decomposed(columns, n)  # unitary where columns are zero, too
+    right, triangle = decomposed(columns, n)  # unitary even if columns are zero
     s = OPS.diagonal(triangle.real)
     right = right * OPS.expand_dims(OPS.where(OPS.less(s, 0.0), -1.0, OPS.ones_like(s)), -2)
     u = q[..., :n] @ left
@@ -212,7 +213,7 @@ def _singular_of(x: ComplexValue, full: bool) -> tuple[ComplexValue, Value, Comp
 
 def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
                        shared: Sequence[Value]) -> list[Value]:
-    """Like that of real matrices, plus the relative phase of a pair of vectors."""
+    """As for real matrices, plus the relative phase of a pair of vectors."""
     du, ds, dv = ComplexValue(*upstreams[:2]), upstreams[2], ComplexValue(*upstreams[3:])
     u, s, v = _singular(ComplexValue(*args), False)
     apart, row, column = inverse_differences(s * s), OPS.expand_dims(s, -2), OPS.expand_dims(s, -1)
@@ -224,7 +225,7 @@ def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
     inner = ComplexValue(inner.real + diagonals(ds), inner.imag + diagonals(turned))
     slope = u @ inner @ v.adjoint()
     inverse = OPS.expand_dims(inverse, -2)
-    if u.shape[-2] > u.shape[-1]:  # the part outside of the columns of u
+    if u.shape[-2] > u.shape[-1]:  # the component outside the span of u
         slope = slope + (du - u @ of_u) * inverse @ v.adjoint()
     if v.shape[-2] > v.shape[-1]:
         slope = slope + u @ ((dv - v @ of_v) * inverse).adjoint()

@@ -1,4 +1,4 @@
-"""Tests, comparisons for equality, products, norms and conversions of complex numbers."""
+"""Tests, equality, products, norms and conversions of complex numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cast(x: ComplexValue, dtype: Any) -> ComplexValue | Value:
 
 
 def nonzero(x: ComplexValue) -> Value:
-    """Whether each number is another than 0."""
+    """Whether each number differs from 0."""
     return either(OPS.not_equal(x.real, 0.0), OPS.not_equal(x.imag, 0.0))
 
 
@@ -146,7 +146,7 @@ def _typed(x: ComplexValue, dtype: Any) -> ComplexValue:
 @complex_op()
 def prod(x: ComplexValue, axis: Axes = None, keepdims: bool = False,
          dtype: Any = None) -> ComplexValue:
-    """The product along axes: of halves, again and again."""
+    """The product along axes, by repeated halving."""
     x = _typed(x, dtype)
     axes = normal_axes(axis, len(x.shape))
     kept = [k for k in range(len(x.shape)) if k not in axes]
@@ -195,14 +195,14 @@ def norm(x: ComplexValue, ord: float = 2, axis: Axes = None, keepdims: bool = Fa
 
 @complex_op()
 def vecdot(a: ComplexValue, b: ComplexValue, axis: int = -1) -> ComplexValue:
-    """The first one is conjugated."""
+    """The first argument is conjugated."""
     return ComplexValue(OPS.vecdot(a.real, b.real, axis) + OPS.vecdot(a.imag, b.imag, axis),
                         OPS.vecdot(a.real, b.imag, axis) - OPS.vecdot(a.imag, b.real, axis))
 
 
 @complex_op()
 def vdot(x1: ComplexValue, x2: ComplexValue) -> ComplexValue:
-    """The first one is conjugated."""
+    """The first argument is conjugated."""
     return vecdot(x1.each("ravel"), x2.each("ravel"))
 
 

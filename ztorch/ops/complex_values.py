@@ -1,6 +1,6 @@
-"""Complex numbers in the graph: pairs of real values, and the table of the ops that take them.
+"""Complex numbers in the graph: pairs of real values, and the table of the ops that accept them.
 
-Each op is a composition of real ops, so it fuses, runs on every device and has a gradient: that of
+Each op is a composition of real ops, so it fuses, runs on every device and has a gradient, that of
 real functions of the two parts. `arrays/` calls them on tensors.
 """
 
@@ -20,7 +20,7 @@ from ztorch.graph.value import Value
 
 
 class ComplexValue(TreeBranch):
-    """A complex value: its parts have one shape and one dtype.
+    """A complex value, whose parts have the same shape and dtype.
 
     Attributes:
         real: The real part.
@@ -44,7 +44,7 @@ class ComplexValue(TreeBranch):
         return self.real.rank
 
     def each(self, op: str, *args: Any, **attrs: Any) -> ComplexValue:
-        """A real op of each part."""
+        """Applies a real op to each part."""
         call = getattr(OPS, op)
         return ComplexValue(call(self.real, *args, **attrs), call(self.imag, *args, **attrs))
 
@@ -72,7 +72,7 @@ class ComplexValue(TreeBranch):
             OPS.matmul(self.real, other.imag) + OPS.matmul(self.imag, other.real))
 
     def conjugate(self) -> ComplexValue:
-        """The same with the other sign of the imaginary part."""
+        """The value with the imaginary part negated."""
         return ComplexValue(self.real, -self.imag)
 
     def adjoint(self) -> ComplexValue:
@@ -80,7 +80,7 @@ class ComplexValue(TreeBranch):
         return self.conjugate().each("matrix_transpose")
 
     def hermitian(self) -> ComplexValue:
-        """The Hermitian matrices of which this has the lower triangle."""
+        """The Hermitian matrices with this lower triangle."""
         lower = self.each("tril", -1)
         whole = lower + lower.adjoint()
         own = OPS.diagonal(self.real)
@@ -88,7 +88,7 @@ class ComplexValue(TreeBranch):
         return ComplexValue(whole.real + OPS.expand_dims(own, -1) * eye, whole.imag)
 
     def squares(self) -> Value:
-        """The squares of the sizes."""
+        """The squared absolute values."""
         return self.real * self.real + self.imag * self.imag
 
     def turned(self) -> ComplexValue:
@@ -101,7 +101,7 @@ class ComplexValue(TreeBranch):
 
 
 def choose(condition: Value, x: ComplexValue, y: ComplexValue) -> ComplexValue:
-    """x where a condition holds, else y."""
+    """x where a condition holds, otherwise y."""
     return ComplexValue(OPS.where(condition, x.real, y.real),
                         OPS.where(condition, x.imag, y.imag))
 
@@ -117,22 +117,22 @@ def either(*conditions: Value) -> Value:
 
 
 class ComplexOp(NamedTuple):
-    """An op of complex numbers: parameters that are annotated as `ComplexValue` are complex, those
+    """An op on complex numbers. Parameters annotated as `ComplexValue` are complex, those annotated
     as `Value` real."""
 
     call: Callable[..., Any]
     signature: inspect.Signature
     tensors: frozenset[str]  # the names of parameters that are tensors
-    complex: frozenset[str]  # and of those that are complex
+    complex: frozenset[str]  # and of complex ones
 
 
 _TABLE: dict[str, Callable[..., Any]] = {}
-# Families of ops made by one rule each: the name of an op -> a function, or None.
+# Families of ops that follow a rule: the name of an op -> a function, or None.
 _RULES: list[Callable[[str], Callable[..., Any] | None]] = []
 
 
 def complex_op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function of complex values as ops, of its own name if none is given."""
+    """Registers a function of complex values as ops; by default, under its own name."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names or (function.__name__,):
@@ -144,7 +144,7 @@ def complex_op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def complex_rule(rule: Callable[[str], Callable[..., Any] | None]) -> Any:
-    """Registers the function that makes a family of ops from the real ones."""
+    """Registers a function that derives a family of ops from the real ones."""
     _RULES.append(rule)
     return rule
 
@@ -160,7 +160,7 @@ def _import_all() -> None:
 
 @functools.cache
 def complex_form(name: str) -> ComplexOp | None:
-    """The form of an op for complex numbers; None if there is none.
+    """The complex form of an op; None if it has none.
 
     >>> complex_form("exp").signature, complex_form("less")
     (<Signature (x: 'ComplexValue') -> 'ComplexValue'>, None)
@@ -177,7 +177,7 @@ def complex_form(name: str) -> ComplexOp | None:
 
 
 def complex_names() -> list[str]:
-    """The ops of `zt.ops` that take complex numbers.
+    """The ops of `zt.ops` that accept complex numbers.
 
     >>> len(complex_names()) > 100, "sort" in complex_names()
     (True, False)

@@ -1,7 +1,7 @@
 """Loops and branches over functions of tensors: `scan`, `while_loop` and `cond`.
 
-The function is traced once, on values that stand for any iteration. The graph holds its body once,
-and so does the program, whatever the number of iterations.
+The function is traced once, with values that represent any iteration. The graph holds its body
+once, as does the program, whatever the number of iterations.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ from ztorch.ops.loop_checks import (
 @checked
 def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, checkpoint: int | None = None) -> tuple[Any, Any]:
-    """Calls a function for each element of sequences, with a state from call to call.
+    """Calls a function for each element of sequences, carrying a state between calls.
 
     Args:
         f: `f(state, x)` returns the next state, of the same shapes and dtypes, and the output of
-            this iteration, which may be `None`. It is traced once: it has no values to look at.
-        init: The first state: a tensor, or dicts, lists and tuples of them.
-        xs: Tensors to go through along their first axis, likewise, or `None`. Default: `None`.
+            this iteration, which may be `None`. It is traced once, without values.
+        init: The first state: a tensor, or dicts, lists and tuples of tensors.
+        xs: Tensors to iterate over along their first axis, in the same form, or `None`. Default:
+            `None`.
         length: Number of iterations. `None` means that of `xs`. Default: `None`.
-        reverse: Whether to go from the last element to the first. Results are in the order of
-            `xs` all the same. Default: `False`.
-        checkpoint: Iterations between states that are kept for the gradient, which recomputes the
-            values in between: less memory for more time. `None` keeps all that it reads. Default:
+        reverse: Whether to go from the last element to the first. Results are still in the order of
+            `xs`. Default: `False`.
+        checkpoint: Number of iterations between states that are stored for the gradient, which
+            recomputes the values in between: less memory for more time. `None` stores everything
+            that it reads. Default:
             `None`.
 
     Returns:
-        The last state, and the kept values, with the iterations as a new first axis.
+        The last state, and the outputs, with the iterations as a new first axis.
 
     Raises:
         ShapeError: Sequences differ in length, or the state changes its shape or dtype.
@@ -93,8 +95,8 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
 
 def _by_segments(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
                  size: int) -> tuple[Any, Any]:
-    """A scan of scans. The gradient of the outer one computes each inner one again."""
-    whole = trip_count - trip_count % size  # iterations in segments; the others come after them
+    """A scan of scans. The gradient of the outer scan recomputes each inner one."""
+    whole = trip_count - trip_count % size  # iterations in segments; the rest follows them
     segments = map_tree(lambda x: OPS.reshape(x[:whole], (whole // size, size, *x.shape[1:])), xs)
     others = map_tree(lambda x: x[whole:], xs)
 
@@ -113,12 +115,12 @@ def _by_segments(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, rev
 
 @checked
 def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
-    """The result of a function whose gradient recomputes it rather than keep the intermediate
-    values: less memory for more time.
+    """The result of a function whose gradient recomputes intermediate values instead of storing
+    them: less memory for more time.
 
     Args:
-        f: A function of tensors that computes the same each time.
-        *operands: Tensors, or dicts, lists and tuples of them. The function may use others, too.
+        f: A function of tensors. It must compute the same result each time.
+        *operands: Tensors, or dicts, lists and tuples of tensors. The function may also use others.
 
     Returns:
         The result of the function.
@@ -147,17 +149,17 @@ def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
 @checked
 def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
                max_steps: int | None = None) -> Any:
-    """Calls a function on a state as long as a condition holds, but not more often than a limit.
+    """Calls a function on a state while a condition holds, up to a maximum number of times.
 
     Args:
-        cond: `cond(state)` returns a bool tensor of one element: whether to go on. Where the state
-            is a tuple or list, `cond(first, second)` takes its parts, as in Keras.
-        body: `body(state)`, or of its parts likewise, returns the next state, of the same shapes
-            and dtypes.
-        init: The first state: a tensor, or dicts, lists and tuples of them.
-        max_steps: The most iterations. Programs have a fixed size, so there must be a limit. A CPU
-            stops where the condition fails; other devices take all iterations, of which those after
-            the end change nothing.
+        cond: `cond(state)` returns a bool tensor with one element: whether to continue. If the
+            state is a tuple or list, `cond(first, second)` takes its parts, as in Keras.
+        body: `body(state)`, or with parts in the same way, returns the next state, of the same
+            shapes and dtypes.
+        init: The first state: a tensor, or dicts, lists and tuples of tensors.
+        max_steps: Maximum number of iterations. Programs have a fixed size, so there must be a
+            limit. A CPU stops when the condition fails; other devices run all iterations, and those
+            after the end have no effect.
 
     Returns:
         The last state.
@@ -180,8 +182,8 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
     states, tree = flatten(init)
     cond, body = of_state(cond, init), of_state(body, init)
     if max_steps is None:
-        raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the most iterations it "
-                          "may take: a program has a fixed size")
+        raise ConfigError(f"{in_layer()}zt.ops.while_loop needs max_steps=, the maximum number of "
+                          "iterations: a program has a fixed size")
     trip_count = trip_count_of([], max_steps, "max_steps")
     if not any(isinstance(v, Value) for v in states):
         return dispatch.on_loop("while_loop", cond, body, init, trip_count)
@@ -202,8 +204,8 @@ def bounded(carries: Sequence[Value], new: Sequence[Value],
             trip_count: int) -> list[Value]:
     """The last state of a loop that a condition ends.
 
-    Where the loop could end early but does not, iterations after its end change nothing: so the
-    result is the same on machines whose loops always take all iterations.
+    If the loop cannot end early, iterations after its end have no effect. So the result is the same
+    on machines whose loops always run all iterations.
     """
     first = holds(inits)
     go = carry_leaf(first, len(carries))
@@ -219,10 +221,11 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
     """The result of one of two functions. On a CPU, only that one is computed.
 
     Args:
-        pred: A bool tensor of one element.
-        true_fn: Called where it holds, with the operands.
-        false_fn: Called where it does not. It returns tensors of the same shapes and dtypes.
-        *operands: Tensors, or dicts, lists and tuples of them. Functions may use others, too.
+        pred: A bool tensor with one element.
+        true_fn: Called with the operands if it is true.
+        false_fn: Called with the operands if it is false. It returns tensors of the same shapes and
+            dtypes.
+        *operands: Tensors, or dicts, lists and tuples of tensors. Functions may also use others.
 
     Returns:
         The result of the function.
@@ -252,12 +255,12 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
 
 def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
            before: int) -> list[Value]:
-    """The values of one of two branches: loops of at most one iteration, of which one takes it.
-    Values with serial numbers above `before` are those of the branches."""
+    """The values of one of two branches: two loops of at most one iteration, of which one runs.
+    Values with serial numbers above `before` belong to the branches."""
     for a, b in zip(first, second, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)} "
-                             f"where false_fn returns {b.dtype}{list(b.shape)}; both must return "
+            raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)}, "
+                             f"but false_fn returns {b.dtype}{list(b.shape)}; both must return "
                              "the same")
     taken = []
     for go, values in ((chosen, first), (OPS.logical_not(chosen), second)):

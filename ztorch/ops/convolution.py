@@ -1,4 +1,4 @@
-"""Convolutions over any number of axes, channels last: windows, then a matrix product."""
+"""Convolutions over any number of axes, channels last, as windows and a matrix product."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
-# Windows as rows of a matrix. The product and its gradient both read these rows. Unless they can be
-# read in place, they are written once, in the order of their axes, rather than once per reader. If
-# a product computes them, writing is its last step.
+# Windows as rows of a matrix, which the product and its gradient both read. Unless they can be read
+# in place, they are written once, in the order of their axes, instead of once per reader. If a
+# product computes them, writing is its last step.
 ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
                 movement=True, written=True, batch=pointwise)
 
 
-# The gradient of a convolution with respect to its input. It is a convolution too: where the stride
-# is 1, and for each of the places of an input between two windows where it is not.
+# The gradient of a convolution with respect to its input, which is a convolution too: one for
+# stride 1, otherwise one for each offset of an input between two windows.
 def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
     size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
@@ -53,8 +53,8 @@ def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel:
 
 def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilation: Shape,
                   groups: int) -> Value:
-    """As many outputs of a convolution as `counts`, with padding before the first element that may
-    be negative, and as much behind the last one as it takes."""
+    """The first `counts` outputs of a convolution, with padding before the first element that may
+    be negative, and as much after the last one as needed."""
     size = spans(kernel.shape[:-2], dilation)
     after = tuple(n + k - 1 - a - m for n, k, a, m in zip(
         counts, size, before, g.shape[1:-1], strict=True))
@@ -66,8 +66,8 @@ def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilatio
 
 
 def _interleaved(parts: list[Value], stride: Shape, shape: Shape) -> Value:
-    """A tensor of a shape that has the elements of each part at every so many places along the axes
-    between batch and channels. Parts come in the order of their first places."""
+    """A tensor that interleaves parts, with a stride, along the axes between batch and channels.
+    Parts are ordered by their first position."""
     batch, *counts, channels = parts[0].shape
     pairs = [m for n in counts for m in (n, 1)]
     parts = [OPS.reshape(v, (batch, *pairs, channels)) for v in parts]
@@ -79,7 +79,7 @@ def _interleaved(parts: list[Value], stride: Shape, shape: Shape) -> Value:
 
 
 def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:
-    """With one kernel for all examples, these are one larger batch."""
+    """With one kernel for all examples, they form one larger batch."""
     if many.batched[2]:
         return per_example(one, many, **attrs)
     result, x = Examples(many.count, many.args[:2], many.batched[:2]).spread()
@@ -93,12 +93,12 @@ _CONVOLVED = Op("convolved", "map", lambda result, x, kernel, **attrs: (result.s
                 numpy=lambda result, x, kernel, **attrs: result, grad=_convolved_grad,
                 body=lambda e, index, **attrs: e.read(0, index), movement=True, alias=True,
                 batch=_convolved_batch)
-WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector idle
+WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of a vector unused
 
 
-# The share of elements in all windows that are not padding, below which padding is not multiplied:
-# 3 x 3 windows with gaps of 12 on 28 x 28 have 0.51.
-EDGE_OUTPUTS_MAX = 1 << 12  # outputs that meet padding, or places of a window; more are not split
+# The fraction of window elements that are not padding, below which padding is not multiplied: 3 x 3
+# windows with gaps of 12 on 28 x 28 have 0.51.
+EDGE_OUTPUTS_MAX = 1 << 12  # most outputs that overlap padding, or window positions, to split
 MULTIPLIED = 0.6
 
 
@@ -141,11 +141,11 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         x: Inputs `(batch, *axes, channels)`, floats.
         kernel: Kernel `(*window, channels / groups, filters)`, of the same dtype.
         stride: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, or a pair
             (before, after) for each axis. Default: `"valid"`.
         dilation: Distance between the elements that a window reads: an integer, or one for each
             axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels.
+        groups: Number of groups. Each group of filters reads its own group of channels.
             Default: `1`.
 
     Returns:
@@ -167,7 +167,7 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
                           "channels of inputs and kernel do not fit:", x.shape, kernel.shape,
                           fix=f"the inputs' last axis must be {into * groups} and filters a "
                               f"multiple of {groups}" if groups > 1 else
-                          f"the inputs' last axis must be {into}")
+                          f"the last axis of the inputs must be {into}")
     span = spans(tuple(size), dilation)
     low, high = paddings(padding, x.shape[1:-1], span, stride)
     room = tuple(a + n + b for a, n, b in zip(low, x.shape[1:-1], high, strict=True))
@@ -194,24 +194,24 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
 
 @dataclass(frozen=True)
 class _Part:
-    """Outputs along one axis that meet the same places of the window."""
+    """Outputs along one axis that overlap the input at the same window positions."""
 
     outputs: int
-    first: int  # place of the window that meets an input
-    places: int  # how many do, side by side
-    start: int  # of the inputs that they meet
+    first: int  # first window position that overlaps the input
+    places: int  # number of consecutive positions that do
+    start: int  # of the inputs that they read
 
 
 def _meetings(length: int, outputs: int, size: int, stride: int, dilation: int,
               low: int) -> list[_Part]:
-    """The outputs along an axis by the places of the window at which they meet no padding.
+    """The outputs along an axis, by the window positions at which they do not overlap padding.
 
     >>> _meetings(28, 28, 3, 1, 24, 24)[1:]
     [_Part(outputs=20, first=1, places=1, start=4), _Part(outputs=4, first=0, places=2, start=0)]
     """
-    inside = min(outputs, -(-low // stride))  # the first output all of whose places meet inputs
+    inside = min(outputs, -(-low // stride))  # the first output whose window is inside the input
     behind = (length - 1 - (size - 1) * dilation + low) // stride + 1
-    behind = max(inside, min(outputs, behind))  # the first one that is not so any more
+    behind = max(inside, min(outputs, behind))  # the first output after those
     if max(size, inside + outputs - behind) > EDGE_OUTPUTS_MAX:
         return [_Part(outputs, 0, size, -low)]
     parts: list[_Part] = []
@@ -233,8 +233,8 @@ def _meetings(length: int, outputs: int, size: int, stride: int, dilation: int,
 
 def _in_parts(x: Value, kernel: Value, parts: list[list[_Part]], stride: Shape, dilation: Shape,
               groups: int, axis: int = 0) -> Value:
-    """The convolution where windows meet mostly padding: a convolution without padding for each
-    part of the outputs, of the places of the window that meet inputs."""
+    """The convolution if windows mostly overlap padding: for each part of the outputs, a
+    convolution without padding of the window positions inside the input."""
     if axis == len(parts):
         return conv(x, kernel, stride, "valid", dilation, groups)
     results = []
@@ -255,7 +255,7 @@ def _in_parts(x: Value, kernel: Value, parts: list[list[_Part]], stride: Shape, 
 
 def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, dilation: Shape,
               groups: int) -> Value:
-    """The convolution itself, of shapes that fit."""
+    """The convolution itself, for matching shapes."""
     *size, into, filters = kernel.shape
     axes = tuple(range(1, x.rank - 1))
     seen = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
@@ -271,8 +271,8 @@ def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, d
 
 
 def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
-    """A depthwise convolution: elementwise products, summed over the window. Channels do not mix,
-    so there is no matrix product."""
+    """A depthwise convolution: elementwise products, summed over the window. There is no matrix
+    product, because channels do not mix."""
     channels, filters = seen.shape[-1], kernel.shape[-1]
     each = filters // channels
     taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
@@ -283,7 +283,7 @@ def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
 
 
 def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value:
-    """One matrix product for each group."""
+    """One matrix product per group."""
     *size, into, filters = kernel.shape
     window, each = math.prod(size), filters // groups
     rows = OPS.reshape(ROWS(seen), (math.prod(positions), window, groups, into))
@@ -296,4 +296,4 @@ def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value
 def need_ranks(x: Value, kernel: Value) -> None:
     if x.rank < 3 or kernel.rank != x.rank:
         raise shape_error("inputs and kernel of a convolution do not fit:", x.shape, kernel.shape,
-                          fix="inputs are (batch, *axes, channels), the kernel has as many axes")
+                          fix="inputs are (batch, *axes, channels), the kernel has equal rank")

@@ -1,6 +1,6 @@
-"""Tensors made from numbers alone, beside `full` and `iota`.
+"""Tensors created from numbers, besides `full` and `iota`.
 
-They have no tensor argument, so they always make nodes of a graph and never NumPy arrays.
+They have no tensor argument, so they always create graph nodes and never NumPy arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _full(shape: Shape, value: Any, dtype: DType | str) -> Value:
 
 @op(Sample((), {"shape": (2, 3)}), numpy=np.zeros, aliases=("empty",))
 def zeros(shape: Shape, dtype: DType | str = "float32") -> Value:
-    """Zeros, inside a model.
+    """A graph tensor of zeros.
 
     Args:
         shape: Shape of the result, or the length of a vector.
@@ -42,7 +42,7 @@ def zeros(shape: Shape, dtype: DType | str = "float32") -> Value:
 
 @op(Sample((), {"shape": (2, 3)}), numpy=np.ones)
 def ones(shape: Shape, dtype: DType | str = "float32") -> Value:
-    """Ones, inside a model.
+    """A graph tensor of ones.
 
     Args:
         shape: Shape of the result, or the length of a vector.
@@ -63,12 +63,12 @@ def ones(shape: Shape, dtype: DType | str = "float32") -> Value:
     aliases=("identity",))
 def eye(rows: int, columns: int | None = None, k: int = 0,
         dtype: DType | str = "float32") -> Value:
-    """A matrix with ones on a diagonal and zeros elsewhere, inside a model.
+    """A graph matrix with ones on a diagonal and zeros elsewhere.
 
     Args:
         rows: Number of rows.
-        columns: Number of columns. `None` for as many as rows. Default: `None`.
-        k: Which diagonal: 0 for the main one, positive above it. Default: `0`.
+        columns: Number of columns. `None` means `rows`. Default: `None`.
+        k: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
         dtype: Dtype of the result. Default: `"float32"`.
 
     Returns:
@@ -79,7 +79,7 @@ def eye(rows: int, columns: int | None = None, k: int = 0,
         <cast f32[3x3]>
     """
     columns = rows if columns is None else columns
-    k = max(-rows, min(k, columns))  # no diagonal, beyond these
+    k = max(-rows, min(k, columns))  # beyond these, there is no diagonal
     on = OPS.equal(OPS.iota((rows, columns), 0) + k, OPS.iota((rows, columns), 1))
     return OPS.cast(on, dtype)
 
@@ -89,13 +89,13 @@ def eye(rows: int, columns: int | None = None, k: int = 0,
         0 if stop is None else start, start if stop is None else stop, step))
 def arange(start: float, stop: float | None = None, step: float = 1,
            dtype: DType | str | None = None) -> Value:
-    """Numbers at equal distances up to an end, which is left out, inside a model.
+    """A graph vector of equally spaced numbers up to an exclusive end.
 
     Args:
-        start: First number; the end, if it is the only one.
+        start: First number; the end, if `stop` is omitted.
         stop: The end. `None` counts from 0 to `start`. Default: `None`.
-        step: Distance; negative ones count down. Default: `1`.
-        dtype: Dtype of the result. `None` for int32 if all three are whole numbers of Python, else
+        step: Distance between numbers; may be negative. Default: `1`.
+        dtype: Dtype of the result. `None` means int32 if all three are Python integers, otherwise
             float32. Default: `None`.
 
     Returns:
@@ -108,7 +108,7 @@ def arange(start: float, stop: float | None = None, step: float = 1,
     whole = all(isinstance(n, int) for n in (start, stop, step) if n is not None)
     low, high = (0, start) if stop is None else (start, stop)
     if step == 0:
-        raise shape_error("ops.arange counts in steps of 0", fix="give another step")
+        raise shape_error("ops.arange has a step of 0", fix="use another step")
     n = max(0, math.ceil((high - low) / step))
     to = dtypes.dtype(dtype if dtype is not None else "int32" if whole else "float32")
     numbers = OPS.iota((n,), 0, "int32" if whole and to.is_float else to)
@@ -126,11 +126,11 @@ def _moved(numbers: Value, low: float, step: float) -> Value:
     Sample((), {"start": 0.0, "stop": 1.0, "num": 5, "endpoint": False}), numpy=np.linspace)
 def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
              dtype: DType | str = "float32") -> Value:
-    """A number of points at equal distances, inside a model.
+    """A graph vector of a given number of equally spaced points.
 
     Args:
         start: First point.
-        stop: Last point, or the end if it is left out.
+        stop: Last point, or the exclusive end.
         num: Number of points. Default: `50`.
         endpoint: Whether the last point is `stop`. Default: `True`.
         dtype: Dtype of the result. Default: `"float32"`.
@@ -150,6 +150,6 @@ def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
     parts = num - endpoint
     step = (stop - start) / parts if parts > 0 else 0.0
     at = OPS.iota((num,), 0, to)
-    # from the nearer end, so that both ends are exact
+    # From the nearer end, so that both ends are exact.
     first, last = at * step + start, (at - float(parts)) * step + stop
     return OPS.where(OPS.less(at, parts / 2 + 0.25), first, last)

@@ -1,4 +1,4 @@
-"""Crops whose position is data, one for each example."""
+"""Crops with a separate, data-dependent position for each example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 def _starts(start: Any, room: int) -> Any:
-    return np.clip(np.asarray(start, np.int64), 0, room)  # a bad start never leaves the tensor
+    return np.clip(np.asarray(start, np.int64), 0, room)  # a bad start stays inside the tensor
 
 
 def _cut_infer(x: Value, start: Value, size: int, axis: int) -> tuple[Shape, DType]:
@@ -75,7 +75,7 @@ _PUT = Op("put", "map", _cut_infer, _put_numpy, _put_grad, _put_body, cost=6, ba
     Sample(((2, 5), np.array([0, 0], np.int32)), {"size": 5, "axis": -1}), primitive=_CUT,
     numpy=lambda x, start, size, axis: _cut_numpy(x, start, size, axis % x.ndim))
 def crop(x: Value, start: Value, size: int, axis: int) -> Value:
-    """A part of each example along an axis, from a start of its own.
+    """A slice of each example along an axis, with a separate start for each.
 
     Args:
         x: Tensor `(batch, ...)`.

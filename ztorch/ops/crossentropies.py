@@ -1,4 +1,4 @@
-"""Cross-entropies, as losses use them, and ops that look up the class of a label."""
+"""Cross-entropies for losses, and ops that look up the class of a label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at_label(x: Value, labels: Value) -> Value:
 @composition(Sample((_YES, (2, 3)), low=0.1, high=0.9), Sample((_YES, (2, 3)), {
     "from_logits": True}))
 def binary_crossentropy(target: Value, output: Value, from_logits: bool = False) -> Value:
-    """The negative log-likelihood of each of some independent yes-or-no outputs.
+    """The negative log-likelihood of independent binary outputs.
 
     Args:
         target: 0 or 1, or probabilities.
@@ -58,7 +58,7 @@ def categorical_crossentropy(target: Value, output: Value, from_logits: bool = F
     """The negative log-likelihood of the true class.
 
     Args:
-        target: A probability for each class.
+        target: One probability per class.
         output: Probabilities, or logits, of the same shape.
         from_logits: Whether `output` holds logits, before the softmax. Default: `False`.
         axis: Axis of the classes. Default: `-1`.
@@ -99,7 +99,7 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
 
 @composition(Sample((_LABELS, (2, 3)), {"k": 1}))
 def in_top_k(targets: Value, predictions: Value, k: int) -> Value:
-    """Whether each label is among the k most likely; those as likely do not count against it.
+    """Whether each label is among the k most likely classes. Ties do not count against it.
 
     Args:
         targets: Class numbers.
@@ -119,11 +119,11 @@ def in_top_k(targets: Value, predictions: Value, k: int) -> Value:
 
 @composition(Sample(((3, 2), np.array([-1.0, 0.0, 1.0]))))
 def digitize(x: Value, bins: Value) -> Value:
-    """Between which of some ascending numbers each number lies: 0 below the first.
+    """The bin of each number among ascending boundaries; 0 below the first.
 
     Args:
         x: Tensor of numbers.
-        bins: Vector of ascending numbers.
+        bins: Vector of ascending boundaries.
 
     Returns:
         An int32 tensor of the shape of `x`.

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: labels without their places in time."""
+"""Connectionist temporal classification: labels without time positions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LABELS = np.array([[1, 2, 0], [2, 0, 0]], np.int32)
 @composition(Sample((_LABELS, (2, 5, 4), _COUNTS, _STEPS)))
 def ctc_loss(target: Value, output: Value, target_length: Value, output_length: Value,
              mask_index: int = 0) -> Value:
-    """The negative log-likelihood of labels, over all ways to place them in time.
+    """The negative log-likelihood of a sequence of labels, over all their alignments in time.
 
     Args:
         target: Class numbers `(batch, labels)`.
         output: Logits `(batch, steps, classes)`.
-        target_length: How many labels each row has.
-        output_length: How many steps each row has.
-        mask_index: The class that stands for no label. Default: `0`.
+        target_length: Number of labels in each row.
+        output_length: Number of steps in each row.
+        mask_index: The class of the blank. Default: `0`.
 
     Returns:
         A number for each row.
@@ -36,7 +36,7 @@ def ctc_loss(target: Value, output: Value, target_length: Value, output_length: 
     if not 0 <= mask_index < output.shape[-1]:
         raise shape_error(f"ops.ctc_loss(mask_index={mask_index}): no such class in logits",
                           output.shape)
-    from ztorch.ops.kernel_ctc import unlikelihood  # only now: others do without kernels
+    from ztorch.ops.kernel_ctc import unlikelihood  # imported late: other ops need no kernels
 
     labels, label_counts, step_counts = (
         OPS.cast(x, "int32") for x in (target, target_length, output_length))
@@ -53,19 +53,19 @@ def ctc_decode(inputs: Value, sequence_lengths: Value, strategy: str = "greedy",
 
     Args:
         inputs: Logits `(batch, steps, classes)`.
-        sequence_lengths: How many steps each row has.
-        strategy: `"greedy"`, the most likely class at each step, or `"beam_search"`, the labels
-            that are most likely over all ways to place them in time. Default: `"greedy"`.
-        beam_width: How many label sequences a beam search follows at most. Default: `100`.
-        top_paths: How many of them it returns, best first. Default: `1`.
-        merge_repeated: Whether repeated classes are one label; a beam search always takes them as
-            one. Default: `True`.
-        mask_index: The class that stands for no label. `None`: the last one. Default: `0`.
+        sequence_lengths: Number of steps in each row.
+        strategy: `"greedy"` for the most likely class at each step, or `"beam_search"` for the
+            labels that are most likely over all alignments. Default: `"greedy"`.
+        beam_width: Maximum number of label sequences in a beam search. Default: `100`.
+        top_paths: Number of sequences to return, best first. Default: `1`.
+        merge_repeated: Whether repeated classes are one label; always true in a beam search.
+            Default: `True`.
+        mask_index: The class of the blank. `None` means the last one. Default: `0`.
 
     Returns:
-        Labels `(1, batch, steps)` with -1 at the end, and minus the sum of the largest logits of
-        each row `(batch, 1)`. A beam search: labels `(top_paths, batch, steps)`, and logarithms of
-        probabilities `(batch, top_paths)`, -infinity where there are no more labels.
+        Labels `(1, batch, steps)`, padded with -1, and minus the sum of the largest logits of each
+        row `(batch, 1)`. For a beam search: labels `(top_paths, batch, steps)`, and
+        log-probabilities `(batch, top_paths)`, -infinity where there are fewer sequences.
 
     Examples:
         >>> import ztorch as zt
@@ -80,8 +80,8 @@ def ctc_decode(inputs: Value, sequence_lengths: Value, strategy: str = "greedy",
     mask_index = classes - 1 if mask_index is None else mask_index
     if strategy == "beam_search":
         if not 1 <= top_paths <= beam_width:
-            raise shape_error(f"ops.ctc_decode(top_paths={top_paths}, beam_width={beam_width}): at "
-                              "least one path, and at most as many as beams")
+            raise shape_error(f"ops.ctc_decode(top_paths={top_paths}, beam_width={beam_width}): use"
+                              " at least one path, and at most beam_width")
         return beam_search(inputs, sequence_lengths, beam_width, top_paths, mask_index)
     place = OPS.iota((rows, steps), 1)
     over = place >= OPS.reshape(OPS.cast(sequence_lengths, "int32"), (-1, 1))

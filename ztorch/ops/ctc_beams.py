@@ -1,4 +1,4 @@
-"""The most likely labels of a sequence, over all ways to place them in time."""
+"""The most likely labels of a sequence, over all alignments in time."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
 
-NEVER = -1e30  # log-probability of impossible events; finite, so that sums of it are
+NEVER = -1e30  # log-probability of impossible events; finite, so that its sums are finite
 _NO_LABEL, _NO_BEAM = -1, -2  # padding of a path after its end, and marker of an unused path
 
 
 class _Beams(NamedTuple):
-    """The beams of each row. No two of a row have the same path."""
+    """The beams of each row. All beams of a row have different paths."""
 
-    paths: Value  # (rows, beams, steps): labels from the beginning
+    paths: Value  # (rows, beams, steps): labels from the start
     tails: Value  # (rows, beams): the last label
     lengths: Value
-    emitted: Value  # the logarithm of the probability of this path with its last label just read
-    blank: Value  # and with a blank just read
+    emitted: Value  # log-probability of this path, ending in a label
+    blank: Value  # log-probability of this path, ending in a blank
 
 
 def beam_search(logits: Value, sequence_lengths: Value, width: int, top_paths: int,
                 mask_index: int) -> tuple[Value, Value]:
-    """The most likely paths of each row, best first, and the logarithms of their probabilities.
+    """The most likely paths of each row, best first, and their log-probabilities.
 
     Args:
         logits: Logits `(rows, steps, classes)`.
-        sequence_lengths: How many steps each row has.
-        width: How many paths of a row are followed from step to step.
-        top_paths: How many of them are returned.
-        mask_index: The class that stands for no label.
+        sequence_lengths: Number of steps in each row.
+        width: Number of paths per row that are followed.
+        top_paths: Number of paths to return.
+        mask_index: The class of the blank.
     """
     rows, steps, _ = logits.shape
     logs = OPS.transpose(OPS.log_softmax(logits, axis=-1), (1, 0, 2))
     ends = OPS.reshape(OPS.cast(sequence_lengths, "int32"), (rows, 1))
-    first = OPS.equal(OPS.iota((rows, width), 1), 0)  # the only beam at first: no label yet
+    first = OPS.equal(OPS.iota((rows, width), 1), 0)  # the first beam is the only one: no label yet
     nothing = OPS.full((rows, width), NEVER, logs.dtype)
     begin = _Beams(
         OPS.where(OPS.expand_dims(first, -1), OPS.full((rows, width, steps), _NO_LABEL, "int32"),
@@ -61,24 +61,24 @@ def beam_search(logits: Value, sequence_lengths: Value, width: int, top_paths: i
 
 
 def _advance(old: _Beams, logs: Value, mask_index: int) -> _Beams:
-    """The beams after one more step, whose classes have these logarithms of probabilities."""
+    """The beams after one more step with these log-probabilities of classes."""
     (rows, width, steps), classes = old.paths.shape, logs.shape[-1]
     both = OPS.logaddexp(old.emitted, old.blank)
     at_tail = OPS.take_along_axis(logs, OPS.maximum(old.tails, 0), -1)
     blank = both + logs[:, mask_index:mask_index + 1]
-    # A label more: the same label again is another one only after a blank.
+    # Extended by a label: repeating the last label needs a blank in between.
     label = OPS.iota((rows, width, classes), 2, "int32")
     repeats = OPS.equal(label, OPS.expand_dims(old.tails, -1))
     longer = OPS.where(repeats, OPS.expand_dims(old.blank, -1), OPS.expand_dims(both, -1))
     longer = OPS.where(OPS.equal(label, mask_index), NEVER, longer + OPS.expand_dims(logs, 1))
-    # Some of these are beams already: those whose path is that of another one and a label more.
+    # Some of the extended paths already are beams.
     children = _children(old)
     tails = OPS.broadcast_to(OPS.expand_dims(OPS.maximum(old.tails, 0), 1), children.shape)
     from_parent = OPS.max(OPS.where(children, OPS.take_along_axis(longer, tails, -1), NEVER), 1)
     known = OPS.matmul(OPS.cast(children, logs.dtype), OPS.cast(repeats, logs.dtype)) > 0
     longer = OPS.where(known, NEVER, longer)
     emitted = OPS.logaddexp(OPS.where(old.tails < 0, NEVER, old.emitted + at_tail), from_parent)
-    # The best of all: beams as they are, and with a label more.
+    # The best of all: unchanged and extended beams.
     scores, best = OPS.top_k(OPS.concat(
         OPS.logaddexp(emitted, blank), OPS.reshape(longer, (rows, width * classes)), axis=1), width)
     stays, alive = best < width, scores > NEVER / 2
@@ -98,8 +98,8 @@ def _advance(old: _Beams, logs: Value, mask_index: int) -> _Beams:
 
 
 def _children(beams: _Beams) -> Value:
-    """Whether a beam (the last axis) has the path of another one (the axis before) and a label
-    more."""
+    """Whether the path of a beam (last axis) extends the path of another one (the axis before) by
+    one label."""
     place = OPS.iota(beams.paths.shape, 2, "int32")
     before = OPS.where(place >= OPS.expand_dims(beams.lengths - 1, -1), _NO_LABEL, beams.paths)
     same = OPS.all(OPS.equal(OPS.expand_dims(beams.paths, 2), OPS.expand_dims(before, 1)), -1)

@@ -1,7 +1,7 @@
 """Cumulative sums and products, in blocks: a scan of each block, then a scan of their ends.
 
-Within a block, each result is reduced from all elements before it, which fills vectors. The depth
-grows with the logarithm of the length, and so does the rounding error. No order depends on threads.
+Within a block, each result is reduced from all elements before it, which vectorises. The depth, and
+so the rounding error, grows with the logarithm of the length. No order depends on threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.reduction import widened
 
-BLOCK = 16  # elements: the work within a block grows with its square
+BLOCK = 16  # elements: the work within a block grows with the square of its size
 
 _SAMPLES = (Sample(((3, 5),), {"axis": -1}, dtypes="fsu"),
             Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25),
@@ -42,8 +42,9 @@ def cumsum(x: Value, axis: int | None = None, dtype: DType | str | None = None,
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
         axis: Axis of the sum; `None` means the only one. Default: `None`.
-        dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
-        include_initial: Whether the result begins with 0, and is longer by one. Default: `False`.
+        dtype: Dtype of the elements and of the result. `None` means that of `x`. Default: `None`.
+        include_initial: Whether to prepend 0, so that the result is longer by one. Default:
+            `False`.
 
     Returns:
         A tensor of the shape of `x`, or longer by one along the axis.
@@ -64,8 +65,9 @@ def cumprod(x: Value, axis: int | None = None, dtype: DType | str | None = None,
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
         axis: Axis of the product; `None` means the only one. Default: `None`.
-        dtype: Dtype of the elements and of the result. `None` for that of `x`. Default: `None`.
-        include_initial: Whether the result begins with 1, and is longer by one. Default: `False`.
+        dtype: Dtype of the elements and of the result. `None` means that of `x`. Default: `None`.
+        include_initial: Whether to prepend 1, so that the result is longer by one. Default:
+            `False`.
 
     Returns:
         A tensor of the shape of `x`, or longer by one along the axis.
@@ -87,9 +89,9 @@ def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = N
     Args:
         x: Tensor of numbers. Integers wrap.
         axis: Axis of the differences. Default: `-1`.
-        n: How often differences are taken. Default: `1`.
-        prepend: Number, or a tensor, to put before x along the axis. Default: `None`.
-        append: Number, or a tensor, to put after x along the axis. Default: `None`.
+        n: Number of times to take differences. Default: `1`.
+        prepend: Number, or a tensor, to prepend to x along the axis. Default: `None`.
+        append: Number, or a tensor, to append to x along the axis. Default: `None`.
 
     Returns:
         A tensor of the dtype of `x`, shorter by `n` along the axis.
@@ -118,7 +120,7 @@ def _along(name: str, x: Value, axis: int | None, dtype: DType | str | None, ini
     x = x if dtype is None else OPS.cast(x, dtype)
     if axis is None and x.rank > 1:
         raise shape_error(f"ops.{name} needs an axis for a tensor of shape", x.shape,
-                          fix="give axis=, or make it one axis with ops.reshape(x, (-1,))")
+                          fix="use axis=, or flatten it with ops.reshape(x, (-1,))")
     [a] = normal_axes(0 if axis is None else axis, x.rank)
     if initial:
         y = _along(name, x, a, None, False, reduce, combine, opcode)
@@ -136,7 +138,7 @@ def _along(name: str, x: Value, axis: int | None, dtype: DType | str | None, ini
 
 def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
           neutral: Any) -> Value:
-    """The scan along the middle one of three axes."""
+    """The scan along the second of three axes."""
     outer, n, inner = x.shape
     if n <= BLOCK:  # axes: outer, element, result, inner
         shape = (outer, n, n, inner)

@@ -1,4 +1,4 @@
-"""Functions that are known at points, and signals, by NumPy's names."""
+"""Functions sampled at points, and signals, under NumPy's names."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ztorch.ops.formulas import as_floats
 
 @composition(Sample(((3, 5),)), Sample(((3, 5),), {"rowvar": False, "correction": 0}))
 def cov(x: Value, rowvar: bool = True, correction: float = 1) -> Value:
-    """The covariance of each two rows.
+    """The covariance of each pair of rows.
 
     Args:
-        x: A row of numbers for each quantity, or a vector.
-        rowvar: Whether rows are quantities; if not, columns are. Default: `True`.
-        correction: The sum of products is divided by the count less this. Default: `1`.
+        x: One row of numbers per variable, or a vector.
+        rowvar: Whether rows are variables; otherwise columns are. Default: `True`.
+        correction: Subtracted from the count by which the sum of products is divided. Default: `1`.
 
     Returns:
         A square float matrix; a number for a vector.
@@ -32,13 +32,13 @@ def cov(x: Value, rowvar: bool = True, correction: float = 1) -> Value:
 
 @composition(Sample(((7,), (3,))), Sample(((7,), (3,)), {"mode": "valid"}))
 def convolve(x1: Value, x2: Value, mode: str = "full") -> Value:
-    """The convolution of two vectors: sums of products, one of them turned round.
+    """The convolution of two vectors.
 
     Args:
         x1: Vector of numbers.
         x2: Vector of the same dtype.
-        mode: `"full"` for all places where they overlap, `"same"` for as many as the longer one
-            has numbers, `"valid"` for those where they overlap wholly. Default: `"full"`.
+        mode: `"full"` for all positions where they overlap, `"same"` for the length of the longer
+            one, `"valid"` for positions where they overlap completely. Default: `"full"`.
 
     Returns:
         A vector.
@@ -49,13 +49,12 @@ def convolve(x1: Value, x2: Value, mode: str = "full") -> Value:
 
 @composition(Sample(((3, 4), (5,), (5,))))
 def interp(x: Value | float, xp: Value, fp: Value) -> Value:
-    """The values of a function that is straight between the points where it is known, and level
-    before the first and after the last.
+    """Linear interpolation between points, constant before the first and after the last.
 
     Args:
-        x: Where to evaluate it.
-        xp: Where it is known: an ascending vector of at least two numbers.
-        fp: Its values there.
+        x: Positions to evaluate.
+        xp: Positions of the points: an ascending vector of at least two numbers.
+        fp: Values at the points.
 
     Returns:
         A tensor of the shape of `x`, of the dtype of `fp`.
@@ -63,7 +62,7 @@ def interp(x: Value | float, xp: Value, fp: Value) -> Value:
     [fp] = as_floats(fp)
     x, xp = (OPS.cast(as_value(v, fp), fp.dtype) for v in (x, xp))
     if xp.rank != 1 or xp.shape != fp.shape or xp.size < 2:
-        raise shape_error("ops.interp takes two vectors of as many numbers, at least two, not",
+        raise shape_error("ops.interp takes two vectors of equal length, at least two, not",
                           xp.shape, fp.shape)
     after = OPS.clip(OPS.searchsorted(xp, x, "right"), 1, xp.size - 1)
     before = after - 1
@@ -74,13 +73,13 @@ def interp(x: Value | float, xp: Value, fp: Value) -> Value:
 
 @composition(Sample(((5,),)), Sample(((3, 5),), {"dx": 0.5, "axis": 1}))
 def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
-    """The slopes of a function that is known at points of equal distance: differences of both
-    neighbours, and at the ends of one.
+    """The slopes of a function at equally spaced points: central differences, one-sided at the
+    ends.
 
     Args:
         y: Values of the function.
-        dx: The distance of two points. Default: `1.0`.
-        axis: Their axis. `None` means the only one. Default: `None`.
+        dx: Distance between points. Default: `1.0`.
+        axis: Axis of the points. `None` means the only one. Default: `None`.
 
     Returns:
         A float tensor of the shape of `y`.
@@ -104,11 +103,11 @@ def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
 
 @composition(Sample(((3,), (3, 4))))
 def polyval(p: Value, x: Value | float) -> Value:
-    """The values of a polynomial.
+    """Evaluates a polynomial.
 
     Args:
-        p: Its coefficients, that of the highest power first.
-        x: Where to evaluate it.
+        p: Coefficients, from the highest power down.
+        x: Positions to evaluate.
 
     Returns:
         A tensor of the shape of `x`, of the dtype of `p`.

@@ -1,5 +1,4 @@
-"""Determinants and factors of small matrices, by elimination with the largest pivot of each
-column."""
+"""Determinants and factorizations of small matrices, by elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
 
 
 def _pivots(name: str, x: Value) -> tuple[Value, Value]:
-    """The pivots of elimination as the last axis, and the sign of the order of their rows."""
+    """The pivots of elimination as the last axis, and the sign of the row permutation."""
     wide = matrices(name, x)
     *batch, n, _ = wide.shape
 
@@ -100,7 +99,7 @@ def slogdet(x: Value) -> tuple[Value, Value]:
 
 
 def _lu_numpy(x: Any) -> Any:
-    """The same of float64, without a library that factors matrices."""
+    """The same in float64, without a library for factorizations."""
     lu = np.array(x, np.float64)
     n = min(lu.shape[-2:])
     pivots = np.zeros((*lu.shape[:-2], n), np.int32)
@@ -117,15 +116,15 @@ def _lu_numpy(x: Any) -> Any:
 
 @op(Sample((_REGULAR,)), results=("lu", "pivots"), numpy=_lu_numpy)
 def lu_factor(x: Value) -> tuple[Value, Value]:
-    """The factors of each matrix with exchanged rows: `P @ x = L @ U`.
+    """The LU factorization of each matrix with row exchanges: `P @ x = L @ U`.
 
     Args:
-        x: Matrices `(..., m, n)` of up to 512 rows or columns, whichever are fewer. Those that are
-            not square have no gradient.
+        x: Matrices `(..., m, n)` whose smaller dimension is up to 512. Only square matrices have a
+            gradient.
 
     Returns:
-        `(lu, pivots)`: U in the upper triangle and L, whose diagonal is 1, below it; and for each
-        row in turn the row that it was exchanged with, int32.
+        `(lu, pivots)`: U in the upper triangle, and L with a diagonal of ones below it; and, for
+        each row in turn, the row with which it was exchanged, int32.
 
     Examples:
         >>> import ztorch as zt
@@ -170,7 +169,7 @@ def _lu_gradient(upstreams: Sequence[Value], args: Sequence[Value],
     lu, order = shared
     n, rows = lu.shape[-1], lu.shape[-2]
     if n != rows:
-        raise Unsupported(f"ops.lu_factor has no gradient of {rows} x {n} matrices, which are not "
+        raise Unsupported(f"ops.lu_factor has no gradient for {rows} x {n} matrices, which are not "
                           "square")
     lower, upper = OPS.tril(lu, -1) + OPS.eye(n, dtype=lu.dtype), OPS.triu(lu)
     [slope] = upstreams

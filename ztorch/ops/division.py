@@ -1,4 +1,4 @@
-"""Quotients and remainders as in Python and NumPy; the opcodes `div` and `rem` truncate."""
+"""Quotients and remainders as in Python and NumPy. The opcodes `div` and `rem` truncate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.ops.formulas import as_floats, formula
 
 
 def _opposed(b: Any, rest: Any, y: Any) -> Any:
-    """Whether a truncated remainder is not the floored one: it has the other sign."""
+    """Whether a truncated remainder differs from the floored one: it has the other sign."""
     zero = b.eq(rest, 0)
     return b.and_(b.not_(zero), b.xor(b.lt(rest, 0), b.lt(y, 0)))
 
@@ -27,7 +27,7 @@ def _remainder(b: Any, x: Any, y: Any) -> Any:
 
 
 def _floor_divide(b: Any, x: Any, y: Any) -> Any:
-    """(x - remainder) / y is whole but for its rounding."""
+    """(x - remainder) / y is whole except for rounding."""
     rest = b.rem(x, y)
     if not x.dtype.is_float:
         quotient = b.div(x, y)
@@ -54,7 +54,7 @@ _FLOOR_DIVIDE = formula("floor_divide", _floor_divide, np.floor_divide, 40, kind
 
 @op(Sample(((3, 5), (3, 5)), {}, 0.5, 2.0, "fs"), numpy=np.divide, aliases=("true_divide",))
 def divide(a: Value | float, b: Value | float) -> Value:
-    """a / b as fractions, also of whole numbers.
+    """a / b as a float, also for integers.
 
     Args:
         a: Tensor of numbers, or a number.
@@ -73,7 +73,7 @@ def divide(a: Value | float, b: Value | float) -> Value:
 
 @op(Sample(((3, 5), (3, 5)), {}, 0.5, 9.0, "fsu"), primitive=_FLOOR_DIVIDE, numpy=np.floor_divide)
 def floor_divide(a: Value | float, b: Value | float) -> Value:
-    """a / b rounded down: Python's `//`. Integers divided by zero give 0.
+    """a / b rounded down, Python's `//`. Integers divided by zero give 0.
 
     Args:
         a: Tensor of numbers, or a number.
@@ -93,9 +93,9 @@ def floor_divide(a: Value | float, b: Value | float) -> Value:
 @op(Sample(((3, 5), (3, 5)), {}, 0.5, 2.0, "fsu"), primitive=_REMAINDER, numpy=_remainder_numpy,
     aliases=("mod", "floor_mod"))
 def remainder(a: Value | float, b: Value | float) -> Value:
-    """The remainder of `floor_divide`, with the sign of b: Python's `%`.
+    """The remainder of `floor_divide`, with the sign of b, Python's `%`.
 
-    An integer divided by zero leaves itself. `rem` has the sign of a instead.
+    An integer divided by zero gives itself. `rem` has the sign of a instead.
 
     Args:
         a: Tensor of numbers, or a number.

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of small symmetric matrices, by Jacobi's rotations."""
+"""Eigenvalues and eigenvectors of small symmetric matrices, by Jacobi rotations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SYMMETRIC = np.array([[2.0, 0.3], [0.3, -1.0]])
 
 
 def with_signs(vectors: Any, along: int = -2) -> Any:
-    """Vectors of NumPy with the sign that ours have: the largest element is positive."""
+    """NumPy's vectors with our sign: the largest element is positive."""
     at = np.argmax(np.abs(vectors), along, keepdims=True)
     return vectors * np.where(np.take_along_axis(vectors, at, along) < 0, -1, 1)
 
 
 def signs(vectors: Value) -> Value:
-    """-1 for columns whose element of the largest size is negative, else 1."""
+    """-1 for columns whose element of largest magnitude is negative, otherwise 1."""
     at = OPS.argmax(OPS.abs(vectors), axis=-2, keepdims=True)
     here = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
     largest = OPS.sum(OPS.where(here, vectors, 0.0), axis=-2, keepdims=True)
@@ -39,8 +39,8 @@ def _eigh_numpy(x: Any) -> Any:
 def eigh(x: Value) -> tuple[Value, Value]:
     """The eigenvalues and eigenvectors of symmetric matrices.
 
-    The sign of an eigenvector is such that its element of the largest size is positive. The
-    gradient of eigenvectors is only defined where eigenvalues differ: equal ones do not mix.
+    The element of largest magnitude of an eigenvector is positive. The gradient of eigenvectors is
+    only defined for distinct eigenvalues.
 
     Args:
         x: Symmetric matrices `(..., n, n)` with n up to 32; only the lower triangle is read.
@@ -82,7 +82,7 @@ def eigvalsh(x: Value) -> Value:
 
 
 def _mirrored(x: Value) -> Value:
-    """The symmetric matrices of which x has the lower triangle."""
+    """The symmetric matrices with the lower triangle of x."""
     return OPS.tril(x) + OPS.matrix_transpose(OPS.tril(x, -1))
 
 
@@ -90,7 +90,8 @@ def _decomposed(x: Value) -> tuple[Value, Value]:
     n = x.shape[-1]
     size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
     size = OPS.where(OPS.greater(size, 0.0), size, 1.0)
-    # A step of the QR algorithm sorts matrices of large and small elements, which rotate slowly.
+    # A step of the QR algorithm reorders matrices with large and small elements, which rotate
+    # slowly.
     q, r = decomposed(x / size, n)
     turned = _mirrored(OPS.matmul(r, q))
     none = (0,) * (x.rank - 2)

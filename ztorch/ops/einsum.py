@@ -1,4 +1,4 @@
-"""Einstein's sums: products and sums, with a letter for each axis."""
+"""Einstein summation: products and sums, with one letter per axis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Sizes = dict[str, int]  # of axes, by their letters
 
 
 class _Term:
-    """A tensor with a letter for each axis."""
+    """A tensor with one letter per axis."""
 
     def __init__(self, x: Value, letters: str):
         self.x, self.letters = x, letters
 
     def diagonals(self) -> _Term:
-        """Without a letter twice: such axes go along their diagonal."""
+        """Takes the diagonal of axes with the same letter."""
         x, letters = self.x, self.letters
         for letter in dict.fromkeys(letters):
             while letters.count(letter) > 1:
@@ -34,7 +34,7 @@ class _Term:
         return _Term(x, letters)
 
     def summed(self, keep: str) -> _Term:
-        """Summed over all letters but these."""
+        """Sums over all letters except these."""
         axes = tuple(k for k, c in enumerate(self.letters) if c not in keep)
         x = OPS.sum(self.x, axis=axes) if axes else self.x
         return _Term(x, "".join(c for c in self.letters if c in keep))
@@ -44,14 +44,14 @@ class _Term:
         return OPS.transpose(self.x, tuple(self.letters.index(c) for c in letters))
 
     def times(self, other: _Term, keep: str, sizes: Sizes) -> _Term:
-        """The product, summed over the letters that both have and nobody keeps."""
+        """The product, summed over the letters that both have and that are not kept."""
         both = [c for c in self.letters if c in other.letters]
         batch = "".join(c for c in both if c in keep)
         shared = "".join(c for c in both if c not in keep)
         left = "".join(c for c in self.letters if c not in both)
         right = "".join(c for c in other.letters if c not in both)
         if left and right and keep.index(left[0]) > keep.index(right[0]):
-            return other.times(self, keep, sizes)  # in the order of the result: nothing is turned
+            return other.times(self, keep, sizes)  # in the result's order: no transposition
 
         def size(letters: str) -> int:
             return math.prod(sizes[c] for c in letters)
@@ -70,15 +70,15 @@ def _numpy(*operands: Any, subscripts: str) -> Any:
 
 
 def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
-    """A sum of products, written with a letter for each axis.
+    """A sum of products, written with one letter per axis.
 
-    Letters that stand for axes of several operands tie them together; those that the result does
-    not name are summed over. Operands are multiplied from left to right.
+    Axes of several operands with the same letter are paired; letters that are not in the result are
+    summed over. Operands are multiplied from left to right.
 
     Args:
-        subscripts: Letters of each operand, separated by commas, then `->` and those of the
-            result. Without `->` the result has all letters that occur once, in alphabetical
-            order. An ellipsis stands for axes without letters, which broadcast.
+        subscripts: Letters of each operand, separated by commas, then `->` and those of the result.
+            Without `->`, the result has all letters that occur once, in alphabetical order. An
+            ellipsis stands for axes without letters, which broadcast.
         *operands: Tensors of floats, of one dtype.
 
     Returns:
@@ -108,10 +108,10 @@ def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
 
 
 def _parsed(subscripts: str, operands: tuple[Value, ...]) -> tuple[list[_Term], str, Sizes]:
-    """Operands with a letter for each axis, the letters of the result, and sizes."""
+    """Operands with one letter per axis, the letters of the result, and sizes."""
     text = subscripts.replace(" ", "")
     if not re.fullmatch(r"[A-Za-z.,]*(->[A-Za-z.]*)?", text) or "." in text.replace("...", ""):
-        raise shape_error(f"ops.einsum cannot read {subscripts!r}", fix="write letters of each "
+        raise shape_error(f"ops.einsum cannot parse {subscripts!r}", fix="write letters of each "
                           "operand, commas, -> and letters of the result, such as 'ij,jk->ik'")
     left, arrow, result = text.partition("->")
     parts = left.split(",")
@@ -149,7 +149,7 @@ def _parsed(subscripts: str, operands: tuple[Value, ...]) -> tuple[list[_Term], 
     return terms, result, sizes
 
 
-# the subscripts may come first, as in NumPy, or by name
+# The subscripts may come first, as in NumPy, or by name.
 _einsum.__signature__ = Signature([  # type: ignore[attr-defined]
     Parameter("subscripts", Parameter.POSITIONAL_OR_KEYWORD, annotation="str"),
     Parameter("operands", Parameter.VAR_POSITIONAL, annotation="Value")], return_annotation="Value")

@@ -1,4 +1,4 @@
-"""Elementwise ops: one for each scalar opcode of the IR, and a few made of those."""
+"""Elementwise ops: one for each scalar opcode of the IR, and some composed of those."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ztorch.ops.fills import ones_like
 from ztorch.ops.powers import few_products, whole_power
 from ztorch.ops.shifts import any_shift
 
-# Names of ops that differ from their opcode's: those of NumPy and Keras.
+# Names of ops that differ from their opcode's: NumPy's and Keras' names.
 TENSOR_NAMES = {
     "min": "minimum", "max": "maximum", "select": "where", "pow": "power", "lt": "less",
     "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not",
     "shl": "shift_left", "shr": "shift_right",
 }
-# Other names of ops, by opcode: those of the array API standard, NumPy, Keras and PyTorch.
+# Aliases of ops, by opcode: names of the array API standard, NumPy, Keras and PyTorch.
 _ALIASES = {
     "abs": ("absolute", "fabs"), "sub": ("subtract",), "mul": ("multiply",), "neg": ("negative",),
     "rem": ("fmod",), "pow": ("pow", "float_power"), "trunc": ("fix",),
@@ -38,7 +38,7 @@ _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (
            "shl": (0, 7), "shr": (0, 7)}
 
 
-# Opcodes that leave every number of a kind as it is, which take floats or signed integers.
+# Opcodes that leave all numbers of a kind unchanged, for floats or signed integers.
 _UNCHANGED = {"s": ("floor", "ceil", "trunc"), "u": ("floor", "ceil", "trunc", "abs")}
 
 
@@ -53,8 +53,8 @@ def _primitive(row: Opcode) -> Op:
                               fix="use ops.cast to change the dtype")
         if row.name == "select" and args[0].dtype.kind != "b":
             raise shape_error(f"ops.where needs a bool condition, not {args[0].dtype}",
-                              fix="compare it with something first, by <, >= or ops.equal; in a "
-                                  "model == asks whether two tensors are one")
+                              fix="compare it with something first, with <, >= or ops.equal; in a "
+                                  "model, == tests whether two tensors are the same object")
         result = {"same": last.dtype, "bool": dtypes.boolean, "attr": attrs.get("dtype")}
         return last.shape, result[row.result]  # type: ignore[return-value]
 
@@ -106,7 +106,7 @@ _KINDS = {"f": "floats", "s": "signed integers", "u": "unsigned integers", "b": 
 
 
 def _kinds(row: Opcode) -> str:
-    """Kinds of dtypes that the op of an opcode takes: unsigned zero minus a number wraps."""
+    """The kinds of dtypes that the op of an opcode accepts: unsigned zero minus a number wraps."""
     return f"{row.kinds}u" if row.name == "neg" else row.kinds
 
 
@@ -139,12 +139,12 @@ _ROUND = _primitive(OPCODES["round"])
 @op(Sample(((3, 5),), {}, -2.0, 2.0), Sample(((3, 5),), {"decimals": 1}), primitive=_ROUND,
     numpy=np.round, aliases=("rint", "around"))
 def round(x: Value, decimals: int = 0) -> Value:
-    """The nearest whole number, or the nearest one of some decimals; ties go to even.
+    """Rounds to the nearest integer, or to a number of decimals; ties to even.
 
     Args:
         x: Tensor of numbers.
-        decimals: How many digits stay behind the point; below 0 that many before it become 0.
-            Default: `0`.
+        decimals: Number of decimals; negative numbers round to tens, hundreds and so on. Default:
+            `0`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -168,8 +168,8 @@ def round(x: Value, decimals: int = 0) -> Value:
 def cast(x: Value, dtype: DType | str) -> Value:
     """x in another dtype.
 
-    Floats become integers by truncation; values out of range saturate and NaN becomes 0. Integers
-    wrap. Any number other than 0 is true.
+    Floats become integers by truncation; values out of range saturate, and NaN becomes 0. Integers
+    wrap. A nonzero number becomes true.
 
     Args:
         x: Tensor of any dtype.
@@ -184,11 +184,11 @@ def cast(x: Value, dtype: DType | str) -> Value:
 
 @op(primitive=_BITCAST, numpy=OPCODES["bitcast"].meaning)
 def bitcast(x: Value, dtype: DType | str) -> Value:
-    """The bits of x read as another dtype of the same size.
+    """Reinterprets the bits of x as another dtype of the same size.
 
     Args:
         x: Tensor of numbers.
-        dtype: Dtype of the result, with as many bits as that of `x`.
+        dtype: Dtype of the result, of the same size as that of `x`.
 
     Returns:
         A tensor of the shape of `x`.
@@ -232,7 +232,7 @@ def stop_gradient(x: Value) -> Value:
 
 @op(Sample(((3, 5),)), numpy=np.sign)
 def sign(x: Value) -> Value:
-    """-1 for negative elements, 0 for zero, 1 for positive ones, NaN for NaN.
+    """-1 for negative elements, 0 for zero, 1 for positive elements, NaN for NaN.
 
     Args:
         x: Tensor of numbers.
@@ -265,7 +265,7 @@ def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:
 @op(Sample(((3, 5),), {"min": -1.0, "max": 0.5}), Sample(((3, 5),), {"max": 1}, dtypes="s"),
     numpy=_clip_numpy, aliases=("clamp",))
 def clip(x: Value, min: Value | float | None = None, max: Value | float | None = None) -> Value:
-    """x limited to the range from min to max.
+    """x clipped to the range from min to max.
 
     Args:
         x: Tensor of numbers.

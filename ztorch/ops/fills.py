@@ -1,4 +1,4 @@
-"""Tensors that are filled by a rule."""
+"""Tensors filled by a rule."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _IOTA = Op(
 
 
 def sizes(shape: Any) -> tuple[int, ...]:
-    """The sizes of a shape, or of a vector of this length; a ShapeError if it is none.
+    """The sizes of a shape, or of a vector of this length; a ShapeError for anything else.
 
     >>> sizes([2, 3]), sizes(4)
     ((2, 3), (4,))
     """
     axes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in axes):
-        raise shape_error(f"{shape!r} is not a shape", fix="give sizes such as (2, 3)")
+        raise shape_error(f"{shape!r} is not a shape", fix="use a tuple such as (2, 3)")
     return axes
 
 
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
     numpy=lambda shape, value, dtype="float32": np.full(shape, value))
 def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
-    """A tensor with one number everywhere, inside a model.
+    """A graph tensor with one number everywhere.
 
-    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+    It has no tensor argument, so it always creates a graph node and never a NumPy array.
 
     Args:
         shape: Shape of the result.
@@ -63,9 +63,9 @@ def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> 
 @op(Sample((), {"shape": (2, 3)}), Sample((), {"shape": (2, 3), "axis": 0}), primitive=_IOTA,
     numpy=lambda shape, axis=-1, dtype="int32": np.indices(shape, np.int32)[axis])
 def iota(shape: tuple[int, ...], axis: int = -1, dtype: DType | str = "int32") -> Value:
-    """The position of each element along an axis, inside a model.
+    """A graph tensor with the position of each element along an axis.
 
-    It has no tensor argument, so it always makes a node of a graph and never a NumPy array.
+    It has no tensor argument, so it always creates a graph node and never a NumPy array.
 
     Args:
         shape: Shape of the result.
@@ -94,7 +94,7 @@ def zeros_like(x: Value, dtype: DType | str | None = None) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
 
     Returns:
         A tensor of the shape of `x`.
@@ -108,7 +108,7 @@ def ones_like(x: Value, dtype: DType | str | None = None) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
 
     Returns:
         A tensor of the shape of `x`.
@@ -123,7 +123,7 @@ def full_like(x: Value, value: float, dtype: DType | str | None = None) -> Value
     Args:
         x: Tensor of any dtype.
         value: The number.
-        dtype: Dtype of the result. `None` for that of `x`. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
 
     Returns:
         A tensor of the shape of `x`.

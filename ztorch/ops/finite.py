@@ -1,4 +1,4 @@
-"""Tests for infinity and NaN, by the bits of a float."""
+"""Tests for infinity and NaN, on the bits of a float."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _ODD = Sample((np.array([1.0, -2.0, np.nan, 0.0, np.inf, -np.inf], np.float32),)
 def _by_bits(name: str, compare: str, numpy: Callable) -> Op:
     """A test that compares the bits of |x| with those of infinity, as integers.
 
-    Shader compilers may assume that there is no NaN and remove float comparisons that test for it.
+    Shader compilers may assume that there are no NaNs, and remove float comparisons that test for
+    them.
     """
 
     def infer(x: Value, of: DType) -> tuple[tuple[int, ...], DType]:
@@ -47,7 +48,7 @@ _INFINITE = _by_bits("isinf", "eq", np.isinf)
 
 
 def _of(primitive: Op, x: Value, whole: bool) -> Value:
-    """The test of floats; whole numbers and bools all have one answer."""
+    """The test for floats. Integers and bools all have the same answer."""
     return primitive(x, of=x.dtype) if x.dtype.is_float else full(x.shape, whole, dtypes.boolean)
 
 
@@ -109,14 +110,15 @@ def isinf(x: Value) -> Value:
     numpy=np.nan_to_num)
 def nan_to_num(x: Value, nan: float = 0.0, posinf: float | None = None,
                neginf: float | None = None) -> Value:
-    """x with numbers in place of NaN and infinities. Their gradients are 0.
+    """Replaces NaN and infinities by numbers, with gradient 0.
 
     Args:
         x: Tensor of any dtype.
-        nan: Number in place of NaN. Default: `0.0`.
-        posinf: Number in place of infinity. `None` for the largest of the dtype. Default: `None`.
-        neginf: Number in place of minus infinity. `None` for the least of the dtype. Default:
+        nan: Replacement of NaN. Default: `0.0`.
+        posinf: Replacement of infinity. `None` means the largest number of the dtype. Default:
             `None`.
+        neginf: Replacement of minus infinity. `None` means the smallest number of the dtype.
+            Default: `None`.
 
     Returns:
         A tensor of the shape and dtype of `x`.

@@ -1,7 +1,7 @@
-"""Elementwise functions as formulas of opcodes: one node of the graph, with a custom gradient.
+"""Elementwise functions as formulas of opcodes: one graph node with a custom gradient.
 
-A formula may read the bits of a number and choose between branches, of which one may overflow: its
-gradient is not made of these parts, so nothing infinite leaks into it.
+A formula may read the bits of a number and choose between branches, one of which may overflow. Its
+gradient does not consist of these parts, so no infinity leaks into it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def formula(name: str, emit: Callable[..., Any], numpy: Callable[..., Any], cost
     Args:
         name: Name of the op.
         emit: `emit(b, *xs)` writes the function with a builder.
-        numpy: The function on NumPy arrays, and on attributes if the op is called with some.
+        numpy: The function on NumPy arrays, and on attributes if the op has any.
         cost: Rough number of issue slots.
-        grad: `grad(o, g, y, *xs)` gives the gradient of each argument. `None` for functions
-            without one. Default: `None`.
-        kinds: Kinds of dtypes that the function takes. Default: `"f"`.
-        tests: Whether the function gives bools. Default: `False`.
+        grad: `grad(o, g, y, *xs)` returns the gradient of each argument. `None` for functions
+            without a gradient. Default: `None`.
+        kinds: Kinds of dtypes that the function accepts. Default: `"f"`.
+        tests: Whether the function returns bools. Default: `False`.
         wide: Whether 16-bit floats are computed as float32. Default: `True`.
 
     Returns:
-        The op, of arguments of one shape and one dtype.
+        The op, for arguments of one shape and dtype.
     """
 
     def infer(*xs: Value, **attrs: Any) -> tuple[tuple[int, ...], DType]:
@@ -61,7 +61,7 @@ def formula(name: str, emit: Callable[..., Any], numpy: Callable[..., Any], cost
 
 
 def as_floats(*xs: Value | float) -> tuple[Value, ...]:
-    """Arguments of one shape and one float dtype: whole numbers become float64, as in NumPy.
+    """Arguments of one shape and one float dtype. Integers become float64, as in NumPy.
 
     >>> from ztorch.graph.op import leaf
     >>> as_floats(leaf("input", "n", (3,), "int32"), 2.0)

@@ -1,4 +1,4 @@
-"""The frequencies that elements of a Fourier transform stand for, and their order."""
+"""The frequencies of the elements of a Fourier transform, and their order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _freq_numpy(function: Any) -> Any:
 
 @op(Sample((), {"n": 5, "d": 0.5}), Sample((), {"n": 4}), numpy=_freq_numpy(np.fft.fftfreq))
 def fftfreq(n: int, d: float = 1.0, dtype: DType | str = "float32") -> Value:
-    """The frequency of each element of `fft`, inside a model: first 0 and the positive ones.
+    """The frequency of each element of `fft`: 0 and positive ones first, then negative ones.
 
     Args:
         n: Length of the transform.
-        d: Distance between two elements of the signal. Default: `1.0`.
+        d: Distance between samples of the signal. Default: `1.0`.
         dtype: Dtype of the result, a float. Default: `"float32"`.
 
     Returns:
@@ -42,11 +42,11 @@ def fftfreq(n: int, d: float = 1.0, dtype: DType | str = "float32") -> Value:
 
 @op(Sample((), {"n": 5, "d": 0.5}), Sample((), {"n": 4}), numpy=_freq_numpy(np.fft.rfftfreq))
 def rfftfreq(n: int, d: float = 1.0, dtype: DType | str = "float32") -> Value:
-    """The frequency of each element of `rfft`, inside a model.
+    """The frequency of each element of `rfft`.
 
     Args:
         n: Length of the transform.
-        d: Distance between two elements of the signal. Default: `1.0`.
+        d: Distance between samples of the signal. Default: `1.0`.
         dtype: Dtype of the result, a float. Default: `"float32"`.
 
     Returns:
@@ -61,7 +61,7 @@ def rfftfreq(n: int, d: float = 1.0, dtype: DType | str = "float32") -> Value:
 
 @op(Sample(((2, 5),), dtypes="fs"), Sample(((3, 4),), {"axes": 1}), numpy=np.fft.fftshift)
 def fftshift(x: Value, axes: Axes = None) -> Value:
-    """x with the frequency 0 moved from the beginning to the middle.
+    """Moves the frequency 0 from the start to the middle.
 
     Args:
         x: Tensor of any dtype.

@@ -1,4 +1,4 @@
-"""Hyperbolic functions beside `tanh`, which is an opcode, and all inverses.
+"""Hyperbolic functions except `tanh`, which is an opcode, and all inverses.
 
 All are accurate next to zero and do not overflow before their result does.
 """
@@ -16,12 +16,12 @@ from ztorch.graph.value import Value
 from ztorch.ir.floating import with_sign_of
 from ztorch.ops.formulas import as_floats, formula
 
-_LARGE = 20.0  # e ** -x is nothing beside e ** x from here on
-_HUGE = {f32: 2.0**13, f64: 2.0**28}  # 1 is nothing beside x ** 2 from here on
+_LARGE = 20.0  # above it, e ** -x is negligible next to e ** x
+_HUGE = {f32: 2.0**13, f64: 2.0**28}  # above it, 1 is negligible next to x ** 2
 
 
 def _beyond(b: Any, size: Any) -> Any:
-    """e ** x / 2 as a square, since e ** x may be infinite where its half is not."""
+    """e ** x / 2 as a square, because e ** x may overflow where its half does not."""
     half = b.exp(b.mul(size, 0.5))
     return b.mul(half, b.mul(half, 0.5))
 

@@ -1,4 +1,4 @@
-"""The colours of images: shades of grey, hue and saturation."""
+"""The colours of images: brightness, hue and saturation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.ops.images import GREY, on_images
 def colors(x: Value) -> list[Value]:
     """Red, green and blue, each with an axis of channels."""
     if x.shape[-1] != 3:
-        raise shape_error("images of colours have the channels red, green and blue, not",
+        raise shape_error("colour images have the channels red, green and blue, not",
                           x.shape[1:])
     return [x[..., k:k + 1] for k in range(3)]
 
@@ -23,7 +23,7 @@ def grey(x: Value) -> Value:
 
 
 def hue_and_saturation(x: Value) -> tuple[Value, Value, Value]:
-    """Hue, from 0 to 1, saturation, from 0 to 1, and value, the largest of the colours."""
+    """Hue and saturation, from 0 to 1, and value, the maximum of the colours."""
     red, green, blue = colors(x)
     value, low = OPS.max(x, -1, True), OPS.min(x, -1, True)
     span = value - low
@@ -36,7 +36,7 @@ def hue_and_saturation(x: Value) -> tuple[Value, Value, Value]:
 
 
 def from_hue(hue: Value, saturation: Value, value: Value) -> Value:
-    """The image of this hue, saturation and value."""
+    """The image with this hue, saturation and value."""
     sector = OPS.remainder(hue, 1.0) * 6.0
     shares = (OPS.clip(OPS.abs(sector - 3.0) - 1.0, 0.0, 1.0),
               OPS.clip(2.0 - OPS.abs(sector - 2.0), 0.0, 1.0),
@@ -47,28 +47,28 @@ def from_hue(hue: Value, saturation: Value, value: Value) -> Value:
 
 @composition(Sample(((2, 3, 4, 3),)))
 def rgb_to_grayscale(images: Value, data_format: str | None = None) -> Value:
-    """The brightness of each pixel of images of colours.
+    """Converts RGB images to grayscale.
 
     Args:
         images: An image `(rows, columns, 3)`, or a batch of them.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
-        Images of one channel.
+        Images with one channel.
     """
     return on_images("rgb_to_grayscale", images, data_format, grey)
 
 
 @composition(Sample(((2, 3, 4, 3),)))
 def rgb_to_hsv(images: Value, data_format: str | None = None) -> Value:
-    """Hue, saturation and value of images of red, green and blue.
+    """Converts RGB images to hue, saturation and value.
 
     Args:
         images: An image `(rows, columns, 3)` of numbers from 0 to 1, or a batch of them.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
-        The images, of numbers from 0 to 1.
+        The images, with numbers from 0 to 1.
     """
     return on_images("rgb_to_hsv", images, data_format,
                      lambda x: OPS.concat(*hue_and_saturation(x), axis=-1))
@@ -76,13 +76,13 @@ def rgb_to_hsv(images: Value, data_format: str | None = None) -> Value:
 
 @composition(Sample(((2, 3, 4, 3),)))
 def hsv_to_rgb(images: Value, data_format: str | None = None) -> Value:
-    """Red, green and blue of images of hue, saturation and value.
+    """Converts images of hue, saturation and value to RGB.
 
     Args:
         images: An image `(rows, columns, 3)` of numbers from 0 to 1, or a batch of them.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
-        The images, of numbers from 0 to 1.
+        The images, with numbers from 0 to 1.
     """
     return on_images("hsv_to_rgb", images, data_format, lambda x: from_hue(*colors(x)))

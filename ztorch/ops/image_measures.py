@@ -1,5 +1,4 @@
-"""Images compared, scaled by any factor, seen from another place, their edges, and patches of
-volumes."""
+"""Comparison, scaling, perspective and edges of images, and patches of volumes."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ _METHODS = {**dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), "bi
             **dict.fromkeys(("cubic", "bicubic", "tricubic"), "bicubic"),
             "lanczos3": "lanczos3", "lanczos5": "lanczos5"}
 _SOBEL = np.array([[-1.0, -2.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 1.0]])
-_LEAST_SHARE = 1000 * 2.0 ** -23  # smaller sums of weights count as none, as in Keras
+_LEAST_SHARE = 1000 * 2.0 ** -23  # smaller sums of weights count as zero, as in Keras
 
 
 @composition(Sample(((2, 5, 4, 3),)))
 def sobel_edges(images: Value, data_format: str | None = None) -> Value:
-    """How much each pixel differs from those above and below, and from those at its sides.
+    """Sobel edges: the change of each pixel along rows and along columns.
 
     Args:
         images: Images `(batch, rows, columns, channels)`.
@@ -51,16 +50,16 @@ def sobel_edges(images: Value, data_format: str | None = None) -> Value:
 def ssim(image1: Value, image2: Value, max_val: float = 1.0, filter_size: int = 11,
          filter_sigma: float = 1.5, k1: float = 0.01, k2: float = 0.03,
          data_format: str | None = None) -> Value:
-    """The structural similarity of images: 1 where they are equal.
+    """The structural similarity of images, which is 1 for equal images.
 
     Args:
         image1: An image `(rows, columns, channels)`, or a batch of them.
         image2: Images of the same shape.
         max_val: The largest value of a pixel. Default: `1.0`.
-        filter_size: Rows and columns of the window that is compared. Default: `11`.
-        filter_sigma: The standard deviation of the weights in it. Default: `1.5`.
-        k1: Steadies the comparison of brightness. Default: `0.01`.
-        k2: Steadies that of contrast. Default: `0.03`.
+        filter_size: Rows and columns of the comparison window. Default: `11`.
+        filter_sigma: The standard deviation of the window's weights. Default: `1.5`.
+        k1: Stabilizer of the comparison of brightness. Default: `0.01`.
+        k2: Stabilizer of the comparison of contrast. Default: `0.03`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -104,21 +103,21 @@ def extract_patches_3d(volumes: Value, size: int | Sequence[int],
                        strides: int | Sequence[int] | None = None,
                        dilation_rate: int | Sequence[int] = 1, padding: str = "valid",
                        data_format: str | None = None) -> Value:
-    """The patches of volumes, each as a vector of its depth, rows, columns and channels.
+    """Extracts patches of volumes, each as a vector of its depth, rows, columns and channels.
 
     Args:
         volumes: A volume `(depth, rows, columns, channels)`, or a batch of them.
-        size: The depth, rows and columns of a patch, one number for all alike.
-        strides: Steps between patches; `None`: `size`. Default: `None`.
-        dilation_rate: Steps between the elements of a patch. Default: `1`.
+        size: Depth, rows and columns of a patch, or one number for all.
+        strides: Distance between patches; `None` means `size`. Default: `None`.
+        dilation_rate: Distance between the elements of a patch. Default: `1`.
         padding: "valid" or "same". Default: `"valid"`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
-        `(batch, depth, rows, columns, numbers of a patch)`.
+        `(batch, depth, rows, columns, size of a patch)`.
     """
     if volumes.rank not in (4, 5):
-        raise shape_error("ops.extract_patches_3d takes a volume or a batch of them, not",
+        raise shape_error("ops.extract_patches_3d takes a volume or a batch of volumes, not",
                           volumes.shape)
     [x] = as_floats(volumes)
     single, first = x.rank == 4, data_format == "channels_first"
@@ -136,14 +135,14 @@ def extract_patches_3d(volumes: Value, size: int | Sequence[int],
 def perspective_transform(images: Value, start_points: Value, end_points: Value,
                           interpolation: str = "bilinear", fill_value: float = 0.0,
                           data_format: str | None = None) -> Value:
-    """Images seen from another place: four points of each move to four others.
+    """Applies a perspective transform that moves four points of each image to four others.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        start_points: Points (x, y) of an image, `(4, 2)`, or four for each.
-        end_points: Where they are in the result.
+        start_points: Points (x, y) of an image, `(4, 2)`, or four per image.
+        end_points: Their positions in the result.
         interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
-        fill_value: The value outside of an image. Default: `0.0`.
+        fill_value: The value outside the image. Default: `0.0`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -156,7 +155,7 @@ def perspective_transform(images: Value, start_points: Value, end_points: Value,
     [x] = as_floats(images)
     start, end = (OPS.cast(p if p.rank == 3 else OPS.expand_dims(p, 0), x.dtype)
                   for p in (start_points, end_points))
-    # Eight equations: where each end point is read.
+    # Eight equations: where each end point samples the image.
     one, none = OPS.ones_like(end[..., :1]), OPS.zeros_like(end)
     place = OPS.concat(end, one, axis=-1)
     nothing = OPS.concat(none, none[..., :1], axis=-1)
@@ -173,16 +172,16 @@ def perspective_transform(images: Value, start_points: Value, end_points: Value,
                                 "method": "linear"}))
 def scale_and_translate(images: Value, output_shape: Sequence[int], scale: Any, translation: Any,
                         spatial_dims: Sequence[int], method: str, antialias: bool = True) -> Value:
-    """Images in another size and place, also between pixels; outside there are zeros.
+    """Scales and translates images by any amount, with zeros outside.
 
     Args:
         images: Numbers.
         output_shape: The shape of the result.
-        scale: The factor along each of `spatial_dims`: numbers, no tensor of a model.
-        translation: By how many pixels of the result it is moved along each.
-        spatial_dims: The axes.
+        scale: The factor along each of `spatial_dims`, as numbers, not as a tensor of a model.
+        translation: The shift along each, in pixels of the result.
+        spatial_dims: The axes to scale.
         method: "linear", "cubic", "lanczos3" or "lanczos5".
-        antialias: Whether pixels of a smaller image are means of all that they cover. Default:
+        antialias: Whether shrinking averages all pixels that an output pixel covers. Default:
             `True`.
 
     Returns:

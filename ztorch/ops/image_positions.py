@@ -1,4 +1,4 @@
-"""Images read at positions between their pixels: moved, turned, blurred."""
+"""Images sampled at fractional positions: translated, rotated, blurred."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ztorch.ops.formulas import as_floats
 from ztorch.ops.images import on_images
 
 FILL_MODES = ("reflect", "wrap", "constant", "nearest", "mirror")
-FARTHEST = 1e6  # pixels from the image beyond which positions are all alike: they fit in int32
+FARTHEST = 1e6  # pixels from the image; farther positions are clipped, so they fit in int32
 
 
 def neighbours(position: Value, interpolation: str) -> list[tuple[Value, Value]]:
-    """The elements to read along one axis, and the share of each."""
+    """The elements to read along one axis, and the weight of each."""
     position = OPS.clip(position, -FARTHEST, FARTHEST)
     if interpolation == "nearest":
         return [(OPS.cast(OPS.round(position), "int32"), OPS.ones_like(position))]
@@ -28,7 +28,7 @@ def neighbours(position: Value, interpolation: str) -> list[tuple[Value, Value]]
 
 
 def inside(index: Value, size: int, fill_mode: str) -> Value:
-    """The element that stands for one outside of an axis."""
+    """The element that replaces one outside an axis."""
     if fill_mode == "wrap":
         return OPS.remainder(index, size)
     if fill_mode == "reflect":
@@ -42,15 +42,15 @@ def inside(index: Value, size: int, fill_mode: str) -> Value:
 
 def read_at(x: Value, row: Value, column: Value, interpolation: str, fill_mode: str,
             fill_value: float) -> Value:
-    """Images at positions that may lie between pixels or outside of them.
+    """Samples images at positions that may be fractional or outside.
 
     Args:
         x: Images `(batch, rows, columns, channels)`.
         row: Position of each output pixel, `(batch, rows, columns, 1)`, 0 for the first row.
         column: The same along the columns.
         interpolation: "nearest" or "bilinear".
-        fill_mode: How pixels outside are filled; one of FILL_MODES.
-        fill_value: The value of pixels outside with "constant".
+        fill_mode: How to fill pixels from outside the image; one of FILL_MODES.
+        fill_value: The fill value for "constant".
     """
     batch, rows, columns, channels = x.shape
     flat = OPS.reshape(x, (batch, rows * columns, channels))
@@ -86,18 +86,18 @@ def _need_mode(name: str, fill_mode: str) -> None:
 def affine_transform(images: Value, transform: Value, interpolation: str = "bilinear",
                      fill_mode: str = "constant", fill_value: float = 0.0,
                      data_format: str | None = None) -> Value:
-    """Images moved, turned, scaled and sheared.
+    """Applies an affine transform: translation, rotation, scaling and shear.
 
-    The pixel (x, y) of the result is read at ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k), with
-    k = c0 x + c1 y + 1.
+    The pixel (x, y) of the result samples the image at ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2)
+    / k), with k = c0 x + c1 y + 1.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        transform: The numbers a0, a1, a2, b0, b1, b2, c0 and c1, for all images or for each.
+        transform: The numbers a0, a1, a2, b0, b1, b2, c0 and c1, for all images or per image.
         interpolation: "nearest" or "bilinear". Default: `"bilinear"`.
-        fill_mode: How pixels outside of an image are filled: "constant", "nearest", "wrap",
+        fill_mode: How to fill pixels from outside the image: "constant", "nearest", "wrap",
             "mirror" or "reflect". Default: `"constant"`.
-        fill_value: The value of pixels outside with "constant". Default: `0.0`.
+        fill_value: The fill value for "constant". Default: `0.0`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -122,15 +122,15 @@ def affine_transform(images: Value, transform: Value, interpolation: str = "bili
 @composition(Sample(((4, 5), (2, 3, 2)), {"order": 1}))
 def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: str = "constant",
                     fill_value: float = 0.0) -> Value:
-    """A tensor read at positions that may lie between its elements.
+    """Samples a tensor at positions that may be fractional.
 
     Args:
         inputs: Numbers.
-        coordinates: For each axis of `inputs` the positions along it, `(axes, ...)`.
-        order: 0 takes the nearest element, 1 interpolates.
-        fill_mode: How pixels outside are filled: "constant", "nearest", "wrap", "mirror" or
+        coordinates: For each axis of `inputs`, the positions along it, `(axes, ...)`.
+        order: 0 reads the nearest element, 1 interpolates.
+        fill_mode: How to fill elements from outside: "constant", "nearest", "wrap", "mirror" or
             "reflect". Default: `"constant"`.
-        fill_value: The value of pixels outside with "constant". Default: `0.0`.
+        fill_value: The fill value for "constant". Default: `0.0`.
 
     Returns:
         Numbers in the shape of one of the `coordinates`.
@@ -162,12 +162,12 @@ def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: st
 @composition(Sample(((2, 5, 4, 3),)))
 def gaussian_blur(images: Value, kernel_size: Sequence[int] = (3, 3),
                   sigma: Sequence[float] = (1.0, 1.0), data_format: str | None = None) -> Value:
-    """Images whose pixels are weighted means of those around them; outside there are zeros.
+    """Applies a Gaussian blur, with zeros outside the images.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        kernel_size: The rows and columns of the window. Default: `(3, 3)`.
-        sigma: The standard deviations of the weights along both. Default: `(1.0, 1.0)`.
+        kernel_size: Rows and columns of the window. Default: `(3, 3)`.
+        sigma: Standard deviations of the weights along both. Default: `(1.0, 1.0)`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:

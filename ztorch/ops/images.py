@@ -1,4 +1,4 @@
-"""Images: resized, cropped, padded, and in other colours, with the arguments of Keras."""
+"""Images: resizing, cropping, padding and colours, with Keras' arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.graph.op import OPS, Sample, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
 
-GREY = (0.2989, 0.587, 0.114)  # shares of red, green and blue in the brightness that eyes see
+GREY = (0.2989, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 
@@ -36,7 +36,7 @@ _KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def kernel_of(interpolation: str) -> Callable[[np.ndarray], np.ndarray]:
-    """The weights of elements by their distance."""
+    """The weight of an element as a function of its distance."""
     return _KERNELS[interpolation]
 
 
@@ -76,20 +76,20 @@ def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
 
 
 def centred(x: Value, height: int, width: int) -> Value:
-    """The middle of images (channels last), in this size."""
+    """The centre of images (channels last), in this size."""
     top, left = (x.shape[1] - height) // 2, (x.shape[2] - width) // 2
     return OPS.slice(x, (0, top, left, 0), (1,) * 4, (x.shape[0], height, width, x.shape[3]))
 
 
 def same_shape(x: Value, height: int, width: int) -> tuple[int, int]:
-    """The largest size within images with the proportions of height and width."""
+    """The largest size within images with the aspect ratio of height and width."""
     rows, columns = x.shape[1], x.shape[2]
     return (max(min(rows, columns * height // width), 1),
             max(min(columns, rows * width // height), 1))
 
 
 def widened_to(x: Value, height: int, width: int, fill_value: float) -> Value:
-    """Images (channels last), padded to the proportions of height and width."""
+    """Images (channels last), padded to the aspect ratio of height and width."""
     rows, columns = x.shape[1], x.shape[2]
     wide = max(rows, columns * height // width), max(columns, rows * width // height)
     low = (wide[0] - rows) // 2, (wide[1] - columns) // 2
@@ -99,12 +99,12 @@ def widened_to(x: Value, height: int, width: int, fill_value: float) -> Value:
 
 def on_images(name: str, x: Value, data_format: str | None,
               change: Callable[[Value], Value], floats: bool = True) -> Value:
-    """The result of a function of batches with channels last for one image or a batch."""
+    """Applies a function of channels-last batches to one image or a batch."""
     if data_format not in (None, "channels_last", "channels_first"):
         raise shape_error(f"ops.{name}(data_format={data_format!r}) must be 'channels_last' or "
                           "'channels_first'")
     if x.rank not in (3, 4):
-        raise shape_error(f"ops.{name} takes an image or a batch of them, not", x.shape)
+        raise shape_error(f"ops.{name} takes an image or a batch of images, not", x.shape)
     if floats:
         [x] = as_floats(x)
     single, first = x.rank == 3, data_format == "channels_first"
@@ -119,20 +119,20 @@ def resize(images: Value, size: Sequence[int], interpolation: str = "bilinear",
            antialias: bool = False, crop_to_aspect_ratio: bool = False,
            pad_to_aspect_ratio: bool = False, fill_mode: str = "constant",
            fill_value: float = 0.0, data_format: str | None = None) -> Value:
-    """Images in another size, as floats.
+    """Resizes images, as floats.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
         size: The new rows and columns.
         interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5". Default:
             `"bilinear"`.
-        antialias: Whether pixels of a smaller image are means of all that they cover. Default:
+        antialias: Whether shrinking averages all pixels that an output pixel covers. Default:
             `False`.
-        crop_to_aspect_ratio: Whether images are cropped to the new proportions first. Default:
+        crop_to_aspect_ratio: Whether to first crop images to the new aspect ratio. Default:
             `False`.
-        pad_to_aspect_ratio: Whether they are padded to them first. Default: `False`.
-        fill_mode: Only "constant": padding is `fill_value`. Default: `"constant"`.
-        fill_value: The padding. Default: `0.0`.
+        pad_to_aspect_ratio: Whether to first pad images to the new aspect ratio. Default: `False`.
+        fill_mode: Only "constant": pads with `fill_value`. Default: `"constant"`.
+        fill_value: Value of the padding. Default: `0.0`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -158,15 +158,15 @@ def resize(images: Value, size: Sequence[int], interpolation: str = "bilinear",
 
 def _edges(name: str, length: int, low: int | None, high: int | None,
            target: int | None, sign: int) -> tuple[int, int]:
-    """The pixels that are cut off (sign -1) or added (1) at both ends of an axis."""
+    """The number of pixels to cut (sign -1) or add (1) at both ends of an axis."""
     if [low, high, target].count(None) != 1:
-        raise shape_error(f"ops.{name} takes two of the three along each axis: the numbers at both "
+        raise shape_error(f"ops.{name} takes two of three numbers per axis: those of both "
                           "ends, and the size of the result")
     change = 0 if target is None else sign * (target - length)
     low = change - (high or 0) if low is None else low
     high = change - low if high is None else high
     if low < 0 or high < 0:
-        raise shape_error(f"ops.{name}: {low} and {high} pixels at the ends of {length}")
+        raise shape_error(f"ops.{name}: cannot use {low} and {high} pixels at the ends of {length}")
     return low, high
 
 
@@ -176,16 +176,16 @@ def crop_images(images: Value, top_cropping: int | None = None, left_cropping: i
                 bottom_cropping: int | None = None, right_cropping: int | None = None,
                 target_height: int | None = None, target_width: int | None = None,
                 data_format: str | None = None) -> Value:
-    """Images without pixels at their edges; two of three numbers along each axis are given.
+    """Crops images. Two of three numbers per axis are required.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        top_cropping: Rows to leave out above. Default: `None`.
-        left_cropping: Columns to leave out on the left. Default: `None`.
-        bottom_cropping: Rows to leave out below. Default: `None`.
-        right_cropping: Columns to leave out on the right. Default: `None`.
-        target_height: The rows of the result. Default: `None`.
-        target_width: The columns of the result. Default: `None`.
+        top_cropping: Rows to remove at the top. Default: `None`.
+        left_cropping: Columns to remove on the left. Default: `None`.
+        bottom_cropping: Rows to remove at the bottom. Default: `None`.
+        right_cropping: Columns to remove on the right. Default: `None`.
+        target_height: Rows of the result. Default: `None`.
+        target_width: Columns of the result. Default: `None`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -207,16 +207,16 @@ def pad_images(images: Value, top_padding: int | None = None, left_padding: int 
                bottom_padding: int | None = None, right_padding: int | None = None,
                target_height: int | None = None, target_width: int | None = None,
                data_format: str | None = None) -> Value:
-    """Images with zeros at their edges; two of three numbers along each axis are given.
+    """Pads images with zeros. Two of three numbers per axis are required.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        top_padding: Rows to add above. Default: `None`.
+        top_padding: Rows to add at the top. Default: `None`.
         left_padding: Columns to add on the left. Default: `None`.
-        bottom_padding: Rows to add below. Default: `None`.
+        bottom_padding: Rows to add at the bottom. Default: `None`.
         right_padding: Columns to add on the right. Default: `None`.
-        target_height: The rows of the result. Default: `None`.
-        target_width: The columns of the result. Default: `None`.
+        target_height: Rows of the result. Default: `None`.
+        target_width: Columns of the result. Default: `None`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
@@ -237,18 +237,18 @@ def extract_patches(images: Value, size: int | Sequence[int],
                     strides: int | Sequence[int] | None = None,
                     dilation_rate: int | Sequence[int] = 1, padding: str = "valid",
                     data_format: str | None = None) -> Value:
-    """The patches of images, each as a vector of its rows, columns and channels.
+    """Extracts patches of images, each as a vector of its rows, columns and channels.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.
-        size: The rows and columns of a patch, one number for both alike.
-        strides: Steps between patches; `None`: `size`. Default: `None`.
-        dilation_rate: Steps between the pixels of a patch. Default: `1`.
+        size: Rows and columns of a patch, or one number for both.
+        strides: Distance between patches; `None` means `size`. Default: `None`.
+        dilation_rate: Distance between the pixels of a patch. Default: `1`.
         padding: "valid" or "same". Default: `"valid"`.
         data_format: "channels_last" or "channels_first". Default: `None`.
 
     Returns:
-        `(batch, rows, columns, numbers of a patch)`.
+        `(batch, rows, columns, size of a patch)`.
     """
     rows, columns = (size, size) if isinstance(size, int) else map(int, size)
 

@@ -1,8 +1,8 @@
-"""Lookups and sums at positions that are data.
+"""Lookups and sums at data-dependent positions.
 
-The gradient of a lookup is a sum over all readers of the same position. Its order is fixed: either
-each position goes through all readers, or, where that is too much work, readers are sorted by
-position and runs of equal positions are added up in steps of 1, 2, 4, ...
+The gradient of a lookup is a sum over all readers of the same position, in a fixed order: either
+each position iterates over all readers, or, if that is too much work, readers are sorted by
+position and runs of equal positions are summed in steps of 1, 2, 4, ...
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _take_infer(x: Value, indices: Value, axis: int) -> tuple[Shape, DType]:
 def _take_body(e: Any, index: Any, axis: int) -> Any:
     rank = len(e.shape(1))
     at = e.read(1, index[axis:axis + rank])
-    row = e.index(at, e.shape(0)[axis])  # clamped: a bad index never leaves the tensor
+    row = e.index(at, e.shape(0)[axis])  # clamped: a bad index never reads outside
     return e.read(0, (*index[:axis], row, *index[axis + rank:]))
 
 
@@ -126,7 +126,7 @@ def _along_infer(x: Value, indices: Value, axis: int, n: int, once: bool) -> tup
 
 
 def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
-    """x is flat, since the position of an element depends on loops and on data."""
+    """x is flat, because the position of an element depends on loops and on data."""
     b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
     at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
@@ -147,7 +147,7 @@ def _along_flat_numpy(x: Any, indices: Any, axis: int, n: int, once: bool) -> An
 
 def _along_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int, n: int,
                 once: bool) -> tuple:
-    if once:  # a permutation: the gradient is a lookup with the inverse one
+    if once:  # a permutation: the gradient looks up by its inverse
         back = _ALONG(o.reshape(g, (g.size,)), o.argsort(indices, axis), axis=axis, n=n, once=True)
         return o.reshape(back, x.shape), None
     sums = summed_at(_flat(g, axis), _flat(_clamped(indices, n), axis), n)
@@ -170,14 +170,14 @@ _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_gr
 def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False) -> Value:
     """The element of x at each index along an axis.
 
-    On the other axes, an index reads at its own position; there, both shapes broadcast.
+    On the other axes, an index reads at its own position, and both shapes broadcast.
 
     Args:
         x: Tensor of any dtype.
         indices: Integer tensor with as many axes as `x`. Positions out of range are clamped to the
             nearest end.
         axis: Axis along which elements are taken. Default: `-1`.
-        once: Whether the indices are known to be a permutation, which makes the gradient a lookup
+        once: Whether the indices are known to be a permutation, so that the gradient is a lookup
             too. Default: `False`.
 
     Returns:
@@ -192,7 +192,7 @@ def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("take_along_axis", indices)
     if indices.rank != x.rank:
-        raise shape_error("ops.take_along_axis needs as many axes of indices as of elements, not",
+        raise shape_error("ops.take_along_axis needs indices of the same rank as x, not",
                           indices.shape, x.shape, fix="ops.take looks up whole rows")
     rest = broadcast_shapes((*x.shape[:a], 1, *x.shape[a + 1:]),
                             (*indices.shape[:a], 1, *indices.shape[a + 1:]))
@@ -216,9 +216,9 @@ def _scatter_numpy(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
     Sample(((2, 4, 2), np.array([[0, 7], [-1, 0]], np.int32), (2, 2, 2, 2)), {"axis": 1}),
     numpy=_scatter_numpy)
 def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """x with each slice of `updates` added at its position along an axis.
+    """Adds each slice of `updates` to x at its position along an axis.
 
-    Equal positions add up in a fixed order, so the same arguments give the same bits.
+    Equal positions are summed in a fixed order, so equal arguments give equal bits.
 
     Args:
         x: Tensor of numbers.

@@ -1,7 +1,7 @@
-"""Jacobi's rotations, which make matrices diagonal or columns orthogonal, for small matrices.
+"""Jacobi rotations, which diagonalize small matrices or orthogonalize their columns.
 
-A round rotates all pairs of neighbouring columns at once, then puts the columns in another order,
-so that every two columns meet once in a sweep. All rounds are the same computation.
+A round rotates all pairs of neighbouring columns at once, then permutes the columns so that every
+two columns meet once in a sweep. All rounds are the same computation.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ztorch.ops.control import scan
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 
-LARGEST = 32  # columns: sweeps were tried up to here, and rounds grow with the square
+LARGEST = 32  # columns: tested up to here; the number of rounds grows with the square
 
 
 def small(name: str, x: Value, square: bool) -> Value:
-    """Float matrices that rotations can take; 16-bit floats as float32.
+    """Float matrices that rotations support; 16-bit floats as float32.
 
     Raises:
         ShapeError: They are not such matrices.
-        Unsupported: Their smaller size is above LARGEST.
+        Unsupported: Their smaller dimension is above LARGEST.
     """
     [x] = as_floats(x)
     if x.rank < 2 or 0 in x.shape[-2:] or (square and x.shape[-1] != x.shape[-2]):
@@ -34,14 +34,14 @@ def small(name: str, x: Value, square: bool) -> Value:
                           "not", x.shape)
     if min(x.shape[-2:]) > LARGEST:
         raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
-                          f"rotations were tried up to {LARGEST} rows or columns; use NumPy on the "
+                          f"at most {LARGEST} rows or columns are supported; use NumPy on the "
                           "array, or ops.qr, which takes larger ones")
     return widened(x)
 
 
 def sweeps(n: int, d: DType) -> int:
-    """How often every two of n columns are rotated: once more than random, graded and nearly equal
-    values needed in trials until nothing was left but rounding.
+    """The number of sweeps for n columns: one more than random, graded and nearly equal values
+    needed in tests until only rounding errors were left.
 
     >>> sweeps(4, f64), sweeps(16, f64)
     (8, 10)
@@ -51,8 +51,8 @@ def sweeps(n: int, d: DType) -> int:
 
 @functools.cache
 def _order(n: int) -> np.ndarray:
-    """Where the columns of the next round come from: as players of a tournament who sit at n / 2
-    tables, all but the first move one chair on.
+    """The permutation of columns between rounds, as in a round-robin tournament: the first stays,
+    the others move on by one seat.
 
     >>> _order(6).tolist()
     [0, 3, 1, 5, 2, 4]
@@ -89,8 +89,8 @@ def rotation(even: Value, odd: Value, both: Value) -> Value:
 
 
 def diagonalized(x: Value) -> tuple[Value, Value]:
-    """The eigenvalues of symmetric matrices with an even number of columns, and the eigenvectors
-    as columns, in no order."""
+    """The eigenvalues of symmetric matrices with an even number of columns, unordered, and the
+    eigenvectors as columns."""
 
     def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
         y, vectors = state
@@ -106,8 +106,7 @@ def diagonalized(x: Value) -> tuple[Value, Value]:
 
 
 def orthogonalized(x: Value) -> tuple[Value, Value]:
-    """`(x @ v, v)` for an orthogonal v that makes the columns of x orthogonal. Their number is
-    even."""
+    """`(x @ v, v)` for an orthogonal v that makes the columns of x, an even number, orthogonal."""
 
     def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
         y, vectors = state

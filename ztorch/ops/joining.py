@@ -1,4 +1,4 @@
-"""Several tensors out of one, one out of several, and several of one shape."""
+"""Ops that stack, split and broadcast several tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTS = ("first", "second")  # the results in samples
 
 
 def _several(xs: tuple[Any, ...]) -> tuple[Value, ...]:
-    """Tensors that are given one by one or as one list."""
+    """Tensors passed one by one or as one list."""
     return tuple(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else xs
 
 
@@ -38,11 +38,11 @@ def stack(*xs: Value, axis: int = 0) -> Value:
     """
     xs = _several(xs)
     if not xs:
-        raise shape_error("ops.stack needs a tensor or more")
+        raise shape_error("ops.stack needs at least one tensor")
     for x in xs[1:]:
         if x.shape != xs[0].shape:
             raise shape_error("ops.stack needs tensors of one shape, not", xs[0].shape, x.shape,
-                              fix="ops.concat joins along an axis that is there")
+                              fix="ops.concat joins along an existing axis")
     return OPS.concat(*(OPS.expand_dims(x, axis) for x in xs), axis=axis)
 
 
@@ -53,10 +53,10 @@ def unstack(x: Value, axis: int = 0) -> tuple[Value, ...]:
 
     Args:
         x: Tensor of any dtype.
-        axis: Axis along which x is taken apart. Default: `0`.
+        axis: Axis to split. Default: `0`.
 
     Returns:
-        A tuple of as many tensors as the axis has elements.
+        A tuple with one tensor per element of the axis.
 
     Examples:
         >>> import ztorch as zt
@@ -72,13 +72,13 @@ def unstack(x: Value, axis: int = 0) -> tuple[Value, ...]:
     numpy=np.split, aliases=("array_split",))
 def split(x: Value, indices_or_sections: int | tuple[int, ...],
           axis: int = 0) -> tuple[Value, ...]:
-    """x cut into parts along an axis.
+    """Splits x along an axis.
 
     Args:
         x: Tensor of any dtype.
-        indices_or_sections: Number of parts, or the positions at which parts after the first
-            begin. If the axis does not divide evenly, the first parts are longer by one.
-        axis: Axis that is cut. Default: `0`.
+        indices_or_sections: Number of parts, or the positions where parts after the first start. If
+            the axis does not divide evenly, the first parts are longer by one.
+        axis: Axis to split. Default: `0`.
 
     Returns:
         A tuple of tensors of the dtype of `x`.
@@ -105,7 +105,7 @@ def split(x: Value, indices_or_sections: int | tuple[int, ...],
 
 @op(Sample(((3,), (3,))), numpy=lambda *xs: np.hstack(xs))
 def hstack(*xs: Value) -> Value:
-    """Tensors joined along their second axis, or the first of vectors.
+    """Joins tensors along their second axis, or vectors along their first.
 
     Args:
         *xs: Tensors of one dtype, or one list of them.
@@ -119,7 +119,7 @@ def hstack(*xs: Value) -> Value:
 
 @op(Sample(((3,), (3,))), numpy=lambda *xs: np.vstack(xs))
 def vstack(*xs: Value) -> Value:
-    """Tensors joined along their first axis; vectors become rows.
+    """Joins tensors along their first axis; vectors become rows.
 
     Args:
         *xs: Tensors of one dtype, or one list of them.
@@ -133,7 +133,7 @@ def vstack(*xs: Value) -> Value:
 
 @op(Sample(((2, 1), (3,))), results=_PARTS, numpy=lambda *xs: tuple(np.broadcast_arrays(*xs)))
 def broadcast_arrays(*xs: Value) -> tuple[Value, ...]:
-    """Tensors repeated so that all have one shape.
+    """Broadcasts tensors to a common shape.
 
     Args:
         *xs: Tensors of any dtype, or one list of them.
@@ -155,15 +155,15 @@ def broadcast_arrays(*xs: Value) -> tuple[Value, ...]:
 @op(Sample(((3,), (2,))), results=_PARTS,
     numpy=lambda *xs, indexing="xy": tuple(np.meshgrid(*xs, indexing=indexing)))
 def meshgrid(*xs: Value, indexing: str = "xy") -> tuple[Value, ...]:
-    """The coordinates of a grid: a tensor for each axis of it.
+    """The coordinates of a grid: one tensor per axis.
 
     Args:
         *xs: Vectors, one for each axis of the grid, or one list of them.
-        indexing: `"xy"` if the first vector goes along the second axis, as on a picture; `"ij"` if
-            each goes along its own. Default: `"xy"`.
+        indexing: `"xy"` if the first vector varies along the second axis, as in images; `"ij"` if
+            each vector varies along its own axis. Default: `"xy"`.
 
     Returns:
-        A tuple of as many tensors as vectors, all of the shape of the grid.
+        A tuple with one tensor per vector, all of the shape of the grid.
 
     Examples:
         >>> import ztorch as zt

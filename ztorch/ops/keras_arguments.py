@@ -1,4 +1,4 @@
-"""Arguments of ops as Keras spells them, where ours have other names or another order."""
+"""Arguments of ops in Keras' form, where ours have other names or another order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.graph.op import shape_error
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-_RENAMED: dict[str, dict[str, str]] = {  # by op: our names by those of Keras
+_RENAMED: dict[str, dict[str, str]] = {  # by op: our names, by Keras' names
     "average_pool": {"inputs": "x", "pool_size": "size", "strides": "stride"},
     "max_pool": {"inputs": "x", "pool_size": "size", "strides": "stride"},
     "conv": {"inputs": "x", "strides": "stride", "dilation_rate": "dilation"},
@@ -24,8 +24,8 @@ _RENAMED: dict[str, dict[str, str]] = {  # by op: our names by those of Keras
     "searchsorted": {"sorted_sequence": "sorted"}, "slice": {"inputs": "x"},
     "stop_gradient": {"variable": "x"}, "tile": {"repeats": "repetitions"},
     "where": {"condition": "c", "x1": "a", "x2": "b"}, "atan2": {"x1": "y", "x2": "x"}}
-_TWO = {"x1": "a", "x2": "b", "x": "a", "y": "b"}  # operands of + and its kin
-_NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values that say nothing here
+_TWO = {"x1": "a", "x2": "b", "x": "a", "y": "b"}  # operands of binary operators
+_NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values without effect here
     **{name: {"data_format": (None, "channels_last")}
        for name in ("average_pool", "max_pool", "conv", "conv_transpose")},
     "one_hot": {"axis": (-1,), "sparse": (False,)}, "top_k": {"sorted": (True, False)},
@@ -35,8 +35,7 @@ _NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values that say nothing h
 
 def of_keras(name: str, signature: inspect.Signature
              ) -> Callable[[tuple[Any, ...], dict[str, Any]], Call] | None:
-    """The translation of the arguments of Keras' function into those of an op; None where they
-    are the same.
+    """Translates the arguments of Keras' function into those of an op; None if they are the same.
 
     >>> from ztorch.ops import signature
     >>> of_keras("one_hot", signature("one_hot")[0])((0,), {"num_classes": 3, "axis": -1})
@@ -57,8 +56,8 @@ def of_keras(name: str, signature: inspect.Signature
             if key in made and key not in names:
                 value = made.pop(key)
                 if value not in values:
-                    raise Unsupported(f"ops.{name}({key}={value!r}): it takes "
-                                      f"{' or '.join(map(repr, values))} alone")
+                    raise Unsupported(f"ops.{name}({key}={value!r}): only "
+                                      f"{' or '.join(map(repr, values))} is supported")
         while len(args) < len(by_place) and by_place[len(args)] in made:
             args = (*args, made.pop(by_place[len(args)]))
         return ORDERED[name](args, made) if name in ORDERED else (args, made)
@@ -89,7 +88,7 @@ def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
     rank = getattr(args[0], "ndim", getattr(args[0], "rank", None))
     if isinstance(width, int):
         if rank is None:
-            raise shape_error("ops.pad takes a pair of numbers for each axis")
+            raise shape_error("ops.pad takes a pair of numbers per axis")
         width = [(width, width)] * rank
     pairs = [tuple(p) for p in width]
     return args[:1], {**attrs, "low": tuple(int(p[0]) for p in pairs),

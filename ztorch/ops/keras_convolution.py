@@ -1,4 +1,4 @@
-"""Convolutions of sequences and images, with Keras' argument names and both orders of axes."""
+"""Convolutions of sequences and images, with Keras' argument names and data formats."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def conv1d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "val
             first.
         kernel: Kernel `(size, channels / groups, filters)`, of the same dtype.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / strides)` outputs, or a pair
             (before, after) for each axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             Default: `"channels_last"`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels.
+        groups: Number of groups. Each group of filters reads its own group of channels.
             Default: `1`.
 
     Returns:
@@ -84,13 +84,13 @@ def conv2d(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "val
             with channels first.
         kernel: Kernel `(height, width, channels / groups, filters)`, of the same dtype.
         strides: Step of the window: an integer, or one for each axis. Default: `1`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / strides)` outputs, or a pair
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / strides)` outputs, or a pair
             (before, after) for each axis. Default: `"valid"`.
-        data_format: `"channels_last"` or `"channels_first"`: where `inputs` have their channels.
+        data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             Default: `"channels_last"`.
         dilation_rate: Distance between the elements that a window reads: an integer, or one for
             each axis. Default: `1`.
-        groups: Number of groups. Each part of the filters reads its own part of the channels.
+        groups: Number of groups. Each group of filters reads its own group of channels.
             Default: `1`.
 
     Returns:

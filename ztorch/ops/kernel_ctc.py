@@ -1,4 +1,4 @@
-"""The likelihood of labels whose places in time are not known, as a kernel."""
+"""The likelihood of labels without time positions, as a kernel."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from ztorch.kernels import grid, kernel
 
-NEVER = -1e30  # log-probability of impossible events; finite, so that sums of it are
+NEVER = -1e30  # log-probability of impossible events; finite, so that its sums are finite
 
 
 @kernel
 def unlikelihood(labels: Any, logs: Any, label_counts: Any, step_counts: Any, blank: Any) -> Any:
-    """Minus the logarithm of the probability of each row's labels, over all ways to place them.
+    """The negative log-probability of each row's labels, over all alignments in time.
 
-    A path goes through places: a blank, the first label, a blank ... a blank. An iteration gives
-    how likely paths are that are at each place after one more step.
+    A path visits states: a blank, the first label, a blank ... a blank. An iteration computes the
+    probability of being in each state after one more step.
 
     Args:
         labels: Class numbers `(rows, labels)`.
         logs: Logarithms of probabilities `(rows, steps, classes)`.
-        label_counts: How many labels each row has.
-        step_counts: How many steps each row has.
-        blank: The class that stands for no label.
+        label_counts: Number of labels in each row.
+        step_counts: Number of steps in each row.
+        blank: The class of the blank.
     """
     (rows, steps, _), places = logs.shape, 2 * labels.shape[1] + 1
     out = np.empty(rows, logs.dtype)

@@ -1,4 +1,4 @@
-"""Matrix products: the only contraction, which all linear ops are made of."""
+"""Matrix products: the only contraction, of which all linear ops consist."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _infer(a: Value, b: Value, dtype: DType | None = None,
 
 def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None,
            mantissa_bits: int = 0) -> np.ndarray:
-    """The product. With a dtype, which is that of the sums, operands may have narrower dtypes.
-    `mantissa_bits`: how many of its operands' bits matter; 0: all."""
+    """The product. With a dtype, that of the sums, operands may have narrower dtypes.
+    `mantissa_bits` is the number of significant bits of the operands; 0 means all."""
     if dtype is not None:
         a, b = a.astype(dtype.working), b.astype(dtype.working)
     return np.matmul(a, b)
@@ -65,11 +65,11 @@ def matmul(a: Value, b: Value) -> Value:
         y = matmul(OPS.reshape(a, (1, *a.shape)), b)
         return OPS.reshape(y, (*y.shape[:-2], y.shape[-1]))
     if a.shape[-1] != b.shape[-2]:
-        raise shape_error("matrices do not fit for a product:", a.shape, b.shape,
+        raise shape_error("cannot multiply matrices of shapes", a.shape, b.shape,
                           fix=f"the last axis of the first, {a.shape[-1]}, must equal the "
                               f"second-last axis of the second, {b.shape[-2]}")
     if a.dtype != b.dtype:
-        raise shape_error(f"a product of {a.dtype} and {b.dtype}", fix="cast one to the other")
+        raise shape_error(f"cannot multiply {a.dtype} and {b.dtype}", fix="cast one to the other")
     if b.rank == 2 and a.rank > 2:  # one large product instead of many small ones
         rows = OPS.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
         return OPS.reshape(_CONTRACT(operand(rows), operand(b)), (*a.shape[:-1], b.shape[-1]))
@@ -81,9 +81,9 @@ def matmul(a: Value, b: Value) -> Value:
 
 @op(Sample(((3, 5),), {"dtype": f64}), primitive=ROUNDED, numpy=rounded)
 def rounded_to(x: Value, dtype: DType | str) -> Value:
-    """The nearest numbers that a narrower float dtype holds, in the dtype of x.
+    """Rounds to the nearest numbers of a narrower float dtype, and keeps the dtype of x.
 
-    Gradients pass as if nothing were rounded.
+    Gradients ignore the rounding.
 
     Args:
         x: Float tensor.

@@ -1,8 +1,8 @@
-"""Systems of equations of small matrices, made of other ops: batches of them, with gradients.
+"""Solvers for batches of small matrices, composed of other ops, with gradients.
 
-Every column is an iteration of a loop that keeps the whole matrix: a few kernels, whatever the
-size. All workers meet in each iteration, and gradients keep the matrix of each iteration; larger
-ones are refused.
+Each column is an iteration of a loop over the whole matrix: a few kernels, whatever the size. All
+workers synchronise in each iteration, and gradients store the matrix of each iteration; larger
+matrices are an error.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
-LARGEST = 512  # columns: each one is an iteration over the whole matrix
+LARGEST = 512  # columns: each is an iteration over the whole matrix
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
 
 
 def matrices(name: str, x: Value, square: bool = True) -> Value:
-    """Float matrices of a size that is taken; 16-bit floats as float32."""
+    """Float matrices of a supported size; 16-bit floats as float32."""
     [x] = as_floats(x)
     if x.rank < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices, not", x.shape)
     n = min(x.shape[-2:])
     if n > LARGEST:
         raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
-                          f"each of {n} columns would be a pass over all of it; {LARGEST} columns "
-                          "are the most; use NumPy on the array")
+                          f"at most {LARGEST} columns are supported, since each is a pass over the "
+                          "matrix; use NumPy on the array")
     return widened(x)
 
 
@@ -46,7 +46,7 @@ def cholesky(x: Value, upper: bool = False) -> Value:
 
     Args:
         x: Symmetric matrices `(..., n, n)` with n up to 512; only the lower triangle is read.
-        upper: Whether to give the transpose of L. Default: `False`.
+        upper: Whether to return the transpose of L. Default: `False`.
 
     Returns:
         A tensor of the shape and dtype of `x`. It has NaN where `x` is not positive definite.
@@ -76,17 +76,17 @@ def _cholesky(x: Value) -> Value:
 
 
 def columns_of(x: Value, count: int | None = None) -> Value:
-    """The positions of the columns of x, or of the first few, to scan."""
+    """The positions of the columns of x, or of the first ones, to scan."""
     return OPS.iota((x.shape[-1] if count is None else count,), 0, "int32")
 
 
 def column_at(x: Value, j: Value) -> Value:
-    """A column of x, of which the position is known when the iteration comes."""
+    """A column of x at a position that is known in each iteration."""
     return OPS.take(x, OPS.reshape(j, (1,)), -1)
 
 
 def beside(columns: Value) -> Value:
-    """Columns that a scan kept, side by side."""
+    """Joins the columns that a scan returned."""
     return OPS.squeeze(OPS.moveaxis(columns, 0, -1), -2)
 
 
@@ -103,14 +103,14 @@ def _cholesky_gradient(upstreams: Sequence[Value], args: Sequence[Value],
 
 
 def largest_unused(column: Value, used: Value) -> tuple[Value, Value]:
-    """The position of the largest element of a column among rows not used yet, and a mask of it."""
+    """The position of the largest element of a column among unused rows, and a mask of it."""
     size = OPS.where(used, -1.0, OPS.abs(OPS.stop_gradient(column)))
     at = OPS.argmax(size, axis=-2, keepdims=True)
     return at, OPS.equal(OPS.iota((column.shape[-2], 1), 0), at)
 
 
 def row_at(x: Value, here: Value) -> Value:
-    """The row of x at a mask."""
+    """The row of x that a mask selects."""
     return OPS.sum(OPS.where(here, x, 0.0), axis=-2, keepdims=True)
 
 
@@ -120,7 +120,7 @@ def _solve_numpy(a: Any, b: Any) -> Any:
 
 @op(Sample((_REGULAR, (2,))), numpy=_solve_numpy)
 def solve(a: Value, b: Value) -> Value:
-    """x with `a @ x = b`, by elimination with the largest pivot of each column.
+    """x with `a @ x = b`, by elimination with partial pivoting.
 
     Args:
         a: Matrices `(..., n, n)` with n up to 512.
@@ -140,7 +140,7 @@ def solve(a: Value, b: Value) -> Value:
     left, [right] = matrices("solve", a), as_floats(b)
     n = left.shape[-1]
     if right.rank == 0 or right.shape[-2] != n:
-        raise shape_error("ops.solve needs as many rows of", a.shape, b.shape)
+        raise shape_error("ops.solve needs the same number of rows in", a.shape, b.shape)
     batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
     pair = [OPS.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (left, widened(right))]
     [y] = with_gradient([_eliminated(*map(OPS.stop_gradient, pair))], pair, [], _solve_gradient)

@@ -1,4 +1,4 @@
-"""Activations that are piecewise linear or quadratic."""
+"""Piecewise linear or quadratic activations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hard_silu(x: Value) -> Value:
 
 @op(WIDE_SAMPLE, numpy=lambda x: x * np.clip(x + 3, 0, 6) / 6)
 def hard_swish(x: Value) -> Value:
-    """Another name of `hard_silu`.
+    """An alias of `hard_silu`.
 
     Args:
         x: Float tensor.
@@ -65,7 +65,7 @@ def hard_tanh(x: Value) -> Value:
 @op(Sample(((3, 5),)), Sample(((3, 5),), {"threshold": 1.0}),
     numpy=lambda x, threshold=0.5: np.where(np.abs(x) <= threshold, 0, x))
 def hard_shrink(x: Value, threshold: float = 0.5) -> Value:
-    """x, but 0 where `|x|` is at most the threshold.
+    """x, or 0 where `|x|` is at most the threshold.
 
     Args:
         x: Float tensor.
@@ -101,7 +101,7 @@ def threshold(x: Value, threshold: float = 0.0, default_value: float = 0.0) -> V
     Args:
         x: Float tensor.
         threshold: Inputs up to this value are replaced. Default: `0.0`.
-        default_value: Value that replaces them. Default: `0.0`.
+        default_value: The replacement. Default: `0.0`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -112,7 +112,7 @@ def threshold(x: Value, threshold: float = 0.0, default_value: float = 0.0) -> V
 @op(Sample(((3, 5),)),
     numpy=lambda x: np.where(x <= -1, 0, np.where(x < 1, (x + 1) ** 2 / 4, x)))
 def sparse_plus(x: Value) -> Value:
-    """0 up to -1, x from 1 on, and a parabola between.
+    """0 below -1, x above 1, and a parabola in between.
 
     Args:
         x: Float tensor.

@@ -1,4 +1,4 @@
-"""Logarithms of other bases and of sums, and the length of a vector of two numbers."""
+"""Logarithms with other bases and of sums, and the hypotenuse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _logaddexp(b: Any, x: Any, y: Any) -> Any:
 
 
 def _hypot(b: Any, x: Any, y: Any) -> Any:
-    """The larger times the root of 1 and a square below 1. Infinite even beside NaN."""
+    """The larger magnitude times the root of 1 plus a square below 1. Infinite even with NaN."""
     x, y = b.abs(x), b.abs(y)
     large, small = b.max(x, y), b.min(x, y)
     ratio = b.div(small, b.select(b.eq(large, 0.0), 1.0, large))

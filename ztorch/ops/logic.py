@@ -1,4 +1,4 @@
-"""Logic on tensors of any dtype, and comparisons of whole tensors."""
+"""Logical ops on tensors of any dtype, and comparisons of whole tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOOLS = (Sample(((3, 5), (3, 5)), dtypes="bs"),)
 
 
 def _truth(*xs: Value | float) -> list[Value]:
-    """Tensors as bools; a number is true unless it is zero."""
+    """Tensors as bools; nonzero numbers are true."""
     return [OPS.cast(as_value(x), boolean) for x in xs]
 
 
@@ -105,7 +105,7 @@ def isclose(a: Value | float, b: Value | float, rtol: float = 1e-5, atol: float 
 @op(Sample(((3, 4), (3, 1))), numpy=np.allclose)
 def allclose(a: Value | float, b: Value | float, rtol: float = 1e-5, atol: float = 1e-8,
              equal_nan: bool = False) -> Value:
-    """Whether all elements are close, as `isclose` says.
+    """Whether all elements are close, as defined by `isclose`.
 
     Args:
         a: Tensor of numbers, or a number.
@@ -140,12 +140,12 @@ def _isin_numpy(x: Any, elements: Any, invert: bool = False) -> Any:
 
 @op(Sample(((3, 5), (2,)), dtypes="s"), numpy=_isin_numpy)
 def isin(x: Value | float, elements: Value | float, invert: bool = False) -> Value:
-    """Whether each element is among others. Each is compared with all.
+    """Whether each element is among others, by comparison with all of them.
 
     Args:
         x: Tensor of any dtype, or a number.
-        elements: The elements to look for: a number, or a tensor of the same dtype of any shape.
-        invert: Whether to tell which elements are not among them. Default: `False`.
+        elements: The elements to search: a number, or a tensor of the same dtype and any shape.
+        invert: Whether to return which elements are not among them. Default: `False`.
 
     Returns:
         A bool tensor of the shape of `x`.

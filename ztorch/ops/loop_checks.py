@@ -1,4 +1,4 @@
-"""Checks of the arguments of loops and branches, and of the functions that users give them."""
+"""Checks of the arguments of loops and branches, and of users' functions in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.graph.value import Value, current_layer
 
 
 def in_layer() -> str:
-    """The beginning of an error: the layer that is traced, if one is."""
+    """The prefix of an error: the layer that is being traced, if any."""
     return f"layer {current_layer()!r}: " if current_layer() else ""
 
 
@@ -25,30 +25,30 @@ def trip_count_of(rows: Sequence[Any], length: Any, name: str = "length") -> int
     """
     where = f"{in_layer()}zt.ops.{'while_loop' if name == 'max_steps' else 'scan'}"
     if length is not None and (isinstance(length, bool) or not hasattr(length, "__index__")):
-        raise ConfigError(f"{where}({name}=...) must be a whole number, not {length!r}")
+        raise ConfigError(f"{where}({name}=...) must be an integer, not {length!r}")
     if length is not None and int(length) < 0:
-        raise ConfigError(f"{where}({name}={length}) is negative; give 0 or more")
+        raise ConfigError(f"{where}({name}={length}) is negative; use 0 or more")
     sizes = []
     for x in rows:
         shape = getattr(x, "shape", None)
         if not shape:
-            raise ShapeError(f"{where}: a sequence needs a first axis to go along, and one of xs "
-                             f"has the shape {shape}")
+            raise ShapeError(f"{where}: a sequence needs an axis to iterate over, and one of xs "
+                             f"has shape {shape}")
         sizes.append(int(shape[0]))
     if length is None and not sizes:
-        raise ConfigError(f"{where} needs length=, the number of iterations, where xs is None")
+        raise ConfigError(f"{where} needs length=, the number of iterations, if xs is None")
     trip_count = sizes[0] if length is None else int(length)
     if any(n != trip_count for n in sizes):
         other = next(n for n in sizes if n != trip_count)
-        raise ShapeError(f"{where}: a sequence has {other} elements where {trip_count} iterations "
-                         f"are taken; {'all sequences need one length' if length is None else ''}"
-                         f"{'' if length is None else 'leave length= out, or give that of xs'}")
+        raise ShapeError(f"{where}: a sequence has {other} elements, but there are {trip_count} "
+                         f"iterations; {'all sequences need one length' if length is None else ''}"
+                         f"{'' if length is None else 'omit length=, or set it to that of xs'}")
     return trip_count
 
 
 def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
-    """A function of a state. A tuple or list is its parts, one by one, to a function that takes as
-    many arguments, as in Keras, and one argument to a function of one.
+    """A function of a state. A tuple or list is passed as separate arguments if the function takes
+    as many, as in Keras, and as one argument to a function of one argument.
 
     >>> of_state(lambda a, b: a + b, (1, 2))((3, 4)), of_state(lambda s: s[0], (1, 2))((3, 4))
     (7, 3)
@@ -57,7 +57,7 @@ def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
         return function
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # implemented in C
         return function
     kinds = [p.kind for p in parameters if p.default is p.empty or p.kind is p.VAR_POSITIONAL]
     if inspect.Parameter.VAR_POSITIONAL in kinds or len(kinds) == len(state) > 1:
@@ -66,7 +66,7 @@ def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
 
 
 def pair_of(name: str, result: Any) -> tuple[Any, Any]:
-    """The next state and the kept values, as the function returned them."""
+    """The next state and the outputs, as the function returned them."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ShapeError(f"{in_layer()}{name}: the function must return (state, kept), such as "
                          f"(h, h) or (h, None), not {type(result).__name__}")
@@ -74,17 +74,17 @@ def pair_of(name: str, result: Any) -> tuple[Any, Any]:
 
 
 def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) -> tuple[Value, ...]:
-    """The leaves of the next state, which must be like those of the last one."""
+    """The leaves of the next state, which must match those of the last one."""
     leaves, new_tree = flatten(new)
     if new_tree != tree:
-        raise ShapeError(f"{in_layer()}{name}: the function returns a state of the structure "
-                         f"{new_tree}, and took one of {tree}")
+        raise ShapeError(f"{in_layer()}{name}: the function returns a state with structure "
+                         f"{new_tree}, but takes {tree}")
     values = tuple(as_value(v, c) for v, c in zip(leaves, carries, strict=True))
     for k, (v, c) in enumerate(zip(values, carries, strict=True)):
         if (v.shape, v.dtype) != (c.shape, c.dtype):
             raise shape_error(
-                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before an iteration "
-                f"and {v.dtype}{list(v.shape)} after it",
+                f"{name}: part {k} of the state is {c.dtype}{list(c.shape)} before an iteration, "
+                f"but {v.dtype}{list(v.shape)} after it",
                 fix="keep shape and dtype, by broadcasting or casting the first state")
     return values
 

@@ -13,11 +13,11 @@ from ztorch.graph.value import Value
 
 @op(Sample((np.array([[0.1, 2.0], [3.0, 0.5]]),), {"n": 3}), numpy=np.linalg.matrix_power)
 def matrix_power(x: Value, n: int) -> Value:
-    """Each matrix times itself.
+    """Powers of matrices.
 
     Args:
         x: Square matrices of floats.
-        n: How often; 0 gives the identity. Negative ones take the inverse, of up to 512 columns.
+        n: Exponent; 0 gives the identity. A negative one uses the inverse, for up to 512 columns.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -45,9 +45,9 @@ def matrix_norm(x: Value, ord: float | str = "fro", keepdims: bool = False) -> V
 
     Args:
         x: Float tensor, with two axes or more.
-        ord: `"fro"` for the root of the sum of squares, 1 for the largest sum of absolute values
-            of a column, `math.inf` for that of a row, -1 and `-math.inf` for the smallest ones, 2
-            and -2 for the largest and smallest singular value, `"nuc"` for the sum of all of them.
+        ord: `"fro"` for the root of the sum of squares, 1 for the largest sum of absolute values of
+            a column, `math.inf` for that of a row, -1 and `-math.inf` for the smallest ones, 2 and
+            -2 for the largest and smallest singular value, `"nuc"` for the sum of singular values.
             Default: `"fro"`.
         keepdims: Whether to keep the last two axes, with size 1. Default: `False`.
 
@@ -63,8 +63,8 @@ def matrix_norm(x: Value, ord: float | str = "fro", keepdims: bool = False) -> V
         y = OPS.sum(s, axis=-1) if ord == "nuc" else s[..., 0 if ord == 2 else -1]
         return OPS.reshape(y, (*y.shape, 1, 1)) if keepdims else y
     if ord not in (1, -1, math.inf, -math.inf):
-        raise shape_error(f"ops.matrix_norm(ord={ord!r}) is none of 'fro', 'nuc', 1, -1, 2, -2, "
-                          "math.inf and -math.inf")
+        raise shape_error(f"ops.matrix_norm(ord={ord!r}) must be one of 'fro', 'nuc', 1, -1, 2, "
+                          "-2, math.inf or -math.inf")
     along, across = (-2, -1) if ord in (1, -1) else (-1, -2)
     sums = OPS.norm(x, 1, along, True)
     y = (OPS.max if ord in (1, math.inf) else OPS.min)(sums, across, True)

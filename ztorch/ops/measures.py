@@ -1,4 +1,4 @@
-"""Statistics and distances by Keras' names."""
+"""Statistics and distances, under Keras' names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ztorch.ops.statistics import root
 
 @composition(Sample(((3, 4),)), Sample(((3, 4),), {"axis": 1}))
 def average(x: Value, axis: Axes = None, weights: Value | None = None) -> Value:
-    """The mean, in which each number may have a weight.
+    """The mean, optionally weighted.
 
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        weights: Weights of the shape of `x`, or a vector along a single axis. `None`: all count
-            alike. Default: `None`.
+        weights: Weights of the shape of `x`, or a vector along a single axis. `None` weights all
+            equally. Default: `None`.
 
     Returns:
         A float tensor without those axes.
@@ -49,7 +49,7 @@ def moments(x: Value, axes: Axes, keepdims: bool = False, synchronized: bool = F
     Args:
         x: Tensor of numbers.
         axes: Axis or axes of the numbers.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
         synchronized: Has no effect: a program has one device. Default: `False`.
 
     Returns:
@@ -66,13 +66,13 @@ def moments(x: Value, axes: Axes, keepdims: bool = False, synchronized: bool = F
 
 @composition(Sample(((3, 4),)))
 def normalize(x: Value, axis: Axes = -1, order: float = 2, epsilon: float | None = None) -> Value:
-    """Vectors scaled to length 1.
+    """Scales vectors to length 1.
 
     Args:
         x: Float tensor.
         axis: Axis or axes of the vectors. Default: `-1`.
         order: The order of the norm: 2 for the root of the sum of squares. Default: `2`.
-        epsilon: The least length. `None` means 1e-7. Default: `None`.
+        epsilon: The minimum norm of the divisor. `None` means 1e-7. Default: `None`.
 
     Returns:
         A tensor of the shape of `x`.
@@ -85,12 +85,12 @@ def normalize(x: Value, axis: Axes = -1, order: float = 2, epsilon: float | None
 
 @composition(Sample(((3, 4),)))
 def ptp(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The largest number less the smallest.
+    """The largest number minus the smallest.
 
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A tensor without those axes.
@@ -100,10 +100,10 @@ def ptp(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
 
 @composition(Sample(((3, 5),)))
 def corrcoef(x: Value) -> Value:
-    """The correlation of each two rows, from -1 to 1.
+    """The correlation of each pair of rows, from -1 to 1.
 
     Args:
-        x: A row of numbers for each quantity.
+        x: One row of numbers per variable.
 
     Returns:
         A square float matrix; a number for a vector.
@@ -119,7 +119,7 @@ def corrcoef(x: Value) -> Value:
 
 @composition(Sample(((3, 4), (2, 4))))
 def cdist(x: Value, y: Value) -> Value:
-    """The distance of each two rows.
+    """The distance of each pair of rows.
 
     Args:
         x: Rows `(..., n, features)`.
@@ -134,12 +134,12 @@ def cdist(x: Value, y: Value) -> Value:
 
 @composition(Sample(((3, 4), (3, 4)), {"max_val": 2.0}))
 def psnr(x1: Value, x2: Value, max_val: float) -> Value:
-    """The ratio of the largest signal to the mean squared error, in decibels.
+    """The peak signal-to-noise ratio, in decibels.
 
     Args:
         x1: Float tensor.
         x2: Tensor of the same shape and dtype.
-        max_val: The largest number that a signal has.
+        max_val: The largest possible value.
 
     Returns:
         A number.
@@ -150,12 +150,13 @@ def psnr(x1: Value, x2: Value, max_val: float) -> Value:
 
 @composition(Sample(((3, 4),), {"dx": 0.5}), Sample(((3, 4), (4,))))
 def trapezoid(y: Value, x: Value | None = None, dx: float = 1.0, axis: int = -1) -> Value:
-    """The integral of a function along an axis, as the area of trapezoids.
+    """The integral of a function along an axis, by the trapezoidal rule.
 
     Args:
         y: Values of the function.
-        x: Their positions: a vector, or of the shape of `y`. `None`: `dx` apart. Default: `None`.
-        dx: The distance of two values. Default: `1.0`.
+        x: Their positions: a vector, or of the shape of `y`. `None` means spacing `dx`. Default:
+            `None`.
+        dx: Distance between values. Default: `1.0`.
         axis: The axis of the values. Default: `-1`.
 
     Returns:
@@ -179,7 +180,7 @@ def vdot(x1: Value, x2: Value) -> Value:
 
     Args:
         x1: Tensor of numbers.
-        x2: Tensor of as many numbers, of the same dtype.
+        x2: Tensor with the same number of elements and dtype.
 
     Returns:
         A number.
@@ -189,7 +190,7 @@ def vdot(x1: Value, x2: Value) -> Value:
 
 @composition(Sample((np.array([[4.0, 1.0], [1.0, 3.0]]),)))
 def logdet(x: Value) -> Value:
-    """The logarithm of the determinant of matrices whose determinant is above 0.
+    """The logarithm of the determinant of matrices with a positive determinant.
 
     Args:
         x: Matrices `(..., n, n)`.
@@ -204,12 +205,13 @@ def logdet(x: Value) -> Value:
 @composition(Sample(((9,),), {"bins": 4, "range": (-2.0, 2.0)}), results=("counts", "edges"))
 def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
               ) -> tuple[Value, Value]:
-    """How many numbers are in each of some intervals of the same width.
+    """The number of values in each of several intervals of equal width.
 
     Args:
         x: Tensor of numbers.
         bins: Number of intervals. Default: `10`.
-        range: The ends of the first and the last one. `None`: the smallest and the largest number.
+        range: The ends of the first and the last one. `None` means the smallest and the largest
+            number.
             Default: `None`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Movement: ops that only choose which element to read. Fusion makes most of them free."""
+"""Movement: ops that only select which element to read. Fusion makes most of them free."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def reshape(x: Value, shape: Shape) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        shape: Shape of the result. One axis may be -1: its size follows from the others.
+        shape: Shape of the result. One axis may be -1; its size is inferred.
 
     Returns:
         A tensor of this shape and the dtype of `x`.
@@ -128,7 +128,7 @@ _TRANSPOSE = Op("transpose", "map", _transpose_infer,
     primitive=_TRANSPOSE, numpy=lambda x, axes=None: np.transpose(x, axes),
     aliases=("permute_dims", "permute"))
 def transpose(x: Value, axes: Shape | None = None) -> Value:
-    """The axes of x in another order.
+    """Permutes the axes of x.
 
     Args:
         x: Tensor of any dtype.
@@ -141,17 +141,17 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
         reversed(range(x.rank)))
     if sorted(order) != list(range(x.rank)):
-        raise shape_error(f"axes {axes} are not an order of the axes of", x.shape)
+        raise shape_error(f"axes {axes} are not a permutation of the axes of", x.shape)
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)
 
 
 @op(Sample(((3, 4),), {"axis": 1}, dtypes="fsub"), numpy=np.expand_dims, aliases=("unsqueeze",))
 def expand_dims(x: Value, axis: int | tuple[int, ...]) -> Value:
-    """x with new axes of size 1.
+    """Inserts axes of size 1.
 
     Args:
         x: Tensor of any dtype.
-        axis: Position of the new axis in the result, or a tuple of them.
+        axis: Position of the new axis in the result, or a tuple of positions.
 
     Returns:
         A tensor of the dtype of `x`.
@@ -159,6 +159,6 @@ def expand_dims(x: Value, axis: int | tuple[int, ...]) -> Value:
     count = len(axis) if isinstance(axis, (list, tuple)) else 1
     new = normal_axes(axis, x.rank + count)
     if len(new) < count:
-        raise shape_error(f"ops.expand_dims got an axis twice in {axis} for", x.shape)
+        raise shape_error(f"ops.expand_dims got a duplicate axis in {axis} for", x.shape)
     sizes = iter(x.shape)
     return reshape(x, tuple(1 if k in new else next(sizes) for k in range(x.rank + count)))

@@ -1,4 +1,4 @@
-"""Ops of networks by Keras' names and with its arguments."""
+"""Neural network ops with Keras' names and arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.graph.value import Value
 from ztorch.ops.convolution import conv
 from ztorch.ops.windows import Sizes, for_each
 
-MOST_WINDOWS = 1024  # of different sizes: each is a part of the graph of its own
+MOST_WINDOWS = 1024  # of different sizes: each is a separate part of the graph
 EPSILON = 1e-7  # of Keras
 
 
@@ -28,8 +28,8 @@ def batch_normalization(x: Value, mean: Value, variance: Value, axis: int,
         mean: Mean of each feature.
         variance: Variance of each feature.
         axis: Axis of the features.
-        offset: Added to each feature. `None` means none. Default: `None`.
-        scale: Factor of each feature. `None` means none. Default: `None`.
+        offset: Added to each feature. `None` omits it. Default: `None`.
+        scale: Factor of each feature. `None` omits it. Default: `None`.
         epsilon: Added to the variance. Default: `0.001`.
 
     Returns:
@@ -45,8 +45,8 @@ def layer_normalization(x: Value, gamma: Value | None = None, beta: Value | None
 
     Args:
         x: Float tensor.
-        gamma: Factor of each feature. `None` means none. Default: `None`.
-        beta: Added to each feature. `None` means none. Default: `None`.
+        gamma: Factor of each feature. `None` omits it. Default: `None`.
+        beta: Added to each feature. `None` omits it. Default: `None`.
         axis: Axis or axes of the features. Default: `-1`.
         epsilon: Added to the variance. `None` means 1e-7. Default: `None`.
 
@@ -63,7 +63,7 @@ def rms_normalization(x: Value, scale: Value | None = None, axis: Any = -1,
 
     Args:
         x: Float tensor.
-        scale: Factor of each feature. `None` means none. Default: `None`.
+        scale: Factor of each feature. `None` omits it. Default: `None`.
         axis: Axis or axes of the features. Default: `-1`.
         epsilon: Added to the mean square. `None` means 1e-7. Default: `None`.
 
@@ -86,7 +86,7 @@ def _adaptive(name: str, reduce: str, inputs: Value, output_size: Any, data_form
             continue
         if count > MOST_WINDOWS:
             raise Unsupported(f"ops.{name}(output_size={count}) of {size} elements: windows of "
-                              f"different sizes are at most {MOST_WINDOWS}; choose a divisor of "
+                              f"different sizes are limited to {MOST_WINDOWS}; choose a divisor of "
                               f"{size}")
         parts = [getattr(OPS, reduce)(x[(slice(None),) * axis + (slice(
             n * size // count, -(-(n + 1) * size // count)),)], axis, keepdims=True)
@@ -98,7 +98,7 @@ def _adaptive(name: str, reduce: str, inputs: Value, output_size: Any, data_form
 @composition(Sample(((1, 5, 4, 2),), {"output_size": 2}))
 def adaptive_average_pool(inputs: Value, output_size: Sizes, data_format: str | None = None
                           ) -> Value:
-    """The means of a given number of windows.
+    """The mean of each of a given number of windows.
 
     Args:
         inputs: Sequences, images or volumes, with a batch and channels.
@@ -107,14 +107,14 @@ def adaptive_average_pool(inputs: Value, output_size: Sizes, data_format: str | 
             Default: `None`.
 
     Returns:
-        A tensor with that many elements along those axes.
+        A tensor with `output_size` elements along those axes.
     """
     return _adaptive("adaptive_average_pool", "mean", inputs, output_size, data_format)
 
 
 @composition(Sample(((1, 5, 4, 2),), {"output_size": 2}))
 def adaptive_max_pool(inputs: Value, output_size: Sizes, data_format: str | None = None) -> Value:
-    """The largest numbers of a given number of windows.
+    """The maximum of each of a given number of windows.
 
     Args:
         inputs: Sequences, images or volumes, with a batch and channels.
@@ -123,7 +123,7 @@ def adaptive_max_pool(inputs: Value, output_size: Sizes, data_format: str | None
             Default: `None`.
 
     Returns:
-        A tensor with that many elements along those axes.
+        A tensor with `output_size` elements along those axes.
     """
     return _adaptive("adaptive_max_pool", "max", inputs, output_size, data_format)
 
@@ -131,11 +131,11 @@ def adaptive_max_pool(inputs: Value, output_size: Sizes, data_format: str | None
 @composition(Sample(((1, 5, 4, 2), (3, 3, 2, 2)), {"padding": "same"}))
 def depthwise_conv(inputs: Value, kernel: Value, strides: Sizes = 1, padding: Any = "valid",
                    data_format: str | None = None, dilation_rate: Sizes = 1) -> Value:
-    """A convolution of each channel by filters of its own.
+    """A convolution of each channel with separate filters.
 
     Args:
         inputs: Sequences, images or volumes, with a batch and channels.
-        kernel: Kernel `(*size, channels, filters of each)`.
+        kernel: Kernel `(*size, channels, filters per channel)`.
         strides: Step of the window. Default: `1`.
         padding: `"valid"` or `"same"`. Default: `"valid"`.
         data_format: `"channels_last"` or `"channels_first"`. `None` means `"channels_last"`.
@@ -143,7 +143,7 @@ def depthwise_conv(inputs: Value, kernel: Value, strides: Sizes = 1, padding: An
         dilation_rate: Distance between the elements that a window reads. Default: `1`.
 
     Returns:
-        A tensor whose channels are those of the filters of the first channel, of the second ...
+        A tensor with the filters of the first channel, then those of the second, and so on.
     """
     channels, rank = kernel.shape[-2], inputs.rank
     first = data_format == "channels_first"
@@ -157,12 +157,12 @@ def depthwise_conv(inputs: Value, kernel: Value, strides: Sizes = 1, padding: An
 def separable_conv(inputs: Value, depthwise_kernel: Value, pointwise_kernel: Value,
                    strides: Sizes = 1, padding: Any = "valid", data_format: str | None = None,
                    dilation_rate: Sizes = 1) -> Value:
-    """A convolution of each channel, and then one that mixes channels at each place.
+    """A convolution of each channel, followed by one that mixes channels at each position.
 
     Args:
         inputs: Sequences, images or volumes, with a batch and channels.
-        depthwise_kernel: Kernel `(*size, channels, filters of each)`.
-        pointwise_kernel: Kernel `(1, ..., channels * filters of each, filters)`.
+        depthwise_kernel: Kernel `(*size, channels, filters per channel)`.
+        pointwise_kernel: Kernel `(1, ..., channels * filters per channel, filters)`.
         strides: Step of the first window. Default: `1`.
         padding: `"valid"` or `"same"`. Default: `"valid"`.
         data_format: `"channels_last"` or `"channels_first"`. `None` means `"channels_last"`.
@@ -185,19 +185,19 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
                           mask: Value | None = None, scale: float | None = None,
                           is_causal: bool = False, flash_attention: bool | None = None,
                           attn_logits_soft_cap: float | None = None) -> Value:
-    """Attention whose heads are the axis before the last one, as in Keras.
+    """Attention with the heads as the second-last axis, as in Keras.
 
     Args:
         query: Queries `(batch, queries, heads, dim)`.
         key: Keys `(batch, keys, heads, dim)`.
         value: Values `(batch, keys, heads, dim)`.
-        bias: Added to the scores `(batch, heads, queries, keys)`. `None` means none. Default:
+        bias: Added to the scores `(batch, heads, queries, keys)`. `None` omits it. Default:
             `None`.
         mask: Bool tensor of that shape: true where a query may see a key. Default: `None`.
         scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
         is_causal: Whether later keys are hidden from a query. Default: `False`.
         flash_attention: Has no effect: the compiler decides. Default: `None`.
-        attn_logits_soft_cap: Scores are held below it, by tanh. `None` means no cap. Default:
+        attn_logits_soft_cap: Soft limit of the scores, by tanh. `None` means no limit. Default:
             `None`.
 
     Returns:
@@ -227,12 +227,12 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
 
 @composition(Sample(((6,), (3,))))
 def correlate(x1: Value, x2: Value, mode: str = "valid") -> Value:
-    """The sums of products of two vectors, one moved along the other.
+    """The cross-correlation of two vectors.
 
     Args:
         x1: Vector of numbers.
         x2: Vector of the same dtype.
-        mode: `"valid"` where both overlap wholly, `"same"`, or `"full"`. Default: `"valid"`.
+        mode: `"valid"` where both overlap completely, `"same"`, or `"full"`. Default: `"valid"`.
 
     Returns:
         A vector.

@@ -1,4 +1,4 @@
-"""Normalizations as functions, with the formulas of the layers."""
+"""Normalizations as functions, with the layers' formulas."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None
 
     Args:
         x: Float tensor. 16-bit floats are computed in float32.
-        scale: Factor of each element along the axes, in their shape. `None` means none. Default:
+        scale: Factor of each element along the axes, in their shape. `None` omits it. Default:
             `None`.
-        offset: Added to each element along the axes, in their shape. `None` means none. Default:
+        offset: Added to each element along the axes, in their shape. `None` omits it. Default:
             `None`.
         axis: Axis, or a tuple of axes, of the mean and the variance. Default: `-1`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, to avoid division by zero. Default: `0.001`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -80,10 +80,10 @@ def rms_norm(x: Value, scale: Value | None = None, axis: Axes = -1,
 
     Args:
         x: Float tensor. 16-bit floats are computed in float32.
-        scale: Factor of each element along the axes, in their shape. `None` means none. Default:
+        scale: Factor of each element along the axes, in their shape. `None` omits it. Default:
             `None`.
         axis: Axis, or a tuple of axes, of the mean. Default: `-1`.
-        epsilon: Added to the mean square, so nothing is divided by zero. Default: `1e-06`.
+        epsilon: Added to the mean square, to avoid division by zero. Default: `1e-06`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -116,10 +116,10 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
         x: Float tensor. 16-bit floats are computed in float32.
         mean: Mean of each feature, `(features,)`: of the batch, or a moving one.
         variance: Variance of each feature, `(features,)`.
-        scale: Factor of each feature, `(features,)`. `None` means none. Default: `None`.
-        offset: Added to each feature, `(features,)`. `None` means none. Default: `None`.
+        scale: Factor of each feature, `(features,)`. `None` omits it. Default: `None`.
+        offset: Added to each feature, `(features,)`. `None` omits it. Default: `None`.
         axis: Axis of the features. Default: `-1`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, to avoid division by zero. Default: `0.001`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
@@ -135,6 +135,6 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
     spread = [OPS.cast(_spread_over("batch_norm", argument, p, x, axis), wide.dtype)
               for argument, p in (("mean", mean), ("variance", variance))]
     factor = OPS.rsqrt(spread[1] + epsilon)
-    if scale is not None:  # it is smaller than x, so the two factors meet first
+    if scale is not None:  # it is smaller than x, so multiply the two factors first
         factor = factor * OPS.cast(_spread_over("batch_norm", "scale", scale, x, axis), wide.dtype)
     return _scaled("batch_norm", (wide - spread[0]) * factor, x, axis, None, offset)

@@ -1,9 +1,9 @@
-"""Normally distributed numbers from random words, the same bits on every device.
+"""Normally distributed numbers from random words, bit-identical on every device.
 
-Logarithms and sines differ between devices, and some fuse products with sums. So the inverse of the
-distribution function is a polynomial in integers: a word is a probability, the position of its
-first bit and four more choose a polynomial, the others are its argument. Only the last step makes
-floats, of integers that a float holds, with one rounding.
+Logarithms and sines differ between devices, and some devices fuse products with sums. So the
+inverse of the distribution function is a polynomial in integers: a word is a probability; the
+position of its first bit and the next four bits select a polynomial, the others are its argument.
+Only the last step produces floats, from integers that a float can hold, with one rounding.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PI = (_PI << 340) // 10**89  # scaled by 2 ** 340, more digits than are needed
 
 
 class _Precision(NamedTuple):
-    """How the numbers of a float dtype are computed."""
+    """How to compute the numbers of a float dtype."""
 
     bits: int  # of a word
-    point: int  # bits of a result behind the point: those before it hold the largest number
-    terms: int  # of a polynomial: the error is below a unit of the result
-    series: int  # terms of the Taylor series that the polynomials come from
-    digits: int  # bits behind the point of its coefficients
+    point: int  # fractional bits of a result; the others hold the largest number
+    terms: int  # of a polynomial: the error is below one unit of the result
+    series: int  # terms of the Taylor series from which the polynomials are computed
+    digits: int  # fractional bits of its coefficients
 
 
 _PRECISIONS = {f32: _Precision(32, 29, 5, 16, 112), f64: _Precision(64, 60, 10, 31, 192)}
@@ -42,13 +42,14 @@ _PRECISIONS = {f32: _Precision(32, 29, 5, 16, 112), f64: _Precision(64, 60, 10, 
 
 @functools.cache
 def polynomials(d: DType) -> np.ndarray:
-    """The coefficients for a float dtype: a row for each polynomial, as integers scaled by
-    `2 ** point`. Integers make them, so they are the same on every machine.
+    """The coefficients for a float dtype, one row per polynomial, as integers scaled by `2 **
+    point`. They are computed with integers, so they are the same on every machine.
 
-    As a function of the probability u, the quantile x satisfies x'' = x x'^2, so its Taylor series
-    at the upper end of a part follows from x and x' there, and its sums at the lower end are the x
-    and x' of the next part. It begins at u = 1/2, where x = 0 and x' = sqrt(2 pi). The argument s
-    is 0 at the upper end and 1 at the lower one, where all coefficients are positive.
+    As a function of the probability u, the quantile x satisfies x'' = x x'^2. So its Taylor series
+    at the upper end of a part follows from x and x' there, and its value and slope at the lower end
+    are the x and x' of the next part. The first part starts at u = 1/2, where x = 0 and x' = sqrt(2
+    pi). The argument s is 0 at the upper end and 1 at the lower one, so all coefficients are
+    positive.
     """
     own = _PRECISIONS[d]
     rows = np.zeros((own.bits << PARTS, own.terms), f"u{own.bits // 8}")
@@ -58,10 +59,10 @@ def polynomials(d: DType) -> np.ndarray:
     for octave in range(own.bits):
         for part in reversed(range(1 << PARTS)):
             series = _series(x, slope, own)
-            terms = _economized(series, own.terms)  # rounded up, since products are rounded down
+            terms = _economized(series, own.terms)  # rounded up, because products are rounded down
             rows[(octave << PARTS) + part] = [max(0, -(-c >> shift)) for c in terms]
             x, slope = sum(series), sum(n * c for n, c in enumerate(series))
-        slope >>= 1  # the parts of the next octave are half as long
+        slope >>= 1  # parts of the next octave are half as long
     return rows
 
 
@@ -77,8 +78,8 @@ def _series(x: int, slope: int, own: _Precision) -> list[int]:
 
 
 def _economized(series: list[int], count: int) -> list[int]:
-    """A polynomial of fewer terms that is nearly the best one from 0 to 1: multiples of Chebyshev's
-    polynomials are subtracted from the last term on."""
+    """A polynomial with fewer terms that is nearly optimal from 0 to 1: multiples of Chebyshev
+    polynomials are subtracted, from the last term on."""
     terms = list(series)
     while len(terms) > count:
         chebyshev = _chebyshev(len(terms) - 1)
@@ -89,7 +90,7 @@ def _economized(series: list[int], count: int) -> list[int]:
 
 @functools.cache
 def _chebyshev(n: int) -> list[int]:
-    """The coefficients of Chebyshev's polynomial cos(n arccos(2 s - 1)).
+    """The coefficients of the Chebyshev polynomial cos(n arccos(2 s - 1)).
 
     >>> _chebyshev(2)
     [1, -8, 8]
@@ -101,16 +102,16 @@ def _chebyshev(n: int) -> list[int]:
 
 
 def _normal(o: Any, word: Any, d: DType, coefficient: Any) -> Any:
-    """The normally distributed number that a word stands for.
+    """The normally distributed number for a random word.
 
     Args:
-        o: Namespace of operations, so that NumPy and a kernel builder run the same lines.
+        o: Namespace of operations, so that NumPy and a kernel builder run the same code.
         word: Random unsigned integers.
         d: The dtype of the result.
         coefficient: `coefficient(row, term)` reads the table.
     """
     own = _PRECISIONS[d]
-    odd = o.or_(o.shl(word, 1), 1)  # the probability, without the sign: never 0
+    odd = o.or_(o.shl(word, 1), 1)  # the probability, without the sign; never 0
     zero = o.and_(word, 0)
     row, step = zero, own.bits // 2
     while step:
@@ -153,10 +154,10 @@ _NORMAL = Op("normal_of_word", "map", lambda word, table, of: (word.shape, of), 
 
 
 def normals(words: Value, d: DType) -> Value:
-    """The normally distributed numbers that random words stand for.
+    """The normally distributed numbers for random words.
 
     Args:
-        words: Words of as many bits as the dtype.
+        words: Random words with the width of the dtype.
         d: float32 or float64.
     """
     return _NORMAL(words, constant(polynomials(d)), of=d)

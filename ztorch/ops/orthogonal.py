@@ -24,7 +24,7 @@ def qr(x: Value, mode: str = "reduced") -> tuple[Value, Value]:
     It goes by Householder's reflections, so the signs are those of LAPACK and NumPy.
 
     Args:
-        x: Matrices `(..., m, n)`, of which the smaller size is up to 512.
+        x: Matrices `(..., m, n)` whose smaller dimension is up to 512.
         mode: `"reduced"` for `(..., m, k)` and `(..., k, n)` with the smaller size k; `"complete"`
             for `(..., m, m)` and `(..., m, n)`. Default: `"reduced"`.
 

@@ -66,7 +66,7 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
         size: Size of the window: an integer, or one for each axis.
         stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
             `None`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, or a pair
             (before, after) for each axis. Default: `"valid"`.
 
     Returns:
@@ -96,7 +96,7 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
         size: Size of the window: an integer, or one for each axis.
         stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
             `None`.
-        padding: `"valid"` for none, `"same"` for `ceil(length / stride)` outputs, or a pair
+        padding: `"valid"` for no padding, `"same"` for `ceil(length / stride)` outputs, or a pair
             (before, after) for each axis. Default: `"valid"`.
 
     Returns:

@@ -32,7 +32,7 @@ def pinv(x: Value, rcond: float | None = None, rtol: float | None = None) -> Val
     """The pseudoinverse of matrices (Moore and Penrose): the inverse on the rows they span.
 
     Args:
-        x: Float matrices `(..., m, n)`, of which the smaller size is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
         rcond: Singular values up to this share of the largest one count as 0. `None` for the
             larger size times the dtype's rounding error. Default: `None`.
         rtol: The same by the name of the array API. Default: `None`.
@@ -78,7 +78,7 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
     """The smallest x for which `a @ x` is nearest to b, by the sum of squares.
 
     Args:
-        a: Float matrices `(..., m, n)`, of which the smaller size is up to 32.
+        a: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
         b: Matrices `(..., m, k)`, or a vector `(m,)`, of the same dtype.
         rcond: Singular values of `a` up to this share of the largest one count as 0. `None` for the
             larger size times the dtype's rounding error. Default: `None`.
@@ -97,7 +97,7 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
         return OPS.squeeze(lstsq(a, OPS.expand_dims(b, -1), rcond), -1)
     [right] = as_floats(b)
     if a.rank < 2 or right.rank == 0 or right.shape[-2] != a.shape[-2]:
-        raise shape_error("ops.lstsq needs as many rows of", a.shape, b.shape)
+        raise shape_error("ops.lstsq needs the same number of rows in", a.shape, b.shape)
     wide = small("lstsq", a, square=False)
     inverse = OPS.pinv(wide, _share(a if a.dtype.is_float else wide, rcond, None))
     return OPS.cast(OPS.matmul(inverse, widened(right)), right.dtype)
@@ -109,7 +109,7 @@ def matrix_rank(x: Value, rtol: float | None = None) -> Value:
     """The number of singular values that are not 0, but for rounding.
 
     Args:
-        x: Float matrices `(..., m, n)`, of which the smaller size is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
         rtol: Singular values up to this share of the largest one count as 0. `None` for the larger
             size times the dtype's rounding error. Default: `None`.
 
@@ -133,7 +133,7 @@ def condition_number(x: Value, p: float | str | None = None) -> Value:
     """The condition number of matrices: by how much errors of b grow in the x of `a @ x = b`.
 
     Args:
-        x: Float matrices; for singular values, of which the smaller size is up to 32.
+        x: Float matrices; for singular values whose smaller dimension is up to 32.
         p: `None` or 2 for the largest singular value over the smallest, -2 for its reciprocal; any
             other order of `matrix_norm` for the norm of x times that of its inverse. Default:
             `None`.

@@ -60,7 +60,7 @@ def quantile(x: Value, q: Any, axis: Axes = None, method: str = "linear",
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
         method: How to interpolate between two numbers: `"linear"`, `"lower"`, `"higher"`,
             `"midpoint"` or `"nearest"`. Default: `"linear"`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes; with a first axis for a list of shares.
@@ -78,7 +78,7 @@ def percentile(x: Value, q: Any, axis: Axes = None, method: str = "linear",
         q: The share, from 0 to 100, or a list of such.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
         method: As that of `quantile`. Default: `"linear"`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes; with a first axis for a list of shares.
@@ -93,7 +93,7 @@ def median(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -111,7 +111,7 @@ def nanquantile(x: Value, q: Any, axis: Axes = None, method: str = "linear",
         q: The share, from 0 to 1, or a list of such.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
         method: As that of `quantile`. Default: `"linear"`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes; with a first axis for a list of shares.
@@ -129,7 +129,7 @@ def nanpercentile(x: Value, q: Any, axis: Axes = None, method: str = "linear",
         q: The share, from 0 to 100, or a list of such.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
         method: As that of `quantile`. Default: `"linear"`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes; with a first axis for a list of shares.
@@ -144,7 +144,7 @@ def nanmedian(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.

@@ -148,7 +148,7 @@ def standardize(x: Value, axis: Axes = -1, epsilon: float = 1e-3) -> Value:
     Args:
         x: Float tensor. 16-bit floats are computed in float32.
         axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
-        epsilon: Added to the variance, so nothing is divided by zero. Default: `0.001`.
+        epsilon: Added to the variance, to avoid division by zero. Default: `0.001`.
 
     Returns:
         A tensor of the shape and dtype of `x`.

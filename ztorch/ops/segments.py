@@ -46,8 +46,8 @@ def segment_sum(data: Value, segment_ids: Value, num_segments: int | None = None
 
     Args:
         data: Rows of numbers.
-        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
-        num_segments: Number of segments, which must be given. Default: `None`.
+        segment_ids: The segment of each row, an integer vector. Rows out of range are ignored.
+        num_segments: Number of segments. Required. Default: `None`.
         sorted: Has no effect. Default: `False`.
 
     Returns:
@@ -65,8 +65,8 @@ def segment_max(data: Value, segment_ids: Value, num_segments: int | None = None
 
     Args:
         data: Rows of numbers.
-        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
-        num_segments: Number of segments, which must be given. Default: `None`.
+        segment_ids: The segment of each row, an integer vector. Rows out of range are ignored.
+        num_segments: Number of segments. Required. Default: `None`.
         sorted: Has no effect. Default: `False`.
 
     Returns:
@@ -82,8 +82,8 @@ def segment_min(data: Value, segment_ids: Value, num_segments: int | None = None
 
     Args:
         data: Rows of numbers.
-        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
-        num_segments: Number of segments, which must be given. Default: `None`.
+        segment_ids: The segment of each row, an integer vector. Rows out of range are ignored.
+        num_segments: Number of segments. Required. Default: `None`.
         sorted: Has no effect. Default: `False`.
 
     Returns:
@@ -99,8 +99,8 @@ def segment_prod(data: Value, segment_ids: Value, num_segments: int | None = Non
 
     Args:
         data: Rows of numbers.
-        segment_ids: The segment of each row, an integer vector. Those out of range do not count.
-        num_segments: Number of segments, which must be given. Default: `None`.
+        segment_ids: The segment of each row, an integer vector. Rows out of range are ignored.
+        num_segments: Number of segments. Required. Default: `None`.
         sorted: Has no effect. Default: `False`.
 
     Returns:

@@ -41,7 +41,7 @@ def svd(x: Value, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     and are not 0: equal ones do not mix.
 
     Args:
-        x: Float matrices `(..., m, n)`, of which the smaller size k is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 32.
         full_matrices: Whether u and vh are `(..., m, m)` and `(..., n, n)`, else `(..., m, k)` and
             `(..., k, n)`. Matrices that are not square have a gradient only if `False`. Default:
             `True`.
@@ -71,7 +71,7 @@ def svdvals(x: Value) -> Value:
     """The singular values of matrices, in descending order.
 
     Args:
-        x: Float matrices `(..., m, n)`, of which the smaller size k is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 32.
 
     Returns:
         A tensor `(..., k)` of the dtype of `x`.

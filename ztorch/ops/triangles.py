@@ -58,7 +58,7 @@ def diagonal(x: Value, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Val
 
     Args:
         x: Tensor of any dtype, with two axes or more.
-        offset: Which diagonal: 0 for the main one, positive above it. Default: `0`.
+        offset: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
         axis1: Axis of the rows. Default: `-2`.
         axis2: Axis of the columns. Default: `-1`.
 
@@ -92,7 +92,7 @@ def diag(x: Value, k: int = 0) -> Value:
 
     Args:
         x: Vector or matrix.
-        k: Which diagonal: 0 for the main one, positive above it. Default: `0`.
+        k: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
 
     Returns:
         A tensor of the dtype of `x`.
@@ -120,7 +120,7 @@ def trace(x: Value, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Value:
 
     Args:
         x: Tensor of numbers, with two axes or more.
-        offset: Which diagonal: 0 for the main one, positive above it. Default: `0`.
+        offset: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
         axis1: Axis of the rows. Default: `-2`.
         axis2: Axis of the columns. Default: `-1`.
 

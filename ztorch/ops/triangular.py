@@ -72,7 +72,7 @@ def solve_triangular(a: Value, b: Value, lower: bool = False) -> Value:
     if left.rank < 2 or left.shape[-1] != left.shape[-2]:
         raise shape_error("ops.solve_triangular needs square matrices, not", a.shape)
     if right.rank == 0 or right.shape[-2] != left.shape[-1]:
-        raise shape_error("ops.solve_triangular needs as many rows of", a.shape, b.shape)
+        raise shape_error("ops.solve_triangular needs the same number of rows in", a.shape, b.shape)
     left = widened(left)
     if lower:
         inverse = inverse_of_lower(left)

@@ -32,7 +32,7 @@ def nansum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -47,7 +47,7 @@ def nanprod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -62,7 +62,7 @@ def nanmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -79,7 +79,7 @@ def nanmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -96,7 +96,7 @@ def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -112,7 +112,7 @@ def nanvar(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -129,7 +129,7 @@ def nanstd(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         A float tensor without those axes.
@@ -144,7 +144,7 @@ def nanargmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         An int32 tensor without those axes.
@@ -161,7 +161,7 @@ def nanargmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Args:
         x: Tensor of numbers.
         axis: Axis or axes of the numbers. `None` means all. Default: `None`.
-        keepdims: Whether those axes stay, with size 1. Default: `False`.
+        keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
         An int32 tensor without those axes.

@@ -1,4 +1,4 @@
-"""Optimizers: training steps as part of the graph. The formulas are those of Keras."""
+"""Optimizers, whose steps are part of the graph. The formulas are Keras'."""
 
 from __future__ import annotations
 

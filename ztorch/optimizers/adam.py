@@ -15,9 +15,9 @@ from ztorch.optimizers.slots import Slots
 class Adam(Optimizer, names=("adam",)):
     """Adam: running means of the gradient and of its square scale each step.
 
-    As in Keras, epsilon is added to the square root of the uncorrected second moment: `rate *
-    sqrt(1 - b2 ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects `v` first: its
-    epsilon has the effect of `epsilon * sqrt(1 - b2 ** t)` here.
+    As in Keras, epsilon is added to the root of the uncorrected second moment: `rate * sqrt(1 - b2
+    ** t) / (1 - b1 ** t) * m / (sqrt(v) + epsilon)`. PyTorch corrects `v` first; its epsilon
+    corresponds to `epsilon * sqrt(1 - b2 ** t)` here.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
@@ -26,8 +26,8 @@ class Adam(Optimizer, names=("adam",)):
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
         amsgrad: Whether to use the largest second moment so far. Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Adam(1e-3).beta_1
@@ -66,8 +66,8 @@ class AdamW(Adam, names=("adamw",)):
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
         amsgrad: Whether to use the largest second moment so far. Default: `False`.
-        **common: `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others of every
-            `Optimizer`.
+        **common: Arguments of every `Optimizer`: `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> AdamW().weight_decay
@@ -89,8 +89,8 @@ class Adamax(Optimizer, names=("adamax",)):
         beta_1: Decay of the running mean of the gradient, from 0 to below 1. Default: `0.9`.
         beta_2: Decay of the largest gradient, from 0 to below 1. Default: `0.999`.
         epsilon: Added to the largest gradient. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Adamax().learning_rate
@@ -114,7 +114,7 @@ class Adamax(Optimizer, names=("adamax",)):
 
 
 class Nadam(Optimizer, names=("nadam",)):
-    """Adam that looks one step ahead, as Nesterov's momentum does.
+    """Adam with Nesterov momentum.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
@@ -122,8 +122,8 @@ class Nadam(Optimizer, names=("nadam",)):
         beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Nadam().beta_1
@@ -148,5 +148,5 @@ class Nadam(Optimizer, names=("nadam",)):
 
 
 def bias(beta: float, count: Value) -> Value:
-    """1 - beta ** count, by expm1: in float32 the plain formula loses half of its digits."""
+    """1 - beta ** count, with expm1: the plain formula loses half of the digits in float32."""
     return -OPS.expm1(count * math.log(beta)) if beta else OPS.ones_like(count)

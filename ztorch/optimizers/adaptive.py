@@ -14,14 +14,14 @@ from ztorch.schedules import LearningRateSchedule
 
 
 class Adadelta(Optimizer, names=("adadelta",)):
-    """Divides steps by running means of squared gradients, in units of earlier steps.
+    """Scales steps by the ratio of running means: squared earlier steps over squared gradients.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
         rho: Decay of the running means, from 0 to below 1. Default: `0.95`.
         epsilon: Added to both means. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Adadelta(1.0).rho
@@ -46,21 +46,20 @@ class Adadelta(Optimizer, names=("adadelta",)):
 
 
 class Ftrl(Optimizer, names=("ftrl",)):
-    """Follows the regularized leader: for sparse linear models, with weights that are exactly 0.
+    """Follow the regularized leader: for sparse linear models, with many weights exactly 0.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
-        learning_rate_power: How the rate decays with squared gradients, 0 or less; 0 keeps it.
-            Default: `-0.5`.
-        initial_accumulator_value: Start of the sum of squared gradients, 0 or more. Default:
-            `0.1`.
+        learning_rate_power: Exponent by which the rate decays with the sum of squared gradients; 0
+            or less, and 0 keeps the rate constant. Default: `-0.5`.
+        initial_accumulator_value: Initial sum of squared gradients, 0 or more. Default: `0.1`.
         l1_regularization_strength: Weight of the sum of absolute weights. Default: `0.0`.
         l2_regularization_strength: Weight of the sum of squared weights. Default: `0.0`.
-        l2_shrinkage_regularization_strength: Weight of the squared weights in gradients alone.
-            Default: `0.0`.
-        beta: Added to the roots of the sums. Default: `0.0`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        l2_shrinkage_regularization_strength: Weight of the sum of squared weights, applied only in
+            the gradient. Default: `0.0`.
+        beta: Added to the square roots of the sums. Default: `0.0`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Ftrl(l1_regularization_strength=0.1).learning_rate_power
@@ -103,18 +102,18 @@ class Ftrl(Optimizer, names=("ftrl",)):
 
 
 class Adafactor(Optimizer, names=("adafactor",)):
-    """Adam with little memory: squared gradients of a matrix are kept as sums of rows and columns.
+    """Adam with little memory: keeps squared gradients of a matrix as sums over rows and columns.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
-        beta_2_decay: How the memory of squared gradients grows with steps. Default: `-0.8`.
+        beta_2_decay: Exponent of the decay of squared gradients over steps. Default: `-0.8`.
         epsilon_1: Added to squared gradients. Default: `1e-30`.
-        epsilon_2: Least size of a weight that steps are measured by. Default: `0.001`.
+        epsilon_2: Smallest weight norm that scales steps. Default: `0.001`.
         clip_threshold: Largest root mean square of a step. Default: `1.0`.
-        relative_step: Whether a rate that is a number falls with the root of the number of steps.
+        relative_step: Whether a constant rate decreases with the square root of the step number.
             Default: `True`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Adafactor().beta_2_decay
@@ -135,7 +134,7 @@ class Adafactor(Optimizer, names=("adafactor",)):
         falling = OPS.minimum(rate, 1.0 / OPS.sqrt(slots.count))
         size = OPS.maximum(_root_mean_square(weight), self.epsilon_2) * falling
         squares = gradient * gradient + self.epsilon_1
-        new = OPS.power(slots.count, self.beta_2_decay)  # the part of the newest gradient
+        new = OPS.power(slots.count, self.beta_2_decay)  # weight of the newest gradient
 
         def running(name: str, x: Value) -> Value:
             return slots.set(name, slots.state(name, x.shape) * (1.0 - new) + x * new)

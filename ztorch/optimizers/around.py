@@ -1,5 +1,5 @@
-"""The work around the step of any optimizer: clipping by norms, running means of weights, and
-gradients of several batches in one step."""
+"""The work around the step of any optimizer: clipping by norm, moving averages of weights, and
+accumulation of gradients over several batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Updates = dict[Value, Value]  # a state -> its new value
 
 
 class Averaging(Protocol):
-    """An optimizer, as far as running means of weights must know it."""
+    """The parts of an optimizer that moving averages of weights need."""
 
     ema_momentum: float
     ema_overwrite_frequency: int | None
 
 
 def averaged(new: Value, step: Value, slots: Slots, optimizer: Averaging) -> Value:
-    """Updates the running mean of a weight. Returns the new value of the weight, which is the mean
-    in every `ema_overwrite_frequency`-th step."""
+    """Updates the moving average of a weight. Returns the new value of the weight, which is the
+    average in every `ema_overwrite_frequency`-th step."""
     momentum = OPS.where(OPS.equal(step, 0), 0.0, OPS.full((), optimizer.ema_momentum, new.dtype))
     mean = slots.set(slots.AVERAGE, slots[slots.AVERAGE] * momentum + new * (1.0 - momentum))
     every = optimizer.ema_overwrite_frequency
@@ -37,16 +37,16 @@ def averaged(new: Value, step: Value, slots: Slots, optimizer: Averaging) -> Val
 
 def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, batches: int,
                 updates: Callable[..., Updates], written: Mapping[Value, Value]) -> Updates:
-    """The updates of a step in which gradients are added up, or every `batches`-th time used.
+    """The updates of a step that accumulates gradients, and applies them every `batches`-th time.
 
     Args:
         params: The weights, as state leaves of the graph.
         grads: Gradient of each weight for this batch.
         step: The state that counts batches.
         batches: Number of batches whose gradients are averaged.
-        updates: The step of the optimizer: weights, gradients, its number and weights that layers
-            wrote -> updates.
-        written: New values that layers have given weights in this step.
+        updates: The optimizer's step: (weights, gradients, step number, weights that layers wrote)
+            -> updates.
+        written: New values that layers have assigned to weights in this step.
     """
     uses = OPS.equal(OPS.remainder(OPS.add(step, 1), batches), 0)
     sums = [leaf("state", f"optimizer/{w.attrs['name']}/gradients", w.shape, w.dtype,
@@ -63,7 +63,7 @@ def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, ba
 def shrunk(grads: Sequence[Value], norm: float) -> list[Value]:
     """Gradients scaled so that their common norm is at most `norm`.
 
-    They are scaled to at most 1 before they are squared, so that no square overflows.
+    They are first scaled to at most 1, so that no square overflows.
     """
     largest = reduce(OPS.maximum, (OPS.max(OPS.abs(g)) for g in grads))
     scale = OPS.maximum(largest, norm)

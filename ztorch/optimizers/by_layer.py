@@ -1,4 +1,4 @@
-"""Optimizers that fit the size of a step to a whole weight: Lamb and Muon."""
+"""Optimizers that scale the step of a whole weight: Lamb and Muon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztorch.optimizers.slots import Slots
 
 
 class Lamb(Optimizer, names=("lamb",)):
-    """Adam whose step has the length of the weight, times the rate: for large batches.
+    """Adam with steps scaled to the norm of each weight, for large batches.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
@@ -24,8 +24,8 @@ class Lamb(Optimizer, names=("lamb",)):
         beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Lamb(0.01).beta_2
@@ -51,9 +51,9 @@ class Lamb(Optimizer, names=("lamb",)):
 
 
 class Muon(Optimizer, names=("muon",)):
-    """Momentum whose steps are made orthogonal, for matrices; Adam for all other weights.
+    """Momentum with orthogonalized steps for matrices, and Adam for all other weights.
 
-    Embeddings count as other weights.
+    Adam also trains embeddings.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
@@ -63,22 +63,22 @@ class Muon(Optimizer, names=("muon",)):
         epsilon: Added to Adam's square root of the second moment. Default: `1e-07`.
         weight_decay: Before each step, `rate * weight_decay * weight` is subtracted from a matrix.
             Default: `0.004`.
-        exclude_layers: Patterns of names of weights that Adam trains, too. `None` means none.
+        exclude_layers: Patterns of names of further weights that Adam trains. `None` means none.
             Default: `None`.
         exclude_embeddings: Whether Adam trains weights with "embedding" in their name. Default:
             `True`.
-        muon_a: The factor of x in `a x + b x**3 + c x**5`, which makes steps orthogonal. Default:
+        muon_a: Coefficient of x in `a x + b x**3 + c x**5`, which orthogonalizes steps. Default:
             `3.4445`.
-        muon_b: The factor of the cube. Default: `-4.775`.
-        muon_c: The factor of the fifth power. Default: `2.0315`.
-        adam_lr_ratio: Adam's rate, as a part of the learning rate. Default: `1`.
+        muon_b: Coefficient of the third power. Default: `-4.775`.
+        muon_c: Coefficient of the fifth power. Default: `2.0315`.
+        adam_lr_ratio: Adam's learning rate, as a multiple of `learning_rate`. Default: `1`.
         momentum: Decay of the sum of gradients. Default: `0.95`.
-        ns_steps: How often the polynomial is applied. Default: `5`.
-        nesterov: Whether to look one step ahead. Default: `True`.
-        rms_rate: Steps are scaled by it, and by the root of the larger side of the matrix. `None`
-            means that they are not scaled. Default: `0.2`.
-        **common: `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others of every
-            `Optimizer`.
+        ns_steps: Number of applications of the polynomial. Default: `5`.
+        nesterov: Whether to use Nesterov momentum. Default: `True`.
+        rms_rate: Steps are scaled by it and by the root of the larger dimension of the matrix.
+            `None` disables scaling. Default: `0.2`.
+        **common: Arguments of every `Optimizer`: `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Muon(0.02).momentum
@@ -137,7 +137,7 @@ class Muon(Optimizer, names=("muon",)):
         return m * scale / (OPS.sqrt(v) + self.epsilon)
 
     def _orthogonal(self, x: Value) -> Value:
-        """A matrix with the directions of x, all of about length 1, by Newton and Schulz."""
+        """A matrix with the singular vectors of x and singular values near 1, by Newton-Schulz."""
         tall = x.shape[0] > x.shape[1]
         x = x.T if tall else x
         x = x / (OPS.sqrt(OPS.sum(x * x)) + 1e-7)

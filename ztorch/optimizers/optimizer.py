@@ -28,7 +28,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
     At most one kind of clipping may be given.
 
     Args:
-        learning_rate: A number, which can be changed while training, or a `LearningRateSchedule`.
+        learning_rate: A number, which can be changed during training, or a `LearningRateSchedule`.
             Default: `0.001`.
         weight_decay: Decoupled weight decay: before each step, `rate * weight_decay * weight` is
             subtracted from the weight. `None` means none. Default: `None`.
@@ -38,17 +38,17 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             Default: `None`.
         global_clipnorm: Largest norm of all gradients together. `None` means no limit. Default:
             `None`.
-        use_ema: Whether to keep a running mean of each weight, which replaces the weight at the
-            end of `fit`. Default: `False`.
-        ema_momentum: Decay of these means, from 0 to 1. Default: `0.99`.
-        ema_overwrite_frequency: Steps after which the means replace the weights in training, too.
-            `None` means never. Default: `None`.
-        loss_scale_factor: The factor of the loss before gradients are computed; they
-            are divided by: for gradients too small for float16, whose scale is found by itself
-            otherwise. `None` means nothing. Default: `None`.
-        gradient_accumulation_steps: Batches whose gradients are averaged before each step. `None`
-            means one. Default: `None`.
-        name: Its name in `get_config`, as in Keras. `None` makes one of its class. Default:
+        use_ema: Whether to keep a moving average of each weight. It replaces the weight at the end
+            of `fit`. Default: `False`.
+        ema_momentum: Decay of the averages, from 0 to 1. Default: `0.99`.
+        ema_overwrite_frequency: Number of steps after which averages replace the weights during
+            training as well. `None` means never. Default: `None`.
+        loss_scale_factor: Factor of the loss during the computation of gradients, which are then
+            divided by it. It keeps gradients representable in float16; mixed precision chooses it
+            automatically. `None` means no factor. Default: `None`.
+        gradient_accumulation_steps: Number of batches whose gradients are averaged before each
+            step. `None` means 1. Default: `None`.
+        name: Its name in `get_config`, as in Keras. `None` derives it from the class. Default:
             `None`.
         **wrong: Collects unknown arguments for the error.
 
@@ -61,9 +61,9 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         1.0
     """
 
-    states_under = "optimizer"  # the beginning of the names of its counter and rate
+    states_under = "optimizer"  # prefix of the names of its counter and rate
 
-    # The first scale of the loss, and the steps after which it grows; None: it does not.
+    # Initial scale of the loss, and the number of steps after which it grows; None: never.
     dynamic_scale: tuple[float, int] | None = None
 
     def __init__(self, learning_rate: float | LearningRateSchedule | dict = 0.001, *,
@@ -84,7 +84,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         clips = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
         chosen = {k: v for k, v in clips.items() if v is not None}
         if len(chosen) > 1:
-            raise ConfigError(f"{type(self).__name__} takes one of clipnorm, clipvalue and "
+            raise ConfigError(f"{type(self).__name__} takes only one of clipnorm, clipvalue and "
                               f"global_clipnorm, not {' and '.join(chosen)}")
         for argument, x in chosen.items():
             number(f"{type(self).__name__}({argument}=...)", x, above=0)
@@ -133,9 +133,9 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         Args:
             params: The weights, as state leaves of the graph.
             grads: Gradient of each weight.
-            step: The integer state that counts steps, 0 at first.
-            written: New values that layers have given weights in this step, which the optimizer
-                changes further. Default: `None`.
+            step: The integer state that counts steps from 0.
+            written: New values that layers have assigned to weights in this step; the optimizer
+                starts from them. Default: `None`.
 
         Returns:
             A dict from each state to its new value.
@@ -160,14 +160,14 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
 
     def apply(self, gradients: Sequence[Any], trainable_variables: Sequence[Any] | None = None,
               ) -> None:
-        """Changes weights, in the `train_step` of a model.
+        """Updates weights in the `train_step` of a model.
 
         Args:
             gradients: The gradient of each weight.
-            trainable_variables: The weights; None: all that the model trains. Default: `None`.
+            trainable_variables: The weights; None: all trainable weights. Default: `None`.
 
         Raises:
-            ConfigError: No `train_step` is being traced, or another optimizer changes one of the
+            ConfigError: No `train_step` is being traced, or another optimizer updates one of the
                 weights.
 
         Examples:
@@ -181,13 +181,13 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         """`apply` for pairs of a gradient and a weight.
 
         Args:
-            gradients_and_weights: Such as `zip(gradients, weights)`.
+            gradients_and_weights: Pairs, such as `zip(gradients, weights)`.
         """
         gradients, weights = zip(*gradients_and_weights, strict=True)
         self.apply(gradients, weights)
 
     def scale_loss(self, loss: Any) -> Any:
-        """The loss times `loss_scale_factor`, which `apply` divides gradients by.
+        """The loss times `loss_scale_factor`; `apply` divides the gradients by it.
 
         Args:
             loss: The loss of a step.
@@ -204,7 +204,7 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
 
     def _updates(self, params: Sequence[Value], grads: Sequence[Value], step: Value,
                  written: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The new values of weights and slots, in a step of this number."""
+        """The new values of weights and slots in the step with this number."""
         updates: dict[Value, Value] = {}
         d = params[0].dtype
         if isinstance(self.learning_rate, LearningRateSchedule):
@@ -224,17 +224,17 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         return updates
 
     def update(self, params: Any, grads: Any) -> Any:
-        """The parameters after one step, for your own training loops.
+        """The parameters after one step, for custom training loops.
 
         The optimizer keeps its states (slots, step counter) for parameters of this tree and these
-        shapes, and advances them; in a function that `zt.compiled` made, at each call. There, all
-        its settings but the learning rate are compiled in. Two sets of parameters that look alike
-        need an optimizer each. The names of parameters, as `exclude_from_weight_decay` takes them,
-        are the keys that lead to them: "dense/kernel".
+        shapes, and advances them at each call, also in functions made by `zt.compiled`. There, all
+        settings except the learning rate are compiled in. Two sets of parameters of equal structure
+        need separate optimizers. For `exclude_from_weight_decay`, a parameter's name is its path of
+        keys: "dense/kernel".
 
         Args:
             params: Tensors, or dicts and lists of them.
-            grads: The gradient of each, in the same tree, as `zt.grad` gives it.
+            grads: The gradient of each, in the same tree, as `zt.grad` returns it.
 
         Returns:
             The new parameters, in the same tree.
@@ -248,8 +248,8 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
         return dispatch.update(self, params, grads)
 
     def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
-        """Excludes weights whose names match patterns, such as `["bias", "gamma"]`, from weight
-        decay. They replace earlier ones."""
+        """Excludes weights from weight decay whose names match patterns, such as `["bias",
+        "gamma"]`. Replaces earlier patterns."""
         self.undecayed = tuple(var_names)
 
     def get_config(self) -> dict[str, Any]:

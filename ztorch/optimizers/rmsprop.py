@@ -1,4 +1,4 @@
-"""Optimizers that divide each step by the root of squared gradients."""
+"""Optimizers that divide each step by the root of accumulated squared gradients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RMSprop(Optimizer, names=("rmsprop",)):
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
         rho: Decay of the running mean, from 0 to below 1. Default: `0.9`.
-        momentum: Share of the last step that is kept, from 0 to 1. Default: `0.0`.
+        momentum: Fraction of the last step that is kept, from 0 to 1. Default: `0.0`.
         epsilon: Added to the running mean. Default: `1e-07`.
-        centered: Whether to subtract the square of the mean gradient, which leaves the variance.
+        centered: Whether to subtract the square of the mean gradient, which leaves its variance.
             Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> RMSprop(rho=0.95).rho
@@ -57,10 +57,10 @@ class Adagrad(Optimizer, names=("adagrad",)):
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
-        initial_accumulator_value: Start of the sum, 0 or more. Default: `0.1`.
+        initial_accumulator_value: Initial value of the sum, 0 or more. Default: `0.1`.
         epsilon: Added to the sum. Default: `1e-07`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Adagrad().initial_accumulator_value

@@ -1,4 +1,4 @@
-"""AdamW that needs no schedule of learning rates."""
+"""AdamW without a learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ztorch.optimizers.slots import Slots
 
 
 class ScheduleFreeAdamW(Optimizer, names=("schedule_free_adamw",)):
-    """Adam whose weights are between its steps and the mean of all of them, which replaces a
-    decaying learning rate.
+    """Adam whose weights interpolate between the latest iterate and the mean of all iterates, which
+    replaces a decaying learning rate.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.0025`.
-        beta_1: How near the weights are to the mean, above 0 and below 1. Default: `0.9`.
+        beta_1: Weight of the mean in the interpolation, above 0 and below 1. Default: `0.9`.
         beta_2: Decay of the running mean of the squared gradient, from 0 to below 1. Default:
             `0.999`.
         epsilon: Added to the square root of the second moment. Default: `1e-08`.
-        warmup_steps: Steps in which the rate grows from 0. Default: `0`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        warmup_steps: Number of steps in which the rate grows from 0. Default: `0`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> ScheduleFreeAdamW(warmup_steps=10).warmup_steps
@@ -47,7 +47,7 @@ class ScheduleFreeAdamW(Optimizer, names=("schedule_free_adamw",)):
         spared = any(re.search(p, slots.weight_name) for p in self.undecayed)
         decay = 0.0 if spared else self.weight_decay or 0.0
         undecayed = weight / (1.0 - rate * decay) if decay else weight
-        # The point of Adam's steps; its distance from the weight is kept, which is 0 at first.
+        # Adam's iterate, stored as its difference from the weight, which starts at 0.
         place = undecayed + slots["distance"]
         mean = (weight - place * (1.0 - self.beta_1)) / self.beta_1
         if self.warmup_steps:

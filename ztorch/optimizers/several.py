@@ -1,4 +1,4 @@
-"""Optimizers made of others: one for each group of weights, and one whose loss is scaled."""
+"""Optimizers that wrap others: one for each group of weights, and one with a scaled loss."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ztorch.optimizers.optimizer import Optimizer
 
 
 class OptimizerMap(MutableMapping[str, Optimizer]):
-    """Optimizers by the names of the weights that they train.
+    """Optimizers by the names of their weights.
 
     Args:
-        default_optimizer: That of all other weights.
+        default_optimizer: The optimizer of all other weights.
         optimizer_map: Optimizers by the path of a weight, or by a regular expression that matches
-            all of it, such as "encoder/.*". Default: `None`.
+            the whole path, such as "encoder/.*". Default: `None`.
 
     Examples:
         >>> from ztorch.optimizers import SGD, Adam
@@ -56,13 +56,13 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
 
 
 class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
-    """Trains each group of weights by an optimizer of its own.
+    """Trains each group of weights with its own optimizer.
 
-    Each of the optimizers clips the gradients of its own weights, and has its own learning rate.
+    Each optimizer clips the gradients of its weights and has its own learning rate.
 
     Args:
         optimizer_map: An `OptimizerMap`, or a function from the path of a weight to an optimizer.
-        loss_scale_factor: The factor of the loss before gradients are computed. `None` means 1.
+        loss_scale_factor: Factor of the loss during the computation of gradients. `None` means 1.
             Default: `None`.
 
     Examples:
@@ -75,7 +75,7 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
     def __init__(self, optimizer_map: OptimizerMap | Callable[[str], Optimizer] | dict[str, Any],
                  loss_scale_factor: float | None = None):
         super().__init__(loss_scale_factor=loss_scale_factor)
-        if isinstance(optimizer_map, dict) and "config" in optimizer_map:  # of a config
+        if isinstance(optimizer_map, dict) and "config" in optimizer_map:  # from a config
             optimizer_map = OptimizerMap(**optimizer_map["config"])
         if not isinstance(optimizer_map, OptimizerMap) and not callable(optimizer_map):
             raise ConfigError("MultiOptimizer(optimizer_map=...) takes an OptimizerMap or a "
@@ -87,9 +87,9 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
                 self._place(each)
 
     def _place(self, optimizer: Any) -> int:
-        """The number of an optimizer among all of them."""
+        """The index of an optimizer among all of them."""
         if not isinstance(optimizer, Optimizer) or isinstance(optimizer, MultiOptimizer):
-            raise ConfigError(f"MultiOptimizer takes optimizers of single weights, not "
+            raise ConfigError(f"MultiOptimizer takes optimizers that are not MultiOptimizers, not "
                               f"{optimizer!r}")
         for k, known in enumerate(self.optimizers):
             if known is optimizer:
@@ -122,8 +122,8 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
     def get_config(self) -> dict[str, Any]:
         chosen = self.optimizer_map
         if not isinstance(chosen, OptimizerMap):
-            raise ConfigError("a MultiOptimizer by a function cannot be written down; give an "
-                              "OptimizerMap")
+            raise ConfigError("a MultiOptimizer that is defined by a function has no config; use "
+                              "an OptimizerMap")
         return {"optimizer_map": {"class_name": "OptimizerMap", "config": {
             "default_optimizer": described(chosen.default_optimizer, "OptimizerMap"),
             "optimizer_map": {
@@ -132,17 +132,17 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
 
 
 class LossScaleOptimizer(Optimizer, names=("loss_scale_optimizer",)):
-    """An optimizer whose loss is scaled while gradients are computed: as far as they stay finite.
+    """An optimizer with a scaled loss: as large as gradients stay finite.
 
-    The scale is halved after an overflow, which changes no weight, and doubled after many steps
-    without one. `dtype="mixed_float16"` does so with any optimizer.
+    An overflow halves the scale and updates no weight; many steps without one double it.
+    `dtype="mixed_float16"` does this with any optimizer.
 
     Args:
         inner_optimizer: The optimizer.
         initial_scale: The scale of the first step. Default: `32768.0`.
-        dynamic_growth_steps: Steps without an overflow after which the scale doubles. Default:
-            `2000`.
-        name: Its name in `get_config`. `None` makes one of its class. Default: `None`.
+        dynamic_growth_steps: Number of steps without overflow after which the scale doubles.
+            Default: `2000`.
+        name: Its name in `get_config`. `None` derives it from the class. Default: `None`.
 
     Examples:
         >>> from ztorch.optimizers import SGD

@@ -16,10 +16,10 @@ class SGD(Optimizer, names=("sgd",)):
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.01`.
-        momentum: Share of the last step that is kept, from 0 to 1. Default: `0.0`.
+        momentum: Fraction of the last step that is kept, from 0 to 1. Default: `0.0`.
         nesterov: Whether to use Nesterov momentum. Default: `False`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> SGD(0.1, momentum=0.9).momentum
@@ -41,14 +41,14 @@ class SGD(Optimizer, names=("sgd",)):
 
 
 class Lion(Optimizer, names=("lion",)):
-    """Steps by the learning rate, with the sign of a running mean of the gradient.
+    """Steps of the size of the learning rate, in the direction of the sign of the mean gradient.
 
     Args:
         learning_rate: A number, or a `LearningRateSchedule`. Default: `0.001`.
-        beta_1: Share of the running mean in the sign, from 0 to below 1. Default: `0.9`.
+        beta_1: Weight of the running mean in the sign, from 0 to below 1. Default: `0.9`.
         beta_2: Decay of the running mean, from 0 to below 1. Default: `0.99`.
-        **common: `weight_decay`, `clipnorm`, `use_ema`, `gradient_accumulation_steps` and others
-            of every `Optimizer`.
+        **common: Arguments of every `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`,
+            `gradient_accumulation_steps` and others.
 
     Examples:
         >>> Lion(1e-4).beta_2

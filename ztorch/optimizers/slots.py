@@ -9,10 +9,10 @@ from ztorch.graph.value import Value
 
 
 class Slots:
-    """The states that an optimizer keeps for one weight: of its shape and zero at first, unless
-    `state` says otherwise. `count` is the number of this step, from 1."""
+    """The states that an optimizer keeps for one weight. By default they have its shape and start
+    at zero. `count` is the number of this step, from 1."""
 
-    AVERAGE = "average"  # the state that holds the running mean of the weight
+    AVERAGE = "average"  # the state that holds the moving average of the weight
 
     def __init__(self, weight: Value, updates: dict[Value, Value], count: Value):
         self.weight_name: str = weight.attrs["name"]
@@ -25,7 +25,7 @@ class Slots:
         return self._leaves[name] if name in self._leaves else self.state(name, self._weight.shape)
 
     def state(self, name: str, shape: tuple[int, ...], first: float = 0.0) -> Value:
-        """The state of this name, which has this shape and begins with this number."""
+        """The state with this name, shape and initial value."""
         if name not in self._leaves:
             d = self._weight.dtype
             self._leaves[name] = leaf(  # one number, seen as many
@@ -34,6 +34,6 @@ class Slots:
         return self._leaves[name]
 
     def set(self, name: str, value: Value) -> Value:
-        """Sets the state after this step, and returns it."""
+        """Sets the state after this step, and returns the value."""
         self._updates[self[name]] = value
         return value

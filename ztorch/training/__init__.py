@@ -1,1 +1,1 @@
-"""`fit`: the loop around native training steps, its callbacks and its record."""
+"""`fit`: the loop around native training steps, its callbacks and its history."""

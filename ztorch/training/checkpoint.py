@@ -1,6 +1,6 @@
-"""Checkpoints: safetensors files with everything the next epoch depends on.
+"""Checkpoints: safetensors files with everything that the next epoch depends on.
 
-A file holds every state (weights, optimizer slots, counters, the random step), and in its metadata
+A file holds every state (weights, optimizer slots, counters, the random step). Its metadata holds
 the position of the run: the epoch, the history and the seed of shuffling. The whole file is checked
 before any of it is used.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ztorch.runtime.spec import StateSpec
 
 FORMAT = "ztorch checkpoint"
-VERSION = 1  # of the format; the version before it is read, too
+VERSION = 1  # of the format; the previous version can be read, too
 
 
 class TrainingHeader(Record):
@@ -37,13 +37,13 @@ class TrainingHeader(Record):
 
 
 def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Writes everything that training depends on, in one atomic step.
+    """Writes everything that training depends on, atomically.
 
         write_checkpoint("run.safetensors", program.snapshot())
     """
-    need_name(path, "a checkpoint", (".safetensors", ".ckpt"), "name it .safetensors, or write the "
+    need_name(path, "a checkpoint", (".safetensors", ".ckpt"), "name it .safetensors, or save the "
               "whole program with program.save('NAME.zt')")
-    assert snapshot.training is not None, "a checkpoint is of a program that trains"
+    assert snapshot.training is not None, "only a program that trains has checkpoints"
     safetensors.write(path, snapshot.states(), {
         "format": FORMAT, "model": snapshot.spec.name,
         "training": json.dumps(snapshot.training.to_json())})
@@ -51,15 +51,15 @@ def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
 def read_checkpoint(path: str | os.PathLike[str], states: Mapping[str, StateSpec],
                     program: str) -> tuple[dict[str, np.ndarray], Training]:
-    """The values of all states of a program, and the position of the run; `program` names it in
-    errors.
+    """The values of all states of a program, and the position of the run; errors name the program
+    by `program`.
 
         values, training = read_checkpoint("run.safetensors", program.executable.states, "digits")
     """
     tensors, metadata = safetensors.read(path)
     where = os.fspath(path)
     if metadata.get("format") != FORMAT:
-        raise WeightsError(f"{where} is not a checkpoint; for a file of weights use load_weights")
+        raise WeightsError(f"{where} is not a checkpoint; load weights with load_weights")
     return _values(tensors, states, program, where), _training(metadata.get("training", ""), where)
 
 
@@ -78,14 +78,14 @@ def _training(text: str, where: str) -> Training:
 
 def _values(tensors: safetensors.Tensors, states: Mapping[str, StateSpec], program: str,
             where: str) -> dict[str, np.ndarray]:
-    """The value that each stored state gets, or an error that names the first that does not fit."""
+    """The value of each stored state, or an error that names the first state that does not fit."""
     values: dict[str, np.ndarray] = {}
     for name, state in states.items():
         if state.derived:
             continue
         if name not in tensors:
             extra = [n for n in tensors if n not in states]
-            hint = f"; it has {extra[0]!r}, which the model has not" if extra else ""
+            hint = f"; it has {extra[0]!r}, which the model lacks" if extra else ""
             fix = ("load it into a model with the layers and names it comes from"
                    if state.role == "weight" else
                    "compile with the optimizer it was saved with, or use load_weights")
@@ -94,13 +94,13 @@ def _values(tensors: safetensors.Tensors, states: Mapping[str, StateSpec], progr
         values[name] = fit_state(name, array, d, state, where)
     for name in tensors:
         if name not in values:
-            raise WeightsError(f"{where} has {name!r}, which program {program!r} has not; compile "
-                               "as it was compiled when saved, or use load_weights")
+            raise WeightsError(f"{where} has {name!r}, which program {program!r} lacks; compile "
+                               "with the same settings as when it was saved, or use load_weights")
     return values
 
 
 def fit_state(name: str, array: np.ndarray, d: DType, state: StateSpec, where: str) -> np.ndarray:
-    """A stored array of dtype d as the state stores it, or an error with both shapes."""
+    """A stored array of dtype d in the form of the state, or an error that shows both shapes."""
     if tuple(array.shape) != tuple(state.shape):
         raise WeightsError(f"{state.role} {name!r} has shape {tuple(state.shape)} in the model but "
                            f"{tuple(array.shape)} in {where}; change the layer to match, or load "

@@ -1,4 +1,4 @@
-"""The record of training, epoch by epoch, and its plot."""
+"""The record of training by epoch, and its plot."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class History(Callback):
     """The result of `fit`: the scores of each epoch.
 
     `history.history["val_loss"]` is a list with a value for each epoch that measured it: a number,
-    or an array of a metric that has several.
-    `history.epoch` lists all epochs, `history.params` the arguments of `fit`. After Ctrl-C
-    `history.interrupted` is True.
+    or an array for a metric with several numbers. `history.epoch` lists all epochs, and
+    `history.params` holds the arguments of `fit`. `history.interrupted` is True after Ctrl-C.
 
     Examples:
         >>> record = History()
@@ -34,14 +33,14 @@ class History(Callback):
     order = 1  # after callbacks that add to the logs, before those that save
 
     def __init__(self) -> None:
-        self.history: dict[str, list[Any]] = {}  # the values of each score
+        self.history: dict[str, list[Any]] = {}  # the values of each score, by name
         self.epoch: list[int] = []  # all epochs, from 0
         self.params: dict[str, Any] = {}  # verbose, epochs and steps of `fit`
         self.interrupted = False  # by Ctrl-C
-        self._epochs_of: dict[str, list[int]] = {}  # those that measured a score
+        self._epochs_of: dict[str, list[int]] = {}  # epochs that measured each score
 
     def set_program(self, program: Any) -> None:
-        """Keeps no reference: a record outlives its program, and can be pickled."""
+        """Keeps no reference to the program: the record outlives it, and can be pickled."""
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         self.params = {k: params[k] for k in ("verbose", "epochs", "steps")}
@@ -53,7 +52,7 @@ class History(Callback):
             self._epochs_of.setdefault(name, []).append(epoch)
 
     def state(self) -> dict[str, Any]:
-        """The record as values that are ready for JSON, for checkpoints.
+        """The record as JSON values, for checkpoints.
 
         >>> History.from_state(History().state()).epoch
         []
@@ -90,10 +89,10 @@ class History(Callback):
         return curves
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draws the curves of loss and metrics, with those of validation.
+        """Plots the curves of the loss and the metrics, for training and validation.
 
         Args:
-            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
+            path: A PNG, SVG or PDF file to write; None writes no file. Default: `None`.
 
         Returns:
             The matplotlib figure.

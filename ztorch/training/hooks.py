@@ -12,12 +12,12 @@ from ztorch.progress import Progress
 
 
 class Hooks:
-    """Calls the callbacks of a run. A hook that no callback overrides costs nothing.
+    """Calls the callbacks of a run. Hooks that no callback overrides cost nothing.
 
     Args:
-        callbacks: They are called in order of their `order`.
-        program: The program in training.
-        params: Information on the run for callbacks, as `Callback.params`.
+        callbacks: The callbacks, which run in the order of their `order`.
+        program: The program that runs.
+        params: Information about the run, as in `Callback.params`.
     """
 
     def __init__(self, callbacks: Iterable[Callback], program: Any, params: dict[str, Any]):
@@ -29,7 +29,7 @@ class Hooks:
                            for name in HOOKS}
 
     def has(self, name: str) -> bool:
-        """Whether a callback overrides the hook; else the loop need not compute its logs."""
+        """Whether a callback overrides the hook; otherwise the loop need not compute its logs."""
         return bool(self._functions[name])
 
     def call(self, name: str, *args: Any) -> None:
@@ -39,14 +39,14 @@ class Hooks:
 
 
 def own_progress(progress: Progress, callbacks: Iterable[Callback]) -> Progress:
-    """The progress that a loop shows: a silent one where a callback shows that of the run."""
+    """The progress that a loop shows; a silent one if a callback shows the progress."""
     return Progress(0) if any(c.shows_progress for c in callbacks) else progress
 
 
 def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
                  stacklevel: int) -> list[Callback]:
-    """The user's callbacks as a list. Warns of methods that look like hooks and are
-    none; `stacklevel` counts the frames from here up to the user's call."""
+    """The user's callbacks as a list. Warns of methods whose names resemble hooks; `stacklevel`
+    counts the frames from here to the user's call."""
     if callbacks is None:
         return []
     listed: list[Any] = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]

@@ -1,7 +1,7 @@
 """The training loop: epochs, steps and validation.
 
-Each step is one native call, or part of one that runs many (`feed/stretches.py`): then the Python
-work beside it, which is in this file, happens some twenty times a second.
+Each step is one native call, or part of a call that runs many (`feed/stretches.py`). In the latter
+case the Python code in this file runs only about twenty times a second.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Handles Ctrl-C: the first asks the loop to stop after the current step, the second raises.
+    """Handles Ctrl-C: the first stops the loop after the current step, the second raises.
 
     Only the main thread gets signals. Only Python's own handler is replaced: an application that
-    handles Ctrl-C itself keeps doing so.
+    handles Ctrl-C itself continues to do so.
     """
 
     def __init__(self) -> None:
@@ -76,18 +76,18 @@ class Trainable(Protocol):
 
 @dataclass
 class TrainingLoop:
-    """One run of `fit`. All arguments are checked."""
+    """One run of `fit`, with checked arguments."""
 
     program: Trainable
     calls: Calls
     batches: BatchSource
     validation: BatchSource | None
     validation_calls: Calls
-    validation_freq: int | Collection[int]  # every how many epochs, or after which ones (from 1)
-    validation_steps: int | None  # batches to validate on; None: all
+    validation_freq: int | Collection[int]  # every how many epochs, or after which (from 1)
+    validation_steps: int | None  # batches of validation; None: all
     first_epoch: int
-    epochs: int  # the epoch to train up to
-    steps: int | None  # of an epoch; None: one pass over the data
+    epochs: int  # the number of the last epoch
+    steps: int | None  # per epoch; None: one pass over the data
     stop_at_nan: bool  # raise when the loss is not finite
     hooks: Hooks
     history: History
@@ -121,7 +121,7 @@ class TrainingLoop:
         progress.begin(epoch, self.steps or self.batches.steps)
         logs, done = self._steps(epoch, calls, interrupt)
         if interrupt.requested:
-            progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; the weights are "
+            progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; weights are "
                          "kept as they are")
             return logs
         program.epoch = epoch + 1
@@ -141,7 +141,7 @@ class TrainingLoop:
 
     def _steps(self, epoch: int, calls: BorrowedCalls,
                interrupt: Interrupt) -> tuple[dict[str, Any], int]:
-        """The steps of an epoch: the hot loop. Returns the scores and the number of steps."""
+        """Runs the steps of an epoch: the hot loop. Returns the scores and the number of steps."""
         program, progress, hooks = self.program, self.progress, self.hooks
         begins, ends = hooks.has("on_train_batch_begin"), hooks.has("on_train_batch_end")
         ahead = not ends
@@ -156,11 +156,11 @@ class TrainingLoop:
                                        len(under_way))
 
         under_way = UnderWay(score)
-        in_a_row = None if begins or ends else scores  # a hook is called for each batch
+        in_a_row = None if begins or ends else scores  # hooks need each batch separately
         for batch in self.batches.epoch(calls, program.epochs_trained, self.steps, in_a_row):
             if begins:
                 hooks.call("on_train_batch_begin", step, {})
-            if batch.weight:  # else no row of the batch counts
+            if batch.weight:  # otherwise no row of the batch counts
                 under_way.begin(step, batch, ahead)
             if ends:
                 hooks.call("on_train_batch_end", step, scores.means())
@@ -180,11 +180,11 @@ class TrainingLoop:
 
     def _not_finite(self, call: BoundCall, loss: float, epoch: int, step: int,
                     begun: int) -> NonFiniteLoss:
-        """The error for a loss that is not finite, with advice derived from the batch and the
-        program. `begun` steps after it are under way."""
+        """The error for a loss that is not finite, with advice from the batch and the program.
+        `begun` steps after it have already started."""
         fixes = []
         for name, batch in call.inputs.items():
-            x = np.asarray(batch)  # which may be a tensor
+            x = np.asarray(batch)  # it may be a tensor
             if name[0] == "x" and x.dtype.kind == "f":
                 argument = f"x[{name[2:]!r}]" if name[2:] else "x"
                 bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
@@ -200,4 +200,4 @@ class TrainingLoop:
         return NonFiniteLoss(
             f"the loss became {loss} in epoch {epoch + 1}, step {step + 1}; try: "
             f"{'; '.join(fixes)}. The weights were updated by that step{next_one}: load a "
-            "checkpoint, or compile again, before going on. nan='ignore' trains on regardless")
+            "checkpoint, or compile again, before you continue. nan='ignore' continues despite it")
