@@ -42,6 +42,17 @@ _POINTERS = ("code", "params", "arena", "as_address", "new_bytes", "keep", "give
              "unlock", "lock", "sharing", "bytes_type", "float_type", "node_type", "tensor_type",
              "none", "yes", "other", "empty", "zero")
 PYTHON_RECORD = {**dict.fromkeys(_NUMBERS, "i64"), **dict.fromkeys(_POINTERS, "ptr")}
+# The symbol of the function that records calls of one op, the fields of its record, and from how
+# many operands on it leaves a call to the general path.
+PYTHON_RECORDING = "zt.python_record"
+RECORDING_RECORD = {
+    **dict.fromkeys(("places", "unpacks", "most_depth", "node_spec", "node_block", "node_call",
+                     "node_operands", "node_index", "node_depth", "node_siblings", "tensor_node",
+                     "call_quick", "call_result"), "i64"),
+    **dict.fromkeys(("table", "name", "eager", "keep", "give_up", "dict_get", "new_object",
+                     "new_tuple", "as_long", "from_long", "list_type", "tuple_type", "node_type",
+                     "tensor_type", "none", "yes", "other", "zero"), "ptr")}
+MOST_RECORDED_OPERANDS = 1 << 10
 # The steps that read its arguments, and the steps that build its result.
 PYTHON_STEPS = {name: k for k, name in enumerate((
     "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",

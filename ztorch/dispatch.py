@@ -21,6 +21,11 @@ def on_tensors(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return None
 
 
+def recorder(name: str) -> Any:
+    """The native function that records an op on tensors, or None. `arrays/` replaces this."""
+    return None
+
+
 register_ops: Callable[[], Any]  # imports `ops/`, when an op is first used
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, for complex numbers

@@ -49,7 +49,7 @@ def test_a_call_is_one_object_as_long_as_its_program(builds: list[str]) -> None:
     x = zt.tensor([1.0, 2.0])
     for _ in range(3):
         assert zt.ops.leaky_relu(x - 2.0, 0.5).tolist() == [-0.5, 0.0]
-        applying.recorded._new.clear()
+        applying.recorded.newest.clear()
         applying.recorded._old.clear()
         gc.collect()
     assert builds == ["leaky_relu"]

@@ -57,7 +57,7 @@ def test_ops_on_it_are_what_the_oracle_says() -> None:
     assert int(ran.stdout) >= 9
 
 
-USE = """
+USE = '''
 import numpy as np
 import ztorch as zt
 
@@ -69,10 +69,23 @@ own.gemm(3, 3, 4, a, a, c, transpose_b=True, alpha=0.5)
 own.download(c, out)
 np.testing.assert_array_equal(out, 0.5 * x @ x.T)
 assert own.capabilities().supports("attention", "float16") and zt.best_device() != "numpydevice:0"
+assert own.capabilities().languages == ("ir",)
+code = own.load("""
+kernel twice index=i32 exact {
+  global m0 f32[12] rw
+  %1:i32 = grid_id axis=0
+  %2:f32 = load m0[%1]
+  %3:f32 = add %2, %2
+  store m0[%1], %3
+}""", ["twice"])
+own.launch(code, "twice", [a], grid=(12,))
+twice = np.zeros_like(x)
+own.download(a, twice)
+np.testing.assert_array_equal(twice, 2 * x)
 model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(2)])
 there, here = (model.compile(d, batch_size=3).predict(x) for d in ("numpydevice", "cpu"))
 np.testing.assert_allclose(there, here, rtol=1e-5)
-"""
+'''
 
 
 def test_it_is_a_backend_like_any_other() -> None:

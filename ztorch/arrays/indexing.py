@@ -134,7 +134,7 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
     else:
         return _sliced(x, keys, compute)
     pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
-    if size >= 1 << 31 or is_tracing() or not _varies(pattern, int(positions.flat[0])):
+    if size >= 1 << 31 or is_tracing() or not varies(pattern, int(positions.flat[0])):
         return _sliced(x, keys, compute)
     x = compute("take", (x, placed(positions, x)), {"axis": 0})
     return _sliced(x, [slice(None)] * positions.ndim + rest, compute)
@@ -173,10 +173,10 @@ def placed(positions: np.ndarray, x: Any) -> Handle:
     return handle
 
 
-_starts: dict[Any, set[int]] = {}  # the first few start positions of each pattern of keys
+_starts: dict[Any, set[Any]] = {}  # the first few positions of each pattern of keys
 
 
-def _varies(pattern: Any, start: int) -> bool:
+def varies(pattern: Any, start: Any) -> bool:
     """Whether a pattern has occurred with many positions."""
     if len(_starts) >= PATTERNS:
         _starts.clear()

@@ -1,7 +1,8 @@
 """Fast recording of indexing: `x[key]`.
 
-The calls of an earlier key are found by the parts of the key. Index tensors are operands of a
-single call, however many ops the indexing needs.
+The call of an earlier key is found by the parts of the key. Index tensors are operands of a single
+call, however many ops the indexing needs. A few elements that are in the host's memory, and that
+other keys would select the next time, are copied: no call is compiled for them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arrays.applying import recorded
 from ztorch.arrays.calls import Call, one_call
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.elements import node_of_array
+from ztorch.arrays.elements import node_of_array, stored_array
 from ztorch.arrays.exchange import dtype_of
-from ztorch.arrays.indexing import indexed
-from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.indexing import indexed, varies
+from ztorch.arrays.node import Handle, TensorNode, keeps_operands
+from ztorch.arrays.quick_recording import INDEXING, Recorder, recorder
 from ztorch.arrays.recent import Recent
-from ztorch.arrays.recording import record, record_quick
+from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
@@ -26,8 +29,36 @@ from ztorch.graph.value import Value
 Compute = Callable[..., Any]  # compute(op, args, attrs) applies an op
 
 _BOUNDS = (int, type(None))  # bounds of slices that are compared by value
-_recorded: Recent[tuple[Any, ...], tuple[Call, ...]] = Recent(1 << 12)
-_find = _recorded.find
+_recorded: Recent[tuple[Any, ...], Call] = Recent(1 << 12)
+MOST_COPIED = 1 << 16  # elements of a tensor of which some are copied rather than computed
+
+
+def getter(tensor_of: Callable[[TensorNode], Any], compute: Compute
+           ) -> Callable[[Handle, Any], Any]:
+    """The method `__getitem__`, with a fast path for one integer or slice that was recorded before.
+
+    Args:
+        tensor_of: Creates a tensor from a node.
+        compute: Applies an op to tensors.
+    """
+    quick: Recorder | None = None
+
+    def __getitem__(self: Handle, key: Any) -> Any:
+        nonlocal quick
+        if quick is not None:
+            kind = type(key)
+            if kind is int:
+                result = quick(self, key)
+            elif kind is slice:
+                result = quick(self, slice, key.start, key.stop, key.step)
+            else:
+                result = NotImplemented
+            if result is not NotImplemented:
+                return result
+        quick = quick or recorder(INDEXING)
+        return tensor_of(chosen(self, key, compute))
+
+    return __getitem__
 
 
 def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
@@ -39,9 +70,6 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
         compute: Applies an op to tensors.
     """
     node = x.node
-    again = _recorded_again(node, key)
-    if again is not None:
-        return again
     token: list[Any] = [node.spec]
     operands = [node]
     shape = node.spec.shape
@@ -68,41 +96,44 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
                 token.append(spec(k.shape, d, node.spec.memory))
                 operands.append(node_of_array(k, d, node.spec.memory, copy=True))
                 continue
-        return _node(indexed(x, key, compute, _is_handle))
+        copied = _copied(node, key) if _is_mask(k) and k is key else None
+        return copied or _node(indexed(x, key, compute, _is_handle))
     place = tuple(token)
-    calls = _recorded.get(place)
-    if calls is None:
-        if len(operands) > 1:
-            calls = (_gathering(place[1:], [o.spec for o in operands]),)
-        else:
+    call = _recorded.get(place)
+    if call is None:
+        if len(operands) == 1:
+            pattern = node.spec, tuple(map(type, place))
+            if varies(pattern, place) and (copied := _copied(node, key)) is not None:
+                return copied
             result = _node(indexed(x, key, compute, _is_handle))
-            calls = None if is_tracing() else _calls_between(node, result)
-            if calls is not None:
-                _recorded.put(place, calls)
-            return result
-        _recorded.put(place, calls)
-    result = node
-    inputs = tuple(operands)
-    for call in calls:
-        [result] = record(call, inputs)
-        inputs = (result,)
+            if is_tracing() or not _is_static(node, result):
+                return result
+        call = _gathering(place[1:], [o.spec for o in operands])
+        _recorded.put(place, call)
+        if call.quick and type(key) in (int, slice):
+            parts = [key] if type(key) is int else [slice, key.start, key.stop, key.step]
+            recorded.put((INDEXING, node.spec, *[(type(p), p) for p in parts]), call)
+    result, = record(call, tuple(operands))
     return result
 
 
-def _recorded_again(node: TensorNode, key: Any) -> TensorNode | None:
-    """The fast path for one integer or one slice: a single call that was recorded before."""
-    if type(key) is slice:
-        start, stop, step = bounds = key.start, key.stop, key.step
-        if not (type(start) in _BOUNDS and type(stop) in _BOUNDS and type(step) in _BOUNDS):
-            return None
-        calls = _find((node.spec, bounds))
-    elif type(key) is int:
-        calls = _find((node.spec, key))
-    else:
+def _is_mask(k: Any) -> bool:
+    return (isinstance(k, Handle) and k.node.spec.dtype.kind == "b" and k.node.spec.memory == "cpu"
+            ) or (type(k) is np.ndarray and k.dtype == bool)
+
+
+def _copied(node: TensorNode, key: Any) -> TensorNode | None:
+    """A copy of the elements that integers and slices, or an array of bools, select in the host's
+    memory; None where they are many, not computed, or part of a function."""
+    own = node.spec
+    if node.block is None or own.memory != "cpu" or own.size > MOST_COPIED or is_tracing() or (
+            keeps_operands()):
         return None
-    if calls is None or len(calls) != 1 or not calls[0].quick:
-        return None
-    return record_quick(calls[0], (node,), node.depth)
+    try:
+        elements = stored_array(node)[stored_array(key.node) if isinstance(key, Handle) else key]
+    except IndexError:
+        return None  # the general path says what is wrong
+    return node_of_array(np.array(elements, order="C"), own.dtype, own.memory, copy=False)
 
 
 def _is_handle(x: Any) -> bool:
@@ -113,18 +144,16 @@ def _node(x: Handle) -> TensorNode:
     return x.node
 
 
-def _calls_between(source: TensorNode, result: TensorNode) -> tuple[Call, ...] | None:
-    """The calls that lead from one tensor to a result, if there are no other operands and none of
-    the intermediate nodes is computed; else None."""
-    calls: list[Call] = []
+def _is_static(source: TensorNode, result: TensorNode) -> bool:
+    """Whether calls without other operands lead from one tensor to a result, and none of the
+    intermediate nodes is computed."""
     node = result
     while node is not source:
         operands, call = node.operands, node.call  # read in this order; see `settle`
         if call is None or len(operands) != 1:
-            return None
-        calls.append(call)
+            return False
         node = operands[0]
-    return tuple(calls[::-1])
+    return result is not source
 
 
 def _on_values(op: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
@@ -143,4 +172,5 @@ def _gathering(parts: Sequence[Any], specs: Sequence[Spec]) -> Call:
         result: Value = indexed(values[0], key, _on_values, lambda k: isinstance(k, Value))
         return result
 
-    return one_call(("[]", tuple(parts)), "take", tuple(specs), build)
+    name = "take" if len(specs) > 1 else "slice"
+    return one_call(("[]", tuple(parts)), name, tuple(specs), build)

@@ -1,7 +1,7 @@
 """Python's operators on tensors: the fastest way to record an op.
 
-The call of an operator is found by the specs of its operands, or the types of numbers. A call that
-was not recorded before, or that needs checks, takes the general path.
+A call that was recorded before, with operands of the same specs, is recorded by a native function.
+One that was not, or that needs checks, takes the general path.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from ztorch.arrays.applying import apply_again, recorded
-from ztorch.arrays.calls import tensor_places
+from ztorch.arrays.applying import recorded
 from ztorch.arrays.memory import is_own
-from ztorch.arrays.node import Handle, TensorNode, computed, keeps_operands
-from ztorch.arrays.recording import MAX_DEPTH, eager, record, record_quick
+from ztorch.arrays.node import Handle, computed, keeps_operands
+from ztorch.arrays.quick_recording import Recorder, recorder
+from ztorch.arrays.recording import record, record_quick
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
 
 # Applies an op to arguments.
@@ -32,7 +32,7 @@ def set_operators(tensor: type[Handle], compute: Compute) -> None:
         compute: The general path for all ops.
     """
     for python, op in UNARY.items():
-        setattr(tensor, f"__{python}__", _unary(tensor, op, _wrapping(compute)))
+        setattr(tensor, f"__{python}__", _unary(op, _wrapping(compute)))
     for python, op in (BINARY | COMPARISONS).items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, compute))
     tensor.__round__ = lambda x, n=None: compute(  # type: ignore[attr-defined]
@@ -40,51 +40,41 @@ def set_operators(tensor: type[Handle], compute: Compute) -> None:
     for python, op in EQUALITY.items():
         setattr(tensor, f"__{python}__", _binary(tensor, op, _unless_none(compute)))
     for python, op in BINARY.items():
-        setattr(tensor, f"__r{python}__", _reflected(tensor, op, compute))
+        setattr(tensor, f"__r{python}__", _reflected(op, compute))
 
 
-def _unary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle], Any]:
-    find, new = recorded.find, object.__new__
+def _unary(op: str, compute: Compute) -> Callable[[Handle], Any]:
+    quick: Recorder | None = None
 
     def operator(a: Handle) -> Any:
-        x = a.node
-        call = find((op, x.spec))
-        if call is None or not call.quick:
-            return compute(op, (a,), {})
-        result = new(tensor)
-        result.node = record_quick(call, (x,), x.depth)
-        return result
+        nonlocal quick
+        if quick is not None:
+            result = quick(a)
+            if result is not NotImplemented:
+                return result
+        quick = quick or recorder(op)
+        return compute(op, (a,), {})
 
     return operator
 
 
 def _binary(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle, Any], Any]:
     find, new = recorded.find, object.__new__
+    quick: Recorder | None = None
 
     def operator(a: Handle, b: Any) -> Any:
-        x = a.node
-        depth = x.depth
-        if type(b) is tensor:
-            y = b.node
-            if y.depth > depth:
-                depth = y.depth
-            call = find((op, x.spec, y.spec))
-        else:
-            y = b
-            call = find((op, x.spec, type(b)))
+        nonlocal quick
+        if quick is not None:
+            result = quick(a, b)
+            if result is not NotImplemented:
+                return result
+        quick = quick or recorder(op)
+        x, y = a.node, b.node if type(b) is tensor else b
+        call = find((op, x.spec, y.spec if type(b) is tensor else type(b)))
         if call is None:
             return compute(op, (a, b), {})
         result = new(tensor)
-        if not call.quick or depth >= MAX_DEPTH or eager:
-            result.node, = record(call, (x, y))
-            return result
-        result.node = node = TensorNode()  # `record_quick`, inlined: a call takes as long
-        node.spec = call.result
-        node.block = node.siblings = None
-        node.call = call
-        node.operands = x, y
-        node.index = 0
-        node.depth = depth + 1
+        result.node, = record(call, (x, y))
         return result
 
     return operator
@@ -103,18 +93,17 @@ def _wrapping(compute: Compute) -> Compute:
         compute(op, args, attrs))
 
 
-def _reflected(tensor: type[Handle], op: str, compute: Compute) -> Callable[[Handle, Any], Any]:
-    find, new = recorded.find, object.__new__
+def _reflected(op: str, compute: Compute) -> Callable[[Handle, Any], Any]:
+    quick: Recorder | None = None
 
     def operator(a: Handle, b: Any) -> Any:
-        x = a.node
-        call = find((op, type(b), x.spec))
-        if call is None:
-            return compute(op, (b, a), {})
-        result = new(tensor)
-        result.node = (record_quick(call, (b, x), x.depth) if call.quick else
-                       record(call, (b, x))[0])
-        return result
+        nonlocal quick
+        if quick is not None:
+            result = quick(b, a)
+            if result is not NotImplemented:
+                return result
+        quick = quick or recorder(op)
+        return compute(op, (b, a), {})
 
     return operator
 
@@ -148,104 +137,27 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
     return functools.wraps(general)(reshape)
 
 
-def method_of_ops(tensor: type[Handle], general: Callable[[str], FunctionType]
-                  ) -> Callable[[str], FunctionType]:
-    """Creates a method that calls an op. Without arguments, as in `x.sum()`, it takes a fast path.
+def method_of_ops(general: Callable[[str], FunctionType]) -> Callable[[str], FunctionType]:
+    """Creates a method that calls an op, with a fast path for calls that were recorded before.
 
     Args:
-        tensor: The class of tensors.
         general: Creates a method that takes the general path.
     """
     def method_of(name: str) -> FunctionType:
         way = general(name)
-        alone = _unary(tensor, name, lambda op, args, attrs: way(*args))
+        quick: Recorder | None = None
 
         def method(self: Handle, *args: Any, **attrs: Any) -> Any:
-            return way(self, *args, **attrs) if args or attrs else alone(self)
+            nonlocal quick
+            if quick is not None:
+                result = quick(self, *args, **attrs)
+                if result is not NotImplemented:
+                    return result
+            quick = quick or recorder(name)
+            return way(self, *args, **attrs)
 
         method.__name__ = method.__qualname__ = name
         assert isinstance(method, FunctionType)
         return method
 
     return method_of
-
-
-def way_of_ops(tensor: type[Handle], tensor_of: Callable[[TensorNode], Any]) -> Compute:
-    """A function that returns the results of an op, if it was applied to tensors of the same specs
-    before; else None. Calls whose first argument is a tensor, or a list of tensors, take a fast
-    path.
-
-    Args:
-        tensor: The class of tensors.
-        tensor_of: Creates a tensor from a node.
-    """
-    find, new = recorded.find, object.__new__
-
-    def several(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, int]:
-        places, rest, _ = tensor_places(name)
-        key: list[Any] = [name]
-        operands: list[Any] = []
-        depth = 0
-        for k, a in enumerate(args):
-            if type(a) is tensor:
-                node = a.node
-                key.append(node.spec)
-                operands.append(node)
-                if node.depth > depth:
-                    depth = node.depth
-            elif k in places or k >= rest:
-                key.append(type(a))
-                operands.append(a)
-            else:
-                key.append((type(a), a))
-        return tuple(key), tuple(operands), depth
-
-    def again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        count = len(args)
-        if count == 1 and type(args[0]) in (list, tuple) and tensor_places(name).rest == 0:
-            args = tuple(args[0])  # a single list of tensors is unpacked
-            count = len(args)
-        if count and type(args[0]) is tensor:
-            x = args[0].node
-            depth = x.depth
-            key: tuple[Any, ...]
-            operands: tuple[Any, ...]
-            if count == 1:
-                key = name, x.spec
-                operands = x,
-            elif count == 2 and type(args[1]) is tensor:
-                y = args[1].node
-                if y.depth > depth:
-                    depth = y.depth
-                key = name, x.spec, y.spec
-                operands = x, y
-            elif count == 3 and type(args[1]) is type(args[2]) is tensor:
-                y, z = args[1].node, args[2].node
-                depth = max(depth, y.depth, z.depth)
-                key = name, x.spec, y.spec, z.spec
-                operands = x, y, z
-            else:
-                key, operands, depth = several(name, args)
-            if attrs:
-                for label, value in attrs.items():  # a comprehension would be one more call
-                    key += (label, type(value), value),
-            try:
-                call = find(key)
-            except TypeError:  # a list is not hashable
-                return None
-            if call is not None and call.quick and depth < MAX_DEPTH and not eager:
-                result = new(tensor)
-                result.node = node = TensorNode()  # like `record_quick`, inlined
-                node.spec = call.result
-                node.block = node.siblings = None
-                node.call = call
-                node.operands = operands
-                node.index = 0
-                node.depth = depth + 1
-                return result
-        results = apply_again(name, args, attrs)
-        if type(results) is list:
-            return tuple(map(tensor_of, results))
-        return None if results is None else tensor_of(results)
-
-    return again

@@ -29,12 +29,13 @@ class Recent(Generic[K, V]):
     def __init__(self, capacity: int):
         self._half = capacity // 2
         self._old: dict[K, V] = {}
-        self._new: dict[K, V] = {}  # always the same dict, so that `find` stays valid
-        self.find = self._new.get  # the quickest lookup, which misses some: then ask `get`
+        # Those used of late: always the same dict, to look into where missing some does no harm.
+        self.newest: dict[K, V] = {}
+        self.find = self.newest.get
 
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
-        value = self._new.get(key)
+        value = self.newest.get(key)
         if value is None:
             value = self._old.get(key)
             if value is not None:
@@ -43,11 +44,11 @@ class Recent(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Sets the value of a key."""
-        if len(self._new) >= self._half and key not in self._new:
-            self._old = dict(self._new)
-            self._new.clear()
-        self._new[key] = value
+        if len(self.newest) >= self._half and key not in self.newest:
+            self._old = dict(self.newest)
+            self.newest.clear()
+        self.newest[key] = value
         self._old.pop(key, None)
 
     def __len__(self) -> int:
-        return len(self._new) + len(self._old)
+        return len(self.newest) + len(self._old)

@@ -28,8 +28,18 @@ class _Laziness(threading.local):
 
 
 _laziness = _Laziness()
-# Not empty if any thread was ever told to compute at once. Until then, recording need not ask.
-eager: list[bool] = [] if _laziness.on else [True]
+_by_default = _laziness.on
+# Not empty while a thread may compute at once. Otherwise recording need not ask.
+eager: list[bool] = [] if _by_default else [True]
+
+
+def _switch(on: bool) -> None:
+    if on is not _laziness.on and _by_default:
+        if on:
+            eager.pop()
+        else:
+            eager.append(True)
+    _laziness.on = on
 
 
 class lazy:
@@ -50,16 +60,14 @@ class lazy:
 
     def __init__(self, on: bool = True):
         self._before = _laziness.on
-        _laziness.on = on
-        if not (on or eager):
-            eager.append(True)
+        _switch(bool(on))
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        _laziness.on = self._before
+        _switch(self._before)
 
 
 def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:

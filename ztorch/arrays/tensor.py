@@ -9,16 +9,18 @@ import numpy as np
 
 from ztorch import dispatch
 from ztorch.arrays import dlpack
-from ztorch.arrays.applying import apply, apply_to_arrays
+from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.at import At
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
-from ztorch.arrays.keys import chosen
-from ztorch.arrays.node import Handle, TensorNode
-from ztorch.arrays.operators import method_of_ops, reshaping, set_operators, way_of_ops
+from ztorch.arrays.keys import getter
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.one_number import OneNumber
+from ztorch.arrays.operators import method_of_ops, reshaping, set_operators
 from ztorch.arrays.placement import memory_of
+from ztorch.arrays.quick_recording import recorder, set_tensor
 from ztorch.arrays.realize import compute as compute_node
 from ztorch.arrays.specs import Count
 from ztorch.dtypes import AnyDType, DType, from_storage
@@ -30,7 +32,7 @@ from ztorch.graph.operators import Operators
 _new = object.__new__
 
 
-class Tensor(Handle, Operators):
+class Tensor(OneNumber, Operators):
     """An array on a device.
 
     Operations on tensors are recorded and computed together when a value is needed: by `numpy()`,
@@ -120,9 +122,6 @@ class Tensor(Handle, Operators):
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self._readable())
 
-    def __format__(self, how: str) -> str:
-        return format(self.item(), how) if how and not self.shape else format(str(self), how)
-
     # -- its elements ------------------------------------------------------------------------------
 
     def realize(self) -> Tensor:
@@ -153,14 +152,6 @@ class Tensor(Handle, Operators):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype, copy=copy)
 
-    def item(self) -> float | int | bool:
-        """Its only element, as one of Python's numbers."""
-        self.realize()
-        if self.size != 1:
-            raise ShapeError(f"item() takes a tensor of one element, not of shape {self.shape}")
-        number: float | int | bool = self._readable().item()
-        return number
-
     def tolist(self) -> Any:
         """Its elements as nested lists of Python's numbers."""
         return self._readable().tolist()
@@ -168,27 +159,6 @@ class Tensor(Handle, Operators):
     def _readable(self) -> np.ndarray:
         """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
         return from_storage(self.dtype, stored_array(self.realize().node))
-
-    def __bool__(self) -> bool:
-        self.realize()
-        if self.size != 1:
-            raise ShapeError(f"a tensor of shape {self.shape} is neither true nor false; use "
-                             "any() or all()")
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __index__(self) -> int:
-        if not self.dtype.is_int:
-            raise TypeError(f"a tensor of {self.dtype} is not an index; integers are")
-        return int(self.item())
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[k] for k in range(len(self)))
@@ -243,9 +213,6 @@ class Tensor(Handle, Operators):
         arrays = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
         return getattr(ufunc, method)(*arrays, **options)
 
-    def __getitem__(self, key: Any) -> Tensor:
-        return tensor_of(chosen(self, key, compute))
-
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError("a tensor never changes; x = x.at[key].set(values) makes another one")
 
@@ -275,8 +242,17 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         args: Its positional arguments.
         attrs: Its keyword arguments.
     """
-    known = recorded_again(name, args, attrs)
-    return known if known is not None else _wrapped(apply(name, args, attrs))
+    quick = recorder(name)
+    if quick is not None:
+        known = quick(*args, **attrs)
+        if known is not NotImplemented:
+            return known
+    return _wrapped(apply(name, args, attrs))
+
+
+def recorded_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """The results of an op, if it was applied to tensors of the same specs before; else None."""
+    return _wrapped(apply_again(name, args, attrs))
 
 
 def on_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -290,11 +266,13 @@ def _wrapped(result: Any) -> Any:
     return tuple(map(tensor_of, result)) if type(result) is list else result
 
 
-recorded_again = way_of_ops(Tensor, tensor_of)
-dispatch.on_tensors = recorded_again  # type: ignore[assignment]
+set_tensor(Tensor)
+dispatch.on_tensors = recorded_again
+dispatch.recorder = recorder
 set_operators(Tensor, compute)
 # Since Python 3.12 for `memoryview`, `np.frombuffer` and files.
 Tensor.__buffer__ = lambda x, flags: memoryview(x.numpy())  # type: ignore[attr-defined]
+Tensor.__getitem__ = getter(tensor_of, compute)  # type: ignore[method-assign, assignment]
 Tensor.at = property(At)  # type: ignore[attr-defined]
 Tensor.reshape = Tensor.view = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
-Tensor.method_of = staticmethod(method_of_ops(Tensor, Tensor.method_of))  # type: ignore[method-assign, assignment]
+Tensor.method_of = staticmethod(method_of_ops(Tensor.method_of))  # type: ignore[method-assign, assignment]

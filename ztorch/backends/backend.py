@@ -17,6 +17,7 @@ class Backend(ABC):
     """A driver. Making an instance is free and never fails."""
 
     name: ClassVar[str]
+    languages: ClassVar[tuple[str, ...]] = ()  # that a third party's takes kernels in; first: text
 
     @abstractmethod
     def refusal(self) -> str:

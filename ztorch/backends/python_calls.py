@@ -17,12 +17,14 @@ from ztorch.abi import (
     BYTES_HEAD,
     PYTHON_CALL,
     PYTHON_RECORD,
+    PYTHON_RECORDING,
+    RECORDING_RECORD,
     align_up,
     alignment,
 )
 from ztorch.backends.library import load_library
 
-_FAST_CALL = 0x80  # METH_FASTCALL
+_FAST_CALL, _KEYWORDS = 0x80, 0x02  # METH_FASTCALL, METH_KEYWORDS
 
 
 class _MethodDef(ctypes.Structure):
@@ -76,10 +78,37 @@ def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping
     fields = {**addresses, **numbers, **{k: id(x) for k, x in {**common, **objects}.items()}}
     record = struct.pack(f"{len(PYTHON_RECORD) + len(table)}q",
                          *[fields[name] for name in PYTHON_RECORD], *table)
+    return _function(_method(library, PYTHON_CALL, _FAST_CALL), record, owner)
+
+
+def recording_function(library: bytes, numbers: Mapping[str, int], objects: Mapping[str, Any],
+                       owner: Any) -> Callable[..., Any]:
+    """A function that records a call of an op, if one with such arguments was recorded before; else
+    it returns NotImplemented.
+
+    Args:
+        library: The native functions of `compile/python_calls.py`.
+        numbers: Fields of its record that are numbers.
+        objects: Those that are objects.
+        owner: Keeps all of these alive. The function refers to it.
+    """
+    api = ctypes.pythonapi
+    names = {**{k: v for k, v in _FUNCTIONS.items() if k in RECORDING_RECORD},
+             "as_long": "PyLong_AsLong", "from_long": "PyLong_FromLong"}
+    common = {"list_type": list, "tuple_type": tuple, "none": None, "yes": True,
+              "other": NotImplemented, "zero": 0}
+    fields = {**{field: address_of(api[name]) for field, name in names.items()}, **numbers,
+              **{k: id(x) for k, x in {**common, **objects}.items()}}
+    record = struct.pack(f"{len(RECORDING_RECORD)}q", *[fields[name] for name in RECORDING_RECORD])
+    return _function(_method(library, PYTHON_RECORDING, _FAST_CALL | _KEYWORDS), record, owner)
+
+
+def _function(method: _MethodDef, record: bytes, owner: Any) -> Callable[..., Any]:
+    """A function of CPython, whose first argument in native code is the record."""
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
-                            ctypes.py_object)(("PyCFunction_NewEx", api))
+                            ctypes.py_object)(("PyCFunction_NewEx", ctypes.pythonapi))
     # Python takes the last for the function's module, and keeps it as long as the function.
-    function: Callable[..., Any] = new(ctypes.addressof(_method(library)), record, owner)
+    function: Callable[..., Any] = new(ctypes.addressof(method), record, owner)
     return function
 
 
@@ -138,5 +167,5 @@ def address_of(function: Any) -> int:
 
 
 @functools.cache
-def _method(library: bytes) -> _MethodDef:
-    return _MethodDef(b"run", native_address(library, PYTHON_CALL), _FAST_CALL, None)
+def _method(library: bytes, symbol: str, flags: int) -> _MethodDef:
+    return _MethodDef(b"run", native_address(library, symbol), flags, None)

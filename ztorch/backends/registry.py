@@ -17,6 +17,7 @@ from ztorch.errors import DeviceError, UnknownName, nearest, unknown
 from ztorch.host import plugins
 from ztorch.host.choices import Choices, choices
 from ztorch.locks import new_lock
+from ztorch.machines.backends import languages_of
 
 _opened: dict[tuple[str, int], Device] = {}
 _lock = new_lock()
@@ -61,6 +62,16 @@ def backend(name: str) -> Backend:
     else:
         driver = getattr(plugins.module(name), "BACKEND")  # noqa: B009
     return driver
+
+
+def languages(name: str) -> tuple[str, ...]:
+    """The languages that a backend, or the CPU, takes kernels in; text is taken for the first.
+
+    >>> languages("opencl")
+    ('opencl', 'spirv')
+    """
+    own = name in own_names() or name == "cpu"
+    return languages_of(name) if own else backend(name).languages
 
 
 def seen(name: str) -> tuple[list[DeviceInfo], str]:

@@ -1,5 +1,5 @@
-"""The native functions by which CPython calls compiled code and other libraries return lent memory.
-They are compiled once and cached."""
+"""The native functions by which CPython calls compiled code and records ops, and by which other
+libraries return lent memory. They are compiled once and cached."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from ztorch.abi import (
     ITEMS_AT,
     LENGTH_AT,
     LIST_AT,
+    MOST_RECORDED_OPERANDS,
     PAGE,
     PAGED_BYTES,
     PYTHON_BUILDS,
     PYTHON_CALL,
     PYTHON_RECORD,
+    PYTHON_RECORDING,
     PYTHON_STEPS,
+    RECORDING_RECORD,
     SHARING,
     SHARING_RULE,
     TYPE_AT,
@@ -48,7 +51,9 @@ def python_calls() -> bytes | None:
             "items_at": ITEMS_AT, "list_at": LIST_AT, "align": BUFFER_ALIGN, "page": PAGE,
             "paged": PAGED_BYTES, "fields": PYTHON_RECORD, "steps": PYTHON_STEPS,
             "builds": PYTHON_BUILDS, "deleters": DLPACK_DELETERS, "triple": target.llvm_triple,
-            "cpu": target.llvm_cpu, "sharing": SHARING, "control": CONTROL_OFFSETS, "busy": BUSY,
+            "cpu": target.llvm_cpu, "recording": PYTHON_RECORDING,
+            "recording_fields": RECORDING_RECORD, "most_operands": MOST_RECORDED_OPERANDS,
+            "sharing": SHARING, "control": CONTROL_OFFSETS, "busy": BUSY,
             **SHARING_RULE}
 
     def linked() -> bytes:
@@ -56,6 +61,6 @@ def python_calls() -> bytes | None:
 
         text = environment().get_template("python_call/call.ll.j2").render(data)
         return link(assemble(text, target), soname="python_call.so",
-                    exports=[PYTHON_CALL, *DLPACK_DELETERS])
+                    exports=[PYTHON_CALL, PYTHON_RECORDING, *DLPACK_DELETERS])
 
     return cached((*parts, repr(data), row(target), llvm_identity()), linked)

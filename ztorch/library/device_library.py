@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from ztorch.backends import registry
 from ztorch.codegen.targets import target
 from ztorch.host import processor
 from ztorch.library.capabilities import Capabilities
 from ztorch.library.memory import DeviceStore
 from ztorch.library.programs import Options, Trial
 from ztorch.library.routines import Routines
-from ztorch.machines.backends import languages_of
 from ztorch.runtime.devices import best_level
 
 
@@ -49,7 +49,7 @@ class DeviceLibrary(Routines):
                 else:
                     described = ("cpu", processor.cpu_name(), processor.memory_bytes(),
                                  self._limits())
-                languages = languages_of(self.name.partition(":")[0])
+                languages = registry.languages(self.name.partition(":")[0])
                 self._capabilities = Capabilities(self, Trial(store, self.options),
                                                   *described, languages)
         return self._capabilities

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ztorch.backends import registry
 from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.backends.library import entry, load_library
 from ztorch.backends.streams import Stream
@@ -19,7 +20,6 @@ from ztorch.library.buffers import Buffer, BufferPart, Strided, whole_numbers
 from ztorch.library.memory import DeviceStore
 from ztorch.library.raw_device import RawDevice
 from ztorch.library.signatures import memories_of
-from ztorch.machines.backends import languages_of
 
 KEPT_LAUNCHES = 256  # prepared launches that a module keeps for the next time
 SPIRV_MAGIC = 0x07230203  # the first word of a SPIR-V module
@@ -84,7 +84,7 @@ class OwnCode(RawDevice):
         """
         store = self._store
         backend = self._memory_name.partition(":")[0]
-        known = languages_of(backend)
+        known = registry.languages(backend)
         kernels = [kernels] if isinstance(kernels, str) else kernels
         if not isinstance(code, (str, bytes, bytearray)):
             raise ConfigError(f"load takes text or bytes, not {type(code).__name__}")

@@ -50,7 +50,7 @@ def computes(backend: str) -> bool:
 
 
 def languages_of(backend: str) -> tuple[str, ...]:
-    """The languages that a backend takes kernels in; none are known of a third party's.
+    """The languages that a backend of this package takes kernels in. A third party's says its own.
 
     >>> languages_of("opencl")
     ('opencl', 'spirv')

@@ -104,17 +104,25 @@ def _public(name: str) -> Callable[..., Any]:
     parameters = signature(name)[0].parameters.values()
     joins = [p.name for p in parameters] == ["xs", "axis"]
     spelled = of_keras(name, signature(name)[0])
+    quick: Callable[..., Any] | None = None
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
         if spelled is not None and (attrs or name in ORDERED):
             args, attrs = spelled(args, attrs)
+        if joins and len(args) == 2 and isinstance(args[1], int):
+            xs, axis = args
+            if isinstance(xs, (list, tuple)):
+                args, attrs = (xs,), {"axis": axis, **attrs}
+        nonlocal quick
+        if quick is not None:
+            again = quick(*args, **attrs)
+            if again is not NotImplemented:
+                return again
         again = dispatch.on_tensors(name, args, attrs)
         if again is not None:
+            quick = quick or dispatch.recorder(name)
             return again
-        if joins and len(args) == 2 and isinstance(args[0], (list, tuple)) and isinstance(
-                args[1], int):  # one list and the axis
-            return call(args[0], axis=args[1], **attrs)
         other = stand_in((*args, *attrs.values()))
         if other is not None:
             return other.apply_op(name, *args, **attrs)

@@ -29,6 +29,7 @@ class Numpy(Backend):
     """Always there."""
 
     name = NAME
+    languages = ("ir",)
 
     def refusal(self) -> str:
         return ""

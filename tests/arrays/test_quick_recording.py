@@ -1,0 +1,108 @@
+"""Calls that were recorded before are recorded by native functions, one for each op."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch.arrays.node import TensorNode
+from ztorch.arrays.quick_recording import INDEXING, recorder
+from ztorch.arrays.recording import MAX_DEPTH
+from ztorch.errors import ShapeError
+
+X = np.random.default_rng(0).uniform(1, 2, (4, 6)).astype(np.float32)
+OPS = zt.ops
+
+CASES: dict[str, tuple[str, Callable[[Any], Any], Any]] = {  # an op, a call of it, NumPy's result
+    "operator": ("add", lambda x: x + x, X + X),
+    "number": ("mul", lambda x: x * 2.5, X * np.float32(2.5)),
+    "reflected": ("sub", lambda x: 3 - x, 3 - X),
+    "function": ("maximum", lambda x: OPS.maximum(x, 1.5), np.maximum(X, np.float32(1.5))),
+    "number first": ("minimum", lambda x: OPS.minimum(1.5, x), np.minimum(X, np.float32(1.5))),
+    "attribute": ("max", lambda x: OPS.max(x, 1), X.max(1)),
+    "keyword": ("min", lambda x: OPS.min(x, axis=0), X.min(0)),
+    "method": ("argmax", lambda x: x.argmax(1), X.argmax(1)),
+    "list": ("concat", lambda x: OPS.concat([x, x, x]), np.concatenate([X, X, X])),
+    "list and axis": ("concat", lambda x: OPS.concat([x, x], 1), np.concatenate([X, X], 1)),
+    "three": ("where", lambda x: OPS.where(x > 1.5, x, -x), np.where(X > 1.5, X, -X)),
+    "integer": (INDEXING, lambda x: x[2], X[2]),
+    "slice": (INDEXING, lambda x: x[1:3], X[1:3])}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_records_what_the_general_path_does(name: str) -> None:
+    op, f, true = CASES[name]
+    x = zt.tensor(X, device="cpu")
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x).numpy(), true)
+    if sys.implementation.name == "cpython":
+        assert recorder(op) is not None
+    seen = f(x).node
+    assert seen.block is None and seen.depth >= 1
+    with zt.lazy(False):
+        assert f(x).node.block is not None
+
+
+def test_other_arguments_are_left_to_the_general_path() -> None:
+    x = zt.tensor(X, device="cpu")
+    for _ in range(3):
+        OPS.max(x, 1)
+    quick = recorder("max")
+    if quick is None:
+        pytest.skip("no native functions here")
+    assert isinstance(quick(x, 1), zt.Tensor)
+    for args, attrs in (((x, 0), {}), ((x, 1.0), {}), ((x, True), {}), ((x,), {"axis": 1}), ((x, [1]), {}),
+                        ((X, 1), {}), ((), {}), ((x, x), {})):
+        assert quick(*args, **attrs) is NotImplemented, (args, attrs)
+    with pytest.raises(ShapeError):
+        OPS.max(x, 2)
+
+
+def test_it_keeps_no_reference_and_drops_none() -> None:
+    x = zt.tensor(X, device="cpu")
+    calls = [lambda: x + x, lambda: OPS.max(x, axis=1), lambda: OPS.concat([x, x]), lambda: x[1], lambda: x.sum(0),
+             lambda: OPS.maximum(x, x[0] if x.ndim > 9 else X)]
+    for f in calls:
+        for _ in range(3):
+            node = f().node
+    counted = [x.node, x.node.spec, node.call, node.spec, TensorNode, None, 0, "max"]
+    before = [sys.getrefcount(o) for o in counted]
+    for f in calls:
+        for _ in range(1000):
+            f()
+    after = [sys.getrefcount(o) for o in counted]
+    assert max(abs(b - a) for a, b in zip(after, before, strict=True)) < 100
+
+
+def test_long_chains_end() -> None:
+    y = zt.tensor([0.0], device="cpu")
+    for _ in range(3 * MAX_DEPTH + 5):
+        y = y + 1.0
+        assert y.node.depth <= MAX_DEPTH
+    assert y.item() == 3 * MAX_DEPTH + 5
+
+
+def test_keys_that_vary_copy() -> None:
+    """Each of many keys would compile a program of its own."""
+    x = zt.tensor(X, device="cpu").realize()
+    for key in [(i, j) for i in range(-4, 4) for j in range(6)]:
+        assert x[key].item() == X[key]
+    for n in range(7):
+        np.testing.assert_array_equal(x[:, :n].numpy(), X[:, :n])
+    with pytest.raises(ShapeError, match="index 4 is out of range for axis 0"):
+        x[4, 0]
+    mask = X > 1.5
+    for key in (mask, zt.tensor(mask), mask[:, 0]):
+        np.testing.assert_array_equal(x[key].numpy(), X[key if key is not mask else mask])
+    with pytest.raises(ShapeError, match="bools"):
+        x[mask[:3]]
+    chosen = zt.grad(lambda x: (x[mask] ** 2.0).sum() + (x[3, 5] + x[:, :5].sum()))(x)
+    true = 2 * X * mask
+    true[3, 5] += 1
+    true[:, :5] += 1
+    np.testing.assert_allclose(chosen.numpy(), true, rtol=1e-6)

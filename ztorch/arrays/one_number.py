@@ -1,0 +1,71 @@
+"""A tensor of one element as one of Python's numbers."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.abi import BUFFER_ALIGN, BYTES_HEAD
+from ztorch.arrays.elements import stored_array
+from ztorch.arrays.node import Handle
+from ztorch.arrays.realize import compute
+from ztorch.dtypes import DType, from_storage
+from ztorch.errors import ShapeError
+
+
+class OneNumber(Handle):
+    """What tensors of one element can do: Python's conversions to numbers."""
+
+    __slots__ = ()
+
+    def item(self) -> float | int | bool:
+        """Its only element, as one of Python's numbers."""
+        node = self.node
+        if node.block is None:
+            compute(node)
+        own = node.spec
+        if own.size != 1:
+            raise ShapeError(f"item() takes a tensor of one element, not of shape {own.shape}")
+        block = node.block
+        number: float | int | bool
+        if type(block) is bytes and (read := _reader(own.dtype)) is not None:
+            number, = read(block, -(id(block) + BYTES_HEAD) % BUFFER_ALIGN)  # where `contents` is
+        else:
+            number = from_storage(own.dtype, stored_array(node)).item()
+        return number
+
+    def __bool__(self) -> bool:
+        shape = self.node.spec.shape
+        if self.node.block is None:
+            compute(self.node)
+        if self.node.spec.size != 1:
+            raise ShapeError(f"a tensor of shape {shape} is neither true nor false; use any() or "
+                             "all()")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        own = self.node.spec.dtype
+        if not own.is_int:
+            raise TypeError(f"a tensor of {own} is not an index; integers are")
+        return int(self.item())
+
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.node.spec.shape else (
+            format(str(self), how))
+
+
+@functools.cache
+def _reader(d: DType) -> Callable[..., tuple[Any, ...]] | None:
+    """Reads a number of a dtype from a bytes object; None for one that Python lacks."""
+    return struct.Struct(d.numpy.char).unpack_from if d.in_numpy else None

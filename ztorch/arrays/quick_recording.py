@@ -1,0 +1,60 @@
+"""Records calls of ops that were recorded before, by a native function for each op: it builds the
+key of the call, finds it in the table, and makes the pending node and its tensor."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ztorch.arrays.applying import recorded
+from ztorch.arrays.calls import Call, tensor_places
+from ztorch.arrays.node import Handle, TensorNode
+from ztorch.arrays.recording import MAX_DEPTH, eager
+from ztorch.backends.python_calls import has_python_functions, recording_function, slot_places
+from ztorch.compile.python_calls import python_calls
+
+INDEXING = "[]"  # in place of an op's name: one integer, or `slice` and its three bounds
+BITS = 64  # of the word that tells operands from other arguments; the last is for all after it
+
+# From the arguments of an op to a tensor; NotImplemented: the general path is needed.
+Recorder = Callable[..., Any]
+
+_tensor: list[type[Handle]] = []  # the class of tensors
+_asked: set[str] = set()
+
+
+def set_tensor(tensor: type[Handle]) -> None:
+    """Sets the class of the tensors that recorders make."""
+    _tensor.append(tensor)
+
+
+def recorder(name: str) -> Recorder | None:
+    """The native function for an op; None where there is none, and at the first request: a program
+    that calls an op once does not need it.
+
+    Args:
+        name: The op.
+    """
+    if name in _asked:
+        return _recorder(name)
+    _asked.add(name)
+    return None
+
+
+@functools.cache
+def _recorder(name: str) -> Recorder | None:
+    library = python_calls() if has_python_functions() else None
+    if library is None:
+        return None
+    positions, rest, _ = tensor_places(name) if name != INDEXING else ((0,), BITS, ())
+    places = sum(1 << k for k in range(BITS) if k in positions or k >= rest)
+    node, call = slot_places(TensorNode), slot_places(Call)
+    numbers = {
+        "places": places - (places >> BITS - 1 << BITS), "unpacks": rest == 0,
+        "most_depth": MAX_DEPTH, "tensor_node": slot_places(Handle)["node"],
+        "call_quick": call["quick"], "call_result": call["result"],
+        **{f"node_{slot}": at for slot, at in node.items()}}
+    objects = {"table": recorded.newest, "name": name, "eager": eager, "node_type": TensorNode,
+               "tensor_type": _tensor[0]}
+    return recording_function(library, numbers, objects, (*objects.values(),))
