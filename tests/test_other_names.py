@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 
 import ztorch as zt
-from ztorch.errors import unknown
+from ztorch import layers as L
+from ztorch.cli import main
+from ztorch.errors import UnknownName, unknown
 from ztorch.layers import LAYERS, Layer
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.losses import Loss
@@ -32,7 +36,51 @@ def test_what_is_suggested_is_there(family: str) -> None:
             assert bare in (ACTIVATIONS if "Activation" in here and word != bare else known), here
         said = str(unknown(family, name.upper(), known))
         assert said.startswith(f"unknown {family} {name.upper()!r}; here it is {here}. Known: ")
-    assert {*OTHER_NAMES} == {*FAMILIES, "device"}
+    assert {*OTHER_NAMES} == {*FAMILIES, "device", "dtype", "argument", "command"}
+
+
+def test_dtypes_commands_and_arguments_of_others() -> None:
+    for name, here in OTHER_NAMES["dtype"].items():
+        for dtype in re.findall(r"'(\w+)'", here):
+            assert dtype.startswith("mixed_") or zt.ops.cast([1], dtype).dtype == dtype
+        with pytest.raises(UnknownName, match=f"unknown dtype {name!r}; here it is {re.escape(here)}. Known: "):
+            L.Input((3,), dtype=name)
+    for name, here in OTHER_NAMES["command"].items():
+        assert name not in main.commands
+        assert here[:2] == "--" or here.split()[0] in main.commands
+    said = CliRunner().invoke(main, ["convert", "a.onnx"])
+    assert said.exit_code == 2 and "there is no command 'convert'; here it is `ztorch export`" in said.output
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: L.Dropout(p=0.5), "unknown argument of Dropout 'p'; here it is rate."),
+    (lambda: L.Conv2D(3, kernelsize=3), "unknown argument of Conv2D 'kernelsize'; did you mean 'kernel_size'?"),
+    (lambda: L.Dense(3, bias=False), "unknown argument of Dense 'bias'; here it is use_bias."),
+    (lambda: zt.optimizers.Adam(lr=0.1), "unknown argument of Adam 'lr'; here it is learning_rate."),
+    (lambda: zt.Sequential([L.Dense(1)]).compile(loss="mse", lr=0.1),
+     "compile 'lr'; here it is one of the optimizer: optimizer=zt.optimizers.Adam(learning_rate=0.001)."),
+    (lambda: zt.set_default_device("h100"), "unknown device 'h100'; here it is the code that it runs, 'cuda:sm_90a'"),
+    (lambda: zt.set_default_device("rtx4090"), "'cuda:sm_89'"),
+    (lambda: zt.set_default_device("gpus"), "unknown device 'gpus'; here it is 'auto' for the best device")])
+def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(UnknownName, match=re.escape(said)):
+        call()
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        L.Dense(name="a", kernel_regularizer="l2", dtype="float32")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("module", "name", "said"), [
+    (zt, "matmull", "did you mean 'zt.ops.matmul'?"), (zt, "load_weights", "here it is model.load_weights(path)"),
+    (zt.utils, "image_dataset", "did you mean 'image_dataset_from_directory'?"),
+    (zt.data, "read_csv", "here it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
+    (L.Dense(2), "parameters", "here it is weights"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
+def test_hints_at_attributes(module: object, name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(said)):
+        getattr(module, name)
+
+
+def test_long_words_of_damaged_files_are_cut() -> None:
+    assert str(zt.errors.DataError(f"a.json holds {'[' * 5000}")) == f"a.json holds {'[' * 100}..."
 
 
 def test_layers_that_are_asked_for_as_attributes() -> None:

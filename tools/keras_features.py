@@ -42,7 +42,6 @@ OTHER_NAMES = {
     **dict.fromkeys((("utils", f"{verb}_interactive_logging") for verb in ("enable", "disable")),
                     "`fit(verbose=...)`"),
     ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",
-    ("utils", "audio_dataset_from_directory"): "-: no reader of sound",
     ("utils", "get_file"): "-: ztorch downloads nothing",
     ("utils", "model_to_dot"): "`zt.utils.plot_model`",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",

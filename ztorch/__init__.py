@@ -178,7 +178,8 @@ def __getattr__(name: str) -> Any:
         if replacement is None and (name in REGISTRY or name in ALIASES):
             replacement = f"zt.ops.{name}"
         hint = (f"; here it is {replacement}" if replacement else
-                f"; {INSTEAD[name]}" if name in INSTEAD else nearest(name, __dir__(), 0.7))
+                f"; {INSTEAD[name]}" if name in INSTEAD else nearest(name, __dir__(), 0.7)
+                or nearest(name, REGISTRY, 0.7).replace(" '", " 'zt.ops."))
     raise AttributeError(f"module 'ztorch' has no attribute {name!r}{hint}")
 
 

@@ -45,7 +45,8 @@ class Named:
                           abstract: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
-            cls.__init__ = with_flags_checked(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = with_flags_checked(  # type: ignore[method-assign]
+                cls.__init__, _refuse_unknown)
         if family:
             cls.family, cls.such_as, cls.known = family, such_as, {}
             Named.families.append(cls)
@@ -103,12 +104,8 @@ class Named:
     def refuse(cls, wrong: Mapping[str, Any]) -> None:
         """Raises an error if there are keyword arguments that no `__init__` accepts."""
         if wrong:
-            name = next(iter(wrong))
-            known = {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
-                     for p in inspect.signature(c.__init__).parameters.values()
-                     if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-            raise unknown(f"argument of {cls.__name__}", name, known,
-                          known | {*cls.more_arguments()})
+            raise unknown(f"argument of {cls.__name__}", next(iter(wrong)), _arguments(cls),
+                          cls.more_arguments())
 
     @classmethod
     def more_arguments(cls) -> list[str]:
@@ -162,6 +159,19 @@ class Named:
     def __repr__(self) -> str:
         inner = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
         return f"{type(self).__name__}({inner})"
+
+
+def _arguments(cls: type[Named]) -> set[str]:
+    """The names of the arguments of all `__init__` of a class."""
+    return {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
+            for p in inspect.signature(c.__init__).parameters.values()
+            if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+
+
+def _refuse_unknown(cls: type[Named], keywords: Mapping[str, Any]) -> None:
+    """Raises an error for the first of these arguments that nobody knows. All layers know dtype."""
+    known = {*_arguments(cls), *cls.more_arguments(), "dtype"}
+    cls.refuse({name: x for name, x in keywords.items() if name not in known})
 
 
 def described(x: Any, owner: str) -> Any:
@@ -229,8 +239,7 @@ def whole_numbers(label: str, sequence: Any) -> tuple[int, ...]:
     """
     numbers = [_index(n) for n in sequence] if isinstance(sequence, (list, tuple)) else [None]
     if None in numbers:
-        raise ConfigError(f"{label} must be a tuple of integers, such as (2, 1), "
-                          f"not {sequence!r}")
+        raise ConfigError(f"{label} must be a tuple of integers, such as (2, 1), not {sequence!r}")
     return tuple(n for n in numbers if n is not None)
 
 

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from ztorch.arrays.random import set_seed
-from ztorch.data.directories import image_dataset_from_directory, text_dataset_from_directory
+from ztorch.data.directories import (
+    audio_dataset_from_directory,
+    image_dataset_from_directory,
+    text_dataset_from_directory,
+)
 from ztorch.data.labels import normalize, to_categorical
 from ztorch.data.picture_files import array_to_img, img_to_array, load_img, save_img
 from ztorch.data.py_dataset import PyDataset
@@ -36,7 +40,8 @@ from ztorch.settings_of_scripts import ScriptSettings as Config
 
 Sequence = PyDataset  # its older name
 __all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset", "Sequence",
-           "array_to_img", "clear_session", "custom_object_scope", "deserialize_keras_object",
+           "array_to_img", "audio_dataset_from_directory", "clear_session", "custom_object_scope",
+           "deserialize_keras_object",
            "get_custom_objects", "get_registered_name", "get_registered_object",
            "get_source_inputs", "image_dataset_from_directory", "img_to_array", "is_keras_tensor",
            "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_LONG_WORD = re.compile(r"(\S{100})\S{300,}")  # no path or name is as long
 
 
 class ZtorchError(Exception):
     """Base class of all ztorch errors."""
+
+    def __init__(self, *arguments: object):
+        # A damaged file can put a word of any length into a message.
+        super().__init__(*(_LONG_WORD.sub(r"\1...", a) if isinstance(a, str) else a
+                           for a in arguments))
 
 
 class ShapeError(ZtorchError, ValueError):
@@ -69,6 +77,7 @@ class OutOfMemory(DeviceError):
     """A device has too little free memory."""
 
 
+_OF_OPTIMIZER = "one of the optimizer: optimizer=zt.optimizers.Adam(learning_rate=0.001)"
 VAGUE = 0.7  # names less alike than this are probably unrelated
 MOST_LISTED = 8  # names in an error; nobody reads more
 
@@ -102,6 +111,8 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     if not near or agreement(near[0], name) < VAGUE:  # an abbreviation may be meant
         near = best = sorted((k for k in folded if len(k) >= 3 and str(name).lower().startswith(k)),
                              key=len)[-1:] or best
+    if not near and len(str(name)) >= 4:  # a long name may be cut short
+        near = best = [k for k in folded if k.startswith(str(name).lower())][:1]
     shown = " or ".join(repr(folded[k]) for k in sorted(best))
     return f"; did you mean {shown}?" if near else ""
 
@@ -126,7 +137,10 @@ def unknown(kind: str, name: object, known: Iterable[str],
     names = sorted(known)
     from ztorch.other_names import OTHER_NAMES  # imported late: services start without it
 
-    other_name = OTHER_NAMES.get(kind, {}).get(str(name).lower())
+    family = "argument" if kind.startswith("argument of ") else kind
+    other_name = OTHER_NAMES.get(family, {}).get(str(name).lower())
+    if family == "argument" and other_name not in names:
+        other_name = _OF_OPTIMIZER if other_name == "learning_rate" and "optimizer" in names else ""
     hint = f"; here it is {other_name}." if other_name else nearest(name, [*also, *names]) or "."
     more = ""
     if len(names) > MOST_LISTED:

@@ -10,11 +10,21 @@ from typing import Any
 from ztorch.errors import ConfigError
 
 
-def with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
-    """`init` with a check: parameters of type bool accept no other value, such as "False"."""
+def with_flags_checked(init: Callable[..., None],
+                       refuse_unknown: Callable[[Any, dict[str, Any]], None]
+                       ) -> Callable[..., None]:
+    """`init` with a check: parameters of type bool accept no other value, such as "False".
+
+    Args:
+        init: The `__init__` of a class.
+        refuse_unknown: Takes the class and the named arguments of a call that `init` cannot take,
+            and raises an error for those that nobody knows.
+    """
     signature = inspect.signature(init)
-    flags = [p.name for p in signature.parameters.values() if p.annotation in ("bool", bool)]
-    if not flags:
+    parameters = list(signature.parameters.values())[1:]
+    flags = [p.name for p in parameters if p.annotation in ("bool", bool)]
+    if not flags and all(p.default is not p.empty for p in parameters
+                         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)):
         return init
 
     @functools.wraps(init)
@@ -22,6 +32,8 @@ def with_flags_checked(init: Callable[..., None]) -> Callable[..., None]:
         try:
             bound = signature.bind(self, *args, **keywords)
         except TypeError:
+            if init.__module__.startswith("ztorch."):  # others may take what they do not name
+                refuse_unknown(type(self), keywords)
             return init(self, *args, **keywords)  # raises the error that names the argument
         for name in flags:
             if name in bound.arguments:

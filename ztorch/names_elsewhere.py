@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 REPLACEMENTS = {
     "nn": "zt.layers",
     "optim": "zt.optimizers",
@@ -26,7 +28,8 @@ REPLACEMENTS = {
     "StatelessScope": "zt.grad of functions, and model.stateless_call",
     "SymbolicScope": "nothing: layers are called on the result of zt.Input",
     "Variable": "add_weight of a layer, or zt.tensor, which never changes",
-    "save": "program.save(path)",
+    "save": "program.save(path)", "load_weights": "model.load_weights(path)",
+    "save_weights": "model.save_weights(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",
     "from_numpy": "zt.tensor(array), or zt.asarray(array), which shares memory",
@@ -42,9 +45,31 @@ REPLACEMENTS = {
     "fft": "zt.ops.fft, zt.ops.rfft and so on, and zt.array_api.fft",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
+_OF_LAYERS = {  # and of models, in PyTorch
+    **dict.fromkeys(("parameters", "named_parameters"), "weights, each of which has a path"),
+    "state_dict": "get_weights(), or save_weights(path) for a file",
+    "load_state_dict": "set_weights(arrays), or load_weights(path) for a file",
+    **dict.fromkeys(("to", "cuda", "cpu"), "the device of compile, such as model.compile('cuda')"),
+    "train": "fit", "eval": "nothing: predict and evaluate never act as in training",
+    "forward": "call", "zero_grad": "nothing: gradients do not add up from step to step",
+    "modules": "layers", "children": "layers", "requires_grad_": "trainable = False",
+    **dict.fromkeys(("half", "bfloat16", "float", "double"), "compile(dtype=...)")}
+
 OF_UTILS = {  # of keras.utils
     "enable_interactive_logging": "fit(verbose=...)",
     "disable_interactive_logging": "fit(verbose=...)",
     "is_interactive_logging_enabled": "fit(verbose=...)",
     "get_file": "nothing: ztorch downloads nothing; pass the path of a local file",
     "model_to_dot": "zt.utils.plot_model"}
+
+
+def no_attribute(layer: Any, name: str) -> AttributeError:
+    """The error for an attribute that a layer or model lacks. Python adds the nearest that it has.
+
+    Args:
+        layer: The layer.
+        name: The attribute.
+    """
+    hint = f"; here it is {_OF_LAYERS[name]}" if name in _OF_LAYERS else ""
+    return AttributeError(f"{type(layer).__name__!r} object has no attribute {name!r}{hint}",
+                          name=name, obj=layer)

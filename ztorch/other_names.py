@@ -22,8 +22,23 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, a
         "cudnnlstm": "LSTM", "cudnngru": "GRU", "bilstm": "Bidirectional(LSTM(...))",
         "randomresizedcrop": "RandomCrop and Resizing", "pixelshuffle": "Reshape and Permute"},
     "device": {
-        "gpu": "'auto' for the best device found, or 'cuda', 'rocm', 'metal', 'vulkan' or 'opencl'",
+        **dict.fromkeys(("gpu", "gpus", "gpu:0"), "'auto' for the best device found, or 'cuda', "
+                        "'rocm', 'metal', 'vulkan' or 'opencl'"),
+        **dict.fromkeys(("raspberry", "raspberrypi", "pi", "rpi", "rpi4"), "'cpu:cortex-a72'"),
         "mps": "'metal'", "hip": "'rocm'", "xpu": "'opencl' or 'vulkan'", "tpu": "none"},
+    "dtype": {
+        "float": "'float32'", "single": "'float32'", "int": "'int32'", "uint": "'uint32'",
+        "byte": "'uint8'", "long": "'int64'", "mixed": "'mixed_float16' or 'mixed_bfloat16'"},
+    "argument": {  # in a call that takes the alternative
+        "lr": "learning_rate", "p": "rate", "bias": "use_bias", "out_features": "units",
+        "out_channels": "filters", "hidden_size": "units", "num_embeddings": "input_dim",
+        "embedding_dim": "output_dim", "weight_init": "kernel_initializer",
+        "monitor_metric": "monitor", "nb_epoch": "epochs", "n_epochs": "epochs"},
+    "command": {
+        "predict": "run", "infer": "run", "list": "zoo", "ls": "zoo", "models": "zoo",
+        "info": "inspect", "convert": "export", "compile": "export", "build": "export",
+        "evaluate": "report", "eval": "report", "test": "report", "fit": "train",
+        "profile": "bench --profile", "help": "--help", "version": "--version"},
     "loss": {
         "crossentropyloss": _CROSSENTROPY, "cross_entropy": _CROSSENTROPY,
         "crossentropy": _CROSSENTROPY, "nllloss": "'sparse_categorical_crossentropy'",

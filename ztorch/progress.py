@@ -89,7 +89,8 @@ class Progress:
             self._done = self._steps or 0
         seconds = f"{now - self._start:.0f}s"
         if self.live:
-            self._line(f"{self._bar()} {seconds} {self._pace(now)}{_values(logs)}", last=True)
+            bar = f"{self._count()} -" if self._notebook else self._bar()  # lines there are short
+            self._line(f"{bar} {seconds} {self._pace(now)}{_values(logs)}", last=True)
             if not self._shares_line or self._last:
                 self.close()
             return
@@ -114,10 +115,12 @@ class Progress:
     def _bar(self) -> str:
         if not self._steps:
             return f"{self._done:>7}/?"
-        digits = len(str(self._steps))
         full = min(WIDTH, WIDTH * self._done // self._steps)
-        return (f"{self._done:>{digits}}/{self._steps} "
-                f"{self._full * full}{self._empty * (WIDTH - full)}")
+        return f"{self._count()} {self._full * full}{self._empty * (WIDTH - full)}"
+
+    def _count(self) -> str:
+        """The steps so far, of all."""
+        return f"{self._done:>{len(str(self._steps or 0))}}/{self._steps or self._done}"
 
     def _pace(self, now: float) -> str:
         seconds = now - self._start if self._step_seconds is None else self._step_seconds

@@ -122,7 +122,7 @@ def test_split_and_fit(pets: Path) -> None:
 def test_the_command_line_takes_folders(pets: Path) -> None:
     from ztorch.commands.data import read_training
 
-    (x, y), test, classes, files = read_training(str(pets), (6, 8, 3))
+    (x, y), test, classes, files, _ = read_training(str(pets), (6, 8, 3))
     assert x.shape == (18, 6, 8, 3) and test is None and classes == ("cats", "dogs")
     assert [name.startswith("dogs") for name in files] == y.tolist() and len(set(files)) == 18
     assert 0 < y[-6:].sum() < 6  # the last rows are of both classes: they may validate

@@ -212,3 +212,40 @@ def test_streams_of_named_columns_are_told_their_pass() -> None:
     assert source.passes == [0, 1, 2]
     with pytest.raises(DataError, match="batch 0 of the iterator has the columns a, b, and it is not clear"):
         model.evaluate(iter([{"a": x, "b": y}]), verbose=0)
+
+
+def test_splits_of_a_dataset_are_named() -> None:
+    data = {"train": range(3), "test": range(2)}
+    said = r"of the datasets train, test; pass one of them, such as data\['train'\]"
+    with pytest.raises(DataError, match=f"validation_data is a dict {said}"):
+        classifier().fit(X, Y, validation_data=data, verbose=0)
+    with pytest.raises(DataError, match=f"x is a dict {said}"):
+        classifier().predict(data)
+
+
+def test_items_that_are_tables_of_one_row_or_of_another_shape() -> None:
+    class Tables(PlainRows):
+        def __getitem__(self, k: int) -> Any:  # without __getitems__, as Hugging Face's in the format of Arrow
+            return Table({"x": X[[k]], "label": Y[[k]]})
+
+    class Table(dict):  # type: ignore[type-arg]
+        __dataframe__ = None
+        column_names = property(dict.keys)
+
+    plain, tables = classifier(), classifier()
+    plain.fit(PlainRows(), verbose=0)
+    tables.fit(Tables(), verbose=0)
+    assert same_states(plain, tables)
+
+    class Images(PlainRows):
+        shape: tuple[int, ...] = (3, 4, 4)
+
+        def __getitem__(self, k: int) -> Any:
+            return np.zeros(self.shape, np.float32), 0
+
+    model = zt.Sequential([L.Input((4, 4, 3)), L.Flatten(), L.Dense(2)])
+    model.compile("cpu:scalar", loss="mse", optimizer="sgd")
+    for shape, said in (((3, 4, 4), "put channels last"), ((5, 4, 3), "bring items to it")):
+        Images.shape = shape
+        with pytest.raises(DataError, match=rf"x of item 0 has shape .* rows of shape \(4, 4, 3\); {said}"):
+            model.fit(Images(), verbose=0)

@@ -152,3 +152,27 @@ def test_columns_are_inputs_by_name() -> None:
         {"kind": Y, "size": X[:, 0]}))
     with pytest.raises(DataError, match="x lacks 'size'"):
         model.predict(Frame({"kind": PandasColumn(Y)}))
+
+
+def test_columns_that_come_by_the_stream_of_arrow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reader:
+        def __arrow_c_stream__(self, schema: Any = None) -> Any: ...
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match="a Reader gives its columns by Arrow's stream alone, which pyarrow reads"):
+        classifier().predict(Reader())
+    table = types.SimpleNamespace(table=lambda x: ArrowTable(dict(zip("abcd", X.T, strict=True))))
+    monkeypatch.setitem(sys.modules, "pyarrow", table)
+    p = classifier()
+    np.testing.assert_array_equal(p.predict(Reader()), p.predict(X))
+    assert zt.data.table(Reader()).rows == len(X)
+
+
+class ArrowTable(dict[str, Any]):
+    """A table as Arrow's."""
+
+    def __init__(self, columns: dict[str, Any]):
+        super().__init__(columns)
+        self.column_names = list(columns)
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any: ...

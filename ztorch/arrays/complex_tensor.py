@@ -10,7 +10,6 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arrays.at import At
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.display import table
 from ztorch.arrays.exchange import as_host_array
 from ztorch.arrays.realize import realize
 from ztorch.arrays.tensor import Tensor
@@ -19,6 +18,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.trees import TreeBranch
 from ztorch.graph.value import StandIn
+from ztorch.notebook import table
 
 _OF_PARTS = {d.part: d for d in COMPLEX}
 

@@ -12,7 +12,6 @@ from ztorch.arrays import dlpack
 from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.at import At
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.display import table
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import getter
@@ -28,6 +27,7 @@ from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
+from ztorch.notebook import table
 
 _new = object.__new__
 

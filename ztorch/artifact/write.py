@@ -37,8 +37,7 @@ def write_artifact(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
         write_artifact("digits.zt", program.snapshot())
     """
     need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written by "
-              "model.save_weights(path), and ONNX by zt.onnx.save(model, path), after "
-              "model.set_weights(program.get_weights())")
+              "model.save_weights(path), and ONNX by model.export(path)")
     write_atomic(path, pack(snapshot))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztorch.commands import named_arrays
+from ztorch.commands.file_rows import folder_rows
 from ztorch.data.json_lines import (
     SUFFIXES,
     Rows,
@@ -37,7 +38,8 @@ class TrainingData(NamedTuple):
     train: Pair  # rows to train on
     test: Pair | None = None  # rows to test with, where the data have some
     classes: tuple[str, ...] | None = None  # the texts behind the numbers of y, if it had texts
-    files: tuple[str, ...] = ()  # of images: that of each row to train on, in their folder
+    files: tuple[str, ...] = ()  # of images or sounds: that of each row, in their folder
+    rate: int | None = None  # of sounds: samples a second
 
     def numbered_like(self, other: TrainingData) -> Pair:
         """The rows to train on, with the same number for a text as in the other data."""
@@ -57,17 +59,19 @@ class TrainingData(NamedTuple):
         return x, renumbered
 
 
-def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingData:
+def read_training(name: str, shape: tuple[int, ...] | None = None,
+                  rate: int | None = None) -> TrainingData:
     """The data that --data or --val names.
 
     Args:
         name: A data set, a table (NPZ with x and y, or CSV with the label last), JSON lines with x
-            and y, two NPY files as `x.npy,y.npy`, or a folder that has a folder of images for each
-            class.
-        shape: The shape of the model's input. Rows of tables and images get it. Default: `None`.
+            and y, two NPY files as `x.npy,y.npy`, or a folder that has a folder of images or
+            sounds for each class.
+        shape: The shape of the model's input. Rows of tables and files get it. Default: `None`.
+        rate: Samples a second of sounds; None: those of the first file. Default: `None`.
 
     Examples:
-        >>> (x, y), test, classes, files = read_training("digits")
+        >>> (x, y), test, *_ = read_training("digits")
         >>> x.shape, test[0].shape
         ((1433, 8, 8, 1), (364, 8, 8, 1))
     """
@@ -85,9 +89,11 @@ def read_training(name: str, shape: tuple[int, ...] | None = None) -> TrainingDa
         if name in data.names():
             return TrainingData(*data.load(name))
         if Path(name).is_dir():
-            return _images(name, shape)
+            return TrainingData(*folder_rows(name, shape, rate))
+        if Path(name).name != name:
+            raise ConfigError(f"there is no folder {name}")
         raise ConfigError(f"{unknown('data set', name, data.names())}; or a file ending in "
-                          f"{' '.join(_SUFFIXES)}, or x.npy,y.npy, or a folder of images")
+                          f"{' '.join(_SUFFIXES)}, or x.npy,y.npy, or a folder of images or sounds")
     if is_json_lines(name):
         rows = read_json_lines(name)
         if missing := [column for column in ("x", "y") if column not in rows]:
@@ -106,20 +112,6 @@ def _labelled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
     of_texts = (y[0] if isinstance(y, list) else y).dtype.kind in "US"
     y, classes = labels_of(y) if of_texts else (y, None)
     return TrainingData((_shaped(x, shape), y), None, classes)
-
-
-def _images(folder: str, shape: tuple[int, ...] | None) -> TrainingData:
-    """All images in a folder, shuffled: so the last ones are good for validation."""
-    from ztorch import data
-    from ztorch.data.batches import shuffled
-
-    if shape is None or len(shape) != 3:
-        raise ConfigError(f"{folder} is a folder of images, for models of inputs (height, width, "
-                          f"channels), not {shape}")
-    images = data.image_folder(folder, shape[:2], channels=shape[2])
-    order = shuffled(0, 0, images.rows)
-    files = tuple(str(images.files[row].relative_to(folder)) for row in order)
-    return TrainingData(images.read(order), None, images.classes, files)
 
 
 def read_rows(path: str) -> Rows:

@@ -13,6 +13,7 @@ import click
 
 from ztorch.commands.wording import as_options
 from ztorch.errors import ZtorchError, nearest
+from ztorch.other_names import OTHER_NAMES
 
 STOPPED = 130  # 128 + SIGINT, as shells count
 
@@ -44,9 +45,11 @@ class CommandGroup(click.Group):
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        near = nearest(args[0], self.commands)
-        if self.get_command(ctx, args[0]) is None and near and args[0][:1] != "-":
-            ctx.fail(f"there is no command {args[0]!r}{near}")
+        name = args[0]
+        other = OTHER_NAMES["command"].get(name.lower())
+        near = f"; here it is `ztorch {other}`" if other else nearest(name, self.commands, 0.6)
+        if self.get_command(ctx, name) is None and near and name[:1] != "-":
+            ctx.fail(f"there is no command {name!r}{near}")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:

@@ -58,7 +58,8 @@ sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N
                      help="Sizes of an axis that the model leaves open, such as time=64,128.")
 optimizer = click.option("--optimizer", type=FamilyName("optimizer"), metavar="NAME",
                          help="Optimizer: adam, adamw, sgd ...")
-rate = click.option("--lr", "rate", type=float, metavar="RATE", help="Learning rate.")
+rate = click.option("--lr", "--learning-rate", "rate", type=float, metavar="RATE",
+                    help="Learning rate.")
 loss = click.option("--loss", type=FamilyName("loss"), metavar="NAME",
                     help="Loss: mse, sparse_categorical_crossentropy ...; for several outputs by "
                          "name: kind=mse,size=mae.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 2000  # on which importance is measured
 MOST_FEATURES = 64  # of arrays without names: with more, importance is not measured
+WAVE_SIZE = 48, 128  # pixels of a picture of a sound: height, width
 MOST_NUMBERS = 8  # of an array that are shown for a row
 
 
@@ -39,6 +40,12 @@ class Examined:
     columns: dict[str, Place]  # features by column; empty where importance is not measured
     output: str = ""  # the examined output; empty if the program has only one
     files: tuple[str, ...] = ()  # of images: that of each row
+
+    @property
+    def of_sounds(self) -> bool:
+        """Whether rows are sounds."""
+        pipeline = self.program.pipeline
+        return pipeline is not None and pipeline.record.source == "sounds"
 
     @property
     def predictions(self) -> Predictions:
@@ -73,6 +80,8 @@ class Examined:
         for name, x in self.inputs.items():
             if not picture and np.ndim(x[row]) == 3 and np.shape(x[row])[2] in (1, 3, 4):
                 picture = _picture(x[row])
+            elif self.of_sounds:
+                picture = _wave(x[row])
             else:
                 texts.append((f"{name}: " if name else "") + _beginning(x[row]))
         return "; ".join(texts), picture
@@ -98,6 +107,15 @@ def _picture(cells: np.ndarray) -> str:
     scale = 255.0 if low >= 0 and high <= 1 else 255.0 / max(high - low, 1e-9)
     pixels = ((cells - min(low, 0.0)) * scale).round().clip(0, 255).astype(np.uint8)
     return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
+
+
+def _wave(samples: np.ndarray) -> str:
+    """The wave of a sound as `src` of HTML: a column for the lowest and highest of some samples."""
+    parts = np.array_split(samples.reshape(len(samples), -1)[:, 0], WAVE_SIZE[1])
+    ends = np.array([(part.min(initial=0), part.max(initial=0)) for part in parts])
+    heights = np.linspace(1, -1, WAVE_SIZE[0])[:, None]
+    filled = (heights >= ends[:, 0] - 1 / WAVE_SIZE[0]) & (heights <= ends[:, 1] + 1 / WAVE_SIZE[0])
+    return _picture(filled[..., None].astype(np.float32))
 
 
 def _beginning(cells: np.ndarray | str) -> str:
@@ -137,7 +155,8 @@ def examine(program: Program, name: str, artifact: str, output: str | None = Non
     else:
         rows = data.TrainingData(_of_output(name, shapes, output), None, None) if (
             shapes.several) else data.read_texts_with_answers(name) if _reads_texts(
-                program, name) else data.read_training(name, shapes.x)
+                program, name) else data.read_training(
+                    name, shapes.x, pipeline.record.rate or None if pipeline else None)
         if pipeline is not None and rows.classes not in (None, pipeline.classes):
             rows = rows._replace(train=rows.numbered_like(
                 rows._replace(classes=pipeline.classes)), test=None, classes=pipeline.classes)

@@ -10,6 +10,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from ztorch.commands import data, named_arrays
+from ztorch.commands.file_rows import FileReader, file_reader
 from ztorch.commands.programs import program_of
 from ztorch.commands.run_function import run_function
 from ztorch.data.json_lines import SUFFIXES, Rows, by_row
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from ztorch.tabular.predictions import Predictions
 
 STDIN = "-"  # names standard input
-_HEADS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")  # of files of pictures
+# Of files of pictures and sounds.
+_HEADS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _MOST_UNSEEN = 5  # categories that a warning names
 
 
@@ -52,18 +54,17 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
     at("predict")
     pipeline = program.pipeline
     shapes = named_arrays.of_program(program)
-    of_images = shapes.x is not None and len(shapes.x) == 3
-    from ztorch.data.images import is_image
-
-    if of_images and all(map(is_image, sources)):
-        return _run_images(program, sources, out, classes)
-    if of_images and sources == (STDIN,) and _begins_as_picture():
+    reader = file_reader(program, shapes.x)
+    if reader and all(map(reader.takes, sources)):
+        return _run_files(program, reader, sources, out, classes)
+    if reader and sources == (STDIN,) and _begins_as_file():
         with NamedTemporaryFile() as file:
             file.write(sys.stdin.buffer.read())
             file.flush()
-            return _run_images(program, (file.name,), out, classes)
+            return _run_files(program, reader, (file.name,), out, classes)
     if len(sources) > 1:
-        raise ConfigError(f"give one INPUT; several are for images, and {sources[1]} is none "
+        wrong = next(source for source in sources if not (reader and reader.takes(source)))
+        raise ConfigError(f"give one INPUT; several are for images and sounds, and {wrong} is none "
                           "that this model takes")
     source = sources[0]
     as_table = source == STDIN or source.lower().endswith((".csv", ".tsv", ".txt"))
@@ -82,8 +83,8 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
     return lambda: _write_outputs(names, outputs, out)
 
 
-def _begins_as_picture() -> bool:
-    """Whether standard input is a picture, not text."""
+def _begins_as_file() -> bool:
+    """Whether standard input is a picture or a sound, not text."""
     head = sys.stdin.buffer.peek(len(_HEADS[0])) if hasattr(sys.stdin.buffer, "peek") else b""
     return head.startswith(_HEADS)
 
@@ -97,15 +98,11 @@ def _write_outputs(names: list[str], outputs: list[Rows], out: str | None) -> No
     _say_written(out, len(outputs[0]))
 
 
-def _run_images(program: Program, sources: tuple[str, ...], out: str | None,
-                classes: bool) -> Callable[[], None]:
-    """Predicts for image files; the returned writer prints a line for each, with the likeliest
-    class."""
-    from ztorch.data.images import read_images
-
-    shape = named_arrays.of_program(program).x
-    assert shape is not None
-    x, files = read_images(sources, (shape[0], shape[1]), shape[2])
+def _run_files(program: Program, reader: FileReader, sources: tuple[str, ...], out: str | None,
+               classes: bool) -> Callable[[], None]:
+    """Predicts for images or sounds; the returned writer prints a line for each, with the
+    likeliest class."""
+    x, files = reader.read(sources)
     y = program.predict(x)
     if program.pipeline is None or not program.pipeline.classes:
         return lambda: _write_outputs([""], [y.argmax(-1) if classes else y], out)

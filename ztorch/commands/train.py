@@ -113,7 +113,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
     classes = rows.classes or class_names(data_name)
     if classes and program.pipeline is None:
-        _name_classes(program, classes, images=Path(data_name).is_dir())
+        _name_classes(program, classes, Path(data_name).is_dir(), rows.rate)
     _write(program, out, verbose)
 
 
@@ -152,12 +152,13 @@ def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
                           f"{shape[0]} outputs; give its last layer {len(classes)}")
 
 
-def _name_classes(program: Program, classes: tuple[str, ...], images: bool) -> None:
+def _name_classes(program: Program, classes: tuple[str, ...], of_files: bool,
+                  rate: int | None) -> None:
     """Names the outputs of a program, where there is one for each class."""
     from ztorch.tabular.pipeline import Pipeline
 
     if program.metadata.output_shape.get("") == (len(classes),):
-        program.pipeline = Pipeline.of_classes(classes, images)
+        program.pipeline = Pipeline.of_classes(classes, of_files and rate is None, rate)
 
 
 def _refuse(name: str, because: str, options: dict[str, Any]) -> None:
@@ -175,8 +176,10 @@ def _load_trainable(path: str, threads: int | None) -> Program:
     return program
 
 
-def _read_data(name: str, shapes: PortShapes, program: Program | None) -> TrainingData:
-    """The data for a name, for a model, or for a program that may know the columns' meaning."""
+def _read_data(name: str, shapes: PortShapes, program: Program | None,
+               rate: int | None = None) -> TrainingData:
+    """The data for a name, for a model, or for a program that may know the meaning of columns, or
+    the rate of sounds, which else is `rate`."""
     pipeline = program and program.pipeline
     if pipeline and pipeline.record.columns and name.lower().endswith(SUFFIXES):
         from ztorch.data import table
@@ -185,7 +188,8 @@ def _read_data(name: str, shapes: PortShapes, program: Program | None) -> Traini
         return TrainingData(pipeline.arrays(table(name, pipeline.record.target.name)))
     if shapes.several:
         return TrainingData(named_arrays.read_training(name, shapes))
-    return data.read_training(name, shapes.x)
+    known = pipeline.record.rate if pipeline else 0
+    return data.read_training(name, shapes.x, known or rate)
 
 
 def _with_targets(pair: Pair, learns_x: bool, program: Program) -> Pair:
@@ -201,7 +205,7 @@ def _validation(val: str | None, shapes: PortShapes, rows: TrainingData,
     try:
         return float(val), None
     except ValueError:
-        return 0.0, _read_data(val, shapes, program).numbered_like(rows)
+        return 0.0, _read_data(val, shapes, program, rows.rate).numbered_like(rows)
 
 
 def format_scores(scores: dict[str, Any]) -> str:

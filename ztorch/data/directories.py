@@ -13,6 +13,7 @@ from ztorch.arguments import checked
 from ztorch.data.batches import Batches
 from ztorch.data.class_folders import LabelledFiles, labelled_files
 from ztorch.data.images import IMAGES, Fitting, ImageFolder
+from ztorch.data.sounds import SOUNDS, SoundFolder, read_wav, samples_of
 from ztorch.errors import ConfigError, DataError
 
 _CHANNELS = {"grayscale": 1, "rgb": 3, "rgba": 4}
@@ -59,6 +60,23 @@ class ImageDirectory(DirectoryBatches, ImageFolder):
     def read(self, rows: np.ndarray) -> Any:
         x = np.stack([self.image(int(row)) for row in rows]).astype(np.float32)
         return self.labelled(x.transpose(0, 3, 1, 2) if self._channels_first else x, rows)
+
+
+class SoundDirectory(DirectoryBatches, SoundFolder):
+    """The result of `audio_dataset_from_directory`."""
+
+    def __init__(self, directory: str | os.PathLike[str], length: int | None, rate: int | None,
+                 batch_size: int, seed: int | None, label_mode: str | None,
+                 labelled: LabelledFiles):
+        first, own = read_wav(labelled.files[0], most=0)
+        length = max(samples_of(file, rate or own) for file in labelled.files) if (
+            length is None) else length
+        SoundFolder.__init__(self, directory, length, rate, first.shape[1], batch_size, seed,
+                             labelled)
+        self.begin(labelled, label_mode)
+
+    def read(self, rows: np.ndarray) -> Any:
+        return self.labelled(SoundFolder.read(self, rows)[0], rows)
 
 
 class TextDirectory(DirectoryBatches):
@@ -147,6 +165,52 @@ def image_dataset_from_directory(
                                   (seed or 0) if shuffle else None,
                                   None if labels is None else label_mode,
                                   data_format == "channels_first", labelled, fitting),
+                   validation_split, subset)
+
+
+@checked
+def audio_dataset_from_directory(
+        directory: str | os.PathLike[str], labels: Any = "inferred",
+        label_mode: str | None = "int", class_names: Sequence[str] | None = None,
+        batch_size: int = 32, sampling_rate: int | None = None,
+        output_sequence_length: int | None = None, shuffle: bool = True, seed: int | None = None,
+        validation_split: float | None = None, subset: str | None = None,
+        follow_links: bool = False, verbose: bool = False) -> Any:
+    """Batches of sounds in folders of WAV files, each folder a class, as Keras gives them.
+
+    Args:
+        directory: The folder. Its folders are the classes, in the order of their names.
+        labels: As that of `image_dataset_from_directory`. Default: `"inferred"`.
+        label_mode: As that of `image_dataset_from_directory`. Default: `"int"`.
+        class_names: As those of `image_dataset_from_directory`. Default: `None`.
+        batch_size: The sounds of a batch. Default: `32`.
+        sampling_rate: Samples a second, to which all sounds are brought; None: those of the first
+            file. Default: `None`.
+        output_sequence_length: The samples of each row: longer sounds are cut, and zeros follow
+            shorter ones; None: those of the longest sound. Default: `None`.
+        shuffle: Whether each epoch uses a different order. Default: `True`.
+        seed: The seed of these orders; None: 0. Default: `None`.
+        validation_split: The share of the files for validation. Default: `None`.
+        subset: "training", "validation" or "both": which part to return. Default: `None`.
+        follow_links: Whether to follow links to folders. Default: `False`.
+        verbose: Whether to print how many files and classes there are. Default: `False`.
+
+    Returns:
+        Batches (x, y), x in float32 from -1 to 1 of shape (batch, samples, channels), with the
+        channels of the first file.
+
+    Raises:
+        DataError: There is no such folder, or no sound in it, or a file cannot be read.
+
+    Examples:
+        >>> train, validation = audio_dataset_from_directory(     # doctest: +SKIP
+        ...     "words", output_sequence_length=16000, validation_split=0.2, subset="both")
+    """
+    labelled = labelled_files(directory, SOUNDS, "sound", labels, class_names, follow_links)
+    _say(labelled, verbose)
+    return _subset(SoundDirectory(directory, output_sequence_length, sampling_rate, batch_size,
+                                  (seed or 0) if shuffle else None,
+                                  None if labels is None else label_mode, labelled),
                    validation_split, subset)
 
 

@@ -13,6 +13,7 @@ from ztorch.data.batches import shuffled
 from ztorch.data.columns import Columns, read_columns
 from ztorch.data.kinds import ColumnKind, kinds_of
 from ztorch.errors import ConfigError, DataError
+from ztorch.notebook import preformatted
 
 MOST_CLASSES = 50  # different whole numbers in a target of classes; with more it is a quantity
 
@@ -164,6 +165,10 @@ class TypedTable:
         dropped = f"; {self.dropped} rows without {self.target} left out" if self.dropped else ""
         return "\n".join([f"{self.columns.where}: {self.rows:,} rows, {len(self.kinds)} columns"
                           f"{dropped}", *body])
+
+    def _repr_html_(self) -> str:
+        """The kinds of the columns, for notebooks."""
+        return preformatted(str(self))
 
     def __repr__(self) -> str:
         return f"<TypedTable of {self.rows} rows, {len(self.kinds)} columns>"

@@ -14,6 +14,7 @@ from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.parts import of_outputs, parts_by_name
 from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
+from ztorch.feed.sources import need_no_mapping
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
 
@@ -155,8 +156,7 @@ class DataAdapter(NamedTuple):
             if isinstance(value, tuple):
                 raise DataError(f"x{suffix} is a tuple of {len(value)}; pass its parts one by one, "
                                 "such as fit(*data)")
-            if isinstance(value, Mapping):
-                raise DataError(f"x{suffix} is a mapping; the model has one input: pass its array")
+            need_no_mapping(value, f"x{suffix}")
             return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix)
         if is_frame(value):
             columns_by_name = columns_of(value)

@@ -16,7 +16,7 @@ from ztorch.feed.adapter import DataAdapter, rows_of
 from ztorch.feed.array_batches import ArrayBatches
 from ztorch.feed.datasets import as_stream
 from ztorch.feed.device_batches import DeviceBatches
-from ztorch.feed.sources import is_indexed, is_stream
+from ztorch.feed.sources import is_indexed, is_stream, need_no_splits
 from ztorch.feed.stream_batches import StreamBatches
 
 BatchSource = ArrayBatches | DeviceBatches | StreamBatches
@@ -54,6 +54,7 @@ def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
     inputs_in_a_tuple = isinstance(data, tuple) and adapter.several_inputs
     if is_pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
         return batches(adapter, batch_size, *data, feed=feed_for(data[0]))
+    need_no_splits(data, "validation_data")
     if not adapter.reads_table(data) and not is_stream(data, None):
         raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "
                         "be iterated again for batches")

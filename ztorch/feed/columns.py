@@ -40,6 +40,8 @@ def _foreign(value: Any, name: str) -> np.ndarray:
     need_no_mask(name, value)
     if inspect.isroutine(value):
         raise DataError(f"{name} is a function; call it, and pass its result")
+    if callable(getattr(type(value), "collect", None)):  # a lazy frame
+        raise DataError(f"{name} is a {type(value).__name__}, no table yet; pass its .collect()")
     try:
         if is_frame(value):
             return frame_array(value, name)
@@ -78,7 +80,9 @@ def _reason(value: Any, error: Exception) -> str:
 
 def _repair(array: np.ndarray) -> str:
     if array.dtype.kind in "USO":
-        return "encode text and categories as numbers first (rows of unequal length end here too)"
+        return ("encode texts as numbers first: categories (Series.astype('category'), an Enum in "
+                "polars, dataset.class_encode_column(name)) are taken as they are (rows of unequal "
+                "length end here too)")
     if array.dtype.kind == "c":
         return "split it into real and imaginary parts"
     return "convert it with .astype('float32')"

@@ -16,6 +16,7 @@ from ztorch.errors import DataError
 from ztorch.feed.adapter import DataAdapter
 from ztorch.feed.array_batches import permutation
 from ztorch.feed.columns import as_array
+from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.named_columns import parts_of_columns
 from ztorch.feed.sources import is_indexed
 
@@ -48,15 +49,24 @@ class IndexedDataset:
         if not self._count:
             raise DataError(f"this {type(dataset).__name__} is empty: its len() is 0; pass at "
                             "least one row")
-        first_item = self._parts(dataset[0])
+        item = dataset[0]
+        # Datasets of Hugging Face cannot give several items that are tables.
+        self._several = hasattr(dataset, "__getitems__") and not is_frame(item)
+        first_item = self._parts(item)
         port = adapter.input_ports[0]
         first = first_item[0]
         if adapter.several_inputs:
             first = first[port.name] if isinstance(first, Mapping) else first[0]
         texts = port.reader is not None
         x = np.asarray(first) if texts else as_array(first, "x of item 0")
-        self._items_are_rows = _is_row(x.shape, port.reader.shape if port.reader else port.shape,
-                                       bool(port.axes) and not texts)
+        row = port.reader.shape if port.reader else port.shape
+        self._items_are_rows = _is_row(x.shape, row, bool(port.axes) and not texts)
+        if not texts and x.ndim == len(row) > 1 and not self._items_are_rows and not _is_row(
+                x.shape[1:], row, bool(port.axes)):
+            channels = x.shape[1:] + x.shape[:1] == row
+            raise DataError(f"x of item 0 has shape {x.shape}, and the model takes rows of shape "
+                            f"{row}; {'put channels last' if channels else 'bring items to it'}, "
+                            "as .map(function) of a dataset does, or a transform")
         # How many rows there are, where that is known, and the rows of each batch.
         self.rows = self._count if self._items_are_rows else None
         self.batch_size = rows_at_once if self._items_are_rows or not x.ndim else len(x)
@@ -81,12 +91,14 @@ class IndexedDataset:
 
     def _read(self, indices: list[int]) -> Sequence[Any]:
         """The items with these numbers, at once where the dataset can do that."""
-        if self._items_are_rows and hasattr(self._dataset, "__getitems__"):
+        if self._items_are_rows and self._several:
             return self._dataset.__getitems__(indices)
         return [self._dataset[k] for k in indices]
 
     def _parts(self, item: Any) -> tuple[Any, ...]:
         """x, or x, y and the weights, of an item."""
+        if is_frame(item):  # of one row
+            item = {name: np.asarray(column)[0] for name, column in columns_of(item).items()}
         if isinstance(item, Mapping):
             return parts_of_columns(self._adapter, item, self._with_targets,
                                     f"items of this {type(self._dataset).__name__} have")

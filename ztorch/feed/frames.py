@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import DataError
-from ztorch.foreign_frames import DURATION, is_gap, with_names
+from ztorch.foreign_frames import DURATION, is_gap, streams_columns, with_names
 
 
 def is_frame(x: Any) -> bool:
@@ -20,8 +20,9 @@ def is_frame(x: Any) -> bool:
     False
     """
     kind = type(x)  # a class that answers to every name would seem to be a frame, too
-    return hasattr(kind, "__dataframe__") or (hasattr(kind, "__arrow_c_stream__") and (
-        hasattr(kind, "columns") or hasattr(kind, "column_names")))
+    return hasattr(kind, "__dataframe__") or streams_columns(x) or (
+        hasattr(kind, "__arrow_c_stream__") and (
+            hasattr(kind, "columns") or hasattr(kind, "column_names")))
 
 
 def columns_of(x: Any) -> dict[str, Any]:

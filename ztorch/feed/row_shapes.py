@@ -71,7 +71,7 @@ def stream_rows(x: Any) -> int | None:
         return rows
     if isinstance(x, LookedAt):
         item = x.first()
-    elif isinstance(x, list) or is_indexed(x):
+    elif (isinstance(x, list) or is_indexed(x)) and len(x):
         item = x[0]
     else:
         return None
@@ -106,7 +106,7 @@ def listed_part(x: Any, part: int) -> Any:
         return None
     if isinstance(x, LookedAt):
         item = x.first()
-    elif is_indexed(x) or isinstance(x, list):
+    elif (is_indexed(x) or isinstance(x, list)) and len(x):
         item = x[0]
     else:
         return None

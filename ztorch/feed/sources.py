@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ztorch.errors import DataError
+from ztorch.foreign_frames import streams_columns
+
 
 def is_stream(x: Any, y: Any) -> bool:
     """Whether x gives batches, not rows: an iterator, a loader, a dataset, or a list of tuples."""
@@ -23,6 +26,20 @@ def is_indexed(x: Any) -> bool:
     kind = type(x)  # Python looks for both on the class
     return (hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not _is_data(x)
             and not isinstance(x, (list, type)))
+
+
+def need_no_splits(x: Any, name: str) -> None:
+    """Raises where x is a dict of datasets, the splits of one. Errors call it `name`."""
+    if isinstance(x, Mapping) and x and all(map(is_indexed, x.values())):
+        raise DataError(f"{name} is a {type(x).__name__} of the datasets {', '.join(map(str, x))}; "
+                        f"pass one of them, such as data[{next(iter(x))!r}]")
+
+
+def need_no_mapping(x: Any, name: str) -> None:
+    """Raises where x is a mapping. Errors call it `name`."""
+    need_no_splits(x, name)
+    if isinstance(x, Mapping):
+        raise DataError(f"{name} is a mapping; the model has one input: pass its array")
 
 
 def is_column(x: Any) -> bool:
@@ -54,5 +71,5 @@ def begin_pass(source: Any, number: int) -> None:
 
 def _is_data(x: Any) -> bool:
     """Whether x is an array, or holds some."""
-    return (hasattr(x, "__array__") or hasattr(x, "__dlpack__")
+    return (hasattr(x, "__array__") or hasattr(x, "__dlpack__") or streams_columns(x)
             or hasattr(x, "__array_interface__") or isinstance(x, (str, bytes, tuple, Mapping)))

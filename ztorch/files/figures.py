@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from typing import Any
 
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
+
+_CSS_DPI = 96  # pixels of a page in an inch
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -19,13 +22,29 @@ def new_figure(width: float, height: float) -> Any:
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
     # Not through pyplot, which keeps global state and may need a display.
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = _shown_figure()(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+@functools.cache
+def _shown_figure() -> Any:
+    """The class of figures that notebooks show: those of pyplot alone would be."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """A figure that a notebook shows as a picture."""
+
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            image = io.BytesIO()
+            self.savefig(image, format="png")
+            width, height = (round(_CSS_DPI * inches) for inches in self.get_size_inches())
+            return image.getvalue(), {"width": width, "height": height}
+
+    return ShownFigure
 
 
 def whole_ticks(axis: Any) -> None:

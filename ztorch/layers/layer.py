@@ -32,6 +32,7 @@ from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules
+from ztorch.names_elsewhere import no_attribute
 from ztorch.tabular.host_layer import HostLayer
 
 _serial = itertools.count()
@@ -289,7 +290,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
         if name != "adopted" and "adopted" in vars(self):
             if made_with_model(self) and name in vars(self):
                 return vars(self)[name]
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise no_attribute(self, name)
         raise AttributeError(f"a {type(self).__name__} is not initialized yet: start its __init__ "
                              "with super().__init__(), or super().__init__(**common) for a name")
 

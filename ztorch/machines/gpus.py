@@ -187,6 +187,17 @@ def gpu(name: str) -> Gpu:
     raise unknown("GPU", name, GPUS)
 
 
+def gpu_written(name: str) -> Gpu | None:
+    """The row of a name without its spaces, or without the name of its series.
+
+    >>> gpu_written("rtx4090").name, gpu_written("4090").name, gpu_written("cpu")
+    ('RTX 4090', 'RTX 4090', None)
+    """
+    letters = re.sub(r"[^a-z0-9]", "", name.lower()).removeprefix("nvidia")
+    return next((row for row in GPUS.values() if letters in (
+        row.name.lower().replace(" ", ""), row.name.lower().removeprefix("rtx "))), None)
+
+
 def gpus_of(target: str) -> tuple[Gpu, ...]:
     """The GPUs that run the code of a target, those for which it is the best first.
 

@@ -286,11 +286,11 @@ class Stateful:
         """The spec of "train" or "evaluate", or an error that says how to compile it."""
         spec = self.executable.functions.get(function)
         if spec is None:
-            verb = {"train": "train", "evaluate": "evaluate"}[function]
             needs = "loss= and optimizer=" if function == "train" else "loss="
-            raise ConfigError(f"program {self.name!r} cannot {verb}: it was compiled without; "
-                              f"compile with {needs}, such as compile(..., optimizer='adam', "
-                              "loss='mse')")
+            lacks = "an optimizer" if "evaluate" in self.executable.functions else "a loss"
+            raise ConfigError(f"program {self.name!r} cannot {function}: it was compiled without "
+                              f"{lacks}; compile with {needs}, such as compile(..., "
+                              "optimizer='adam', loss='mse')")
         return spec
 
     def need_one_batch(self, rows: int) -> None:

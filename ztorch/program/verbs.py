@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
 from ztorch.keras_calls import as_in_keras
+from ztorch.notebook import preformatted
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -60,7 +60,7 @@ class Verbs:
         if self.knows_inputs:
             runnable: Any = self  # models and programs have a summary
             runnable.summary(lines.append)
-        return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
+        return preformatted("\n".join(lines))
 
     @as_in_keras("x y batch_size epochs verbose callbacks validation_split validation_data "
                  "shuffle class_weight sample_weight initial_epoch steps_per_epoch "

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from ztorch.backends import registry
 from ztorch.backends.handles import DeviceInfo
-from ztorch.errors import DeviceError, ZtorchError, unknown
+from ztorch.errors import DeviceError, UnknownName, ZtorchError, unknown
 from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
 from ztorch.host.choices import choices
 from ztorch.host.settings import current
 from ztorch.machines.backends import before_cpu, computes
 from ztorch.machines.chips import CHIPS
+from ztorch.machines.gpus import gpu_written
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
@@ -223,6 +224,10 @@ def resolve(device: str, here: bool = True) -> Where:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)
     if not registry.known(kind):
+        gpu = gpu_written(str(device))
+        if gpu is not None:
+            raise UnknownName(f"unknown device {device!r}; here it is the code that it runs, "
+                              f"{gpu.targets[0]!r}")
         raise unknown("device", device, device_names())
     if rest and not rest.isdigit():
         return Where(device, kind, None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arguments import checked
+from ztorch.config import positive
 from ztorch.data.columns import Columns, read_columns
 from ztorch.data.typed_table import TypedTable
 from ztorch.errors import ConfigError, DataError, nearest, unknown
@@ -71,12 +72,16 @@ class Pipeline:
         return pipeline
 
     @classmethod
-    def of_classes(cls, classes: Sequence[str], images: bool = False) -> Pipeline:
-        """The names of the classes of a model that takes images, or arrays that are ready for it.
+    def of_classes(cls, classes: Sequence[str], images: bool = False,
+                   rate: int | None = None) -> Pipeline:
+        """The names of the classes of a model that takes images, sounds, or arrays that are ready
+        for it.
 
         Args:
             classes: A name for each output of the model.
             images: Whether `ztorch run` reads files of images for it. Default: `False`.
+            rate: For a model of sounds, of which `ztorch run` reads WAV files: their samples a
+                second. Default: `None`.
 
         Returns:
             A pipeline without columns.
@@ -85,8 +90,11 @@ class Pipeline:
             >>> Pipeline.of_classes(["cat", "dog"], images=True).classes
             ('cat', 'dog')
         """
-        return cls.of_record(PipelineRecord(1, "images" if images else "arrays", (),
-                                            TargetRecord("", tuple(map(str, classes)))))
+        if rate is not None:
+            positive("of_classes(rate=...)", rate)
+        source = "images" if images else "arrays" if rate is None else "sounds"
+        return cls.of_record(PipelineRecord(
+            1, source, (), TargetRecord("", tuple(map(str, classes))), rate=rate or 0))
 
     @classmethod
     def of_layer(cls, layer: HostLayer, classes: Sequence[str] = ()) -> Pipeline:

@@ -102,13 +102,14 @@ class PipelineRecord(Record):
     """How data become the model's input, and its output names."""
 
     version: int = field(Whole(1, 1))  # of these fields
-    source: str = field(OneOf("table", "images", "arrays", "values"))  # the kind of data
+    source: str = field(OneOf("table", "images", "sounds", "arrays", "values"))  # kind of data
     columns: tuple[ColumnRecord, ...] = field(  # of a table, in the order of the features
         ListOf(ColumnRecord, MOST_COLUMNS, f"a list of at most {MOST_COLUMNS} columns"), default=())
     target: TargetRecord | None = field(OrNone(TargetRecord), default=None)  # null: unknown
 
     encoder: EncoderRecord | None = field(  # prepares values; null: another source
         OrNone(EncoderRecord), default=None)
+    rate: int = field(Whole(0, 1 << 20), default=0)  # of sounds: samples a second; 0: unknown
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -148,6 +149,8 @@ class PipelineRecord(Record):
                            "columns")
         if self.source == "images" and len(inputs.get("", ())) != 3:
             raise BadValue(self.source, "'table': the model takes no images", "source")
+        if self.source == "sounds" and len(inputs.get("", ())) not in (1, 2):
+            raise BadValue(self.source, "'table': the model takes no sounds", "source")
         classes = len(self.target.classes) if self.target else 0
         if classes and outputs.get("") not in ((classes,), *([(1,)] * (classes == 2))):
             raise BadValue(classes, f"as many classes as the model has outputs: {outputs}",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ztorch.callbacks.callback import Callback
 from ztorch.errors import ConfigError
+from ztorch.notebook import preformatted, table
 from ztorch.progress import numbers_of
 
 _COLOURS = (  # of the curves
@@ -87,6 +88,20 @@ class History(Callback):
                 for label, number in numbers_of({name: value}).items():
                     curves.setdefault(label, []).append(number)
         return curves
+
+    def _repr_html_(self) -> str:
+        """A table of the epochs, for notebooks."""
+        if not self.epoch:
+            return preformatted(repr(self))
+        rows: dict[int, dict[str, float]] = {at: {} for at in self.epoch}
+        for name, values in self.history.items():
+            for at, value in zip(self._epochs_of[name], values, strict=True):
+                rows[at] |= numbers_of({name: value})
+        names = list(self.curves)
+        array = np.array([[at + 1.0, *(row.get(n, np.nan) for n in names)]
+                          for at, row in rows.items()])
+        title = f"{len(rows)} epoch{'s' * (len(rows) != 1)}{', stopped' * self.interrupted}"
+        return table(array, title, ("epoch", *names))
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Plots the curves of the loss and the metrics, for training and validation.

@@ -18,9 +18,8 @@ _FIX = "load it into a model with the layers and names it comes from"
 
 def write(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], model: str) -> None:
     """Writes arrays by name to a file, whole or not at all."""
-    need_name(path, "safetensors", ".safetensors", "name it .safetensors. A model can write "
-              ".weights.h5 for Keras: model.set_weights(program.get_weights()), then "
-              "model.save_weights(path)")
+    need_name(path, "safetensors", ".safetensors", "name it .safetensors. A model writes other "
+              "kinds: model.save_weights(path)")
     safetensors.write(path, {name: (dtype(w.dtype), w) for name, w in weights.items()},
                      {"format": "ztorch weights", "model": model})
 

@@ -1,8 +1,9 @@
-"""Tensors in notebooks: a table, or text if there are more than two axes."""
+"""What notebooks show: text in columns, and tables of arrays."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,19 +11,31 @@ MOST = 10  # rows and columns of a table that fit a screen
 EDGE = 4  # rows and columns shown at each end of a longer axis
 
 
-def table(array: np.ndarray, title: str) -> str:
+def preformatted(text: str) -> str:
+    """The HTML of a text whose columns are aligned. Notebooks set `pre` in a font of varying width.
+
+    >>> preformatted("a < b").endswith(">a &lt; b</pre>")
+    True
+    """
+    return ('<pre style="font-family: monospace; font-size: 0.9em; line-height: 1.3; '
+            f'white-space: pre; overflow-x: auto">{html.escape(text)}</pre>')
+
+
+def table(array: np.ndarray, title: str, names: Sequence[str] = ()) -> str:
     """The HTML of an array.
 
     Args:
         array: Its numbers.
         title: The caption.
+        names: The heads of the columns of two axes, of which there are few. Default: `()`.
     """
     head = f"<div><code>{html.escape(title)}</code></div>"
     if array.ndim not in (1, 2) or not array.size:
-        return f"{head}<pre>{html.escape(np.array2string(array, separator=', '))}</pre>"
+        return head + preformatted(np.array2string(array, separator=", "))
     rows = array if array.ndim == 2 else array[None]
     body = "".join(f"<tr>{''.join(_cells(rows, r))}</tr>" for r in _shown(len(rows)))
-    return f"{head}<table>{body}</table>"
+    heads = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    return f"{head}<table>{f'<tr>{heads}</tr>' if names else ''}{body}</table>"
 
 
 def _cells(rows: np.ndarray, r: int | None) -> list[str]:
