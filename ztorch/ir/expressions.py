@@ -44,7 +44,7 @@ class Expressions:
     def _pure(self, opcode: str, dtype: DType, lanes: int, args: tuple[Operand, ...],
               **attrs: Any) -> Operand:
         # An id represents its operand: it is hashed faster.
-        key = (opcode, dtype, lanes, *[a if a.is_const else a.id for a in args],
+        key = (opcode, dtype, lanes, *[a.id if a.bits is None else a for a in args],
                *(sorted(attrs.items()) if attrs else ()))
         dest = self._visible.get(key)
         if dest is None:
@@ -92,7 +92,7 @@ class Expressions:
         if opcode == "cast" and result == source:
             return typed[0]
         lanes = typed[-1].lanes
-        if all(a.is_const for a in typed) and (opcode != "bitcast"):
+        if typed[0].is_const and all(a.is_const for a in typed) and opcode != "bitcast":
             with np.errstate(all="ignore"):
                 folded = row.meaning(*[np.array(a.number, a.dtype.working) for a in typed],
                                      **({"dtype": result} if row.result == "attr" else {}))
@@ -108,9 +108,10 @@ class Expressions:
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
         """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
         operands = [a for a in args if isinstance(a, Operand)]
-        lanes = max([a.lanes for a in operands], default=0)
-        if len(operands) == len(args):
-            return tuple([self.splat(a, lanes) for a in operands])
+        widths = {a.lanes for a in operands}
+        if len(operands) == len(args) and len(widths) == 1:  # most are so
+            return tuple(operands)
+        lanes = max(widths, default=0)
         typed = [a for a in args[first:] if isinstance(a, Operand)]
         assert operands, "an instruction on plain numbers has no dtype; use const() for one of them"
         assert typed, "select between plain numbers has no dtype; use const() for one of them"

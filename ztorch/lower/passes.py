@@ -260,7 +260,7 @@ def _hoist_from(body: list[Instr], start: int, read_only: set[str]) -> list[Inst
             depth -= 1
         free = instr.opcode in PURE or (
             instr.opcode in ("load", "gather") and instr.attrs["mem"] in read_only)
-        if depth == 0 and free and not any(a.id in inside for a in instr.args if not a.is_const):
+        if depth == 0 and free and inside.isdisjoint([a.id for a in instr.args]):
             moved.append(instr)
         else:
             inside.add(instr.dest.id)

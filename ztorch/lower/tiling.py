@@ -3,6 +3,7 @@ come, and how its operands are read."""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from ztorch.lower.tuning import (
     PAGE_BYTES,
     PREFETCH_SHARE,
     PREFETCH_STEPS,
+    PRODUCTS_KEPT,
     SPARE_REGISTERS,
     TILE_RESULT_CYCLES,
     TILE_START_CYCLES,
@@ -62,6 +64,7 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
     return lanes
 
 
+@functools.lru_cache(PRODUCTS_KEPT)
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            way: Reading | None = None, panel: int = 0, distance: int = 0) -> ProductSchedule:
     """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;

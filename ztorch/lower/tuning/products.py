@@ -72,6 +72,9 @@ INLINE_EPILOGUE_DEPTH = row(
 READINGS_KEPT = row(
     "READINGS_KEPT", 1024, "views",
     "left operands whose access pattern is remembered: finding it takes milliseconds", CHOSEN)
+PRODUCTS_KEPT = row(
+    "PRODUCTS_KEPT", 1024, "products",
+    "products whose best tiles are remembered: networks repeat their layers", CHOSEN)
 
 # -- the estimated time of tiles -------------------------------------------------------------------
 
