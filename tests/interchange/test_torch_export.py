@@ -88,10 +88,11 @@ def near_all(graph: Graph, x: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("decomposed", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_operators(decomposed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(3))
+def test_operators(part: int, decomposed: bool, tmp_path: Path) -> None:
     from tests.interchange.torch_operators import FUNCTIONS, WHOLE
 
-    functions = FUNCTIONS if decomposed else [*FUNCTIONS, *WHOLE]
+    functions = (FUNCTIONS if decomposed else [*FUNCTIONS, *WHOLE])[part::3]
 
     class All(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:

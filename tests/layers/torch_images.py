@@ -269,11 +269,11 @@ class Images(Speaker):
         return y.movedim(1, layer.axis)
 
     def _Normalization(self, layer: Any, x: Tensor) -> Tensor:
-        if layer.mean is None:
+        if layer.input_mean is None:
             mean, variance = self.get(layer, "mean"), self.get(layer, "variance")
         else:
             mean, variance = (self.torch.tensor(np.array(n), dtype=x.dtype)
-                              for n in (layer.mean, layer.variance))
+                              for n in (layer.input_mean, layer.input_variance))
         given = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
         kept = [] if layer.axis is None else [a % x.ndim for a in given]
         spread = [n if k in kept else 1 for k, n in enumerate(x.shape)]
