@@ -27,13 +27,10 @@ os.environ.setdefault("ZTORCH_SPIN", "1000")
 # The cache of assembled code, shared by all workers and runs.
 os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_cache/ztorch")
 
-# Tests start hundreds of processes, which would compile the package's sources anew where Python is told
-# to leave no bytecode beside them: it is kept with the cache then.
-if sys.dont_write_bytecode:
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = f"{Path(__file__).parent.parent}/.pytest_cache/bytecode"
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Workers and hundreds of processes of tests would compile all sources anew where Python is told to leave no
+# bytecode: it is left beside them. (Kept in another folder, it would be that of all installed packages.)
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -81,6 +78,7 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -k looks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    without_constants_of_modules()
     kept = set(items)
     if config.option.keyword or config.getoption("case"):
         for item in items:
@@ -104,6 +102,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def without_constants_of_modules() -> None:
+    """Hypothesis also draws numbers and texts that occur in any module that is loaded: reading a thousand
+    of them takes seconds, and a test would draw others alone than after others."""
+    if "hypothesis" in sys.modules:
+        from hypothesis.internal.conjecture import providers
+
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_finish() -> None:
