@@ -16,7 +16,7 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.left_operand import Reading, Run, reading, split
+from ztorch.lower.left_operand import AccessPattern, Run, access_pattern, split
 from ztorch.lower.tiling import choose, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
@@ -63,7 +63,7 @@ def test_tiles_stay_within_rows_that_lie_evenly(period: int, count: int, n: int,
                                                 limits: Limits, even: tuple[int, ...]) -> None:
     """But for tiles that lie the same way wherever they begin."""
     m = period * count
-    way = Reading((k,), even, period, m * k)
+    way = AccessPattern((k,), even, period, m * k)
     s = choose(m, n, k, limits, f32, way=way)
     assert s.tile_rows in way.heights and (s.tile_rows <= period or s.tile_rows in even)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), way=way)
@@ -85,18 +85,18 @@ def test_windows_are_read_where_they_lie() -> None:
     """Eight windows of a row of an image lie evenly, and two rows of them lie the same way in every
     tile of sixteen."""
     rows = windows(10, 5, 3)
-    way = reading(rows)
+    way = access_pattern(rows)
     assert way is not None and (way.depths, way.period, way.elements) == ((3, 15), 8, 1500)
     assert way.even == (1, 2, 4, 8, 16) and way.heights == (*range(1, 9), 16)
-    turned = reading(ops.transpose(rows))  # of the gradient: each place meets all images
+    turned = access_pattern(ops.transpose(rows))  # of the gradient: each place meets all images
     assert turned is not None and (turned.depths, turned.period) == ((3, 8, 8), 15)
-    apart = reading(windows(11, 2, 3, dilation=2, stride=2))
+    apart = access_pattern(windows(11, 2, 3, dilation=2, stride=2))
     assert apart is not None and apart.depths == (3, 3, 2)
 
 
 def test_a_matrix_is_read_in_tiles_of_any_height() -> None:
     for v in (leaf("input", "a", (40, 12), f32), ops.transpose(leaf("input", "a", (12, 40), f32))):
-        way = reading(v)
+        way = access_pattern(v)
         assert way is not None and way.depths == (12,) and way.heights == tuple(range(1, 17))
 
 
@@ -105,13 +105,13 @@ def test_tiles_leave_registers_for_what_neighbouring_windows_share(channels: int
     """Up to three channels, a window reads in the same iteration the elements of the one before it."""
     limits = Limits(256, 16, True)
     rows = windows(34, channels, 3)
-    way = reading(rows)
+    way = access_pattern(rows)
     assert way is not None and way.shift == shift
     s = choose(rows.shape[0], 64, rows.shape[1], limits, f32, way=way)
     used = s.tile_rows * s.tile_vectors + s.tile_vectors + 1
     assert way.kept(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
     assert used + way.kept(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
-    turned = reading(ops.transpose(leaf("input", "a", (12, 40), f32)))
+    turned = access_pattern(ops.transpose(leaf("input", "a", (12, 40), f32)))
     assert turned is not None and turned.shift == 0
 
 

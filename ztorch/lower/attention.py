@@ -2,9 +2,9 @@
 
     result = (exp(score(q @ k) - shift(largest)) @ v) * factor(total)
 
-One kernel makes the scores, a block at a time, and keeps the largest of each row and the total of
-their exponentials as it goes, so no score is in memory. Elementwise work on scores, such as a scale
-or a mask, may be of any kind.
+One kernel computes the scores block by block, with a running maximum and sum of exponentials for
+each row, so scores are never stored. Any elementwise work on scores is allowed, such as a scale or
+a mask.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from ztorch.lower.tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE,
 
 @dataclass(frozen=True, eq=False)
 class Softened:
-    """The work on the scores of a row: expressions of the leaves, in float32."""
+    """The elementwise work on the scores of a row: expressions of leaves, in float32."""
 
     scores: Value  # leaf: products of queries and keys
     largest: Value  # leaf: the largest score of a row
     total: Value  # leaf: the sum of exponentials of a row
-    reads: tuple[Value, ...]  # leaves: other values that are read
+    reads: tuple[Value, ...]  # leaves: all other operands
     score: Value  # a product after scaling and masking
-    shift: Value  # subtracted before the exponential, a number a row
-    factors: tuple[Value, ...]  # numbers of a row, which the result is multiplied by
+    shift: Value  # subtracted before the exponential; one number per row
+    factors: tuple[Value, ...]  # multiplied with the result; one number per row each
     dtype: DType = f32  # of the result
-    ahead: int | None = None  # row i sees no column from i + ahead on, by blocks; None: all
-    shown: int | None = None  # row i sees all columns before i + shown, by blocks; None: not known
+    ahead: int | None = None  # row i uses no column from i + ahead on, by blocks; None: all
+    shown: int | None = None  # row i uses all columns before i + shown, by blocks; None: unknown
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -55,20 +55,20 @@ class Softened:
         return self.score, self.shift, *self.factors
 
     def opened(self, args: Sequence[Value]) -> Softened:
-        """The same in terms of the kernel's operands."""
+        """The same with the kernel's operands in place of `reads`."""
         score, shift, *factors = substituted(
             self.roots, dict(zip(self.reads, args, strict=True)))
         return replace(self, score=score, shift=shift, factors=tuple(factors))
 
     @functools.cached_property
     def text(self) -> str | None:
-        """Equal for those that compute the same; None where ops of users are in them."""
+        """A digest, equal for equal computations; None if user-defined ops are involved."""
         values = (self.scores, self.largest, self.total, *self.reads, *self.roots)
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
         return text and hashlib.sha256(f"{text}\n{self.ahead}\n{self.shown}".encode()).hexdigest()
 
     def __repr__(self) -> str:
-        """The key of equal ones: attributes of nodes are compared by it."""
+        """The text by which attributes of nodes are compared: equal for equal computations."""
         return f"<attention {self.text or id(self)}>"
 
 
@@ -105,7 +105,7 @@ def with_attention(graph: Graph, limits: Limits) -> Graph:
 
 
 def _in_halves(operands: tuple[Value, ...], known: dict[Value, Value]) -> tuple[Value, ...]:
-    """Operands in 16 bits where that holds all of them exactly, as in mixed precision."""
+    """The operands in 16 bits if that is exact for all of them, as in mixed precision."""
     short = tuple(narrowed(x, known) for x in operands)
     halves = tuple(x for x in short if x is not None)
     same = len(halves) == len(operands) and len({x.dtype for x in halves}) == 1
@@ -124,16 +124,16 @@ def _readable(v: Value) -> bool:
 
 
 def _wanted(v: Value, grid: GridLimits) -> bool:
-    """Whether v may be the last product of an attention that is worth one kernel. One of
-    threads is slower than products by matrix instructions, also with scores in memory."""
+    """Whether v may be the last product of an attention for which one kernel pays. Without matrix
+    instructions, one kernel is slower than separate products, so it only saves memory."""
     if v.op.kind != "contract" or v.size == 0 or v.shape[-2] < ATTENTION_ROWS:
         return False
     return bool(grid.mma_shapes) or v.args[0].nbytes >= ATTENTION_SHARE * grid.max_buffer_bytes
 
 
 def matrix_shape(d: DType, grid: GridLimits) -> MmaShape | None:
-    """The shape in which a machine multiplies matrices of a dtype as they are; None if it cannot,
-    or does not say who has which elements."""
+    """The shape in which a machine multiplies matrices of a dtype without conversion. None if it
+    cannot, or if it does not document which thread holds which elements."""
     for shape in grid.mma_shapes:
         if shape.of == d and shape.into == f32 and all(
                 layout_of(Fragment(role, shape, grid.mma_layout)) for role in "ac"):
@@ -169,7 +169,7 @@ def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
 
 
 def filled(v: Value) -> float | None:
-    """The number that all elements are; None if it is not known."""
+    """The number that all elements are equal to; None if unknown."""
     while v.op.opcode == "cast" or v.op.movement:
         v = v.args[0]
     value = v.attrs.get("value") if v.op.name == "full" else None
@@ -188,7 +188,7 @@ def _parts(group: Group) -> list[Part]:
 
 
 def _shown(group: Group, score: Value) -> int | None:
-    """How far ahead all rows see everything."""
+    """The largest known n such that each row i uses all columns before i + n."""
     mask, columns = hidden_by(score), group.shape.columns
     if mask is None:
         return None
@@ -200,7 +200,8 @@ def _shown(group: Group, score: Value) -> int | None:
 
 
 def _ahead(group: Group) -> int | None:
-    """How far ahead rows see, if all alike see no further; None if some see all."""
+    """The smallest known n such that no row i uses a column from i + n on; None if there is none.
+    """
     columns = group.shape.columns
     for ahead in (1, columns - group.shape.rows + 1):
         hidden = [(part, (end, columns)) for part in _parts(group)
@@ -216,11 +217,11 @@ class _Search:
 
     result: Value
     shape: tuple[int, ...]  # of scores
-    factors: list[Value] = field(default_factory=list)  # numbers of a row, on the way
-    leaf_of: dict[Value, Value] = field(default_factory=dict)  # of operands
+    factors: list[Value] = field(default_factory=list)  # found so far; one number per row each
+    leaf_of: dict[Value, Value] = field(default_factory=dict)  # by operand
 
     def exponential(self) -> Value | None:
-        """The weights of the last product, but for factors of rows."""
+        """The weights of the last product, without factors that are constant along rows."""
         w = self.result.args[0]
         while w.op.opcode != "exp":
             rows = [_is_row(a) for a in w.args]
@@ -237,18 +238,18 @@ class _Search:
         return w
 
     def product(self, score: Value) -> Value | None:
-        """The one product that a score is made of."""
+        """The product that a score is computed from, if there is exactly one."""
         made = topological([score], {v for v in topological([score]) if v.op.kind == "contract"})
         products = [v for v in made if v.op.kind == "contract"]
         return products[0] if len(products) == 1 and products[0].shape == self.shape else None
 
     def reduced(self, opcode: str, x: Value, above: list[Value]) -> list[Value]:
-        """The reductions of the rows of x that others are made of."""
+        """The reductions of the rows of x that the values `above` are computed from."""
         return [v for v in topological(above) if v.op.kind == "reduce" and v.op.opcode == opcode
                 and v.args[0] is x and v.attrs["axes"] == (len(self.shape) - 1,)]
 
     def alone(self, product: Value, readers: Mapping[Value, int]) -> bool:
-        """Whether only the result reads the values made of a product."""
+        """Whether the values computed from a product are used only for the result."""
         made = {product}
         for v in topological([self.result], {product}):
             if made.intersection(v.args):
@@ -258,7 +259,7 @@ class _Search:
 
     def attention(self, product: Value, score: Value, shift: Value, largest: Value,
                   totals: list[Value]) -> Softened | None:
-        """The expressions; None if they read elements at other positions than their own."""
+        """The expressions; None if they read elements at positions other than their own."""
         names = {product: "scores", largest: "largest", **dict.fromkeys(totals, "total")}
         new = {v: leaf("attention", name, v.shape, f32) for v, name in names.items()}
         total = new[totals[0]] if totals else leaf("attention", "total", largest.shape, f32)
@@ -281,13 +282,13 @@ class _Search:
 
 
 def _is_row(v: Value) -> bool:
-    """Whether v is a number a row, repeated along rows."""
+    """Whether v is one number per row, broadcast along the row."""
     return is_broadcast(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
         v.args[0].shape == (*v.shape[:-1], 1))
 
 
 def _widened(v: Value, args: tuple[Value, ...]) -> Value:
-    """The value of other arguments, of which those of 16 bits may be float32 now."""
+    """The value with new arguments, some of which may be float32 in place of 16 bits."""
     if all(a.dtype is old.dtype for a, old in zip(args, v.args, strict=True)):
         return rebuilt(v, args)
     if v.op.opcode == "cast" and v.dtype.is_float:

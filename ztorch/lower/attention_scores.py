@@ -1,4 +1,4 @@
-"""Scores of attention without their scale, which exponentials take, and without their mask."""
+"""Attention scores without their scale, which the exponential applies, and without their mask."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ztorch.lower.attention import Softened, filled, hidden_by
 
 @dataclass(frozen=True)
 class BareScores:
-    """Scores as products with a common factor: the largest score is the factor times the largest
-    raw product."""
+    """Scores with a common factor taken out: the largest score is the factor times the largest bare
+    score."""
 
-    bare: Value
-    shown: Value  # the same where no mask hides it
+    bare: Value  # a score without the factor
+    shown: Value  # the same without the mask, for blocks in which nothing is masked
     factor: float  # positive
 
 
 def bare_scores(a: Softened) -> BareScores:
-    """Scores without a factor that all of them have."""
+    """The scores without their common factor."""
     hidden = hidden_by(a.score) is not None
     shown, factor = a.score.args[1] if hidden else a.score, 1.0
     if shown.op.opcode == "mul" and a.scores in shown.args:

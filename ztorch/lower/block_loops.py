@@ -26,7 +26,7 @@ class BlockLoops:
         self.operands = BlockOperands(group, self.order, new)
 
     def results(self) -> dict[Value, Value]:
-        """The group's results, by the values that they take the place of."""
+        """The group's results, by the values that they replace."""
         layer = self.group.results[0].layer
         with layer_scope(layer):
             values = self._over_batch(0, self.operands.by_use)
@@ -45,15 +45,15 @@ class BlockLoops:
         moving = [u for u in operands if u not in whole]
 
         def iteration(slices: Sequence[Value]) -> list[Value]:
-            own = {u: replace(operands[u], value=s) for u, s in zip(moving, slices, strict=True)}
-            return self._over_batch(depth + 1, whole | own)
+            sliced = {u: replace(operands[u], value=s) for u, s in zip(moving, slices, strict=True)}
+            return self._over_batch(depth + 1, whole | sliced)
 
         if trip_count == 1:
             return [OPS.reshape(y, (1, *y.shape)) for y in iteration(())]
         return _loop(trip_count, [operands[u].value for u in moving], iteration)
 
     def _over_rows(self, operands: dict[Use, BlockOperand]) -> list[Value]:
-        """The results of one matrix, in segments of rows that see as many columns."""
+        """The results of one matrix, in segments of rows that use the same columns."""
         summed = any(self._over(r) for r in self.group.results)  # each segment keeps its own sums
         most = BLOCK_SEGMENTS if summed else BLOCK_SEGMENTS_MAX
         parts = segments(self.shape.rows, self.rows, most)
@@ -65,7 +65,7 @@ class BlockLoops:
                 for k, r in enumerate(self.group.results)]
 
     def _joined(self, result: Value, pieces: list[Value]) -> Value:
-        """A result of all segments."""
+        """A result, joined from the pieces of all segments."""
         if self._over(result):
             total = pieces[0]
             for piece in pieces[1:]:
@@ -79,7 +79,7 @@ class BlockLoops:
 
     def _segment(self, operands: dict[Use, BlockOperand], start: int, end: int,
                  columns: int) -> list[list[Value]]:
-        """The results of some rows: a loop of whole blocks, and the rows that are left."""
+        """The results of a range of rows: a loop over whole blocks, and the remaining rows."""
         trip_count = (end - start) // self.rows
         middle = start + trip_count * self.rows
         pieces: list[list[Value]] = []
@@ -97,7 +97,7 @@ class BlockLoops:
 
     def _blocks(self, operands: dict[Use, BlockOperand], start: int, trip_count: int,
                 columns: int) -> list[Value]:
-        """The results of `turns` whole blocks."""
+        """The results of `trip_count` whole blocks."""
         moving = [u for u, o in operands.items() if o.rows is not None]
         sequences = []
         for u in moving:
@@ -110,9 +110,9 @@ class BlockLoops:
         shapes = self._over_shapes(operands, columns)
         carries = [carry_leaf(s, k) for k, s in enumerate(shapes)]
         slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
-        own = {u: OPS.transpose(s) if operands[u].rows == 1 else s
-               for u, s in zip(moving, slices, strict=True)}
-        values = self._block(whole | own, self.rows, columns)
+        sliced = {u: OPS.transpose(s) if operands[u].rows == 1 else s
+                  for u, s in zip(moving, slices, strict=True)}
+        values = self._block(whole | sliced, self.rows, columns)
         news = tuple(c + values[k] for c, k in zip(carries, over, strict=True))
         outs = tuple(y for k, y in enumerate(values) if k not in over)
         body = Body(trip_count, False, tuple(carries), tuple(slices), (), news, outs)
@@ -123,7 +123,7 @@ class BlockLoops:
                 for r in self.group.results]
 
     def _over_shapes(self, operands: dict[Use, BlockOperand], columns: int) -> list[Value]:
-        """Zeros like the sums over rows."""
+        """Zeros in the shapes of the sums over rows."""
         zeros = []
         for r in self.group.results:
             if self._over(r):
@@ -135,7 +135,7 @@ class BlockLoops:
         return zeros
 
     def _padded(self, result: Value, y: Value, columns: int) -> Value:
-        """A sum over rows with all columns."""
+        """A sum over rows, padded to all columns."""
         rest = self.shape.columns - columns
         return OPS.pad(y, (0, 0), (rest, 0)) if rest and self._over(result) else y
 
@@ -148,10 +148,11 @@ class BlockLoops:
         for v in self.order:
             with layer_scope(v.layer):
                 made[v] = self._made(v, read, made, rows, columns)
-        return [made[r] if r in made else self._left(r, read, made) for r in self.group.results]
+        return [made[r] if r in made else self._small_product(r, read, made)
+                for r in self.group.results]
 
-    def _left(self, v: Value, read: dict[Use, Value], made: dict[Value, Value]) -> Value:
-        """A product of a wide value that is small again."""
+    def _small_product(self, v: Value, read: dict[Use, Value], made: dict[Value, Value]) -> Value:
+        """A product of a large intermediate whose result is small."""
         a, b = v.args
         wide, factor = _without_factor(a if a in made else b if b in made else a.args[0], made)
         if a in made:
@@ -189,8 +190,8 @@ class BlockLoops:
 
 
 def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
-    """A wide value as another one times a factor for each row: it is cheaper to multiply the result
-    that a product makes of it."""
+    """A large intermediate as another one times a factor for each row: it is cheaper to multiply
+    the product's result by the factor."""
     if wide.op.opcode == "mul":
         for x, spread in (wide.args, wide.args[::-1]):
             if x in made and spread in made and is_broadcast(spread) and (
@@ -202,8 +203,9 @@ def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value
 
 
 def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:
-    """Ranges of rows whose blocks may see different columns: each of whole blocks, two at least,
-    but the last. `most` segments, where blocks are many: they leave out more that is hidden.
+    """Ranges of rows whose blocks may use different columns. Each has whole blocks, at least two,
+    except the last. Where blocks are many there are `most` segments, which skip more masked
+    columns.
 
     >>> segments(100, 10, 4)
     [(0, 30), (30, 60), (60, 90), (90, 100)]
@@ -219,7 +221,7 @@ def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:
 
 
 def _joined_rows(stack: Value) -> Value:
-    """The values that are kept of all blocks, as rows of a matrix."""
+    """A stack of blocks as the rows of one matrix."""
     return OPS.reshape(stack, (stack.shape[0] * stack.shape[1], *stack.shape[2:]))
 
 

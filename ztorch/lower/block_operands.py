@@ -1,4 +1,5 @@
-"""Operands of blocks of rows: the values around their loops that they read, and how each is cut."""
+"""Operands of blocks of rows: the values that they read from outside their loops, and the slice of
+each that a block reads."""
 
 from __future__ import annotations
 
@@ -14,22 +15,22 @@ from ztorch.lower.large_intermediates import Group
 
 @dataclass(frozen=True)
 class BlockOperand:
-    """A tensor whose leading axes are those of the wide values, or of size 1."""
+    """A tensor whose leading axes are those of the large intermediates, or of size 1."""
 
     value: Value
-    rows: int | None = None  # the axis after the leading ones that has their rows
-    columns: int | None = None  # the one that has their columns
+    rows: int | None = None  # the axis, after the leading ones, that runs along their rows
+    columns: int | None = None  # the axis that runs along their columns
 
     def first(self) -> BlockOperand:
-        """It without its first axis, which has size 1."""
+        """The operand without its first axis, which has size 1."""
         return replace(self, value=OPS.reshape(self.value, self.value.shape[1:]))
 
     def part_of_rows(self, start: int, end: int) -> BlockOperand:
-        """A range of its rows; all of it where it has none."""
+        """A range of its rows; the whole operand if it has no row axis."""
         return self._part(self.rows, start, end)
 
     def first_columns(self, end: int) -> BlockOperand:
-        """Columns up to an end; all of it where it has none."""
+        """The columns before `end`; the whole operand if it has no column axis."""
         return self._part(self.columns, 0, end)
 
     def _part(self, axis: int | None, start: int, end: int) -> BlockOperand:
@@ -43,12 +44,12 @@ class BlockOperand:
 
 Use = tuple[Value, str]  # a value, and how it is read
 
-# How a product reads an operand, and the axes of the operand that have rows and columns.
+# By the role of an operand in a product: its axes that run along rows and columns.
 _AXES: dict[str, tuple[int | None, int | None]] = {
-    "rows": (0, None),  # rows down, as the left operand of a wide product
-    "across": (1, None),  # rows across, as the left operand of a sum over rows
-    "steps": (None, 1),  # columns across, as the right operand of a wide product
-    "whole": (None, 0),  # columns down, as the right operand of a sum along rows
+    "rows": (0, None),  # the left operand of a large product
+    "across": (1, None),  # the left operand of a sum over rows, transposed
+    "steps": (None, 1),  # the right operand of a large product
+    "whole": (None, 0),  # the right operand of a sum along rows
 }
 
 
@@ -56,9 +57,8 @@ class BlockOperands:
     """The operands of one group, by their uses."""
 
     def __init__(self, group: Group, order: Sequence[Value], new: dict[Value, Value]):
-        """`order`: the values that each block computes; `new`: the values that blocks read, as they
-        are now.
-        """
+        """`order` has the values that each block computes, `new` the current replacements of the
+        values that blocks read."""
         self.group, self.shape, self.new = group, group.shape, new
         self.by_use: dict[Use, BlockOperand] = {}
         for v in (*order, *group.results):
@@ -90,7 +90,7 @@ class BlockOperands:
                 self.by_use[use] = self._aligned(x)
 
     def role(self, v: Value, k: int) -> str:
-        """How a value reads an argument that is not part of the loop."""
+        """The role of an argument that is computed outside the loop."""
         if v.op.kind != "contract":
             return "aligned"
         if v in self.group.inner:
@@ -100,13 +100,13 @@ class BlockOperands:
         return "whole" if v.args[0] in self.group.inner else "rows"
 
     def _range_axis(self, v: Value) -> int | None:
-        """The axis that a range of numbers counts, if blocks differ in it."""
+        """The axis along which v counts, if blocks differ in it."""
         axis = None if v.args else v.attrs.get("axis")
         differs = axis is not None and axis <= len(self.shape.batch) and v.shape[axis] > 1
         return axis if differs else None
 
     def _aligned(self, x: Value) -> BlockOperand:
-        """A tensor that broadcasts to the wide values."""
+        """A tensor that broadcasts to the large intermediates."""
         rank = len(self.shape.sizes)
         x = OPS.reshape(x, (*(1,) * (rank - x.rank), *x.shape))
         return BlockOperand(x, rows=0 if x.shape[-2] > 1 else None,

@@ -1,5 +1,5 @@
-"""Borders of images under sliding windows, on a processor: loops of sums and maxima skip positions
-outside of an image, so no copy with a border is written."""
+"""Padding of images under sliding windows, on a processor: loops of sums and maxima skip positions
+outside the image, so no padded copy is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.lower.region import Region, as_view, is_view, map_region, reduce_dom
 
 
 def without_borders(graph: Graph, limits: Limits) -> Graph:
-    """The graph with borders as views, wherever windows slide over them."""
+    """The graph with padding as views wherever the kernel that reads it can skip it."""
     if limits.grid is not None or not any(_is_border(v) for v in graph.nodes()):
         return graph
     new: dict[Value, Value] = {}
@@ -21,7 +21,7 @@ def without_borders(graph: Graph, limits: Limits) -> Graph:
         out = rebuilt(v, tuple(new[a] for a in v.args))
         if v.op.kind == "reduce":
             with layer_scope(v.layer):
-                seen = rebuilt(out, (_seen(out.args[0], out),))
+                seen = rebuilt(out, (_with_views(out.args[0], out),))
             if seen is not out and _skips_borders(_region(seen), limits):
                 out = seen
         new[v] = out
@@ -36,18 +36,18 @@ def _is_border(v: Value) -> bool:
     return v.op.name == "pad" and not is_view(v)
 
 
-def _seen(v: Value, reduction: Value) -> Value:
-    """The operand of a reduction, with borders that change nothing as views."""
+def _with_views(v: Value, reduction: Value) -> Value:
+    """The operand of a reduction, with padding by the neutral element as views."""
     if _is_border(v) and v.attrs["value"] == identity(reduction.op.opcode, v.dtype):
         return as_view(v)
     weighted = v.op.opcode == "mul" and reduction.op.opcode == "add"
     if not (weighted or (is_view(v) and len(v.args) == 1)):
         return v
-    return rebuilt(v, tuple(_seen(a, reduction) for a in v.args))
+    return rebuilt(v, tuple(_with_views(a, reduction) for a in v.args))
 
 
 def _region(reduction: Value) -> Region:
-    """The region of a reduction and of products that it adds up."""
+    """The region of a reduction and of the products that it sums."""
     x, axes = reduction.args[0], reduction.attrs["axes"]
     product = x
     while is_view(product) and product.args:

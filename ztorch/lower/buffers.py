@@ -10,15 +10,15 @@ from ztorch.lower.region import Region
 
 
 def buffers_of(region: Region) -> list[Value]:
-    """The values that a region stores; of a loop also the loop, which represents the arena of its
-    body."""
+    """The values that a region stores. For a loop this includes the loop itself, which represents
+    the arena of its body."""
     return [*region.members[:1], *region.stores] if region.kind == "loop" else region.stores
 
 
 def memory_of(v: Value) -> Value:
-    """The value whose buffer v shares: the last value of a carry shares the first one's, as do
-    stacks of it (`histories.py`); threads write in place; and an inset shares the buffer of its
-    border or of the first inset."""
+    """The value whose buffer v shares. The last value of a carry and its stacks (`histories.py`)
+    share the buffer of its first value; thread programs write in place; an inset shares the buffer
+    of its border or of the first inset."""
     if (before := lies_in(v)) is not None:
         return memory_of(before)
     if v.op is THREADS_RESULT:

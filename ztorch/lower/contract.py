@@ -13,7 +13,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_operand import Reading, Run, reading, steps_per_iteration
+from ztorch.lower.left_operand import AccessPattern, Run, access_pattern, steps_per_iteration
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.product_operand import ProductOperand
@@ -44,27 +44,27 @@ def product_of(region: Region) -> Value:
 
 
 def lanes_of(region: Region, limits: Limits) -> int:
-    """Columns of a vector of its tiles."""
+    """The lanes of a vector of its tiles."""
     product = product_of(region)
     return product_lanes(product.shape[-1], limits, product.dtype)
 
 
-def _reading(product: Value) -> Reading:
-    """How the left operand is read."""
+def _access_pattern(product: Value) -> AccessPattern:
+    """The access pattern of the left operand."""
     left = product.args[0]
-    way = reading(left)
-    assert way is not None, "a product reads an operand that cannot be read in place"
-    return way
+    access = access_pattern(left)
+    assert access is not None, "a product reads an operand that cannot be read in place"
+    return access
 
 
 def propose(region: Region, limits: Limits) -> ProductSchedule:
-    """The tiles with the least estimated time. A short epilogue is repeated for each row of a tile,
-    unless the product is so deep that a loop over a local array is lost in its time."""
+    """The tiles with the least estimated time. A short epilogue is unrolled over the rows of a
+    tile, unless k is so large that the cost of a loop over a local array does not matter."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = lanes_of(region, limits)
-    way, panel = _reading(product), packed_columns(product.args[1]) // lanes
-    s = choose(m, n, k, limits, product.dtype, panel > 0, way, panel,
+    access, panel = _access_pattern(product), packed_columns(product.args[1]) // lanes
+    s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]))
     members = len(region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
@@ -76,13 +76,13 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     product = product_of(region)
     m, n = product.shape[-2:]
     lanes = lanes_of(region, limits)
-    heights, vectors = _reading(product).heights, math.ceil(n / lanes)
+    heights, vectors = _access_pattern(product).heights, math.ceil(n / lanes)
     columns = packed_columns(product.args[1])
     if s.tile_rows not in heights:
         return (f"tile(rows={s.tile_rows}) must be one of {', '.join(map(str, heights))} for these "
                 f"{m} rows")
     if not 1 <= s.tile_vectors <= vectors:
-        return f"tile(vectors={s.tile_vectors}) must be between 1 and the {vectors} there are"
+        return f"tile(vectors={s.tile_vectors}) must be between 1 and the {vectors} of a row"
     used = registers(s.tile_rows, s.tile_vectors)
     if used > limits.vector_registers:
         return (f"tile(rows={s.tile_rows}, vectors={s.tile_vectors}) takes {used} vector registers "
@@ -100,16 +100,16 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
 
 
 def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], float]:
-    """A function that estimates the cycles of a product by the tiles of a schedule."""
+    """A function that estimates the cycles of a product with the tiles of a schedule."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    lanes, way = lanes_of(region, limits), _reading(product)
+    lanes, access = lanes_of(region, limits), _access_pattern(product)
     packed = packed_columns(product.args[1]) > 0
 
     def cycles(s: ProductSchedule) -> float:
-        if s.tile_rows not in way.heights:
+        if s.tile_rows not in access.heights:
             return math.inf
-        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes, packed, way)
+        tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes, packed, access)
         return estimated_cycles(tiles, k, product.dtype, limits.processor)
 
     return cycles
@@ -121,10 +121,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     product = product_of(region)
     m, n = product.shape[-2:]
     lanes = lanes_of(region, limits)
-    way = _reading(product)
+    access = _access_pattern(product)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
-                   packed_columns(product.args[1]) > 0, way)
-    nest = _Tiles(b, region, product, memory, target, limits, tiles, s, way.depths)
+                   packed_columns(product.args[1]) > 0, access)
+    nest = _Tiles(b, region, product, memory, target, limits, tiles, s, access.depths)
     for panels in tiles.panels:
         if s.block_rows > 1:
             nest.blocks(panels)
@@ -145,13 +145,13 @@ class _Tiles:
         self.arrays = 0
 
     def run(self, rows: Run, panels: Run) -> None:
-        """Every tile of one size, which workers share."""
+        """All tiles of one size. Workers share them."""
         with self._shared(rows.tiles, panels.count) as (batch, at_row, at_panel):
             self._tile(batch, at_row, at_panel, rows, panels)
 
     def blocks(self, panels: Run) -> None:
-        """Every tile of a width; workers share out pairs of a block of rows and a panel. A panel
-        that comes from afar is read once for a block, whose tiles fetch the next one meanwhile."""
+        """All tiles of one width. Workers share the pairs of a row block and a panel: a block reads
+        its panel once from an outer cache, and its tiles prefetch the next panel meanwhile."""
         b, block, runs = self.b, self.schedule.block_rows, self.tiling.rows
         blocks = math.ceil(self.tiling.down / block)
         with self._shared(blocks, panels.count) as (batch, at_block, at_panel):
@@ -166,16 +166,16 @@ class _Tiles:
 
     @contextmanager
     def _shared(self, down: int, across: int) -> Iterator[tuple[Operand, Operand, Operand]]:
-        """The loop that workers share: the matrix, and the place in it."""
-        b, each = self.b, down * across
-        with b.loop(0, math.prod(self.batch) * each, kind="parallel") as t:
-            batch = b.div(t, each) if self.batch else b.const(0, b.index)
-            t = b.rem(t, each) if self.batch else t
+        """The loop that workers share: the index of the matrix, of the row and of the column."""
+        b, per_matrix = self.b, down * across
+        with b.loop(0, math.prod(self.batch) * per_matrix, kind="parallel") as t:
+            batch = b.div(t, per_matrix) if self.batch else b.const(0, b.index)
+            t = b.rem(t, per_matrix) if self.batch else t
             yield batch, b.div(t, across), b.rem(t, across)
 
     def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
               panels: Run, tile_number: Operand | None = None) -> None:
-        """One tile. With `turn`, its number within a block."""
+        """One tile. `tile_number` is its number in its row block, if there are blocks."""
         b, lanes, product = self.b, self.tiling.lanes, self.product
         height, width = rows.size, panels.size
         which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
@@ -204,9 +204,9 @@ class _Tiles:
                     lines = [(*where, row, along) for row in row_at]
                     left = ProductOperand(inner[0], a_of, lines, depth)
                     for u in range(times):
-                        self._deeper(left, rights, u, now)
+                        self._step(left, rights, u, now)
                     if tile_number is not None:
-                        self._fetch_beside(rights, across, tile_number, times)
+                        self._prefetch_next_panel(rights, across, tile_number, times)
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
@@ -221,21 +221,21 @@ class _Tiles:
     @contextmanager
     def _outer_depths(self, bound: dict[Var, Operand]) -> Iterator[
             tuple[dict[Var, Operand], Index]]:
-        """All loops along k but the innermost, and where they are."""
+        """All loops along k but the innermost, and their position along k."""
         loops = [Var(f"k{a}", n) for a, n in enumerate(self.depths[:-1])]
         with nested(self.b, loops) as counters:
             at = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
             yield {**bound, **dict(zip(loops, counters, strict=True))}, at
 
     def _pieces_of_k(self) -> list[tuple[int, int, int]]:
-        """The innermost loop along k in pieces: begin, end, and steps in an iteration."""
+        """The pieces of the innermost loop along k: begin, end, and steps per iteration."""
         k, steps = self.depths[-1], steps_per_iteration(self.depths, self.schedule.unroll)
         whole = k // steps * steps
         return [piece for piece in ((0, whole, steps), (whole, k, 1)) if piece[0] < piece[1]]
 
-    def _deeper(self, left: ProductOperand, rights: list[ProductOperand], step: int,
+    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int,
                 now: list[list[Operand]]) -> None:
-        """One step along k for all of a tile."""
+        """One step along k for the whole tile."""
         of = summing(self.product.dtype)
         if self.schedule.prefetch:
             for operand in rights:
@@ -246,22 +246,22 @@ class _Tiles:
             for j, y in enumerate(right):
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])
 
-    def _fetch_beside(self, rights: list[ProductOperand], across: Var, tile_number: Operand,
+    def _prefetch_next_panel(self, rights: list[ProductOperand], across: Var, tile_number: Operand,
                       times: int) -> None:
-        """Have this tile's share of some steps of the next panel brought closer."""
+        """Prefetches this tile's share of some steps of the next panel."""
         b, vector_bytes = self.b, self.tiling.lanes * self.product.args[1].dtype.bytes
         each = math.ceil(times / min(self.schedule.block_rows, self.tiling.down))
         first = Var("u", times - each + 1)
         bound = {first: b.min(b.mul(tile_number, each), times - each)}
         for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
             for u in range(each):
-                right.prefetch_beside(across, Index.of(first) + u, bound)
+                right.prefetch_next_panel(across, Index.of(first) + u, bound)
 
     def _finish_through_array(self, bound: dict[Var, Operand], scopes: list[Emitter],
                         sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
                         column_at: list[Index]) -> None:
-        """A long epilogue is not repeated for each row of the tile: the sums go through a small
-        local array, and a loop over its rows finishes them."""
+        """A long epilogue is not unrolled over rows: the sums are stored to a small local array,
+        and a loop over its rows finishes them."""
         b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
         height, width = len(sums), len(scopes)
         self.arrays += 1
@@ -287,7 +287,7 @@ class _Tiles:
         evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
 
     def _scope(self, bound: dict[Var, Operand], panels: Run, j: int) -> Emitter:
-        """The scope of one vector of columns; the very last one may have to be masked."""
+        """The scope of one vector of columns. The last vector of a row may need a mask."""
         b, lanes, tail = self.b, self.tiling.lanes, self.tiling.tail
         if lanes == 1:
             return Emitter(b, self.memory, bound, members=self.region.flat)

@@ -1,9 +1,8 @@
-"""Sums over all positions of images, one for each place of a window, on a processor: gradients of
-depthwise kernels.
+"""Sums over all positions of images, one sum for each offset in a window, on a processor: gradients
+of depthwise kernels.
 
-All positions of a window are summed together, one vector of channels each: the element at a
-position is loaded once for all of them. Positions whose windows reach over a border have separate
-code.
+The sums of all offsets are computed together, each for one vector of channels, so the element at a
+position is loaded once for all of them. Positions whose windows cross a border have separate code.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ _Places = dict[Var, Index]
 
 @dataclass(frozen=True, repr=False)
 class CorrelationSchedule(Schedule):
-    """Sums over all positions of images for each place of a window, on a processor."""
+    """Sums over all positions of images for each offset in a window, on a processor."""
 
     kind = "correlation"
     lanes: int  # channels computed at once
-    steps: int  # neighbouring positions that are added without a loop
+    steps: int  # neighbouring positions that are added in unrolled code
 
     def tile(self, lanes: int) -> str:
         return f"{self.steps}x{self.lanes}"
@@ -55,14 +54,14 @@ class CorrelationSchedule(Schedule):
 class _Correlation:
     """The loops of a region that correlates images."""
 
-    window: list[Var]  # over results, but for channels
-    column: Var  # over channels, which are adjacent in memory
+    window: list[Var]  # over results, without channels
+    column: Var  # over channels, which are contiguous
     inner: list[Var]  # over positions
-    full: dict[Var, Index]  # the region's own two variables as sums of these loops
+    full: dict[Var, Index]  # the region's two loop variables in terms of these loops
     edges: Edges
 
     def groups(self, registers: int) -> list[list[_Places]]:
-        """The places of the window, in whole rows, as many together as there are registers."""
+        """The offsets in the window, in groups of whole rows whose sums fit in registers."""
         across = self.window[-1].extent
         rows = [*product(*(range(v.extent) for v in self.window[:-1]))]
         size = registers // across
@@ -71,15 +70,16 @@ class _Correlation:
                 for start in range(0, len(rows), size)]
 
     def inside(self, group: Sequence[_Places], v: Var, at: Index) -> bool | None:
-        """Whether all that places of a group see at some positions is inside."""
+        """Whether all elements that a group reads at some positions are inside the image; None if
+        some are outside."""
         edges = [edge for edge in self.edges if edge.at.mentions(v)]
         known = {all_inside(edges, {**place, v: at}) for place in group}
         return known == {True} or None
 
 
 def _axes(region: Region) -> _Correlation | None:
-    """The loops of a region, if all it does is to sum windows and their neighbours over
-    more positions than windows have places."""
+    """The loops of a region that only sums overlapping windows, over more positions than a window
+    has offsets; None for any other region."""
     axes = axes_of(region)
     if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
         return None
@@ -100,7 +100,7 @@ def _axes(region: Region) -> _Correlation | None:
 
 
 def propose(region: Region, limits: Limits) -> CorrelationSchedule | None:
-    """All lanes, and as many positions without a loop as keep the code small."""
+    """All lanes, and as many unrolled positions as keep the code small."""
     lanes = limits.lanes(widest(region))
     axes = _axes(region) if lanes > 1 and region.axes else None
     if axes is None:
@@ -120,9 +120,9 @@ def refusal(s: CorrelationSchedule, region: Region, limits: Limits) -> str:
     axes = _axes(region) if s.lanes > 1 else None
     registers = _registers(region, limits)
     if axes is None or axes.window[-1].extent > registers:
-        return "it sums no windows over positions, or not in vectors"
+        return "the region sums no overlapping windows over positions, or has one lane"
     if prod(v.extent for v in axes.window) > CORRELATION_RESULTS:
-        return f"its windows have more than {CORRELATION_RESULTS} places"
+        return f"its windows have more than {CORRELATION_RESULTS} offsets"
     if not 1 <= s.steps <= axes.inner[-1].extent:
         return f"steps({s.steps}) must be between 1 and {axes.inner[-1].extent}"
     code = sum(len(group) * prod(_code(axes, group, v, s) for v in axes.inner)
@@ -147,7 +147,7 @@ def _code(axes: _Correlation, group: Sequence[_Places], v: Var, s: CorrelationSc
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: CorrelationSchedule) -> None:
-    """All results; workers share out channels."""
+    """All results. Workers share the channels."""
     axes = _axes(region)
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
@@ -164,11 +164,11 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
             window.results_beside(e, b.mul(k, beside), beside, arrays)
 
 
-_Sums = dict[tuple[Value, int], Operand]  # of reductions, at each place of the window
+_Sums = dict[tuple[Value, int], Operand]  # by reduction and offset in the window
 
 
 class _Window:
-    """Places of a window for vectors of channels."""
+    """A group of offsets in a window, for vectors of channels."""
 
     def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits,
                  axes: _Correlation, s: CorrelationSchedule, places: Sequence[_Places]):
@@ -177,7 +177,7 @@ class _Window:
         self.sums = [v for v in region.members if v.op.kind == "reduce"]
 
     def results(self, e: Emitter) -> None:
-        """Of one vector, which goes through all positions."""
+        """The results of one vector of channels, which iterates over all positions."""
         b, lanes = e.b, e.lanes if e.lane else 1
         sums = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                 for v in self.sums for j in range(len(self.places))}
@@ -185,23 +185,23 @@ class _Window:
             self._add_row(scope, at, sums)
         self._finish(e, {key: b.get(variable) for key, variable in sums.items()})
 
-    # Several vectors go through each row of an image in turn: the elements they read of it are
-    # adjacent, and those they read again in the next row are still in a near cache.
+    # Several vectors of channels iterate over one row of an image before the next row: their
+    # elements are adjacent, and those that the next row reads again are still in the L1 cache.
 
     def arrays(self, b: Builder, number: int, beside: int) -> dict[Value, str]:
-        """Memory for the sums between rows."""
+        """Local arrays that hold the sums between rows."""
         size = len(self.places) * beside * self.schedule.lanes
         return {v: b.memory(f"sums{number}_{k}", summing(v.dtype), size, "local", "rw")
                 for k, v in enumerate(self.sums)}
 
     def results_beside(self, e: Emitter, first: Operand, beside: int,
                        arrays: Mapping[Value, str]) -> None:
-        """Of as many vectors, from this one on."""
+        """The results of `beside` vectors, starting at vector `first`."""
         b, lanes, count = e.b, self.schedule.lanes, len(self.places)
         for v, array in arrays.items():
-            nothing = b.splat(b.const(identity(v.op.opcode, v.dtype), summing(v.dtype)), lanes)
+            neutral = b.splat(b.const(identity(v.op.opcode, v.dtype), summing(v.dtype)), lanes)
             with b.loop(0, count * beside) as k:
-                b.store(array, b.mul(k, lanes), nothing)
+                b.store(array, b.mul(k, lanes), neutral)
 
         def vectors(scope: Emitter) -> Iterator[tuple[Emitter, Operand, _Sums]]:
             with b.loop(0, beside) as u:
@@ -232,14 +232,14 @@ class _Window:
             yield from self._rows(scope, loops[1:], at | {loops[0]: start})
 
     def _runs(self, e: Emitter, v: Var) -> Iterator[tuple[Emitter, Index, int]]:
-        """Scopes that cover a loop: where neighbours begin, and how many."""
+        """Scopes that cover a loop: the first of a group of neighbours, and their number."""
         for run in runs(v.extent, _most(self.axes, v, self.schedule),
                         lambda start: self.axes.inside(self.places, v, start)):
-            turn = Var(f"{v.name} turn", run.count)
+            group = Var(f"{v.name} turn", run.count)
             with e.b.loop(0, run.count) if run.count > 1 else nullcontext() as counter:
-                bound = e.bound if counter is None else {**e.bound, turn: counter}
+                bound = e.bound if counter is None else {**e.bound, group: counter}
                 yield (e.within(bound=bound, inside=bool(self.axes.edges)),
-                       Index.of(turn) * run.size + run.start, run.size)
+                       Index.of(group) * run.size + run.start, run.size)
 
     def _add_row(self, e: Emitter, at: _Places, sums: _Sums) -> None:
         """Adds the elements at the positions of a row to variables."""

@@ -13,7 +13,7 @@ from ztorch.lower.tuning import OP_SLOTS_MIN
 
 
 def region_cycles(region: Region, placement: Placement) -> float:
-    """A rough estimate of the work of a region; of a loop, of all its turns."""
+    """A rough estimate of the cycles of a region; for a loop, of all its iterations."""
     if region.kind != "loop":
         return kernel_cycles(region, placement.limits)
     loop = region.members[0]
@@ -23,7 +23,7 @@ def region_cycles(region: Region, placement: Placement) -> float:
 
 
 def kernel_cycles(region: Region, limits: Limits) -> float:
-    """A rough estimate, to tell whether more workers would pay."""
+    """A rough estimate, which decides whether more workers pay."""
     total = 0.0
     for v in region.members:
         lanes = _lanes_at_once(limits, v.dtype)
@@ -45,5 +45,5 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
 
 
 def _lanes_at_once(limits: Limits, d: DType) -> int:
-    """Lanes that a port starts in a cycle: a wider vector takes several turns."""
+    """Lanes that a port starts per cycle: a wider vector occupies it for several cycles."""
     return min(limits.lanes(d), max(1, limits.processor.port_bits // d.bits))

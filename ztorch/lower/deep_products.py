@@ -1,11 +1,11 @@
-"""Deep products as loops over parts of k.
+"""Products with a large k as loops over blocks of k.
 
-    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 32 iterations, each of
-    500 steps along k, where 8 products would be as many kernels, each with copies of its operands
+    the gradient of an LSTM's kernel over 1,000 steps of 16 rows: one loop of 32 iterations with 500
+    steps along k each, in place of 8 products in separate kernels, each with copies of its operands
 
-Each iteration adds the product of a part of both operands to the sum. That needs operands whose
-rows along k are contiguous, such as those of weight gradients: the left one is a matrix of
-examples, transposed. Other deep products are cut up in `products.py`.
+Each iteration multiplies one block of both operands and adds the result to the sum. A block of an
+operand must be contiguous, as in weight gradients, where the left operand is a transposed matrix of
+examples. Other products with a large k are split in `products.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ztorch.lower.tuning import (
 
 
 def loops_over_k(graph: Graph, limits: Limits) -> Graph:
-    """The graph with deep products as loops over parts of k, where operands are stored along k."""
+    """The graph with products of large k as loops over blocks of k, if these are contiguous."""
     if limits.grid is not None:
         return graph
     new: dict[Value, Value] = {}
@@ -43,14 +43,14 @@ def loops_over_k(graph: Graph, limits: Limits) -> Graph:
 
 
 def is_deep(v: Value) -> bool:
-    """Whether a value is a product of two matrices that is better computed in parts of k."""
+    """Whether a value is a product of two matrices whose k is worth splitting."""
     return (v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
             and v.args[0].shape[1] >= 2 * PRODUCT_DEPTH and min(v.shape) >= DEEP_PRODUCT_SIZE)
 
 
 def _is_deep_for_loop(v: Value) -> bool:
-    """Whether a value is a product that is better computed in short parts of k, by one kernel: also
-    one that is less deep, but whose operands are large beside the result that each part adds to."""
+    """Whether a product should be a loop over short blocks of k in one kernel. This includes
+    products of smaller k whose operands are large compared with the result that a block updates."""
     return is_deep(v) or (
         v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
         and v.args[0].shape[1] >= LOOP_PARTS * max(LOOP_DEPTH, *v.shape)
@@ -58,7 +58,7 @@ def _is_deep_for_loop(v: Value) -> bool:
 
 
 def depth_of_parts(k: int) -> int:
-    """The steps along k of each part; the last one may have fewer.
+    """The steps along k of each part; the last part may be shorter.
 
     >>> depth_of_parts(16_000)
     2000
@@ -67,15 +67,16 @@ def depth_of_parts(k: int) -> int:
 
 
 def _contiguous_along_k(a: Value) -> bool:
-    """Whether neighbouring rows of the left operand are adjacent in memory, each of them once."""
+    """Whether the left operand is stored column by column, without repeated elements, so that a
+    block of k is contiguous."""
     row, depth = Var("row", a.shape[0]), Var("k", a.shape[1])
     base = view_of(a, (Index.of(row), Index.of(depth)))
     return base is not None and a.size <= base[0].size and base[1].factor(row) == 1
 
 
 def _cut_from(b: Value) -> tuple[Value, int]:
-    """The matrix whose columns the right operand is, from which column on: a loop reads a part of
-    its rows in place. A matrix that is not part of another one is all of itself."""
+    """The matrix that the right operand is a range of columns of, and the first of these columns: a
+    loop reads its rows in place. An operand that is no such range is its own matrix."""
     row, column = Index.of(Var("row", b.shape[0])), Index.of(Var("column", b.shape[1]))
     base = view_of(b, (row, column))
     if base is None or not certain(b, (row, column)):
@@ -88,15 +89,15 @@ def _cut_from(b: Value) -> tuple[Value, int]:
 
 
 def _looped(v: Value) -> Value:
-    """The product as a loop, plus the product of the remaining steps along k."""
+    """The product as a loop over blocks, plus the product of the remaining steps along k."""
     a, (b, start) = v.args[0], _cut_from(v.args[1])
     k, n = a.shape[1], v.shape[1]
     least = math.ceil(k / LOOP_DEPTH)
     even = next((parts for parts in range(least, EVEN_PARTS * least) if k % parts == 0), 0)
     size = k // even if even else math.ceil(k / least)
     trip_count = k // size
-    # The right operand comes last in the step, so it is named first: a copy of the left one is
-    # made when it is there.
+    # In a training step the right operand is computed last. It comes first here, so that the left
+    # operand is copied after it.
     sequences = [OPS.reshape(x[:trip_count * size], (trip_count, size, x.shape[1]))
                  for x in (b, OPS.transpose(a))]
     total = OPS.full(v.shape, 0.0, v.dtype)

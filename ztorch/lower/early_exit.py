@@ -1,8 +1,8 @@
-"""Which elements of a loop have ended: further iterations leave them as they are.
+"""Early exit of single elements of a loop: further iterations must not change them.
 
-A loop may go on while a flag holds for any element. Where the flag is false, an element of a
-recurrence stops by itself; that is the same only if the iterations that others still take would not
-change it.
+A loop may continue while a flag is true for any element. A recurrence stops each element when its
+own flag is false. This gives the same result only if further iterations, which other elements still
+run, would not change an element whose flag is false.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ztorch.graph.body import Body
 from ztorch.graph.rewrite import is_number, substituted
 from ztorch.graph.value import Value, attribute_key, topological
 
-FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of numbers: of values that are known
+FALSE, TRUE, ZERO = "false", "true", "zero"  # in place of value numbers: known constants
 
 
 def flag_of_any(body: Body) -> Value | None:
-    """The bool of each element, if a loop goes on while it holds for any of them. In an iteration
-    that is taken the carry that says so holds, so the next one may ask for it or not.
+    """The flag of each element, if a loop continues while the flag is true for any element. The
+    loop's condition may also test its own carry, which is true in every iteration that runs.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -54,35 +54,35 @@ def _under_movement(v: Value) -> Value:
 
 def unchanged_after_exit(body: Body, going: int, flag: Value | None,
                          results: Collection[int]) -> bool:
-    """Whether an element whose flag is false stays as it is.
+    """Whether iterations leave an element unchanged whose flag is false.
 
     Args:
-        body: The iterations.
-        going: The number of the bool carry that says whether to go on.
-        flag: The value for each element from which it is computed; None: the carry itself is the
-            flag.
+        body: The body of the loop.
+        going: The number of the bool carry that continues the loop.
+        flag: The flag of each element, from which that carry is computed; None: the carry itself
+            has a flag for each element.
         results: The numbers of the results that are read.
     """
     carries, size = body.carries, max(c.size for c in body.carries)
     before: Value = carries[going]
-    alone = [k for k, c in enumerate(carries) if c.size < size and k != going]
+    shared = [k for k, c in enumerate(carries) if c.size < size and k != going]
     if flag is not None:
-        cut = [v for v in body.news if v not in carries]
-        own = topological([flag], cut)
-        if any(c in own and body.news[k] is not c for k, c in enumerate(carries)):
+        computed_news = [v for v in body.news if v not in carries]
+        inside = topological([flag], computed_news)
+        if any(c in inside and body.news[k] is not c for k, c in enumerate(carries)):
             return False
-        new_of = dict(zip(body.news, carries, strict=True))
-        [before] = substituted([flag], {v: new_of[v] for v in own if v in new_of})
-        if size > 1 and any(k in results or carries[k] in topological([before]) for k in alone):
+        carry_of = dict(zip(body.news, carries, strict=True))
+        [before] = substituted([flag], {v: carry_of[v] for v in inside if v in carry_of})
+        if size > 1 and any(k in results or carries[k] in topological([before]) for k in shared):
             return False
     numbers = _Numbers(before, None if flag is None else carries[going])
     return all(numbers.of(new) == numbers.of(c)
                for k, (new, c) in enumerate(zip(body.news, carries, strict=True))
-               if not (flag is not None and (k == going or k in alone)))
+               if not (flag is not None and (k == going or k in shared)))
 
 
 class _Numbers:
-    """Numbers of values: equal ones are sure to be the same where a flag is false."""
+    """Value numbering: values with equal numbers are equal wherever the flag is false."""
 
     def __init__(self, false: Value, true: Value | None):
         self.known: dict[Value, int | str] = {}

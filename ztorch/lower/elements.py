@@ -1,4 +1,4 @@
-"""Elementwise regions on a processor: one flat loop where positions allow it, else one an axis."""
+"""Elementwise regions on a processor: one flat loop if positions allow it, else a loop per axis."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from ztorch.lower.tuning import (
 
 
 def propose(region: Region, limits: Limits) -> ElementSchedule:
-    """All lanes, axes in their order or in that of a value read far apart, and as many of them
-    shared out as leave iterations of some work."""
+    """All lanes, axes in their own order or in that of a strided source, and as many shared axes as
+    leave enough work in an iteration."""
     (*rows, column), order = _axes(region)
-    share = _shared([rows[k] for k in order], column) if rows else 0
+    share = _shared_axes([rows[k] for k in order], column) if rows else 0
     whole = _whole(region)
-    if 1 < share == len(rows) and _stay(region, whole, whole.axes[order[-1]], limits):
+    if 1 < share == len(rows) and _columns_outermost(region, whole, whole.axes[order[-1]], limits):
         share -= 1
     return ElementSchedule(limits.lanes(widest(region)), order, share)
 
@@ -49,10 +49,10 @@ def _whole(region: Region) -> Part:
 
 
 def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape that a region's loops run over, and the best order of all axes but the last: that
-    in which a copy reads memory, where it writes whole lines in short runs, and reading
-    these runs would jump further each time; else as they are. Runs that are written whole pages
-    apart would push one another out of the caches: a few of them take turns."""
+    """The shape that a region's loops run over, and the best order of all axes but the last. A copy
+    that writes whole cache lines in short runs, and reads these runs with a large stride, follows
+    the order of its source. If its runs are written at multiples of the page size, they would cause
+    conflict misses, so a few of them are interleaved. All other regions keep the order."""
     shape = merged_axes(region) or (1,)
     usual = tuple(range(len(shape) - 1))
     if (strides := _scattered(region, shape)) is None:
@@ -69,7 +69,7 @@ def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _scattered(region: Region, shape: tuple[int, ...]) -> list[int] | None:
-    """How far apart a copy reads along each axis, if the order of reading matters; else None."""
+    """The stride of a copy's source along each axis, if the order of reads matters; else None."""
     *rows, column = shape
     axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     flat = flatten([Index.of(v) for v in axes], shape)
@@ -100,7 +100,7 @@ def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:
 
 
 def lanes_refusal(lanes: int, most: int) -> str:
-    """Why loops cannot have so many lanes; empty if they can."""
+    """Why loops cannot have this many lanes; empty if they can."""
     if not 1 <= lanes <= most or lanes & (lanes - 1):
         return f"lanes({lanes}) must be a power of two, {most} at most on this target"
     return ""
@@ -108,7 +108,7 @@ def lanes_refusal(lanes: int, most: int) -> str:
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: ElementSchedule) -> None:
-    """Every element for itself."""
+    """All elements of the region."""
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
@@ -132,7 +132,7 @@ def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], 
         rows = [rows[k] for k in s.order]
     share = max(1, s.share)
     shared, own = rows[:share], rows[share:]
-    within = own[-1:] if own and _stay(region, part, own[-1], limits) else []
+    within = own[-1:] if own and _columns_outermost(region, part, own[-1], limits) else []
     own = own[:len(own) - len(within)]
     with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
         bound = spread(e, r, shared)
@@ -144,23 +144,23 @@ def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], 
                     evaluate(scope.within(bound=places), region.members, region, full, target)
 
 
-def _stay(region: Region, part: Part, row: Var, limits: Limits) -> bool:
-    """Whether the loop over columns goes outside of that over rows: most of the elements that are
-    read, such as the weights of a window, are the same for all rows, and fit into registers."""
+def _columns_outermost(region: Region, part: Part, row: Var, limits: Limits) -> bool:
+    """Whether the loop over columns is outside of the loop over rows: most of the elements that are
+    read, such as the weights of a window, are the same for all rows, and fit in registers."""
     column = part.axes[-1]
     places = {(source, flat.replace({region.outer: part.flat})) for v in region.members
               for source, flat in real_reads(v, unflatten(region.flat[v], v.shape))
               if source not in region.flat}
     columns = [at for _, at in places if at.mentions(column)]
-    stay = sum(not at.mentions(row) for at in columns)
-    near = column.extent * region.members[-1].dtype.bytes <= PAGE_BYTES
-    return near and stay >= len(columns) - stay and (
-        WEIGHTS_MIN <= stay <= limits.vector_registers * WEIGHTS_SHARE)
+    invariant = sum(not at.mentions(row) for at in columns)
+    short = column.extent * region.members[-1].dtype.bytes <= PAGE_BYTES
+    return short and invariant >= len(columns) - invariant and (
+        WEIGHTS_MIN <= invariant <= limits.vector_registers * WEIGHTS_SHARE)
 
 
 def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
              target: Mapping[Value, str], s: ElementSchedule) -> None:
-    """Every entry that is written in place, lanes along the last axis."""
+    """All entries that are written in place, with lanes along the last axis."""
     *rows, column = entry_axes(region)
     e = Emitter(b, memory)
     with b.loop(0, prod(v.extent for v in rows), kind="parallel") as r:
@@ -171,28 +171,28 @@ def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
 
 
 def merged_axes(region: Region) -> tuple[int, ...]:
-    """The shape that a region's loops run over: its own, with neighbouring axes as one wherever
-    that makes no position harder to compute. Inner loops of a few elements become longer ones."""
+    """The shape that a region's loops run over: neighbouring axes are merged wherever that adds no
+    division to any position. So short inner loops become longer."""
     return axes_for(region, *_positions(region))
 
 
 def axes_for(region: Region, read: list[Index], other: list[Index]) -> tuple[int, ...]:
-    """The same for a region that reads memory, and computes with positions, at these."""
+    """The same for given positions: `read` in memory, `other` that are computed with."""
     if all(at.is_affine for at in (*read, *other)) and all(
             at.factor(region.outer) in (0, 1) for at in read):
         return (region.size,)
     shape = [n for n in region.shape if n != 1]
-    now = _divisions(region, shape, [*read, *other])
+    divisions = _divisions(region, shape, [*read, *other])
     for k in reversed(range(len(shape) - 1)):
         merged = [*shape[:k], shape[k] * shape[k + 1], *shape[k + 2:]]
-        then = _divisions(region, merged, [*read, *other])
-        if then <= now:
-            shape, now = merged, then
+        merged_divisions = _divisions(region, merged, [*read, *other])
+        if merged_divisions <= divisions:
+            shape, divisions = merged, merged_divisions
     return tuple(shape)
 
 
 def _positions(region: Region) -> tuple[list[Index], list[Index]]:
-    """The places where a region reads memory, and its other computations with positions."""
+    """The positions at which a region reads memory, and others that it computes with."""
     at = [(v, unflatten(region.flat[v], v.shape)) for v in region.members]
     read = [flat for v, index in at for source, flat in real_reads(v, index)
             if source not in region.flat]
@@ -200,14 +200,14 @@ def _positions(region: Region) -> tuple[list[Index], list[Index]]:
 
 
 def _divisions(region: Region, shape: Sequence[int], positions: list[Index]) -> int:
-    """How many divisions it takes to find positions from loops over a shape."""
+    """The number of divisions that compute positions from loops over a shape."""
     loops = flatten([Index.of(Var(f"d{k}", n)) for k, n in enumerate(shape)], shape)
     return sum(at.replace({region.outer: loops}).divisions for at in positions)
 
 
-def _shared(rows: Sequence[int], columns: int) -> int:
-    """How many of the row axes workers share out. The others are separate loops: a counter
-    costs an addition, an axis of the shared loop a division."""
+def _shared_axes(rows: Sequence[int], columns: int) -> int:
+    """The number of row axes in the loop that workers share. The others are separate loops: a loop
+    counter costs an addition, an axis of the shared loop a division."""
     inner = columns
     for k in reversed(range(1, len(rows))):
         inner *= rows[k]

@@ -1,9 +1,9 @@
 """Emits the instructions for one element, or one vector of elements, of a value.
 
-Values are pulled: asked for an element, a value asks its arguments for theirs, down to memory or to
-the values that a region has already computed. Loop variables are bound to registers; one of them
-may be bound to the lanes of a vector. A value that does not depend on that one stays scalar until
-it meets a vector.
+Emission is demand-driven: an element of a value requests the elements of its arguments that it
+needs, down to memory or to values that the region has already computed. Loop variables are bound to
+registers, and one of them may be bound to the lanes of a vector. A value that does not depend on
+that variable stays scalar until it is combined with a vector.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ztorch.lower.positions import flatten, proper
 
 @dataclass
 class Emitter:
-    """One scope of emission. Members of the region are only read where they are computed (by the
-    definition of a member), so `here` needs no positions.
+    """One scope of emission. Members of a region are only read at the position at which they are
+    computed, so `here` needs no positions.
     """
 
     b: Builder
-    memory: Mapping[Value, str]  # names of the buffers of values that are in one
+    memory: Mapping[Value, str]  # buffer names of the values in memory
     bound: dict[Var, Operand] = field(default_factory=dict)  # registers of loop variables
-    lane: Var | None = None  # the loop variable that is spread over lanes
+    lane: Var | None = None  # the loop variable that runs over lanes
     lanes: int = 1
-    mask: Operand | None = None  # which lanes exist; None: all
+    mask: Operand | None = None  # the active lanes; None: all
     members: Container[Value] = ()  # of the region
     here: dict[Value, Operand] = field(default_factory=dict)  # members at this position
-    # other values that were computed in this scope, by position and condition
+    # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
-    aligned: bool = False  # lanes read and write at multiples of their number
-    inside: bool = False  # elements may be in no border but one that their index is certain of
+    aligned: bool = False  # vectors are read and written at multiples of their length
+    inside: bool = False  # no element is in a border, except where its index alone decides it
 
     def within(self, **changes: Any) -> Emitter:
-        """A nested scope: sees the values known here, and keeps its own to itself."""
+        """A nested scope: it sees the values known here, and this scope does not see its values."""
         return replace(self, bound=dict(changes.pop("bound", self.bound)),
                        here=dict(self.here), known=dict(self.known), **changes)
 
@@ -68,8 +68,8 @@ class Emitter:
                      where: Operand | None) -> Operand:
         """One element of v, which is computed from the same element of its arguments.
 
-        Arguments are computed in their order, depth first. A stack in place of recursion: chains of
-        elementwise ops are long.
+        Arguments are computed in order, depth first. This uses a stack, not recursion, because
+        chains of elementwise ops are long.
         """
         path: list[tuple[Value, Iterator[Value], list[Operand]]] = [(v, iter(v.args), [])]
         while True:
@@ -105,25 +105,25 @@ class Emitter:
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""
         b, mem = self.b, self.memory[v]
-        if where is not None and where.is_const:  # a border, in tiles of single elements
+        if where is not None and where.is_const:  # the condition is known
             if not where.number:
                 return b.const(0, v.dtype)
             where = None
         at, off, lanes = self.address(flat)
-        if where is not None and where.lanes > lanes:  # one place, but only for some lanes
+        if where is not None and where.lanes > lanes:  # one position, read for some of the lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
             at, lanes = b.splat(base, where.lanes), where.lanes
-        if where is not None and lanes > 1 and self.aligned:  # all or none: others read the first
+        if where is not None and lanes > 1 and self.aligned:  # all lanes or none: else read at 0
             base = at if isinstance(at, Operand) else b.const(at, b.index)
             at, off, where = b.select(where, b.add(base, off), 0), 0, None
         mask = where if where is None else b.splat(where, lanes)
         if lanes > 1 and self.mask is not None:
             mask = self.mask if mask is None else b.and_(self.mask, mask)
-        got = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
-        return b.ne(got, 0) if v.dtype is boolean else got
+        x = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
+        return b.ne(x, 0) if v.dtype is boolean else x
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
-        """Have the line of an element brought into a cache; it may be beyond the end."""
+        """Prefetches the cache line of an element, which may be beyond the end of the buffer."""
         at, off, _ = self.address(flat)
         self.b.prefetch(self.memory[v], at, off, cache)
 
@@ -142,8 +142,8 @@ class Emitter:
     # -- indices ---------------------------------------------------------------------------------
 
     def address(self, flat: Index) -> tuple[Operand | int, int, int]:
-        """(register, constant part, lanes) of a position. Neighbouring lanes one apart give a
-        scalar register and n lanes; lanes elsewhere give a vector of positions to gather."""
+        """(register, constant offset, lanes) of a position. Contiguous lanes give a scalar register
+        and n lanes; other lanes give a vector of positions to gather from."""
         if self.lane is None or not flat.mentions(self.lane):
             return *self._sum(flat), 1
         rest = flat - Index(((self.lane, flat.factor(self.lane)),))
@@ -165,7 +165,7 @@ class Emitter:
         return total, index.const
 
     def value(self, index: Index) -> Operand:
-        """The index as a number, with lanes if it depends on the lane variable."""
+        """The value of an index: a vector if it depends on the lane variable."""
         total, off = self._sum(index)
         if isinstance(total, int):
             return self.b.const(total + off, self.b.index)
@@ -181,7 +181,7 @@ class Emitter:
         if isinstance(atom, LoadedIndex):
             return atom.operand
         assert isinstance(atom, (Quotient, Remainder))
-        # An Index rounds down, machines towards zero: so divide nothing below zero.
+        # An Index rounds down, machines round towards zero, so the dividend must not be negative.
         periods = max(0, -(atom.inner.range[0] // atom.by))
         inner = self.value(atom.inner + periods * atom.by)
         if isinstance(atom, Remainder):
@@ -192,7 +192,7 @@ class Emitter:
 
 @dataclass
 class _Element:
-    """The view of the body of an op: its arguments, and words about the index."""
+    """What the body of an op sees of an emitter: its arguments, and operations on indices."""
 
     e: Emitter
     v: Value
@@ -237,14 +237,14 @@ class _Element:
         return self.e.value(index)
 
     def index(self, operand: Operand, extent: int) -> Index:
-        """A number loaded at run time as an index, held inside [0, extent)."""
+        """A number loaded at run time as an index, clamped to [0, extent)."""
         b = self.b
-        wide = b.cast(operand, dtype=b.index)
-        return Index.of(LoadedIndex(b.max(b.min(wide, extent - 1), 0), extent))
+        number = b.cast(operand, dtype=b.index)
+        return Index.of(LoadedIndex(b.max(b.min(number, extent - 1), 0), extent))
 
     def within(self, index: Sequence[Index], low: Sequence[int],
                high: Sequence[int]) -> Operand | None:
-        """low <= index < high on every axis; None where that is certain."""
+        """Whether low <= index < high on every axis; None if that is certain."""
         b, out = self.b, None
         for i, a, z in zip(index, low, high, strict=True):
             least, most = i.range

@@ -1,8 +1,8 @@
 """Epilogues of products: the choice between fusing them with the product and a separate kernel.
 
-Asynchronous products fill a compute unit with few threads: their sums take all its registers. Long
-arithmetic, or several arrays to read, would keep these threads busy while the matrix unit waits; a
-separate kernel has eight times as many threads.
+Asynchronous products run few threads per compute unit, since their sums take all its registers. A
+long epilogue, or one that reads several arrays, would leave the matrix unit idle while these few
+threads run it. A separate kernel has eight times as many threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ztorch.lower.tuning import EPILOGUE_BYTES, EPILOGUE_READS, EPILOGUE_SLOTS
 
 
 def is_heavy(region: Region, sources: Callable[[Value], list[Value]]) -> bool:
-    """Whether the members of a product's region, besides the product, are too much for it."""
+    """Whether the epilogue of a product's region is better a separate kernel."""
     product = product_of(region)
     others = [v for v in region.members if v is not product]
     if region.size * product.dtype.bytes < EPILOGUE_BYTES:
@@ -31,11 +31,11 @@ def is_heavy(region: Region, sources: Callable[[Value], list[Value]]) -> bool:
 
 
 def split(region: Region) -> Region:
-    """Leaves the product by itself; the region of the others."""
+    """Removes all members but the product from a region; returns a region of the removed ones."""
     product = product_of(region)
     others = [v for v in region.members if v is not product]
-    own = map_region(others[0])
+    epilogue = map_region(others[0])
     for v in others[1:]:
-        own.add(v, position(v, own.full))
+        epilogue.add(v, position(v, epilogue.full))
     region.members, region.flat = [product], {product: region.flat[product]}
-    return own
+    return epilogue

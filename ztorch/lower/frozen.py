@@ -1,10 +1,10 @@
-"""Moves work on weights that never change out of the step, to a function that runs once.
+"""Moves work on constant weights out of the step, into a function that runs once.
 
-In a program that only predicts, a value made of weights alone (packed for a product, transposed,
-scaled) is the same at every call. It becomes a state that is derived from the others. Where it only
-moves the numbers of one weight that nothing else reads, the weight is in memory as it is packed,
-once, and loading or setting it packs it. The function `prepare` fills all other such states, and
-runs when the program is loaded and whenever weights are set.
+In a program that only predicts, a value that depends on weights alone (packed for a product,
+transposed, scaled) is the same in every call. It becomes a derived state. If it only rearranges one
+weight that nothing else reads, only the packed form is stored, and loading or setting the weight
+packs it. All other derived states are computed by the function `prepare`, which runs when the
+program is loaded and whenever weights are set.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ztorch.lower.winograd import AT_POINTS
 
 
 class Order(NamedTuple):
-    """How the array of a state becomes the one in its place: `reshape` to a shape, `transpose` by
-    axes, `pad` with so many zeros before and after each axis."""
+    """How the array of a state is rearranged into the stored array: `reshape` to a shape,
+    `transpose` by axes, `pad` with zeros before and after each axis."""
 
-    shape: tuple[int, ...]  # of the array in its place
-    steps: tuple[tuple[str, tuple[int, ...]], ...]
+    shape: tuple[int, ...]  # of the stored array
+    steps: tuple[tuple[str, tuple[int, ...]], ...]  # the name and the numbers of each step
 
 
 @dataclass
 class Derived:
-    """The states that are derived from others, by their origin."""
+    """The states that are derived from other states."""
 
     changing: Collection[str] = ()  # names of states that functions change
-    updates: dict[str, Value] = field(default_factory=dict)
-    _known: dict[int, Value] = field(default_factory=dict)  # by the numbers of their values
-    _numbers: dict[Value, int] = field(default_factory=dict)
-    _keys: dict[tuple, int] = field(default_factory=dict)  # number of each computation
+    updates: dict[str, Value] = field(default_factory=dict)  # values of derived states, by name
+    _known: dict[int, Value] = field(default_factory=dict)  # derived states, by value number
+    _numbers: dict[Value, int] = field(default_factory=dict)  # value numbers
+    _keys: dict[tuple, int] = field(default_factory=dict)  # value number of each computation
 
     def take(self, graph: Graph) -> Graph:
-        """The graph with every value of states alone replaced by a derived state, if each call
-        needs it, and it takes no more memory than its origin."""
+        """The graph with derived states in place of the values that depend on states alone, if the
+        step reads such a value and it takes no more memory than its operands."""
         constant: dict[Value, bool] = {}
         nodes = graph.nodes()
         for v in nodes:
@@ -52,7 +52,7 @@ class Derived:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
         needed = {a for v in nodes if not constant[v] for a in _computed(v)}
         new: dict[Value, Value] = {}
-        roots = {*graph.roots, *first_values(nodes)}  # each call has to write these itself
+        roots = {*graph.roots, *first_values(nodes)}  # each call has to write these
         for v in nodes:
             rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
             moves = v.args and constant[v] and v not in roots and (
@@ -62,9 +62,8 @@ class Derived:
         return graph.with_roots(new[r] for r in graph.roots)
 
     def packed(self, read: Collection[str]) -> dict[str, tuple[str, Order]]:
-        """The weights that need to be in memory only as they are packed: each with the derived
-        state that holds its numbers, and in which order. `read` are the names of the states that
-        kernels read as they are."""
+        """The weights of which only the packed form needs to be stored: for each, its derived state
+        and the order of its numbers. `read` has the names of the states that kernels read."""
         kept = {name: v for name, v in self.updates.items() if name in read}
         sources = {name: [w.attrs["name"] for w in topological([v]) if w.op.kind == "leaf"]
                    for name, v in kept.items()}
@@ -86,7 +85,7 @@ class Derived:
         return self._known[number]
 
     def _number(self, v: Value) -> int:
-        """The number of a value's computation: equal values share it."""
+        """The value number of v: equal computations have the same number."""
         for w in topological([v], self._numbers):
             if w not in self._numbers:
                 key = (("leaf", w.attrs["name"]) if w.op.kind == "leaf" else
@@ -96,8 +95,8 @@ class Derived:
 
 
 def _order(v: Value) -> Order | None:
-    """The order in which a value holds the numbers of the state that it is made of; None if it does
-    more than move them, or holds some of them twice or not at all."""
+    """The order in which a value holds the numbers of its one source; None if it computes, or if it
+    repeats or drops numbers."""
     shape, steps = v.shape, []
     while v.args:
         if v.op is COPY:
@@ -116,7 +115,7 @@ def _order(v: Value) -> Order | None:
 
 
 def _computed(v: Value) -> Iterator[Value]:
-    """The computed operands of v, through views."""
+    """The computed operands of v, looking through views."""
     for a in v.args:
         if is_view(a):
             yield from _computed(a)

@@ -1,11 +1,11 @@
 """Groups values into regions, each of which becomes one kernel.
 
 A greedy pass visits the values in order and adds each to a region that it reads from, if possible.
-An elementwise value can join if it reads the region's values at the positions at which the region
-computes them, so that they stay in registers, and if no other kernel has to run in between.
-Reductions over the same rows share a region: softmax, layer normalisation and each loss are one
-kernel. Elementwise values after a matrix product are its epilogue; this includes the optimizer's
-update after a weight gradient.
+An elementwise value can join a region if it reads the region's values at the positions at which
+they are computed, so that they stay in registers, and if no other kernel has to run in between.
+Reductions over the same rows share a region, so softmax, layer normalisation and each loss are one
+kernel. Elementwise values after a matrix product are its epilogue, including the optimizer's update
+after a weight gradient.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 
 
 class _Fusion:
-    """The regions so far, and those that each must wait for. Regions are known by their numbers."""
+    """The regions so far, and which must run before each. Regions are identified by numbers."""
 
     def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool):
         self.enabled, self.max_buffers = enabled, max_buffers
@@ -133,7 +133,7 @@ class _Fusion:
             self.before[k] |= self.before[h] | 1 << h
 
     def _join(self, v: Value, k: int, sources: set[int]) -> bool:
-        """Adds a value to region k if it can; then also merges the other regions that it reads."""
+        """Adds a value to region k if possible, and merges the other regions that it reads."""
         region = self.regions[k]
         others = sources - {k}
         if any(self.before[h] >> k & 1 for h in others):

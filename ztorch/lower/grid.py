@@ -1,5 +1,4 @@
-"""The parts of loop nests on grids: workgroups, their threads, and neighbouring elements that one
-thread computes at once."""
+"""Parts of loop nests on grids: workgroups, their threads, and vectors of neighbouring elements."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from ztorch.lower.tuning import GROUP_THREADS
 
 @contextmanager
 def workgroups(b: Builder, count: int, grid: GridLimits) -> Iterator[Operand]:
-    """The numbers below `count`, one for each workgroup. If a grid cannot have that many, each
-    workgroup takes several in turn."""
+    """The numbers below `count`, one for each workgroup. If a grid cannot have that many
+    workgroups, each loops over several numbers."""
     if count <= grid.max_groups:
         with b.loop(0, count, kind="grid") as g:
             yield g
@@ -48,7 +47,7 @@ def where(b: Builder, condition: Operand | None) -> Iterator[None]:
 
 
 def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
-    """The scope of an element, or of `lanes` neighbours along the last loop, by its number."""
+    """The scope of element number `flat`, or of vector number `flat` along the last loop."""
     if lanes == 1:
         return e.within(bound=spread(e, flat, loops))
     *rows, last = loops
@@ -59,16 +58,16 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
 
 
 def usual_width(region: Region, grid: GridLimits) -> int:
-    """How many elements a thread computes at once, if enough threads remain."""
+    """The elements that a thread computes at once: a vector if enough threads remain."""
     enough = region.size // grid.load_width >= GROUP_THREADS * grid.compute_units
     return grid.load_width if enough else 1
 
 
-def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
+def can_vectorize(region: Region, full: dict[Var, Index], last: Var, n: int,
                 members: Sequence[Value] | None = None) -> bool:
-    """Whether one thread can compute n neighbours along a loop at once. Every read and store must
-    then be contiguous and aligned, or the same for all n, and no index may depend on the position
-    along the loop. `members` are the values that read; None means all."""
+    """Whether one thread can compute a vector of n neighbours along a loop. Every load and store
+    must be contiguous and aligned, or uniform over the vector, and no other computation may depend
+    on the position along the loop. `members` are the values that read; None means all."""
     if n == 1:
         return True
     if last.extent % n:
@@ -79,10 +78,10 @@ def can_be_wide(region: Region, full: dict[Var, Index], last: Var, n: int,
         (source, flat) for v, index in members_at for source, flat in real_reads(v, index)
         if source not in region.flat]
     for v, index in members_at:
-        place = [i.replace(full) for i in index]
-        asks = any(i.mentions(last) for i in computed(v, place))
-        if asks and any(flat.mentions(last) for _, flat in real_reads(v, place)):
-            return False  # some lanes may have none of the elements it reads there
+        position = [i.replace(full) for i in index]
+        depends = any(i.mentions(last) for i in computed(v, position))
+        if depends and any(flat.mentions(last) for _, flat in real_reads(v, position)):
+            return False  # the elements may exist for some lanes only
     for v, flat in touched:
         at = flat.replace(full)
         step = at.factor(last)

@@ -14,7 +14,7 @@ from ztorch.lower.elements import merged_axes
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import (
     along,
-    can_be_wide,
+    can_vectorize,
     power_of_two,
     threads,
     usual_width,
@@ -34,16 +34,16 @@ LANES_JOINED = 4  # of the opcode `join`
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:
-    """Several neighbours for each thread if they can be loaded at once and enough threads remain.
-    One if the driver's compiler makes vectors of neighbouring threads, since their elements must
-    then be neighbours."""
+    """A vector of neighbours for each thread if they can be loaded at once and enough threads
+    remain. One element if the driver's compiler vectorizes over threads: neighbouring threads must
+    then have neighbouring elements."""
     grid = limits.grid
     assert grid is not None
     axes, full = _axes(region)
     n = 1 if grid.implicit_simd else usual_width(region, grid)
-    wide = can_be_wide(region, full, axes[-1], n) or (
+    vectorized = can_vectorize(region, full, axes[-1], n) or (
         _short(region) and _can_be_joined(region, full, axes[-1], n))
-    width = n if wide else 1
+    width = n if vectorized else 1
     threads_wanted = min(GROUP_THREADS, grid.threads, power_of_two(region.size // width))
     return GridElementSchedule(threads_wanted, width)
 
@@ -55,7 +55,7 @@ def refusal(s: GridElementSchedule, region: Region, limits: Limits) -> str:
     axes, full = _axes(region)
     if not 1 <= s.threads <= grid.threads:
         return f"threads({s.threads}) must be between 1 and {grid.threads}"
-    return width_refusal(s.width, grid, can_be_wide(region, full, axes[-1], s.width) or (
+    return width_refusal(s.width, grid, can_vectorize(region, full, axes[-1], s.width) or (
         _can_be_joined(region, full, axes[-1], s.width)))
 
 
@@ -67,7 +67,7 @@ def _short(region: Region) -> bool:
 
 def _can_be_joined(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
     """Whether one thread can compute n neighbours one by one and store them at once."""
-    return n == LANES_JOINED and can_be_wide(region, full, last, n, members=())
+    return n == LANES_JOINED and can_vectorize(region, full, last, n, members=())
 
 
 
@@ -88,12 +88,12 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     axes, full = _axes(region)
     size = region.size // s.width
     groups = math.ceil(size / s.threads)
-    # the block loop is outermost, so that a workgroup's iterations are a loop of each thread
+    # The block loop is outermost, so the loop of a workgroup becomes a loop of each thread.
     with workgroups(b, groups, limits.grid) as g, threads(b, s.threads) as t:
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, size) if size % s.threads else None):
             e = along(Emitter(b, memory, members=region.flat), at, axes, s.width)
-            if can_be_wide(region, full, axes[-1], s.width):
+            if can_vectorize(region, full, axes[-1], s.width):
                 evaluate(e, region.members, region, full, target)
             else:
                 _joined(e, region, full, target)

@@ -1,5 +1,5 @@
-"""The epilogue of a finished tile of a matrix product. The tile passes through shared memory, so
-that its code is emitted once and neighbouring threads have neighbouring elements."""
+"""The epilogue of a finished tile of a matrix product. Its sums pass through shared memory, so the
+epilogue's code is emitted once and neighbouring threads have neighbouring elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid import can_be_wide, where
+from ztorch.lower.grid import can_vectorize, where
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate
 from ztorch.lower.positions import flatten, unflatten
@@ -35,15 +35,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Bands:
-    """How a finished tile passes through shared memory. Each band has an equal share of every
-    block of neighbouring rows that threads hold together, or bands are side by side."""
+    """How a finished tile passes through shared memory, in bands. Each band has an equal share of
+    every block of rows that the same threads hold, or else an equal share of the columns."""
 
     rows: int  # of the tile
     columns: int  # of the tile
     block: int  # rows that the same threads hold
     count: int  # bands
     pitch: int  # elements from one line in shared memory to the next
-    beside: bool = False  # whether each band has an equal share of columns, and all rows
+    beside: bool = False  # whether bands divide the columns, not the rows
 
     @property
     def lines(self) -> int:
@@ -80,13 +80,13 @@ class TileOfProduct:
                       store: Callable[[str, int], None]) -> None:
         """The epilogue of a finished tile, which passes through shared memory in bands.
 
-        `store(array, band)` has every thread leave its share of a band there. The code after it
-        is a loop, so it is emitted once a band, and neighbouring threads have neighbouring
-        elements, several at once if they are contiguous.
+        `store(array, band)` stores each thread's share of a band to shared memory. The epilogue is
+        a loop over the band, so its code is emitted once per band. Neighbouring threads have
+        neighbouring elements, or neighbouring vectors if these are contiguous.
 
         Args:
-            bands: How the tile is cut.
-            dtype: That of the sums.
+            bands: How the tile is divided.
+            dtype: The dtype of the sums.
             at: Bindings of the number in the batch.
             batch: The position in the batch.
             first: The first row of the tile.
@@ -111,8 +111,8 @@ class TileOfProduct:
 
     def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
                 across: int) -> Iterator[tuple[Operand, Operand]]:
-        """A thread's lines and columns of a band. If it has one column, values read for that
-        column, such as a bias, are read once."""
+        """A thread's lines and columns of a band. If each thread has one column, values that depend
+        on the column only, such as a bias, are loaded once."""
         b, threads = self.b, self.block.threads
         if threads % columns:
             with b.loop(t, lines * columns, threads) as number:
@@ -126,16 +126,16 @@ class TileOfProduct:
             yield line, column
 
     def inside_columns(self, column: Operand) -> Operand | None:
-        """Whether a column of a tile is a column of the product; None means all are."""
+        """Whether a column of the tile is inside the product; None means all are."""
         return self.b.lt(column, self.n) if self.n % self.block.columns else None
 
     @property
     def rows_whole(self) -> bool:
-        """Whether all rows of every tile are rows of the product."""
+        """Whether all rows of all tiles are inside the product."""
         return self.m % self.block.rows == 0
 
     def row_at(self, first: Operand, line: Operand) -> Operand:
-        """The row of the product at a line of a tile with a given first row."""
+        """The row of the product at a line of the tile whose first row is `first`."""
         return self.b.add(first, line)
 
     def meet(self) -> None:
@@ -151,12 +151,12 @@ class TileOfProduct:
                         Index.of(n)), self.product.shape)
         width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
         others = [v for v in self.region.members if v is not self.product]
-        possible = can_be_wide(self.region, {self.region.outer: flat}, n, width, others)
+        possible = can_vectorize(self.region, {self.region.outer: flat}, n, width, others)
         return width if possible and columns % width == 0 else 1
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand) -> None:
-        """The epilogue of one element, or of as many neighbours along a row as x has lanes."""
+        """The epilogue of one element, or of a vector of neighbours along a row."""
         b = self.b
         inside = None if self.rows_whole else b.lt(row, self.m)
         m, n = Var("m", self.m), Var("n", self.n)

@@ -16,7 +16,7 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import (
     along,
-    can_be_wide,
+    can_vectorize,
     threads,
     usual_width,
     where,
@@ -43,7 +43,7 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     n = usual_width(region, grid) if axes.beside else grid.load_width
-    width = n if _can_be_wide(region, axes, n) else 1
+    width = n if _can_vectorize(region, axes, n) else 1
     results, each = _counts(axes, width)
     chosen = team(results, each, axes.beside, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
@@ -69,7 +69,7 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     size = s.team_rows * s.team_ways
-    if why := width_refusal(s.width, grid, _can_be_wide(region, axes, s.width)):
+    if why := width_refusal(s.width, grid, _can_vectorize(region, axes, s.width)):
         return why
     if s.turns_held and (why := _held_refusal(s, axes)):
         return why
@@ -103,9 +103,9 @@ def _most_held(ways: int, width: int) -> int:
     return (HELD_LONG_ELEMENTS if ways >= HELD_LONG_THREADS else HELD_ELEMENTS) // width
 
 
-def _can_be_wide(region: Region, axes: Axes, n: int) -> bool:
+def _can_vectorize(region: Region, axes: Axes, n: int) -> bool:
     loops = axes.outer if axes.beside else axes.inner
-    return can_be_wide(region, axes.full, loops[-1], n) if loops else n == 1
+    return can_vectorize(region, axes.full, loops[-1], n) if loops else n == 1
 
 
 def _loads(columns: int, ways: int) -> int:

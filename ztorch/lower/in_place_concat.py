@@ -9,7 +9,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.lower.insets import BORDER, INSET
-from ztorch.lower.left_operand import reading
+from ztorch.lower.left_operand import access_pattern
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.tuning import INSET_RUN, INSET_SHARE
 
@@ -177,7 +177,7 @@ def _can_read(reader: Value, v: Value, moved: Value) -> bool:
     left, right = reader.args
     if _replaced(right, v, moved) is not right:
         return False
-    before, after = reading(left), reading(_replaced(left, v, moved))
+    before, after = access_pattern(left), access_pattern(_replaced(left, v, moved))
     return before is not None and after is not None and {*before.heights} <= {*after.heights}
 
 

@@ -1,5 +1,4 @@
-"""How a product reads the rows of its left operand, which may be windows of an image, without a
-copy."""
+"""How a product reads the rows of its left operand in place. They may be windows of an image."""
 
 from __future__ import annotations
 
@@ -10,18 +9,18 @@ from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import is_view, view_key, view_of
-from ztorch.lower.tuning import K_UNROLL, READINGS_KEPT, TILE_ROWS_MAX, UNROLL_WHOLE
+from ztorch.lower.tuning import K_UNROLL, ACCESS_PATTERNS_KEPT, TILE_ROWS_MAX, UNROLL_WHOLE
 
 
 @dataclass(frozen=True)
 class Run:
-    """Equal tiles beside one another along one axis."""
+    """Adjacent tiles of equal size along one axis."""
 
-    start: int  # of the first
-    size: int  # of each
-    count: int
-    repeats: int = 1  # how often these tiles come again
-    period: int = 0  # rows from one repeat to the next
+    start: int  # of the first tile
+    size: int  # of each tile
+    count: int  # tiles in a period
+    repeats: int = 1  # periods
+    period: int = 0  # rows from one period to the next
 
     @property
     def tiles(self) -> int:
@@ -29,29 +28,29 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a product can read its left operand without a copy."""
+class AccessPattern:
+    """How a product can read its left operand in place."""
 
-    depths: tuple[int, ...]  # loops along k, the outermost first: positions are sums of these
-    even: tuple[int, ...]  # rows of a tile for which rows are equally far apart in each tile
-    period: int  # rows with a constant stride, repeated for all later rows: a row of an image
-    elements: int  # that all rows are read from; fewer than rows have, where windows overlap
-    shift: int = 0  # steps along k until a row reads the next row's present element; 0: never
+    depths: tuple[int, ...]  # extents of the loops along k, outermost first; positions are affine
+    even: tuple[int, ...]  # tile heights for which all tiles have the same row offsets
+    period: int  # rows with a constant stride, such as those of one row of an image
+    elements: int  # elements in memory; fewer than the rows have if windows overlap
+    shift: int = 0  # steps along k after which a row reads the next row's element; 0: never
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """The rows that a tile can have."""
+        """The heights that a tile can have."""
         return tuple(sorted({*self.even, *range(1, min(self.period, TILE_ROWS_MAX) + 1)}))
 
     def kept(self, rows: int) -> int:
-        """Elements that stay in registers beside the one in use: another row of the tile reads them
-        in the same iteration of the loop along k, so that LLVM loads them once. On Zen 3, a
-        convolution of 3x3 windows from 3 channels to 64 takes 190 us with tiles of 4 rows and 2
-        vectors, and 340 with 6 rows, which leave no registers for these elements."""
+        """Registers for elements of A that several rows of a tile read in one iteration of the k
+        loop: LLVM loads them once and keeps them. On Zen 3, a convolution of 3x3 windows from 3
+        channels to 64 takes 190 us with tiles of 4 rows and 2 vectors, and 340 us with 6 rows,
+        which leave no registers for these elements."""
         return rows - 1 if 0 < self.shift < steps_per_iteration(self.depths, K_UNROLL) else 0
 
     def runs(self, m: int, size: int) -> tuple[Run, ...]:
-        """The m rows cut into tiles of at most this many, as equal as possible."""
+        """The m rows in tiles of at most `size` rows, as equal as possible."""
         if self.period == m:
             return split(m, size)
         if size in self.even:
@@ -60,28 +59,29 @@ class Reading:
                      for run in split(self.period, size))
 
 
-def plain(m: int, k: int) -> Reading:
-    """The way to read rows that all have one stride."""
-    return Reading((k,), (), m, m * k)
+def plain(m: int, k: int) -> AccessPattern:
+    """The access pattern of rows with one constant stride."""
+    return AccessPattern((k,), (), m, m * k)
 
 
-_readings: dict[tuple, Reading | None] = {}  # by the views: networks repeat their layers
+# By the key of the views. Networks repeat their layers.
+_access_patterns: dict[tuple, AccessPattern | None] = {}
 
 
-def reading(left: Value) -> Reading | None:
-    """The way to read the rows of a matrix, which may be windows of an image; None if there is
-    none but a copy."""
-    if not is_view(left):  # it is read in place
+def access_pattern(left: Value) -> AccessPattern | None:
+    """The access pattern of the rows of a matrix, which may be windows of an image; None if it has
+    to be copied."""
+    if not is_view(left):
         return plain(*left.shape[-2:])
     key = view_key(left)
-    if key not in _readings:
-        if len(_readings) == READINGS_KEPT:
-            _readings.clear()
-        _readings[key] = _reading(left)
-    return _readings[key]
+    if key not in _access_patterns:
+        if len(_access_patterns) == ACCESS_PATTERNS_KEPT:
+            _access_patterns.clear()
+        _access_patterns[key] = _access_pattern(left)
+    return _access_patterns[key]
 
 
-def _reading(left: Value) -> Reading | None:
+def _access_pattern(left: Value) -> AccessPattern | None:
     *batch, m, k = left.shape
     where = [Index.of(Var(f"b{a}", n)) for a, n in enumerate(batch)]
     depths = _depths(left, [*where, Index.of(Var("m", m))], [k])
@@ -92,12 +92,13 @@ def _reading(left: Value) -> Reading | None:
     base = view_of(left, (*where, Index.of(Var("m", m)), along))
     even = tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(left, where, h, along))
     period = _period(left, where, along)
-    return Reading(depths, even, period, min(m * k, base[0].size if base else 1),
+    return AccessPattern(depths, even, period, min(m * k, base[0].size if base else 1),
                    _shift(left, where, period, along, loops[-1]))
 
 
 def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Var) -> int:
-    """The steps of the innermost loop along k until a row reads the next row's present element."""
+    """Steps of the innermost k loop after which a row reads the element that the next row reads
+    now; 0 if there are none."""
     again, inside = Var("t", left.shape[-2] // period), Var("r", period)
     base = view_of(left, (*where, Index.of(again) * period + Index.of(inside), along))
     row, step = (base[1].factor(inside), base[1].factor(depth)) if base else (0, 0)
@@ -105,13 +106,14 @@ def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Va
 
 
 def steps_per_iteration(depths: tuple[int, ...], unroll: int) -> int:
-    """Steps along k in one iteration of the innermost loop; a short loop inside others is one
-    iteration."""
+    """Steps along k in one iteration of the innermost loop. A short innermost loop is unrolled
+    completely."""
     return depths[-1] if len(depths) > 1 and depths[-1] <= UNROLL_WHOLE * unroll else unroll
 
 
 def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] | None:
-    """Loops along k, the outermost split again wherever it is counted in other units."""
+    """The extents of loops along k for which positions are affine: the outermost is split wherever
+    a quotient or remainder of it occurs. None if no split is enough."""
     loops = [Var(f"k{a}", n) for a, n in enumerate(sizes)]
     base = view_of(left, (*at, flatten([Index.of(v) for v in loops], sizes)))
     if base is None:
@@ -131,7 +133,7 @@ def _depths(left: Value, at: list[Index], sizes: list[int]) -> tuple[int, ...] |
 
 
 def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
-    """Whether the rows of a tile have the same offsets in every tile of that height."""
+    """Whether all tiles of a height have the same row offsets."""
     tile, row = Var("t", left.shape[-2] // height), Var("r", height)
     base = view_of(left, (*where, Index.of(tile) * height + Index.of(row), along))
     return base is None or not any(
@@ -139,7 +141,7 @@ def _even(left: Value, where: list[Index], height: int, along: Index) -> bool:
 
 
 def _period(left: Value, where: list[Index], along: Index) -> int:
-    """The largest number of rows that have one stride, wherever they begin."""
+    """The largest number of rows with a constant stride, from every multiple of it on."""
     m = left.shape[-2]
     row = Var("m", m)
     base = view_of(left, (*where, Index.of(row), along))
@@ -177,7 +179,7 @@ def split(total: int, most: int) -> tuple[Run, ...]:
 
 
 def equal_runs(total: int, size: int) -> tuple[Run, ...]:
-    """Tiles of one size and a smaller last one."""
+    """Tiles of one size, and a smaller last one for the rest."""
     whole = total // size
     runs = [Run(0, size, whole), Run(whole * size, total - whole * size, 1)]
     return tuple(r for r in runs if r.count and r.size)

@@ -12,10 +12,10 @@ from ztorch.lower.region import view_of
 
 
 class ProductOperand:
-    """An operand of the product: elements of some rows, at steps along k.
+    """An operand of a product: the elements of some rows at steps along k.
 
-    The distance between rows is known, and each step along k adds a constant. So positions are
-    computed once for a tile, not once for an element."""
+    The strides of rows and of steps along k are constants. So addresses are computed once per tile,
+    not once per element."""
 
     def __init__(self, e: Emitter, v: Value, rows: Sequence[tuple[Index, ...]], depth: Var):
         self.e, self.v, self.rows, self.depth = e, v, rows, depth
@@ -34,8 +34,8 @@ class ProductOperand:
         if self.known:
             self.e.prefetch(*self._moved(0, step))
 
-    def prefetch_beside(self, across: Var, step: Index, bound: Mapping[Var, Operand]) -> None:
-        """Have a step of the next panel brought into the second cache."""
+    def prefetch_next_panel(self, across: Var, step: Index, bound: Mapping[Var, Operand]) -> None:
+        """Prefetches a step of the next panel into the L2 cache."""
         if self.known:
             base, flat = self._moved(0, step)
             e = self.e.within(bound={**self.e.bound, **bound})

@@ -18,7 +18,7 @@ from ztorch.lower.grid_split_k import parts_of
 from ztorch.lower.grid_window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.l1_conflicts import has_page_stride, l2_capacity, padded_copy, padded_rows
-from ztorch.lower.left_operand import reading
+from ztorch.lower.left_operand import access_pattern
 from ztorch.lower.loops import summing
 from ztorch.lower.pitches import Pitches
 from ztorch.lower.region import COPY, view_of
@@ -58,17 +58,18 @@ class ProductRewrites:
     """The products of one graph, which share prepared operands."""
 
     def __init__(self, limits: Limits, often: bool):
-        """`often`: fixed operands are used many times, so that packing them costs nothing."""
+        """`often`: fixed operands are used many times, so that the cost of packing does not count.
+        """
         self.limits, self.often = limits, often
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
-        self.seen: dict[Value, Value] = {}  # operands without the copies on their way
+        self.seen: dict[Value, Value] = {}  # operands as views alone, without copies
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
-        self.apart: dict[Value, Value] = {}  # left operands in longer rows
+        self.padded: dict[Value, Value] = {}  # left operands with padded rows
         self.pitched = Pitches(limits)
         self.split = SplitFloats(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
-        """The product, of operands that its tiles can read.
+        """The product with operands that its tiles can read.
 
         Args:
             v: A product.
@@ -84,15 +85,15 @@ class ProductRewrites:
         if limits.grid is not None:
             return self._on_grid(v, limits.grid)
         if limits.lanes(v.dtype) == 1:
-            return _product_of(v, COPY(a) if reading(a) is None else a,
+            return _product_of(v, COPY(a) if access_pattern(a) is None else a,
                                b if _affine(b) else COPY(b))
-        if (parts := transformed(v, _bare(a), fixed, limits)) is not None:
+        if (parts := transformed(v, _without_copies(a), fixed, limits)) is not None:
             left, right, image = parts
             at_points = self.prepared(v.op(left, right), fixed)
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if is_deep(v):
             return self._in_parts(v, fixed)
-        v = _product_of(v, padded_rows(a, self.apart), b)
+        v = _product_of(v, padded_rows(a, self.padded), b)
         a = _left(v, limits)
         if has_page_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
             a = padded_copy(a.args[0] if a.op is COPY else a)
@@ -103,7 +104,7 @@ class ProductRewrites:
         free = fixed and self.often and size > far
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
         moved = not _readable(b)  # and so copied anyway
-        if b.rank == 2 and (free or large or _evicts_itself(b, v, limits) or (
+        if b.rank == 2 and (free or large or _has_conflict_misses(b, v, limits) or (
                 moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
             columns = panel_columns(b, m, limits, v.dtype)
             if (b, columns) not in self.packed:  # several products may have the same right operand
@@ -114,8 +115,8 @@ class ProductRewrites:
         return _product_of(v, a, b)
 
     def _in_parts(self, v: Value, fixed: bool) -> Value:
-        """A deep product as a sum of products, each of as many steps as caches hold. Where it is
-        cut depends on sizes only, so the order in which it is added is always the same."""
+        """A product of large k as a sum of products whose operands fit the caches. The split
+        depends on sizes only, so the order of additions is always the same."""
         a, b = v.args
         m, n, k = *v.shape, a.shape[1]
         size = depth_of_parts(k)
@@ -131,16 +132,16 @@ class ProductRewrites:
         return total
 
     def _on_grid(self, v: Value, grid: GridLimits) -> Value:
-        """One row times a matrix is a sum over rows of it. Where tiles are too few to occupy the
-        machine and k is deep, parts of k are separate products, summed afterwards: where it
-        is cut depends on sizes only."""
+        """The product on a grid. One row times a matrix becomes a sum over the matrix's rows. If
+        tiles are too few to occupy the machine and k is large, parts of k are separate products
+        that are summed afterwards (split-k). The split depends on sizes only."""
         windowed = self._windowed(v, grid)
         if windowed is not None:
             return windowed
         bordered = self._bordered(v)
         if bordered is None:
-            v = self._in_halves(v)  # which may find more that is written on the way
-            v = self.split(_product_of(v, *map(_bare, v.args)))
+            v = self._in_halves(v)
+            v = self.split(_product_of(v, *map(_without_copies, v.args)))
         else:
             v = bordered
         a, b = v.args
@@ -156,20 +157,21 @@ class ProductRewrites:
         return v if parts == 1 else _summed(_cut_up(v, parts), v)
 
     def _in_halves(self, v: Value) -> Value:
-        """The product of operands in 16 bits, as matrix units take them, if they hold no more."""
+        """The product with operands in 16 bits, if that is exact for both."""
         a, b = (narrowed(x, self.narrow) for x in v.args)
         return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
 
     def _seen_through(self, v: Value) -> Value:
-        """The product of operands that are in memory without borders or windows."""
+        """The product of operands that are views of tensors in memory: padding, windows and copies
+        are not stored."""
         for x in v.args:
             if x not in self.seen:
                 self.seen[x] = seen_through(x)
         return self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
 
     def _bordered(self, v: Value) -> Value | None:
-        """A product of matrix instructions, borders of whose operands threads fill with zeros as
-        they copy; None where no operand has a border, or one cannot be copied."""
+        """A product by matrix instructions whose operands have zero padding that threads fill in
+        while they copy. None if no operand has padding, or if one cannot be copied."""
         grid = self.limits.grid
         assert grid is not None
         whole = self._seen_through(v)
@@ -181,9 +183,9 @@ class ProductRewrites:
         return whole if all(copy_width(whole, side, tile, shape.of) for side in (0, 1)) else None
 
     def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
-        """A convolution whose images are copied unchanged, with borders filled by zeros;
-        None where they cannot be. Where positions are steps along k, images are cut up among as
-        many products as occupy the machine best."""
+        """A convolution whose images are copied directly, with zeros outside of them; None if they
+        cannot be copied so. If positions are steps along k, images are divided among as many
+        products as occupy the machine best."""
         whole = self._seen_through(v)
         cut = cut_of(whole, self.limits)
         if cut is None or not cut[1].slides:
@@ -219,37 +221,37 @@ def _cut_up(v: Value, parts: int) -> Value:
 
 
 def _summed(parts: Value, v: Value) -> Value:
-    """The sum of such products, in the dtype of the whole."""
+    """The sum of such products, in the dtype of v."""
     return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
 
 
 def _left(v: Value, limits: Limits) -> Value:
-    """The left operand of a product as its tiles read it: in place, or from a copy."""
+    """The left operand of a product as its tiles read it: in place or copied."""
     a, n = v.args[0], v.shape[-1]
     m, k = a.shape[-2:]
-    bare = _bare(a)
-    way = reading(bare)
-    if way is None or max(way.heights) < min(m, WINDOW_ROWS):
-        return COPY(a) if reading(a) is None else a
+    bare = _without_copies(a)
+    access = access_pattern(bare)
+    if access is None or max(access.heights) < min(m, WINDOW_ROWS):
+        return COPY(a) if access_pattern(a) is None else a
     row, depth = Var("row", m), Var("k", k)
     base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
     if base is None or n < COPY_COLUMNS:
         return bare
-    if bare.size > base[0].size:  # it repeats elements
+    if bare.size > base[0].size:  # elements repeat: windows overlap
         moved = 2 * bare.size * a.dtype.bytes / limits.processor.outer_bytes_per_cycle
         copied = product_cycles(m, n, k, limits, v.dtype) + moved
         return COPY(a) if copied < COPY_GAIN * product_cycles(
-            m, n, k, limits, v.dtype, way) else bare
-    # A tile takes few elements of each line, and meets the others again after k lines.
+            m, n, k, limits, v.dtype, access) else bare
+    # A tile uses few elements of each cache line, and returns to the line only k lines later.
     across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
     best = choose(m, n, k, limits, v.dtype).tile_rows
-    return COPY(a) if across or best not in way.heights else bare
+    return COPY(a) if across or best not in access.heights else bare
 
 
-def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
-    """Whether the tiles of a product meet a panel of columns of the right operand so often that
-    packing pays, since its rows push one another out of a cache: rows whose distance shares a large
-    power of two with the size of a way of the cache are in few of its sets."""
+def _has_conflict_misses(b: Value, v: Value, limits: Limits) -> bool:
+    """Whether packing the right operand pays because its rows cause conflict misses: a row stride
+    that has a large power of two in common with the size of a cache way maps all rows of a panel to
+    few sets, and each tile of rows reads the panel again."""
     (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
     distance = row_distance(b) if _readable(b) else n * b.dtype.bytes
     if limits.lanes(v.dtype) * b.dtype.bytes >= LINE_BYTES:
@@ -258,39 +260,39 @@ def _evicts_itself(b: Value, v: Value, limits: Limits) -> bool:
         return True
     if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
         return True
-    way = cpu.l2_bytes // cpu.l2_ways
-    rows_held: float = cpu.l2_ways * way // max(LINE_BYTES, math.gcd(distance, way))
-    # The pages are allocated at random, so some sets fill up early; wider vectors wait less often.
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    rows_held: float = cpu.l2_ways * way_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    # Pages are allocated at random, so some sets fill up early. Wider vectors miss less often.
     rows_held *= limits.lanes(v.dtype) * b.dtype.bytes / LINE_BYTES
     return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
 
 
 def _product_of(v: Value, a: Value, b: Value) -> Value:
-    """The same product of operands that may be in fewer bits."""
+    """The same product with other operands, which may have fewer bits."""
     if (a, b) == v.args:
         return v
     attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
     return Value(v.op, (a, b), attrs, v.shape, v.dtype)
 
 
-def _bare(v: Value) -> Value:
-    """The same with nothing written down on the way."""
+def _without_copies(v: Value) -> Value:
+    """The value as views alone, without the copies among its movements."""
     if not v.op.movement or len(v.args) != 1:
         return v
     [below] = v.args
-    x = _bare(below)
+    x = _without_copies(below)
     return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
 
 
 def _affine(v: Value) -> bool:
-    """Whether the offsets of a matrix are sums of loop variables."""
+    """Whether the offsets of a matrix are affine in its row and column."""
     base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
     return base is not None and base[1].is_affine
 
 
 def _readable(v: Value) -> bool:
-    """Whether a product can read its right operand in place: at sums of loop variables, and
-    with the columns side by side."""
+    """Whether a product can read its right operand in place: offsets are affine and the elements of
+    a row are contiguous."""
     base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
     if base is None or not base[1].is_affine:
         return False

@@ -1,5 +1,5 @@
-"""The schedule of a matrix product on a processor: how large its tiles are, in which order they
-come, and how its operands are read."""
+"""The schedule of a matrix product on a processor: the sizes and order of its register tiles, and
+how its operands are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
-from ztorch.lower.left_operand import Reading, Run, equal_runs, plain, split
+from ztorch.lower.left_operand import AccessPattern, Run, equal_runs, plain, split
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
@@ -55,8 +55,8 @@ class Tiling:
 
 
 def product_lanes(n: int, limits: Limits, d: DType) -> int:
-    """Lanes of the vectors of a product with n columns: the target's, or half of them where a whole
-    vector occupies a port several times and so many columns fill fewer halves than wholes have."""
+    """The vector lanes of a product with n columns: the target's, or half of them if a full vector
+    takes several cycles of a port and half vectors waste fewer lanes at the end of a row."""
     lanes, bits = limits.lanes(d), limits.processor.port_bits
     halves = 2 * math.ceil(n / lanes)
     if 8 * lanes * d.bytes > bits and math.ceil(2 * n / lanes) <= HALF_VECTORS_GAIN * halves:
@@ -66,50 +66,63 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 
 @functools.lru_cache(PRODUCTS_KEPT)
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
-           way: Reading | None = None, panel: int = 0, distance: int = 0) -> ProductSchedule:
-    """The schedule with the least estimated time. `packed` keeps all panels but the last as wide;
-    rows are read in this `way`, or all have one stride; where B is packed already, the width of
-    tiles divides its `panel` of so many vectors. Rows of B are `distance` bytes apart, if known.
+           access: AccessPattern | None = None, panel: int = 0,
+           distance: int = 0) -> ProductSchedule:
+    """The schedule of an m x n x k product with the least estimated time.
 
-    A step along k costs a tile the most of: its multiply-adds; its loads; the latency of the adds;
-    and the way of the vectors of B from the second cache, unless their panel stays in the first.
+    The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
+    loads, the latency of an addition, and the time to load its vectors of B from the L2 cache if
+    the panel of B does not fit in the L1 cache.
+
+    Args:
+        m: Rows of A.
+        n: Columns of B.
+        k: Columns of A.
+        limits: The machine.
+        d: The dtype.
+        packed: Whether B is packed, so that all panels but the last have the same width.
+        access: The access pattern of A. Default: `None`, rows with one stride.
+        panel: The width in vectors of the panels that B is packed in, which the width of a tile
+            must divide. Default: `0`, any width.
+        distance: The row stride of B in bytes. Default: `0`, unknown.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     vectors = math.ceil(n / lanes)
-    way = way or plain(m, k)
-    best: dict[int, tuple[float, int, int]] = {}  # by how many heights tiles have, at most
+    access = access or plain(m, k)
+    best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
-    for rows in (h for h in way.heights if h <= m):
-        for wide in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
-            used = registers(rows, wide) + way.kept(rows)
-            if rows * wide > 1 and used > limits.vector_registers - SPARE_REGISTERS:
+    for rows in (h for h in access.heights if h <= m):
+        for width in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
+            used = registers(rows, width) + access.kept(rows)
+            if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
                 break
-            if panel % wide:
+            if panel % width:
                 continue
-            tiles = tiling(rows, wide, m, n, lanes, packed, way)
+            tiles = tiling(rows, width, m, n, lanes, packed, access)
             time = estimated_cycles(tiles, k, d, cpu)
             for heights in {len(tiles.rows), 2}:
                 if heights not in best or time < best[heights][0] * gain:
-                    best[heights] = (time, rows, wide)
-    time, rows, wide = best[2]
+                    best[heights] = (time, rows, width)
+    time, rows, width = best[2]
     if 1 in best and time > best[1][0] * ONE_HEIGHT_GAIN and time <= ONE_HEIGHT_CYCLES:
-        _, rows, wide = best[1]
-    close = k * wide * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
-    tiles = tiling(rows, wide, m, n, lanes, packed, way)
-    for_rows = int(cpu.l2_bytes * L2_SHARE)
-    fits = max(1, for_rows * m // (tiles.rows[0].size * way.elements * d.bytes))
-    if k * n * d.bytes <= for_rows:
-        tile_count = tiles.down * math.ceil(vectors / wide)
+        _, rows, width = best[1]
+    panel_in_l1 = k * width * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    tiles = tiling(rows, width, m, n, lanes, packed, access)
+    l2_bytes = int(cpu.l2_bytes * L2_SHARE)
+    fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
+    if k * n * d.bytes <= l2_bytes:
+        tile_count = tiles.down * math.ceil(vectors / width)
         fits = max(1, tile_count // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
-        rows, wide, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
-        prefetch=0 if close or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,
+        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
+        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,
         epilogue_inline=1)
 
 
 def steps_ahead(distance: int, cpu: Processor) -> int:
-    """How many steps along k ahead rows of B are prefetched. The rows are `distance` bytes apart;
-    more than a share of those that the first cache can hold would evict one another.
+    """The prefetch distance of rows of B, in steps along k. `distance` is their stride in bytes.
+    Prefetching more than a share of the lines that the L1 cache can hold at this stride would evict
+    lines before they are used.
 
     >>> from ztorch.machines.processors import PROCESSORS
     >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
@@ -119,30 +132,30 @@ def steps_ahead(distance: int, cpu: Processor) -> int:
 
 
 def lines_held(distance: int, cpu: Processor) -> int:
-    """How many lines, `distance` bytes apart, the first cache can hold. Each of its ways is as
-    large as a page. A distance of 0 means that it varies."""
+    """The number of cache lines with a stride of `distance` bytes that the L1 cache can hold. Each
+    way of it has the size of a page. A distance of 0 means that strides vary."""
     return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
 
 
 def row_distance(right: Value) -> int:
-    """Bytes from a row of a right operand to the next in memory; 0 if their distances differ."""
+    """The row stride of a right operand in bytes; 0 if it is not constant."""
     row = Var("k", right.shape[-2])
     base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
     return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0
 
 
-def registers(rows: int, wide: int) -> int:
-    """Vector registers of a tile: its sums, a row of B, and one element of A. A single row takes B
-    from memory.
+def registers(rows: int, width: int) -> int:
+    """The vector registers of a tile: its sums, a row of B, and one element of A. With a single
+    row, B is a memory operand.
 
     >>> registers(6, 2), registers(1, 14)
     (15, 15)
     """
-    return rows * wide + (wide if rows > 1 else 0) + 1
+    return rows * width + (width if rows > 1 else 0) + 1
 
 
 def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
-    """Estimated cycles of all tiles of a product with k steps."""
+    """The estimated cycles of all tiles of a product with k steps."""
     vectors = sum(p.size * p.count for p in tiles.panels)
     return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu,
                                               p.size if tiles.down > 1 else vectors)
@@ -150,36 +163,36 @@ def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
 
 
 def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
-                   way: Reading | None = None) -> float:
-    """Estimated cycles of a product with its best tiles, whose rows all have one stride or are read
-    in a `way`."""
-    s = choose(m, n, k, limits, d, way=way)
-    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), way=way)
+                   access: AccessPattern | None = None) -> float:
+    """The estimated cycles of a product with its best tiles. Without `access`, rows of A have one
+    stride."""
+    s = choose(m, n, k, limits, d, access=access)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), access=access)
     return estimated_cycles(tiles, k, d, limits.processor)
 
 
-def _tile_time(rows: int, wide: int, k: int, lanes: int, d: DType, cpu: Processor,
+def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Processor,
                between: int) -> float:
-    """Estimated cycles of one tile. B's panel comes from the second cache unless the first keeps
-    it: the vectors of B that are read `between` one reading and the next must fit there."""
+    """The estimated cycles of one tile. Its panel of B is loaded from the L2 cache unless the
+    vectors of B that are read `between` two uses of the panel fit in the L1 cache."""
     vector_bytes = lanes * d.bytes
     far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
-    fetch = wide * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
+    fetch = width * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
-    step = max(rows * wide * issues / cpu.fma_ports, (rows + wide * issues) / cpu.load_ports,
+    step = max(rows * width * issues / cpu.fma_ports, (rows + width * issues) / cpu.load_ports,
                float(cpu.fma_cycles), fetch)
-    step += FETCH_SHARE * (rows * d.bytes + wide * vector_bytes) / cpu.l2_bytes_per_cycle
-    return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * wide
+    step += FETCH_SHARE * (rows * d.bytes + width * vector_bytes) / cpu.l2_bytes_per_cycle
+    return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * width
 
 
-def tiling(rows: int, wide: int, m: int, n: int, lanes: int, packed: bool = False,
-           way: Reading | None = None) -> Tiling:
-    """The tiles of a product of m rows and n columns: `rows` high and `wide` vectors wide, where
-    that may differ as equal as possible. Where B is packed, only the last panel may be smaller. A
-    partial vector is a separate panel, since only it needs a mask."""
+def tiling(rows: int, width: int, m: int, n: int, lanes: int, packed: bool = False,
+           access: AccessPattern | None = None) -> Tiling:
+    """The tiles of a product of m rows and n columns, of at most `rows` rows and `width` vectors,
+    as equal as possible. If B is packed, only the last panel may be narrower. A partial vector is a
+    separate panel, since only it needs a mask."""
     vectors, tail = math.ceil(n / lanes), n % lanes
-    down = (way or plain(m, 1)).runs(m, rows)
-    panels = (equal_runs if packed else split)(vectors, wide)
+    down = (access or plain(m, 1)).runs(m, rows)
+    panels = (equal_runs if packed else split)(vectors, width)
     if tail:
         last = panels[-1]
         panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
@@ -195,8 +208,7 @@ def panel_columns(right: Value, m: int, limits: Limits, of: DType) -> int:
 
 
 def pack(right: Value, width: int) -> Value:
-    """The right operand of a product with each panel of columns in one piece, seen as the same
-    matrix."""
+    """The right operand with each panel of columns contiguous, as a view in its original shape."""
     k, n = right.shape
     count = math.ceil(n / width)
     padded = OPS.pad(right, (0, 0), (0, count * width - n))
@@ -206,7 +218,7 @@ def pack(right: Value, width: int) -> Value:
 
 
 def packed_columns(right: Value) -> int:
-    """The columns of each panel, if the right operand is a view of one that `pack` made; else 0."""
+    """The columns of each panel if the right operand is a result of `pack`; else 0."""
     k, n = right.shape[-2:]
     row = Var("k", k)
     base = view_of(right, [*(Index() for _ in right.shape[:-1]), Index.of(Var("n", n))])

@@ -69,8 +69,8 @@ INLINE_EPILOGUE_MEMBERS = row(
 INLINE_EPILOGUE_DEPTH = row(
     "INLINE_EPILOGUE_DEPTH", 256, "steps along k",
     "the depth from which every epilogue is a loop: the product takes far longer", CHOSEN)
-READINGS_KEPT = row(
-    "READINGS_KEPT", 1024, "views",
+ACCESS_PATTERNS_KEPT = row(
+    "ACCESS_PATTERNS_KEPT", 1024, "views",
     "left operands whose access pattern is remembered: finding it takes milliseconds", CHOSEN)
 PRODUCTS_KEPT = row(
     "PRODUCTS_KEPT", 1024, "products",
