@@ -29,7 +29,7 @@ def test_hints_change_schedules_and_no_result() -> None:
     np.testing.assert_allclose(product(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
     said = product.explain(x, w)
     assert "tile(rows=2" in said and "unroll(2)" in said
-    assert "hint workgroup=64 is not followed: product has no such number" in said
+    assert "hint workgroup=64 is not followed: product has no such field" in said
     assert "product tile" not in plain.explain(x, w)
     assert "    fuses matmul, add, maximum" in said
 
@@ -43,7 +43,7 @@ def test_hints_change_schedules_and_no_result() -> None:
     assert "apart from k0: matmul reads all of it again and again" in last
     said = product.on("cuda:sm_90").explain(x, w)
     assert "grid_product" in said and "tile(rows=2, columns=16" in said
-    assert "hint unroll=2 is not followed: grid_product has no such number" in said
+    assert "hint unroll=2 is not followed: grid_product has no such field" in said
     plain = zt.kernel(product.function, hints=zt.Hints(tensor_cores=True, workgroup=1 << 20))
     assert "hint tensor_cores=True is not followed" in plain.on("dummy").explain(x, w)
 
@@ -61,7 +61,7 @@ def test_hints_change_schedules_and_no_result() -> None:
     bytes_of_strips = 4 * schedule.tile_depth * (schedule.tile_rows + schedule.tile_columns)
     assert 0 < bytes_of_strips <= 6000
     said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
-    assert "hint shared_memory=6000 is not followed: a processor has none" in said
+    assert "hint shared_memory=6000 is not followed: a processor has no shared memory" in said
     assert "hint kind=rows is not followed: this can be product" in said
     said = zt.kernel(product.function, hints=zt.Hints(shared_memory=64)).on("vulkan").explain(x, w)
     assert "hint shared_memory=64 is not followed: the kernel needs more" in said

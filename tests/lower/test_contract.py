@@ -61,12 +61,12 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
        st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
 def test_tiles_stay_within_rows_that_lie_evenly(period: int, count: int, n: int, k: int,
                                                 limits: Limits, even: tuple[int, ...]) -> None:
-    """But for tiles that lie the same way wherever they begin."""
+    """But for tiles that lie the same access wherever they begin."""
     m = period * count
-    way = AccessPattern((k,), even, period, m * k)
-    s = choose(m, n, k, limits, f32, way=way)
-    assert s.tile_rows in way.heights and (s.tile_rows <= period or s.tile_rows in even)
-    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), way=way)
+    access = AccessPattern((k,), even, period, m * k)
+    s = choose(m, n, k, limits, f32, access=access)
+    assert s.tile_rows in access.heights and (s.tile_rows <= period or s.tile_rows in even)
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, limits.lanes(f32), access=access)
     assert sorted(covered(tiles.rows)) == list(range(m))
     if s.tile_rows not in even:
         for r in tiles.rows:
@@ -82,12 +82,12 @@ def windows(side: int, channels: int, size: int, **how: int) -> Value:
 
 
 def test_windows_are_read_where_they_lie() -> None:
-    """Eight windows of a row of an image lie evenly, and two rows of them lie the same way in every
+    """Eight windows of a row of an image lie evenly, and two rows of them lie the same access in every
     tile of sixteen."""
     rows = windows(10, 5, 3)
-    way = access_pattern(rows)
-    assert way is not None and (way.depths, way.period, way.elements) == ((3, 15), 8, 1500)
-    assert way.even == (1, 2, 4, 8, 16) and way.heights == (*range(1, 9), 16)
+    access = access_pattern(rows)
+    assert access is not None and (access.depths, access.period, access.elements) == ((3, 15), 8, 1500)
+    assert access.even == (1, 2, 4, 8, 16) and access.heights == (*range(1, 9), 16)
     turned = access_pattern(ops.transpose(rows))  # of the gradient: each place meets all images
     assert turned is not None and (turned.depths, turned.period) == ((3, 8, 8), 15)
     apart = access_pattern(windows(11, 2, 3, dilation=2, stride=2))
@@ -96,8 +96,8 @@ def test_windows_are_read_where_they_lie() -> None:
 
 def test_a_matrix_is_read_in_tiles_of_any_height() -> None:
     for v in (leaf("input", "a", (40, 12), f32), ops.transpose(leaf("input", "a", (12, 40), f32))):
-        way = access_pattern(v)
-        assert way is not None and way.depths == (12,) and way.heights == tuple(range(1, 17))
+        access = access_pattern(v)
+        assert access is not None and access.depths == (12,) and access.heights == tuple(range(1, 17))
 
 
 @pytest.mark.parametrize(("channels", "shift"), [(1, 1), (3, 3), (4, 4), (5, 5)])
@@ -105,12 +105,12 @@ def test_tiles_leave_registers_for_what_neighbouring_windows_share(channels: int
     """Up to three channels, a window reads in the same iteration the elements of the one before it."""
     limits = Limits(256, 16, True)
     rows = windows(34, channels, 3)
-    way = access_pattern(rows)
-    assert way is not None and way.shift == shift
-    s = choose(rows.shape[0], 64, rows.shape[1], limits, f32, way=way)
+    access = access_pattern(rows)
+    assert access is not None and access.shift == shift
+    s = choose(rows.shape[0], 64, rows.shape[1], limits, f32, access=access)
     used = s.tile_rows * s.tile_vectors + s.tile_vectors + 1
-    assert way.kept(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
-    assert used + way.kept(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
+    assert access.kept(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
+    assert used + access.kept(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
     turned = access_pattern(ops.transpose(leaf("input", "a", (12, 40), f32)))
     assert turned is not None and turned.shift == 0
 

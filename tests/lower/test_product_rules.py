@@ -157,7 +157,7 @@ def test_a_large_tile_is_better_than_a_small_one_that_computes_as_fast() -> None
 
 
 def test_a_single_row_reads_its_weights_in_wide_panels() -> None:
-    """Each is read once a call, so that small panels save nothing: it waits for the second cache, and
+    """Each is read once a call, so that small panels save nothing: it waits for the L2 cache, and
     the fewest tiles are best."""
     wide = TARGETS["avx512"].limits
     assert choose(1, 512, 128, wide, f32).tile_vectors == 16
@@ -165,7 +165,7 @@ def test_a_single_row_reads_its_weights_in_wide_panels() -> None:
 
 
 def test_tiles_divide_the_panels_of_a_packed_operand() -> None:
-    """Two vectors would be faster where the second cache is slow, and a panel has three."""
+    """Two vectors would be faster where the L2 cache is slow, and a panel has three."""
     slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=14.0))
     assert choose(384, 384, 384, slow, f32, packed=True).tile_vectors == 2
     assert 3 % choose(384, 384, 384, slow, f32, packed=True, panel=3).tile_vectors == 0
@@ -192,8 +192,8 @@ def packs(m: int, n: int, k: int, limits: Limits) -> bool:
     (500, 500, 500, False),  # rows that share no power of two stay, all of them
     (24, 1024, 32, True), (23, 1024, 32, False), (24, 1024, 31, False),  # whole pages apart
     (48, 1536, 129, False),
-    (512, 500, 500, True), (512, 260, 500, False),  # larger than the second cache, and many rows
-    (384, 512, 17, True), (383, 512, 17, False), (384, 512, 16, False),  # the first cache has 16 lines for them
+    (512, 500, 500, True), (512, 260, 500, False),  # larger than the L2 cache, and many rows
+    (384, 512, 17, True), (383, 512, 17, False), (384, 512, 16, False),  # the L1 cache has 16 lines for them
 ])
 def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:
     assert packs(m, n, k, ZEN3) == wanted
@@ -208,7 +208,7 @@ def test_packing_depends_on_the_processor() -> None:
 
 
 def test_a_right_operand_that_is_copied_anyway_is_packed() -> None:
-    """A transposed one, if the first cache does not hold it and whole panels cover it."""
+    """A transposed one, if the L1 cache does not hold it and whole panels cover it."""
     def packed(n: int, k: int) -> bool:
         b = ops.transpose(leaf("input", "b", (n, k), f32))
         graph = prepare(Graph({"y": ops.matmul(x(20, k), b)}), AVX2)

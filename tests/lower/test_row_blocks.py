@@ -146,7 +146,7 @@ def test_hidden_columns_are_not_computed() -> None:
 
 
 def test_rules() -> None:
-    """Large shapes are cut into rows that the second cache holds; weights and small ones are not."""
+    """Large shapes are cut into rows that the L2 cache holds; weights and small ones are not."""
     def product(m: int, n: int, k: int, role: str = "input") -> tuple[Graph, LargeShape]:
         a, b = leaf("input", "a", (m, k), "float32"), leaf(role, "b", (k, n), "float32")
         y = ops.matmul(ops.softmax(ops.matmul(a, b)), leaf("input", "c", (n, k), "float32"))

@@ -165,11 +165,11 @@ def test_schedules_are_what_their_text_says(data: st.DataObject) -> None:
 NO_SCHEDULES = [
     ("", "no schedule of kind ''"),
     ("elemnts lanes(8)", "no schedule of kind 'elemnts'.*did you mean 'elements'"),
-    ("transpose", r"does not say lanes\(...\)"),
-    ("elements lanes(8) order() share(0) tile(rows=3)", r"there is no tile\(rows=...\); there is lanes"),
+    ("transpose", r"lacks lanes\(...\)"),
+    ("elements lanes(8) order() share(0) tile(rows=3)", r"there is no tile\(rows=...\); use lanes"),
     ("transpose lanes(eight)", "takes integers"),
-    ("transpose lanes(8", r"directive\(argument=number, ...\) is wanted, where it has 'lanes\(8'"),
-    ("transpose lanes(8) !", "where it has '!'"),
+    ("transpose lanes(8", r"expected directive\(argument=number, ...\) in place of 'lanes\(8'"),
+    ("transpose lanes(8) !", "in place of '!'"),
 ]
 
 
@@ -187,7 +187,7 @@ REFUSED = [
     ("product", AVX2, {"tile_rows": 8, "tile_vectors": 3}, r"tile\(rows=8, vectors=3\) takes 28 vector registers of 16"),
     ("product", AVX2, {"tile_rows": 7, "tile_vectors": 2}, "takes 17 vector registers of 16"),
     ("product", AVX2, {"tile_rows": 17}, r"tile\(rows=17\) must be one of 1, 2, .*16 for these 19 rows"),
-    ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 there are"),
+    ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 of a row"),
     ("product", AVX2, {"unroll": 17}, r"unroll\(...\) must be between 1 and 16, not 17"),
     ("product", AVX2, {"epilogue_inline": 2}, "between 0 and 1, not 2"),
     ("windows", AVX2, {"tile_rows": 9}, r"tile\(rows=9\) must be one of"),
@@ -196,7 +196,7 @@ REFUSED = [
     ("elements", AVX2, {"order": (0, 0)}, r"order\(0, 0\) must name each of \d axes once"),
     ("elements", AVX2, {"share": 9}, r"share\(9\) must be between 1 and"),
     ("depthwise", AVX2, {"places": 9}, r"places\(9\) must be between 1 and 8"),
-    ("depthwise", AVX2, {"lanes": 1}, "it sums no windows that overlap, or not in vectors"),
+    ("depthwise", AVX2, {"lanes": 1}, "it sums no overlapping windows, or has one lane"),
     ("kernel gradient", AVX2, {"steps": 10}, r"steps\(10\) must be between 1 and 9"),
     ("softmax", AVX2, {"sums": (4,)}, r"takes a number for each of \d passes, not 1"),
     ("softmax", AVX2, {"columns": 2}, "since lanes do not run along columns"),

@@ -56,7 +56,7 @@ def test_what_the_second_cache_holds_is_computed_at_once() -> None:
     longer = plan(1000, 16, 64)
     assert len(longer.loops) == 2
     assert longer.arena < 1000 * 16 * 256 * 4 / 2  # half of the product's memory
-    wide = plan(256, 16, 256)  # eight turns would fit the second cache, and be too few rows
+    wide = plan(256, 16, 256)  # eight turns would fit the L2 cache, and be too few rows
     assert len(wide.loops) == 2 and wide.arena < 256 * 16 * 1024 * 4 / 2
 
 

@@ -240,7 +240,7 @@ def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str
     if target.limits.grid is not None or target.arch == WASM_ARCH:
         return updates
     for state, (packed, order) in derived.packed(params.offsets).items():
-        params.lies_as(state, packed, order)
+        params.share_packed(state, packed, order)
         del updates[packed]
     return updates
 

@@ -117,7 +117,7 @@ class Builder(Rings):
         self._token(opcode, *args, mem=mem, off=off, align=align)
 
     def prefetch(self, mem: str, index: Arg, off: int = 0, cache: int = 1) -> None:
-        """Prefetch the line of an element into the first or second cache. It is only a hint and may
+        """Prefetch the line of an element into the L1 or L2 cache. It is only a hint and may
         be out of bounds."""
         self._token("prefetch", self._index(index), mem=mem, off=off, cache=cache)
 

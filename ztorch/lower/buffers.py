@@ -5,7 +5,7 @@ from __future__ import annotations
 from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Value
 from ztorch.lower.histories import carry_of
-from ztorch.lower.insets import lies_in
+from ztorch.lower.insets import content_before
 from ztorch.lower.region import Region
 
 
@@ -19,7 +19,7 @@ def memory_of(v: Value) -> Value:
     """The value whose buffer v shares. The last value of a carry and its stacks (`histories.py`)
     share the buffer of its first value; thread programs write in place; an inset shares the buffer
     of its border or of the first inset."""
-    if (before := lies_in(v)) is not None:
+    if (before := content_before(v)) is not None:
         return memory_of(before)
     if v.op is THREADS_RESULT:
         return first_of(v.args[0], v.attrs["index"])

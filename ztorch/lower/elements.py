@@ -23,8 +23,8 @@ from ztorch.lower.tuning import (
     SCATTER_BYTES_MAX,
     SCATTER_RUNS,
     SCATTER_STRIDE_BYTES,
-    SHARED_TURN_ELEMENTS,
-    SHARED_TURNS,
+    SHARED_ITERATION_ELEMENTS,
+    SHARED_ITERATIONS,
     WEIGHTS_MIN,
     WEIGHTS_SHARE,
 )
@@ -211,6 +211,6 @@ def _shared_axes(rows: Sequence[int], columns: int) -> int:
     inner = columns
     for k in reversed(range(1, len(rows))):
         inner *= rows[k]
-        if inner > SHARED_TURN_ELEMENTS or prod(rows[:k]) < SHARED_TURNS:
+        if inner > SHARED_ITERATION_ELEMENTS or prod(rows[:k]) < SHARED_ITERATIONS:
             return k + 1
     return min(1, len(rows))

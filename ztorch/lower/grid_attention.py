@@ -1,6 +1,6 @@
-"""Attention on a grid: a thread, or a few neighbouring ones, computes a row of scores. It keeps
-its query and its result in registers, and reads keys and values, which its workgroup copies to
-shared memory block by block."""
+"""Attention on a grid: one thread, or a few neighbouring threads, computes a row of scores, with
+its query and its result in registers. The workgroup copies keys and values to shared memory block
+by block."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class GridAttentionSchedule(Schedule):
     """Attention on a grid, by threads."""
 
     kind = "grid_attention"
-    threads: int  # of a workgroup
+    threads: int  # per workgroup
     ways: int  # threads that share a row
     block: int  # columns whose keys and values are in shared memory at once
-    step: int  # columns of them that are computed together
+    step: int  # columns of a block that are computed together
 
     def tile(self, lanes: int) -> str:
         return f"{self.threads // max(1, self.ways)}x{self.block}"
@@ -48,27 +48,27 @@ class GridAttentionSchedule(Schedule):
 class AttentionSizes:
     """Sizes of an attention."""
 
-    matrices: int  # each with its own scores
-    rows: int
-    columns: int
-    depth: int  # of queries and keys
-    wide: int  # of values and results
+    matrices: int  # batch size times heads
+    rows: int  # queries
+    columns: int  # keys
+    depth: int  # elements of a query and of a key
+    width: int  # elements of a value and of a result
 
 
 def sizes_of(region: Region) -> AttentionSizes:
     """The sizes of the attention of a region."""
     q, _, v, *_ = (node := region.members[0]).args
-    *batch, rows, wide = node.shape
-    return AttentionSizes(math.prod(batch), rows, v.shape[-2], q.shape[-1], wide)
+    *batch, rows, width = node.shape
+    return AttentionSizes(math.prod(batch), rows, v.shape[-2], q.shape[-1], width)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionSchedule:
-    """One thread for each row; several if one cannot hold that much."""
+    """One thread per row; several if one thread cannot hold a query and a result."""
     grid, sizes = limits.grid, sizes_of(region)
     assert grid is not None
     count, ways, block = min(ATTENTION_GROUP, grid.threads), 1, ATTENTION_BLOCK
-    while (sizes.depth + sizes.wide) // ways > ATTENTION_THREAD and ways * 2 <= grid.subgroup and (
-            sizes.depth % (2 * ways) == 0 == sizes.wide % (2 * ways)):
+    while (sizes.depth + sizes.width) // ways > ATTENTION_THREAD and ways * 2 <= grid.subgroup and (
+            sizes.depth % (2 * ways) == 0 == sizes.width % (2 * ways)):
         ways *= 2
     while block > ATTENTION_STEP and _shared(region, block) > grid.declared_shared_bytes:
         block //= 2
@@ -83,7 +83,7 @@ def refusal(s: GridAttentionSchedule, region: Region, limits: Limits) -> str:
         return (f"threads({s.threads}) must be at most {grid.threads}, and a multiple of "
                 f"{SEEN_ROWS} rows")
     if s.ways < 1 or s.ways & (s.ways - 1) or s.ways > max(1, grid.subgroup) or (
-            sizes.depth % s.ways or sizes.wide % s.ways):
+            sizes.depth % s.ways or sizes.width % s.ways):
         return f"ways({s.ways}) must divide a subgroup of {grid.subgroup} and the size of heads"
     if s.step < 1 or s.block % s.step:
         return f"block({s.block}) must be a multiple of step({s.step})"
@@ -95,7 +95,7 @@ def refusal(s: GridAttentionSchedule, region: Region, limits: Limits) -> str:
 def _shared(region: Region, block: int) -> int:
     """Bytes of shared memory."""
     sizes = sizes_of(region)
-    return block * (sizes.depth + sizes.wide) * region.members[0].args[1].dtype.bytes
+    return block * (sizes.depth + sizes.width) * region.members[0].args[1].dtype.bytes
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -110,7 +110,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class AttentionRows:
-    """The computations of attention on a row of scores, whichever threads own the row."""
+    """The computations of attention on a row of scores, for any mapping of rows to threads."""
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], matrix: Operand):
         self.b, self.node, self.sizes = b, region.members[0], sizes_of(region)
@@ -119,11 +119,11 @@ class AttentionRows:
         self.attention = attention.opened(reads)
         self.batch = Var("matrix", self.sizes.matrices)
         self.row, self.column = Var("row", self.sizes.rows), Var("column", self.sizes.columns)
-        self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.wide)
+        self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.width)
         self.e = Emitter(b, memory, {self.batch: matrix})
 
     def scope(self, **places: Operand) -> Emitter:
-        """A scope at a row, a column, a position along a key or along a value."""
+        """A scope at a given row, column, and position along a key or a value."""
         return self.e.within(bound={**self.e.bound, **{
             getattr(self, name): at for name, at in places.items()}})
 
@@ -133,14 +133,14 @@ class AttentionRows:
         return (*batch, *map(Index.of, axes))
 
     def score(self, e: Emitter, product: Operand, end: Operand | None) -> Operand:
-        """The score of a product; hidden where it is not before the end."""
+        """The score of a product; minus infinity where `end` is false."""
         a = self.attention
         e.here[a.scores] = product
         x = e.element(a.score, self.index(self.row, self.column))
         return x if end is None else self.b.select(end, x, -math.inf)
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
-        """The number subtracted from the scores of a row; some if it has seen nothing so far."""
+        """The number subtracted from the scores of a row; finite even if all were masked so far."""
         a, b, e = self.attention, self.b, e.within()
         if not any(v.op.opcode == "select" for v in topological([a.shift])):
             largest = b.select(b.gt(largest, -math.inf), largest, 0.0)
@@ -152,17 +152,17 @@ class AttentionRows:
         return self.b.exp(x)
 
     def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
-        """The factor of earlier exponentials when the largest score of a row grows."""
+        """The factor that rescales earlier exponentials when the largest score of a row grows."""
         b = self.b
         factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
         return b.select(b.eq(before, -math.inf), 0.0, factor)  # the first block
 
     def number(self, e: Emitter, v: Value) -> Operand:
-        """A row's own number."""
+        """The element of a per-row value."""
         return e.element(v, (*self.index(self.row), Index()))
 
     def factor(self, e: Emitter, total: Operand) -> Operand:
-        """The factor of a row's result."""
+        """The factor that the result of a row is multiplied by."""
         e, product = e.within(), None
         e.here[self.attention.total] = total
         for v in self.attention.factors:
@@ -171,7 +171,7 @@ class AttentionRows:
         return self.b.const(1.0, f32) if product is None else product
 
     def end(self, first: Operand, rows: int) -> Operand:
-        """The first column that a block of rows does not see."""
+        """The first column that no row of a block uses."""
         b, ahead = self.b, self.attention.ahead
         all_columns = b.const(self.sizes.columns, b.index)
         if ahead is None:
@@ -192,7 +192,7 @@ class _ThreadRows(AttentionRows):
         self.way = b.rem(t, s.ways)
         self.keys, self.values = (
             b.memory(name, self.node.args[1].dtype, s.block * n, "shared", "rw")
-            for name, n in (("keys", self.sizes.depth), ("values", self.sizes.wide)))
+            for name, n in (("keys", self.sizes.depth), ("values", self.sizes.width)))
 
     def run(self, target: Mapping[Value, str]) -> None:
         b, s, sizes = self.b, self.s, self.sizes
@@ -201,11 +201,11 @@ class _ThreadRows(AttentionRows):
         e = self.scope(row=row)
         query = self._query(row)
         largest, total = b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)
-        sums = [b.var(f32, 1, 0.0) for _ in range(sizes.wide // s.ways)]
+        sums = [b.var(f32, 1, 0.0) for _ in range(sizes.width // s.ways)]
         with b.loop(0, self.end(self.first, s.threads // s.ways), s.block) as start:
             b.barrier()  # before other threads' data are overwritten
             self._bring(self.keys, 1, start, sizes.depth)
-            self._bring(self.values, 2, start, sizes.wide)
+            self._bring(self.values, 2, start, sizes.width)
             b.barrier()
             with b.loop(0, s.block, s.step) as k:
                 self._step(e, row, start, k, query, largest, total, sums)
@@ -213,9 +213,9 @@ class _ThreadRows(AttentionRows):
         with where(b, inside):
             for i, v in enumerate(sums):
                 x = b.cast(b.mul(b.get(v), factor), dtype=self.node.dtype)
-                place = self.scope(row=row, place=self._mine(sizes.wide, i))
-                flat = Index.of(self.batch) * (sizes.rows * sizes.wide) + (
-                    Index.of(self.row) * sizes.wide + Index.of(self.place))
+                place = self.scope(row=row, place=self._mine(sizes.width, i))
+                flat = Index.of(self.batch) * (sizes.rows * sizes.width) + (
+                    Index.of(self.row) * sizes.width + Index.of(self.place))
                 place.store(target[self.node], self.node, flat, x)
 
     def _mine(self, size: int, i: int) -> Operand:
@@ -224,8 +224,7 @@ class _ThreadRows(AttentionRows):
         return self.b.add(self.b.mul(self.way, n), i // n * n * self.s.ways + i % n)
 
     def _lanes(self, size: int) -> int:
-        """The neighbours of a vector that one thread owns; the next ones belong to the next
-        thread."""
+        """The contiguous elements of a thread's part of a vector. Parts of threads alternate."""
         count, lanes = size // self.s.ways, self.grid.load_width
         vectors = self.grid.scalar_stores_readable_as_vectors
         return lanes if vectors and count % lanes == 0 else 1
@@ -274,19 +273,20 @@ class _ThreadRows(AttentionRows):
         b.set(total, new)
         for v in sums:
             b.set(v, b.mul(b.get(v), scale))
-        for n, lines in self._vectors(self.values, k, self.sizes.wide):
+        for n, lines in self._vectors(self.values, k, self.sizes.width):
             for part, line in zip(parts, lines, strict=True):
                 for v, y in zip(sums[n:], line, strict=False):
                     b.set(v, multiply_add(b, self.limits, part, y, b.get(v)))
 
     def _vectors(self, name: str, k: Operand, size: int,
                  ) -> Iterator[tuple[int, list[list[Operand]]]]:
-        """Neighbours of a thread's part of each key or value of a step, and where they start."""
+        """The contiguous pieces of a thread's part of each key or value of a step, each with its
+        offset."""
         b, lanes = self.b, self._lanes(size)
         at = b.add(b.mul(k, size), b.mul(self.way, lanes))
         align = lanes * self.node.args[1].dtype.bytes if lanes > 1 else 0
         for n in range(0, size // self.s.ways, lanes):
-            got = [b.load(name, at, off=i * size + n * self.s.ways, lanes=lanes, align=align)
-                   for i in range(self.s.step)]
+            pieces = [b.load(name, at, off=i * size + n * self.s.ways, lanes=lanes, align=align)
+                      for i in range(self.s.step)]
             yield n, [[b.cast(b.extract(x, lane) if lanes > 1 else x, dtype=f32)
-                       for lane in range(lanes)] for x in got]
+                       for lane in range(lanes)] for x in pieces]

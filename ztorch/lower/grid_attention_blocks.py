@@ -18,14 +18,14 @@ from ztorch.lower.tuning import COPY_BYTES, MMA_ALIGN_BYTES
 
 
 @dataclass(frozen=True)
-class Brought:
+class StagedLines:
     """The lines of an operand in shared memory."""
 
     name: str  # of the memory
     side: int  # 0: queries, 1: keys, 2: values
-    lines: int  # of a stage
-    size: int  # of a line, in whole matrices
-    pitch: int
+    lines: int  # per stage
+    size: int  # elements of a line, padded to whole matrices
+    pitch: int  # elements from one line to the next
 
     def matrix(self, b: Builder, start: Arg, fragment: Fragment, subgroup: int, line: int,
                place: int, stage: Arg = 0) -> Operand:
@@ -37,8 +37,8 @@ class Brought:
 
 
 def pitch_of(size: int, shape: MmaShape) -> int:
-    """Elements from one line to the next: an odd multiple of the elements of one load, so that the
-    same column of eight lines is in different banks."""
+    """Elements from one line to the next: an odd multiple of the elements of one load, so that a
+    column of eight lines is spread over different banks."""
     together = MMA_ALIGN_BYTES // shape.of.bytes
     return (size // together | 1) * together
 
@@ -50,31 +50,32 @@ class Blocks:
         self.b, self.rows, self.shape, self.t, self.threads = rows.b, rows, shape, t, threads
         self.node = rows.node
 
-    def brought(self, name: str, side: int, lines: int, size: int, stages: int = 1) -> Brought:
+    def declare(self, name: str, side: int, lines: int, size: int, stages: int = 1) -> StagedLines:
         """Declares the shared memory of an operand."""
         pitch = pitch_of(size, self.shape)
         memory = self.b.memory(name, self.shape.of, stages * lines * pitch, "shared", "rw")
-        return Brought(memory, side, lines, size, pitch)
+        return StagedLines(memory, side, lines, size, pitch)
 
-    def start(self, to: Brought, first: Operand, stage: Operand | None = None) -> None:
-        """Starts to copy lines, from the first one, to a stage; missing lines are zeros."""
+    def start(self, to: StagedLines, first: Operand, stage: Operand | None = None) -> None:
+        """Starts copies of lines to a stage, starting with line `first`. Lines beyond the end are
+        zeros."""
         b, n = self.b, self._neighbours(to.side)
         per = to.size // n
         total = to.lines * per
         base = b.const(0, b.index) if stage is None else b.mul(stage, to.lines * to.pitch)
         if n == 1:
             with b.loop(self.t, total, self.threads) as k:
-                self._bring(to, first, base, k, n)
+                self._copy(to, first, base, k, n)
             return
         for copy in range(math.ceil(total / self.threads)):
-            ahead = copy * self.threads  # in whole lines, so that iterations share their addresses
+            ahead = copy * self.threads  # whole lines, if possible: then copies share addresses
             k, lines = (self.t, ahead // per) if ahead % per == 0 else (b.add(self.t, ahead), 0)
             more = ahead + self.threads > total
             with where(b, b.lt(b.add(self.t, ahead), total) if more else None):
-                self._bring(to, first, base, k, n, lines)
+                self._copy(to, first, base, k, n, lines)
 
     def _axes(self, side: int) -> tuple[Var, Var, tuple[Var, Var]]:
-        """The names of lines and of positions along them, and the axes of the operand."""
+        """The variables of a line and of a position along it, and the axes of the operand."""
         r = self.rows
         if side == 0:
             return r.row, r.depth, (r.row, r.depth)
@@ -82,7 +83,7 @@ class Blocks:
             r.column, r.place, (r.column, r.place))
 
     def _neighbours(self, side: int) -> int:
-        """How many elements of a line one copy takes: those that are contiguous and aligned."""
+        """The elements of one copy, which must be contiguous and aligned."""
         _, along, axes = self._axes(side)
         operand, index = self.node.args[side], self.rows.index(*axes)
         base = view_of(operand, index)
@@ -95,9 +96,9 @@ class Blocks:
                 return n
         return 1
 
-    def _bring(self, to: Brought, first: Operand, base: Operand, k: Operand, n: int,
+    def _copy(self, to: StagedLines, first: Operand, base: Operand, k: Operand, n: int,
                lines: int = 0) -> None:
-        """Copies n neighbours: the k-th ones of all threads, some lines further on."""
+        """Copies n neighbours: piece number k of a stage, `lines` lines further on."""
         b = self.b
         line, along, axes = self._axes(to.side)
         operand, index = self.node.args[to.side], self.rows.index(*axes)

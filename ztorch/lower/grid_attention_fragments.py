@@ -30,13 +30,13 @@ State = dict[Slot, tuple[Operand, Operand]]  # of rows: the largest score, the s
 class FragmentRows(AttentionRows):
     """The rows of a subgroup."""
 
-    stores_fours = False  # threads swap results, to store more at once
+    stores_fours = False  # whether threads exchange results, to store four elements at once
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
                  shape: MmaShape, high: int, block: int, subgroups: int, matrix: Operand,
                  first: Operand, t: Operand):
-        """`high` matrices below one another belong to each of the subgroups, `block` columns are
-        computed together, and the first row of the workgroup is `first`."""
+        """Each subgroup has `high` matrices, stacked vertically. `block` columns are computed
+        together, and `first` is the first row of the workgroup."""
         super().__init__(b, region, memory, matrix)
         assert limits.grid is not None
         self.limits, self.shape, self.t, self.first = limits, shape, t, first
@@ -57,7 +57,7 @@ class FragmentRows(AttentionRows):
         self.slots = [(i, row) for i in range(high) for row in sorted(set(rows))]
 
     def _thread_part(self, bits: tuple[int, ...]) -> Operand:
-        """The offset that a thread adds to the row or column of its elements."""
+        """The part of a row or column number that depends on the thread."""
         b, total = self.b, self.b.const(0, self.b.index)
         for bit, k in self.layout.thread_bits(self.elements, bits):
             one = b.rem(b.div(self.lane, 1 << bit), 2)
@@ -79,7 +79,7 @@ class FragmentRows(AttentionRows):
         return {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in self.slots}
 
     def _row(self, slot: Slot) -> Operand:
-        """The row of a thread's elements; the number may be beyond the last row."""
+        """The row of a thread's elements, which may be beyond the last row."""
         i, row = slot
         inside = self.b.add(self.start, self.down)
         return self.b.add(self.b.add(self.first, inside), i * self.shape.m + row)
@@ -88,16 +88,16 @@ class FragmentRows(AttentionRows):
         return self.scope(row=self.b.min(self._row(slot), self.sizes.rows - 1))
 
     def _across(self, opcode: str, x: Operand) -> Operand:
-        """The combination of all threads' elements of a row."""
+        """The reduction of a value over all threads that share a row."""
         for bit, _ in self.layout.thread_bits(self.elements, self.layout.columns):
             x = self.b.emit(opcode, x, self.b.shuffle_xor(x, 1 << bit))
         return x
 
     def soften(self, i: int, start: Operand, scores: list[Operand], state: State,
                tested: bool = True) -> dict[int, Operand]:
-        """Replaces the scores of a matrix of rows by their exponentials. Returns the factor by
-        which earlier results of each row are multiplied by now. Without tests, all columns of the
-        block are inside of the matrix and seen."""
+        """Replaces the scores of one matrix by their exponentials, and returns the factors that
+        rescale earlier results, by row. `tested=False` asserts that no column of the block is
+        masked or outside the matrix."""
         b = self.b
         held = [b.get(v) for v in scores]
         weights: dict[tuple[int, int], Operand] = {}
@@ -134,14 +134,14 @@ class FragmentRows(AttentionRows):
                                           for k in range(self.elements))))
 
     def lefts(self, weights: list[Operand]) -> list[Operand]:
-        """Weights as matrices of the next product."""
+        """The weights as left operands of the next product."""
         b, held = self.b, [self.b.get(v) for v in weights]
         return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
                 for places in self._as_lefts(len(held))]
 
     def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
                tested: bool) -> Operand:
-        """The bare score of element k of a thread in matrix j of a block."""
+        """The bare score of a thread's element k of matrix j of a block."""
         b = self.b
         column, inside = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k]), None
         if tested and self.sizes.columns % self.block:
@@ -154,18 +154,18 @@ class FragmentRows(AttentionRows):
         return x if inside is None else b.select(inside, x, -math.inf)
 
     def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
-        """Rearranges results as left operands. For each matrix a made of matrices c side by side:
-        from which matrix c, and from which of its elements, each element of a thread comes. All
-        belong to the same thread."""
-        own: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """Maps accumulators (fragments c) to left operands (fragments a). For each fragment a: the
+        fragment c and the element in it that each element of a comes from. Both are held by the
+        same thread."""
+        element_of: dict[tuple[int, int, int], tuple[int, int]] = {}
         rows, columns = (x.tolist() for x in places(self.c))
         for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
-            own[row, column, number // self.elements] = 0, number % self.elements
+            element_of[row, column, number // self.elements] = 0, number % self.elements
         lefts, n = self.a.size // self.grid.subgroup, self.shape.n
         rows, columns = (x.tolist() for x in places(self.a))
         sources: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
-            _, k = own[row, column % n, number // lefts]
+            _, k = element_of[row, column % n, number // lefts]
             sources[number % lefts].add((column // n, k))
         order = [next(iter(sources[k])) for k in range(lefts)]
         assert all(len(x) == 1 for x in sources.values())
@@ -181,7 +181,7 @@ class FragmentRows(AttentionRows):
         tests = [b.lt(at, sizes.rows)] if sizes.rows % self.rows else []
         own = [k for k in range(self.elements) if self.row_of[k] == slot[1]]
         made = [[b.mul(b.extract(b.get(v), k), factor) for k in own] for v in sums]
-        fours = self.stores_fours and sizes.wide % (2 * self.shape.n) == 0
+        fours = self.stores_fours and sizes.width % (2 * self.shape.n) == 0
         for j in range(0, len(made), 2) if fours else ():
             column, line = self._line_of_four(made[j], made[j + 1])
             at_once = self.scope(row=at, place=b.add(column, j * self.shape.n))
@@ -192,21 +192,21 @@ class FragmentRows(AttentionRows):
         for j, values in () if fours else enumerate(made):
             for k, x in zip(own, values, strict=True):
                 ahead = j * self.shape.n + self.column_of[k]
-                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.wide)] if (
-                    sizes.wide % self.shape.n) else tests
+                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.width)] if (
+                    sizes.width % self.shape.n) else tests
                 with where(b, functools.reduce(b.and_, inside) if inside else None):
                     self.scope(row=at, place=self.along).store(
                         target[node], node, self._flat() + ahead, b.cast(x, dtype=node.dtype))
 
     def _flat(self) -> Index:
-        """The place of a result."""
+        """The flat position of a result."""
         sizes = self.sizes
-        return Index.of(self.batch) * (sizes.rows * sizes.wide) + (
-            Index.of(self.row) * sizes.wide + Index.of(self.place))
+        return Index.of(self.batch) * (sizes.rows * sizes.width) + (
+            Index.of(self.row) * sizes.width + Index.of(self.place))
 
     def _line_of_four(self, left: list[Operand], right: list[Operand]) -> tuple[Operand, Operand]:
-        """Two neighbours of a thread in each of two matrices beside one another: four of one of
-        them, for the next thread has the other four; and their first column."""
+        """Exchanges with the next thread, so that each has four neighbours of one of two adjacent
+        matrices, in place of two neighbours of each. Returns their first column and the vector."""
         b, column, odd, distance = self.b, self.b.const(0, self.b.index), None, 0
         for bit, k in self.layout.thread_bits(self.elements, self.layout.columns):
             one = b.rem(b.div(self.lane, 1 << bit), 2)

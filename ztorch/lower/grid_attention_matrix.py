@@ -1,6 +1,6 @@
-"""Attention on a grid by matrix instructions: a subgroup keeps a few rows of scores, as parts of
-matrices, and their queries and results in registers. Keys and values are copied to shared memory
-block by block, while earlier blocks are in use."""
+"""Attention on a grid by matrix instructions: each subgroup holds a few rows of scores, queries and
+results in registers, as matrix fragments. Keys and values are copied to shared memory block by
+block, while earlier blocks are in use."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from ztorch.lower.tuning import ATTENTION_REGISTERS_FEW
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridAttentionMatrixSchedule) -> None:
-    """All rows. If rows do not see the columns ahead of them, the last rows come first: they take
-    longest."""
+    """All rows. With a causal mask the last rows come first, because they take longest."""
     assert limits.grid is not None
     sizes, shape = sizes_of(region), matrix_shape(region.members[0].args[0].dtype, limits.grid)
     assert shape is not None
@@ -54,10 +53,10 @@ class _SubgroupRows(FragmentRows):
 
     def run(self, target: Mapping[Value, str]) -> None:
         b, s, shape, grid = self.b, self.s, self.shape, self.grid
-        depth, wide = padded(self.sizes, shape)
-        queries = self.blocks.brought("queries", 0, self.rows, depth)
-        keys, values = (self.blocks.brought(name, side, s.block, size, s.stages)
-                        for name, side, size in (("keys", 1, depth), ("values", 2, wide)))
+        depth, width = padded(self.sizes, shape)
+        queries = self.blocks.declare("queries", 0, self.rows, depth)
+        keys, values = (self.blocks.declare(name, side, s.block, size, s.stages)
+                        for name, side, size in (("keys", 1, depth), ("values", 2, width)))
         self.blocks.start(queries, self.first)
         b.copies_commit()
         end = self.end(self.first, self.rows)
@@ -83,7 +82,7 @@ class _SubgroupRows(FragmentRows):
             b.barrier()
             lefts = [left(k) for k in steps[:s.held]]
         state = self.state()
-        sums = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, wide, shape.n)]
+        sums = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, width, shape.n)]
                 for _ in range(s.high)]
         scores = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, s.block, shape.n)]
                   for _ in range(s.high)]
@@ -111,7 +110,7 @@ class _SubgroupRows(FragmentRows):
                 self.rescale(sums[i], self.soften(i, b.mul(number, s.block), scores[i], state))
                 weights.append(self.lefts(scores[i]))
             for k, parts in enumerate(zip(*weights, strict=True)):
-                for j in range(wide // shape.n):
+                for j in range(width // shape.n):
                     right = values.matrix(b, 0, Fragment("b", shape), grid.subgroup, k * shape.k,
                                           j * shape.n, stage)
                     for i, x in enumerate(parts):

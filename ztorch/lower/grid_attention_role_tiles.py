@@ -49,7 +49,7 @@ class AttentionTile:
     block: int
     stages: int
     depth: int  # of queries and keys, in whole matrices
-    wide: int  # of values and results, in whole matrices
+    width: int  # of values and results, in whole matrices
 
     @property
     def rows(self) -> int:
@@ -77,7 +77,7 @@ class AttentionTile:
     def used(self) -> int:
         """Registers of 32 bits of a thread that multiplies. Its matrices are results, scores, and
         weights, which take half as much."""
-        halves = 2 * (self.wide + self.block) + self.block
+        halves = 2 * (self.width + self.block) + self.block
         return halves * self.shape.m // (2 * self.subgroup) + ATTENTION_ROLES_OTHERS
 
 
@@ -111,7 +111,7 @@ def sides_of(region: Region) -> tuple[Side, Side, Side] | None:
     node, sizes = region.members[0], sizes_of(region)
     batch = unflatten(Index.of(Var("matrix", sizes.matrices)), node.shape[:-2])
     row, column = Var("row", sizes.rows), Var("column", sizes.columns)
-    depth, place = Var("depth", sizes.depth), Var("place", sizes.wide)
+    depth, place = Var("depth", sizes.depth), Var("place", sizes.width)
     line = SWIZZLE_LINE // node.args[0].dtype.bytes
     sides = []
     for k, (name, axes, lines, along) in enumerate((
@@ -132,15 +132,15 @@ def tile_of(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> At
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
-    depth, wide = padded(sizes_of(region), shape)
-    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, depth, wide)
+    depth, width = padded(sizes_of(region), shape)
+    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
     """The largest tile that fits, where rows and columns fill some."""
     sizes = sizes_of(region)
     if sizes.columns < ATTENTION_ROLES_COLUMNS or (
-            sizes.depth + sizes.wide < ATTENTION_ROLES_SIZE):
+            sizes.depth + sizes.width < ATTENTION_ROLES_SIZE):
         return None
     for teams, block in ATTENTION_ROLES_TILES:
         s = GridAttentionRolesSchedule(teams, block, ATTENTION_STAGES)
@@ -159,7 +159,7 @@ def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> st
     if not 1 <= s.teams <= grid.threads // tile.team_threads - 1:
         return f"teams({s.teams}) must be 1 to {grid.threads // tile.team_threads - 1}"
     widest = MAX_SUMS * tile.shape.n
-    if not 1 <= s.block <= widest or s.block % tile.shape.k or tile.wide > widest:
+    if not 1 <= s.block <= widest or s.block % tile.shape.k or tile.width > widest:
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"

@@ -116,10 +116,10 @@ class _TeamRows(FragmentRows):
     def _copy(self, n: int, first: Operand, stage: Operand) -> None:
         """Starts to copy the lines of a stage."""
         b, tile, side = self.b, self.tile, self.sides[n]
-        lines, apart = side.lines, self.e.value(side.lines.apart)
+        lines, matrix = side.lines, self.e.value(side.lines.matrix)
         for panel in range(side.panels):
             b.copy_tile(side.name, b.mul(stage, side.size(tile)), self.e.memory[lines.source],
-                        [b.const(panel * tile.line, b.index), first, apart], lines.extents,
+                        [b.const(panel * tile.line, b.index), first, matrix], lines.extents,
                         lines.pitches, lines.box(side.high(tile)), self.full[n], stage,
                         off=panel * side.panel(tile), source_off=lines.first)
 
@@ -131,7 +131,7 @@ class _TeamRows(FragmentRows):
         self.elected = b.eq(b.rem(self.t, tile.team_threads), 0)
         self.keys, self.values = (RingPlace(b, tile.stages, parity=0) for _ in range(2))
         state = self.state()
-        sums = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.wide // shape.n)]
+        sums = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.width // shape.n)]
         scores = [b.matrix(self.c, grid.subgroup, 0) for _ in range(tile.block // shape.n)]
         b.mbarrier_wait(self.full[0], 0, b.const(0, b.index))
         b.mbarrier_wait(self.full[1], *self.keys())

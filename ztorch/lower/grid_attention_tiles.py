@@ -1,4 +1,4 @@
-"""How many rows and columns of attention a subgroup computes together by matrix instructions."""
+"""The tiles of attention by matrix instructions: rows and columns that a subgroup computes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class GridAttentionMatrixSchedule(Schedule):
     """Attention on a grid, by matrix instructions."""
 
     kind = "grid_attention_matrix"
-    subgroups: int  # of a workgroup
-    high: int  # matrices of scores of a subgroup, below one another
+    subgroups: int  # per workgroup
+    high: int  # matrices of scores of a subgroup, stacked vertically
     block: int  # columns whose keys and values are in shared memory at once
-    stages: int  # blocks in flight, including the one that is computed
-    held: int  # steps along queries that stay in registers; others are loaded again for each block
+    stages: int  # blocks in flight, including the one in use
+    held: int  # steps along queries that stay in registers; the rest is reloaded for each block
 
     def tile(self, lanes: int) -> str:
         return f"{self.subgroups}x{self.high}x{self.block}mma"
@@ -53,16 +53,16 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
 
 def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
           grid: GridLimits) -> float:
-    """The estimated cycles of the busiest compute unit. A copy passes through it twice: it loads,
-    and stores to shared memory."""
-    depth, wide = padded(sizes, shape)
-    lines, rows = s.block * (depth + wide), s.high * shape.m
+    """The estimated cycles of the busiest compute unit. It handles each copied byte twice: it loads
+    the byte and stores it to shared memory."""
+    depth, width = padded(sizes, shape)
+    lines, rows = s.block * (depth + width), s.high * shape.m
     elements = s.block * rows
-    added = elements * (depth + wide)
+    added = elements * (depth + width)
     read = lines + rows * (depth - s.held * shape.k)
     shared = (read + 2 * lines / s.subgroups) * shape.of.bytes / grid.unit.shared_bytes
     issued = added / (shape.m * shape.n * shape.k) + read / (shape.n * shape.k) + (
-        ATTENTION_ELEMENT * elements + rows * wide) / grid.subgroup
+        ATTENTION_ELEMENT * elements + rows * width) / grid.subgroup
     each = max(shared, added / grid.unit.subgroup_products, issued * ATTENTION_ISSUE)
     groups = sizes.matrices * math.ceil(sizes.rows / (rows * s.subgroups))
     blocks = math.ceil(sizes.columns / s.block)
@@ -94,19 +94,19 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
 
 def registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
                grid: GridLimits) -> int:
-    """Registers of 32 bits for the matrices of a thread: queries, results, scores, weights, which
-    take half as much, and masks, which take a quarter."""
-    depth, wide = padded(sizes, shape)
+    """32-bit registers for the matrices of a thread: queries, results, scores, weights (half the
+    size of scores) and masks (a quarter)."""
+    depth, width = padded(sizes, shape)
     queries = min(depth, (s.held + 1) * shape.k)  # one of those that are reloaded
-    across = queries // 2 + wide + 2 * s.block - s.block // (2 * 2)
+    across = queries // 2 + width + 2 * s.block - s.block // (2 * 2)
     return s.high * shape.m * across // grid.subgroup
 
 
 def _shared(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape) -> int:
     """Bytes of shared memory."""
-    depth, wide = (pitch_of(n, shape) for n in padded(sizes, shape))
+    depth, width = (pitch_of(n, shape) for n in padded(sizes, shape))
     rows = s.subgroups * s.high * shape.m
-    return (rows * depth + s.stages * s.block * (depth + wide)) * shape.of.bytes
+    return (rows * depth + s.stages * s.block * (depth + width)) * shape.of.bytes
 
 
 def _up(n: int, step: int) -> int:
@@ -115,4 +115,4 @@ def _up(n: int, step: int) -> int:
 
 def padded(sizes: AttentionSizes, shape: MmaShape) -> tuple[int, int]:
     """The sizes of queries and of results, rounded up to whole matrices."""
-    return _up(sizes.depth, shape.k), _up(sizes.wide, shape.n)
+    return _up(sizes.depth, shape.k), _up(sizes.width, shape.n)

@@ -1,7 +1,7 @@
-"""The loop nest of a matrix product on a grid. Each workgroup computes a tile of the result. Step
-by step along k, its threads copy a strip of both operands into shared memory, and each thread
-multiplies a small tile in its registers, or subgroups multiply matrices with one instruction where
-that is faster. The epilogue runs over the finished tile.
+"""The loop nest of a matrix product on a grid. Each workgroup computes a tile of the result. In
+each iteration along k, its threads copy a strip of both operands to shared memory. Then each thread
+multiplies a register tile, or subgroups use matrix instructions where these are faster. The
+epilogue runs over the finished tile.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
 @contextmanager
 def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
         tuple[Operand, Operand, Operand, Operand]]:
-    """A workgroup for each tile: the number of the product in the batch, the first row, the first
-    column, and the number of the thread."""
+    """A workgroup for each tile. Yields the index of the product in the batch, the tile's first row
+    and first column, and the thread number."""
     m, n = product.shape[-2:]
     down, along = math.ceil(m / tile.rows), math.ceil(n / tile.columns)
     count = math.prod(product.shape[:-2]) * down * along
@@ -80,9 +80,8 @@ def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
 
 
 class ThreadNest(Strips):
-    """A tile whose threads multiply small tiles in registers. From each operand a thread loads
-    `vectors` neighbours at once, or, where neighbours are along k, the `steps` of one iteration of
-    the inner loop.
+    """A tile whose threads multiply register tiles. A thread loads vectors of `vectors` elements
+    from each strip, or of `steps` elements where contiguous elements are along k.
     """
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
@@ -95,8 +94,8 @@ class ThreadNest(Strips):
                         self._lay_out(1, tile.columns, 0, most[1]))
 
     def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
-        """The strip of an operand, and how many neighbours along the tile are loaded at once, n at
-        most."""
+        """Declares the strip of an operand. Returns the length of vectors along the tile that
+        threads load from it, n at most."""
         whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
         if whole > 1 and lies_along_k(self.product, side):  # as loaded: neighbours are along k
@@ -153,8 +152,8 @@ class ThreadNest(Strips):
                         self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
 
     def _add_teams(self, sums: Sequence[Sequence[Operand]], team: Operand, start: Operand) -> None:
-        """Adds the sums of all teams to those of the first, in their order. `start` is a thread's
-        first element in a tile."""
+        """Adds the sums of all teams to those of the first team, in a fixed order. `start` is a
+        thread's first element in the tile."""
         b, tile = self.b, self.tile
         size = tile.rows * tile.columns
         array = b.memory("team_sums", self.of, (tile.teams - 1) * size, "shared", "rw")
@@ -172,8 +171,8 @@ class ThreadNest(Strips):
 
     def _multiply(self, sums: Sequence[Sequence[Operand]], down: Operand, along: Operand,
                   ahead: int) -> None:
-        """Multiplies a few steps along k, `ahead` steps after the start of a thread's parts of
-        both strips."""
+        """Multiplies a few steps along k, `ahead` steps after the start of a thread's part of both
+        strips."""
         b, tile = self.b, self.tile
         right = [self._column(j) for j in range(tile.wide)]
         for lefts, rights in zip(self._elements_of(0, down, range(tile.high), ahead),
@@ -184,8 +183,8 @@ class ThreadNest(Strips):
                     b.set(sums[i][j], multiply_add(b, self.limits, x, y, total))
 
     def _column(self, j: int) -> int:
-        """The distance of a thread's j-th column from its first: vectors of neighbours, with the
-        vectors of all other threads between them."""
+        """The offset of a thread's j-th column from its first: the vectors of all threads of a row
+        are interleaved."""
         n = self.vectors[1]
         return j // n * n * self.tile.across + j % n
 
@@ -196,8 +195,8 @@ class ThreadNest(Strips):
 
     def _elements_of(self, side: int, start: Operand, offs: Sequence[int],
                      ahead: int) -> list[list[Operand]]:
-        """The elements of a strip for each step along k, with neighbours loaded together; the
-        first step is `ahead` of the start."""
+        """The elements of a strip for each step along k, loaded as vectors. The first step is
+        `ahead` steps after the start."""
         strip = self.strips[side]
         if strip.along_k:
             lines = [self._load(strip, start, off * strip.pitch + ahead, self.steps)

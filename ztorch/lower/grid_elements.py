@@ -70,7 +70,6 @@ def _can_be_joined(region: Region, full: dict[Var, Index], last: Var, n: int) ->
     return n == LANES_JOINED and can_vectorize(region, full, last, n, members=())
 
 
-
 def _axes(region: Region) -> tuple[list[Var], dict[Var, Index]]:
     """A loop for each axis, and the position of the loops in the region."""
     axes = [Var(f"d{k}", n) for k, n in enumerate(merged_axes(region))] or [Var("d", 1)]

@@ -1,7 +1,6 @@
-"""Matrix products by the instructions with which subgroups multiply matrices. A workgroup's tile
-is divided among its subgroups, and each subgroup's part is a grid of such matrices in registers.
-Strips in shared memory have the layout of their operands, so that contiguous loads become
-contiguous stores.
+"""Matrix products by matrix instructions of subgroups. A workgroup's tile is divided among its
+subgroups, and each subgroup's part is a grid of fragments in registers. Strips in shared memory
+have the layout of their operands, so that contiguous loads become contiguous stores.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from ztorch.lower.tuning import (
 
 @dataclass(frozen=True)
 class MmaTile(Block):
-    """The schedule of a product: a workgroup's tile, and how many subgroups share it."""
+    """The schedule of a product: a workgroup's tile, and the subgroups that share it."""
 
     shape: MmaShape
-    down: int
-    across: int
-    subgroup: int
-    bands: int = 1  # by which the finished tile passes through shared memory
-    stages: int = 1  # strips in shared memory at once; 1: the next ones wait in registers
+    down: int  # subgroups along the rows of the tile
+    across: int  # subgroups along its columns
+    subgroup: int  # threads of a subgroup
+    bands: int = 1  # in which the finished tile passes through shared memory
+    stages: int = 1  # strips in shared memory at once; 1: the next strips wait in registers
 
     @property
     def threads(self) -> int:
@@ -53,16 +52,17 @@ class MmaTile(Block):
 
     @property
     def high(self) -> int:
-        """The number of a subgroup's matrices below one another."""
+        """Fragments of a subgroup along the rows of its part."""
         return self.rows // (self.down * self.shape.m)
 
     @property
     def wide(self) -> int:
+        """Fragments of a subgroup along the columns of its part."""
         return self.columns // (self.across * self.shape.n)
 
     @property
     def sum_registers(self) -> int:
-        """Registers of 32 bits for the sums of a thread."""
+        """32-bit registers for the sums of a thread."""
         each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
         return self.high * self.wide * each
 
@@ -73,7 +73,7 @@ class MmaTile(Block):
 
     @property
     def swizzled(self) -> bool:
-        """Whether strips are in swizzled memory, as those copied in whole lines are."""
+        """Whether strips are in swizzled memory, which needs copies of whole lines."""
         line = SWIZZLE_LINE // self.shape.of.bytes
         return self.stages > 1 and self.shape.of.bits == f16.bits and not any(
             n % line for n in (self.rows, self.columns)) and self.depth == line
@@ -88,8 +88,8 @@ class MmaTile(Block):
         return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
 
     def staged(self, grid: GridLimits, k: int) -> MmaTile:
-        """The same with as many stages, and then as few bands, as leave room in a compute unit for
-        other workgroups."""
+        """The tile with the most stages, and then the fewest bands, that leave shared memory for
+        other workgroups of the compute unit."""
         most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
         bands = [n for n in range(self.bands, self.high + 1) if self.high % n == 0]
         fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
@@ -97,14 +97,14 @@ class MmaTile(Block):
         return next(fitting, self)
 
     def deep(self, grid: GridLimits, k: int) -> MmaTile | None:
-        """The same with strips as deep as a line of swizzled memory, in as many stages as leave
-        room for other workgroups; None if too few fit."""
+        """The tile with strips as deep as a line of swizzled memory, with as many stages as leave
+        shared memory for other workgroups; None if too few stages fit."""
         line = SWIZZLE_LINE // self.shape.of.bytes
         tile = replace(self, depth=line).staged(grid, k)
         return tile if tile.swizzled and k > line else None
 
     def banded(self, shared_bytes: int) -> MmaTile:
-        """The same in as few bands as fit into shared memory."""
+        """The tile with the fewest bands that fit in shared memory."""
         fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
                    and (tile := replace(self, bands=n)).shared <= shared_bytes)
         return next(fitting, self)
@@ -115,8 +115,8 @@ def _deep_pitch(tile: MmaTile) -> int:
 
 
 def shape_for(product: Value, limits: Limits) -> MmaShape | None:
-    """The first shape in which a machine multiplies the operands of a product, in their own dtype
-    or in that of their sums, without losing more precision than the user allows."""
+    """The first shape of matrix instructions that multiplies the operands of a product, in their
+    own dtype or in that of the sums, with the precision that the user asks for."""
     assert limits.grid is not None
     into, wanted = summing(product.dtype), limits.product_mantissa_bits
     wanted = min(wanted, product.attrs.get("mantissa_bits", wanted))
@@ -131,9 +131,9 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
     """The tile with the least estimated time, if that is below `time`. The estimate is that of
-    tiles without matrix instructions, except that a multiply-add takes an eighth of the time
-    (half, if all bits of wide numbers count) and no longer hides the loads of strips. `loaded`
-    gives the registers that a thread needs for strips on their way to shared memory.
+    tiles without matrix instructions, except that a multiply-add takes an eighth of the time (half
+    for float32 in full precision) and does not hide the loads of strips. `loaded` returns the
+    registers that a thread needs for strips on their way to shared memory.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -156,10 +156,10 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
         element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
-        each = rows * columns * element * (deep + GRID_TILE_START)
-        took = math.ceil(tiles / grid.compute_units) * each
-        if took < time:
-            time, best = took, tile
+        tile_time = rows * columns * element * (deep + GRID_TILE_START)
+        total = math.ceil(tiles / grid.compute_units) * tile_time
+        if total < time:
+            time, best = total, tile
     return best
 
 
@@ -211,8 +211,8 @@ class MatrixNest(Strips):
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
-        """A matrix of a stage of a strip: `line` beyond the start of the subgroup's part, d along
-        k."""
+        """A fragment from a stage of a strip: `line` after the start of the subgroup's part, d
+        along k."""
         b, strip = self.b, self.strips[side]
         index = b.mul(start, strip.pitch) if strip.along_k else strip.offset(
             b, b.const(0, b.index), start)

@@ -16,8 +16,8 @@ from ztorch.lower.tuning import COPY_BYTES
 
 
 def lies_along_k(product: Value, side: int) -> bool:
-    """Whether neighbours in memory are neighbours along k: all of them, or groups of two or three,
-    such as the channels at one position of a window."""
+    """Whether contiguous elements of an operand are neighbours along k: all of them, or groups of
+    two or three, such as the channels at one position of a window."""
     operand, k = product.args[side], product.args[0].shape[-1]
     axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
     base = view_of(operand, [Index.of(v) for v in axes])
@@ -27,8 +27,8 @@ def lies_along_k(product: Value, side: int) -> bool:
 
 
 def border(v: Value, index: Sequence[Index]) -> list[tuple[Index, int, int]] | None:
-    """The indices that must be in range where a chain of views reads its base, with zeros
-    elsewhere; None if the chain has any other value there."""
+    """The indices that must be in range for a chain of views to read its base; elements outside are
+    zeros. None if the chain has other values there."""
     tests: list[tuple[Index, int, int]] = []
     while is_view(v):
         trace = traced(v, index)
@@ -49,9 +49,9 @@ def has_border(product: Value, side: int) -> bool:
 
 def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
                bordered: bool = False) -> int:
-    """The first of `widths` such that this many neighbours are contiguous in memory, aligned, and
-    all inside or all outside the operand; 1 if there is none. `bordered`: the operand may have
-    borders of zeros."""
+    """The first of `widths` for which vectors of an operand are contiguous, aligned, and entirely
+    inside or outside the operand; 1 if there is none. `bordered`: the operand may have borders of
+    zeros."""
     operand, along_k = product.args[side], lies_along_k(product, side)
     loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
     index = [Index.of(v) for v in loops]
@@ -65,21 +65,21 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
         first = beside(base[1], axis, n) if n > 1 else None
         if first is not None and not any(f % n for f in (
                 step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)
-        ) and all(_alike(i, axis, n) for i, _, _ in tests):
+        ) and all(_is_uniform(i, axis, n) for i, _, _ in tests):
             return n
     return 1
 
 
-def _alike(index: Index, axis: Var, n: int) -> bool:
+def _is_uniform(index: Index, axis: Var, n: int) -> bool:
     """Whether an index is the same for n neighbours along an axis, from every multiple of n on."""
     block = Index.of(Var(axis.name, axis.extent // n)) * n
     return len({index.replace({axis: block + i}) for i in range(n)}) == 1
 
 
 def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
-    """How many neighbours of an operand a thread loads at once: the machine's load width, half of
-    it, or 1. Half the width pays only if every thread still has elements to load, or if the
-    machine can read back as vectors only data that was stored as vectors.
+    """The elements of an operand that a thread loads at once: the machine's load width, half of it,
+    or 1. Half the width pays only if every thread still has elements to load, or if the machine can
+    read as vectors only what was stored as vectors.
     """
     grid, length = limits.grid, tile.rows if side == 0 else tile.columns
     assert grid is not None
@@ -90,7 +90,7 @@ def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
 
 
 def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
-    """Registers of 32 bits for a thread's parts of both strips on their way to shared memory."""
+    """32-bit registers for a thread's parts of both strips on their way to shared memory."""
     total = 0
     for side, length in enumerate((tile.rows, tile.columns)):
         n = load_width(product, side, tile, limits)
@@ -100,7 +100,7 @@ def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
 
 
 def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:
-    """How many neighbours of an operand one asynchronous copy brings; 0 where it must not."""
+    """The elements that one asynchronous copy transfers; 0 if the operand cannot be copied so."""
     if product.args[side].dtype != of:
         return 0
     n = contiguous(product, side, tile, [size // of.bytes for size in COPY_BYTES], bordered=True)

@@ -1,5 +1,5 @@
-"""Reducing regions on a grid: a team of threads for every few results. At the end, the threads add
-up their shares in a fixed order."""
+"""Reductions on a grid: each team of threads computes a few results. At the end, the threads
+combine their partial results in a fixed order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
-    """Members that a later pass reads and that no thread holds in registers."""
+    """Members that a later pass reads and that threads do not keep in registers."""
     held = limits.grid is not None and propose(region, limits).turns_held
     return [] if held else Phases(region).used_later()
 
@@ -93,7 +93,8 @@ def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
     results, each = _counts(axes, s.width)
     if axes.beside or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
-        return f"turns(held={s.turns_held}) is not the share that threads have of all rows"
+        return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
+                "needs whole rows per workgroup")
     most = _most_held(s.team_ways, s.width)
     return f"turns(held={s.turns_held}) is above {most}" if s.turns_held > most else ""
 
@@ -109,8 +110,8 @@ def _can_vectorize(region: Region, axes: Axes, n: int) -> bool:
 
 
 def _loads(columns: int, ways: int) -> int:
-    """The number of loads that a thread starts in one iteration of its loop: a divisor of its
-    share, or the usual number for a long share, with a loop for the rest."""
+    """The loads that a thread starts in one iteration of its loop: a divisor of its share, or for a
+    long share without divisor a fixed number, with a second loop for the rest."""
     even = next(n for n in REDUCTION_LOADS if columns % (n * ways) == 0 or n == 1)
     long = columns >= 2 * REDUCTION_LOADS_UNEVEN * ways
     return REDUCTION_LOADS_UNEVEN if even == 1 and long else even
@@ -150,8 +151,8 @@ class _TeamNest:
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
         self.limits, self.team, self.turns_held = limits, shared, held
-        self.held: list[Emitter] = []  # the values of each iteration so far, if they are held
-        self.last_active: Operand | None = None  # whether a thread has it; None: all do
+        self.held: list[Emitter] = []  # scopes of the iterations, if their values are kept
+        self.last_active: Operand | None = None  # whether a thread has the last one; None: all do
         self.scratch: dict[DType, str] = {}
 
     def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
@@ -164,7 +165,7 @@ class _TeamNest:
                          for v in sums}
             with where(b, active):
                 scope = e.within(memory={**e.memory, **written})
-                for v in region.members:  # once for each row, not for each element
+                for v in region.members:  # once per row, not per element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
                 self._pass(scope, way, kept, variables)
@@ -176,7 +177,7 @@ class _TeamNest:
         rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
-                b.barrier()  # written in place, and perhaps still read by others of the team
+                b.barrier()  # written in place: other threads of the team may still read it
             first = b.eq(way, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
@@ -186,7 +187,7 @@ class _TeamNest:
         """A thread's share of a row: a loop, or unrolled if the row is held in registers."""
         b, ways = self.b, self.team.ways
         if not self.turns_held:
-            # several loads at once, if none depends on a store before it
+            # Several loads in flight, if none depends on an earlier store.
             times = 1 if kept else _loads(self.columns, ways)
             if times == self.columns:  # one thread has all, at known positions
                 for k in range(times):
@@ -210,9 +211,8 @@ class _TeamNest:
             self._element(e, kept, variables, self.last_active if e is self.held[-1] else None)
 
     def _hold(self, scope: Emitter, way: Operand) -> None:
-        """Sets up the iterations of rows that are held. In a last iteration that not all threads
-        have, the others compute their first element again, which no other thread writes, and drop
-        it."""
+        """Sets up the iterations of rows that are kept in registers. Threads without an element in
+        the last iteration repeat their first one, which no other thread writes, and discard it."""
         b, trip_count = self.b, self.turns_held
         places = [b.add(way, k * self.team.ways) for k in range(trip_count)]
         if trip_count * self.team.ways != self.columns:
@@ -222,7 +222,7 @@ class _TeamNest:
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
                  active: Operand | None = None) -> None:
-        """One element, or a few neighbours: stores kept values, and adds to the sums."""
+        """One element or vector: stores kept values and accumulates the reductions."""
         b = self.b
         if active is not None:  # later passes read these values
             for v in kept:
@@ -238,7 +238,7 @@ class _TeamNest:
                 b.set(variable, b.emit(v.op.opcode, b.get(variable), added[v]))
 
     def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
-        """The combination of a team's values; each thread gets it."""
+        """The combined value of a team, in every thread."""
         b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
         if ways == 1:
             return x
@@ -251,22 +251,22 @@ class _TeamNest:
             return x
         self._put(t, x)
         b.barrier()
-        if together > 1:  # few are left: each thread adds them up, in the same order
+        if together > 1:  # few partial results remain: each thread combines them in the same order
             total = None
             for k in range(ways // together):
                 at = self.team.thread(b, row, b.const(k * together, b.index))
-                part = self._got(at, x)
+                part = self._fetch(at, x)
                 total = part if total is None else b.emit(v.op.opcode, total, part)
             assert total is not None
         else:
             distance = ways // 2
             while distance:
                 with b.if_(b.lt(way, distance)):
-                    other = self._got(self.team.thread(b, row, b.add(way, distance)), x)
-                    self._put(t, b.emit(v.op.opcode, self._got(t, x), other))
+                    other = self._fetch(self.team.thread(b, row, b.add(way, distance)), x)
+                    self._put(t, b.emit(v.op.opcode, self._fetch(t, x), other))
                 b.barrier()
                 distance //= 2
-            total = self._got(self.team.thread(b, row, b.const(0, b.index)), x)
+            total = self._fetch(self.team.thread(b, row, b.const(0, b.index)), x)
         b.barrier()  # before the array is reused
         return total
 
@@ -283,8 +283,8 @@ class _TeamNest:
         at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
         b.store(array, at, b.cast(x, dtype=storage_dtype(x.dtype)), align=align)
 
-    def _got(self, thread: Operand, like: Operand) -> Operand:
-        """The value that a thread has stored there."""
+    def _fetch(self, thread: Operand, like: Operand) -> Operand:
+        """The value that a thread has stored in the exchange memory."""
         b, (array, align) = self.b, self._shared(like)
         at = b.mul(thread, like.lanes) if like.lanes > 1 else thread
         x = b.load(array, at, lanes=like.lanes, align=align)

@@ -1,4 +1,4 @@
-"""Into how many parts products on a grid are cut along k."""
+"""Split-k: the number of parts along k into which products on a grid are divided."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ztorch.lower.tuning import (
 
 
 def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
-    """As many parts as occupy the machine, each deep enough to be worth adding up; below 2: it is
-    not cut.
+    """The number of parts that occupy the machine, each large enough to pay for the final sum; less
+    than 2: no split.
 
-    Asynchronous products need large tiles, which share their loads, and so are few; workgroups
-    of smaller ones wait for memory, several of them at once on each unit. Where threads
-    multiply, teams of a workgroup share out k first; but few rows take as long as the reading of
-    the right operand, by tiles that are wide.
+    Asynchronous products need large tiles to share loads, so they have few; with smaller tiles,
+    several workgroups per compute unit hide the memory latency. Where threads multiply, teams of a
+    workgroup divide k first. A product of few rows takes as long as reading its right operand, in
+    wide tiles.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
     least = SPLIT_DEPTH_TEAMS if by_threads else SPLIT_DEPTH
@@ -51,7 +51,7 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
 
 
 def _parts_of_few_rows(m: int, n: int, k: int, batch: int, grid: GridLimits) -> int:
-    """As many as give each compute unit a wide tile; 1 where most units would have none."""
+    """The parts that give each compute unit one wide tile; 1 if most units would have none."""
     tiles = _tiles(m, n, FEW_ROWS, FEW_ROWS_COLUMNS, batch)
     parts = min(k // FEW_ROWS_DEPTH, grid.compute_units // tiles)
     fill = parts * tiles >= FEW_ROWS_SHARE * grid.compute_units

@@ -30,9 +30,9 @@ class Strip:
 
     name: str  # of the memory
     pitch: int  # elements from one line to the next
-    along_k: bool  # whether lines run along k; else along the tile
+    along_k: bool  # whether lines run along k, not along the tile
     size: int  # elements of one stage
-    panel: int = 0  # elements from a line to its continuation; 0: lines are whole
+    panel: int = 0  # elements from one panel of a line to the next; 0: there is one panel
 
     def offset(self, b: Builder, line: Operand, place: Operand) -> Operand:
         """The offset of an element in a stage."""
@@ -55,13 +55,13 @@ class StripPart:
 
 @dataclass(frozen=True)
 class Share:
-    """Neighbours of a strip that one thread copies."""
+    """A vector of a strip that one thread copies."""
 
-    active: Operand | None  # whether the thread has such a share; None: all have
-    inside: Operand | None  # whether they are in the operand; None: all are
-    x: Operand  # their place along the tile's side of the product
-    depth: Operand  # and along k
-    offset: Operand  # in the strip, of the first
+    active: Operand | None  # whether the thread has this vector; None: all threads do
+    inside: Operand | None  # whether it is inside the operand; None: it is
+    x: Operand  # its row of the left operand, or column of the right one
+    depth: Operand  # its position along k
+    offset: Operand  # of its first element in the strip
 
 
 class Strips(TileOfProduct):
@@ -83,7 +83,7 @@ class Strips(TileOfProduct):
         self.strips.append(Strip(name, pitch, along_k, lines * pitch))
 
     def swizzled_strip(self, depth: int, length: int, along_k: bool) -> None:
-        """The same, swizzled: lines of SWIZZLE_LINE bytes, side by side in panels."""
+        """The same in swizzled memory: panels of lines with SWIZZLE_LINE bytes."""
         pitch, size = SWIZZLE_LINE // self.of.bytes, depth * length
         lines, across = (length, depth) if along_k else (depth, length)
         name = self.b.memory(f"strip_{'ab'[len(self.strips)]}", self.of, self.stages * size,
@@ -198,8 +198,8 @@ class Strips(TileOfProduct):
         return parts
 
     def _shares(self, side: int, start: Operand, k: Operand, t: Operand, n: int) -> list[Share]:
-        """A thread's parts of a strip, of n neighbours each. Neighbouring threads have neighbouring
-        parts."""
+        """A thread's parts of a strip: vectors of n elements. Neighbouring threads have
+        neighbouring vectors."""
         b, tile = self.b, self.block
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         along_k, strip = lies_along_k(self.product, side), self.strips[side]
@@ -231,7 +231,8 @@ class Strips(TileOfProduct):
 
     def _elements(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                   depth: Operand, inside: Operand | None, along_k: bool, n: int) -> list[Operand]:
-        """n neighbours of an operand, along k or else along the tile; zeros if not `inside`."""
+        """n contiguous elements of an operand, along k or else along the tile; zeros if not
+        `inside`."""
         b, operand = self.b, self.product.args[side]
         if n == 1:
             line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
@@ -264,7 +265,7 @@ class Strips(TileOfProduct):
         base = view_of(self.product.args[side], self._index(side, batch, line, step))
         assert base is not None
         source, first = base
-        if not first.is_affine:  # as a multiple of n, so that the alignment is known
+        if not first.is_affine:  # written as a multiple of n, so that the alignment is known
             axis, position = (step, depth) if along_k else (line, x)
             begin = beside(first, axis, n)
             assert begin is not None
@@ -274,9 +275,8 @@ class Strips(TileOfProduct):
         return source, e.value(first)
 
     def store_width(self, side: int) -> int:
-        """How many neighbours one store to a strip writes: 1, unless the machine can read back as
-        vectors only data that was stored as vectors. Converted elements are joined again only by
-        fours.
+        """The elements of one store to a strip: 1, unless the machine can read as vectors only what
+        was stored as vectors. Converted elements are stored as vectors of four only.
         """
         assert self.limits.grid is not None
         n = load_width(self.product, side, self.block, self.limits)

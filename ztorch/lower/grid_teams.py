@@ -27,7 +27,7 @@ class Team:
 
     rows: int  # results
     ways: int  # threads for each result
-    beside: bool  # neighbouring threads have neighbouring results, else the same result
+    beside: bool  # neighbouring threads have neighbouring results, not the same result
 
     @property
     def size(self) -> int:
@@ -60,8 +60,8 @@ def grid_axes(region: Region) -> Axes:
 
 
 def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1) -> Team:
-    """Divides each result among so many threads that each has a few elements, or vectors of them,
-    and among more threads if there are few results.
+    """A team for a reduction: each thread has a few elements, or vectors, of a result; fewer if
+    there are few results.
 
     >>> team(1024, 10, False, GridLimits()), team(4, 4096, False, GridLimits())
     (Team(rows=32, ways=8, beside=False), Team(rows=1, ways=256, beside=False))
@@ -69,7 +69,7 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
     most = min(GROUP_THREADS, grid.threads)
     enough = outer >= most * grid.compute_units
     share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
-    if beside and enough:  # neighbours read whole lines in any case, so no other thread has to help
+    if beside and enough:  # neighbouring threads read whole lines, so no others have to help
         share = COLUMN_ELEMENTS
     ways = min(most, power_of_two(math.ceil(inner / share)))
     rows = most // ways

@@ -37,10 +37,10 @@ from ztorch.lower.tuning import (
 class Tile(Block):
     """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
 
-    high: int  # rows of a thread, side by side
-    wide: int  # columns of a thread, with those of other threads between them
-    bands: int = 1  # by which the finished tile passes through shared memory
-    teams: int = 1  # groups of threads, each of which multiplies its part of a strip's depth
+    high: int  # rows of a thread, adjacent
+    wide: int  # columns of a thread, interleaved with those of other threads
+    bands: int = 1  # in which the finished tile passes through shared memory
+    teams: int = 1  # groups of threads that divide the depth of a strip
 
     @property
     def across(self) -> int:
@@ -48,7 +48,7 @@ class Tile(Block):
 
     @property
     def team(self) -> int:
-        """Threads of a team, which have all of the tile."""
+        """Threads of a team. Each team covers the whole tile."""
         return self.rows // self.high * self.across
 
     @property
@@ -66,7 +66,7 @@ class Tile(Block):
         return element * (strips + (self.teams - 1) * size + (size // self.bands if through else 0))
 
     def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
-        """The same in as few bands as fit into shared memory."""
+        """The tile with the fewest bands that fit in shared memory."""
         fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
                    and (tile := replace(self, bands=n)).shared(element, through) <= shared_bytes)
         return next(fitting, self)
@@ -78,9 +78,8 @@ WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
 
 def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
              through: bool) -> tuple[float, Tile]:
-    """The tile with the least estimated time, in multiply-adds of one thread after another. It
-    counts work that is discarded at the edges, idle units, and the reads of shared memory that
-    multiply-adds wait for.
+    """The tile with the least estimated time, in sequential multiply-adds of one thread. This
+    includes discarded work at the edges, idle units, and loads from shared memory.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
     Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1, teams=1)
@@ -91,9 +90,9 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
-        each = tile.rows * tile.columns * (
+        tile_time = tile.rows * tile.columns * (
             1 + SHARED_LOAD_COST / tile.high + SHARED_LOAD_COST / tile.wide) * (k + GRID_TILE_START)
-        time = math.ceil(tiles / grid.compute_units) * each
+        time = math.ceil(tiles / grid.compute_units) * tile_time
         if best is None or time < best[0]:
             best = time, tile
     if best is None:
@@ -104,7 +103,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
 
 
 def _wide(m: int) -> list[Tile]:
-    """The tile for few rows that has all of them, so that the right operand is read once."""
+    """The smallest tile for few rows that covers all of them, so B is read once."""
     return [tile for tile in WIDE_TILES if tile.rows >= m][:1]
 
 
@@ -118,8 +117,8 @@ def propose(region: Region, limits: Limits) -> GridProductSchedule:
 
 
 def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Tile:
-    """A tile for as many teams as its depth and the machine allow, if there is at most one for
-    each compute unit: a thread by itself waits for memory at each step."""
+    """The tile with as many teams as its depth and the machine allow, if there is at most one tile
+    per compute unit: with one team, threads wait for memory at each step."""
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * math.prod(product.shape[:-2])
     if tiles > grid.compute_units:
@@ -172,8 +171,8 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
 
 
 def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
-    """The tile of asynchronous products with the least estimated time, if that is below those of
-    all other ways."""
+    """The tile of asynchronous products with the least estimated time, if no other kind of product
+    takes less."""
     shape = grid_async.shape_for(product_of(region), limits)
     return propose_async_of(shape, region, limits) if shape else None
 
@@ -193,7 +192,7 @@ def propose_async_of(shape: grid_mma.MmaShape, region: Region,
 
 
 def _copied(product: Value, tile: grid_mma.MmaTile, limits: Limits) -> bool:
-    """Whether asynchronous copies can bring both operands."""
+    """Whether asynchronous copies can transfer both operands."""
     assert limits.grid is not None
     return limits.grid.asynchronous_copies and all(
         copy_width(product, side, tile, tile.shape.of) for side in (0, 1))
@@ -207,7 +206,7 @@ def tile_of(s: GridProductSchedule) -> Tile:
 def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
     """Why a product cannot have a schedule; empty if it can."""
     tile, product = tile_of(s), product_of(region)
-    if why := _uneven(("tile(rows=...)", s.tile_rows, s.thread_rows),
+    if why := _not_divisible(("tile(rows=...)", s.tile_rows, s.thread_rows),
                       ("tile(columns=...)", s.tile_columns, s.thread_columns),
                       ("tile(depth=...)", s.tile_depth, s.teams),
                       ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
@@ -225,19 +224,20 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
     shape = grid_mma.shape_for(product_of(region), limits)
     if shape is None:
         return "this target has no matrix instruction for its operands"
-    if why := _uneven(("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
+    if why := _not_divisible(("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
                       ("tile(columns=...)", s.tile_columns, s.subgroups_across * shape.n),
                       ("tile(depth=...)", s.tile_depth, shape.k),
                       ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
         return why
     tile = matrix_tile_of(s, shape, limits)
-    if why := _uneven(("matrices of a subgroup below one another", tile.high, s.epilogue_bands)):
+    if why := _not_divisible(
+            ("matrices of a subgroup below one another", tile.high, s.epilogue_bands)):
         return why
     if s.stages < 1:
         return f"stages({s.stages}) must be at least 1"
     if s.stages > 1 and not _copied(product_of(region), tile, limits):
-        return (f"stages({s.stages}) are filled by asynchronous copies, which this target or the "
-                "layout of an operand does not allow")
+        return (f"stages({s.stages}) must be 1: this target or the layout of an operand does not "
+                "allow asynchronous copies")
     used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
     if used > MMA_SUM_SHARE * limits.vector_registers:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
@@ -260,7 +260,7 @@ def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
 def refusal_tile(tile: grid_async.AsyncTile, limits: Limits) -> str:
     """Why asynchronous products cannot have a tile; empty if they can."""
     shape = tile.shape
-    if why := _uneven(("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
+    if why := _not_divisible(("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
                       ("tile(columns=...)", tile.columns, SWIZZLE_LINE // shape.of.bytes),
                       ("matrices of a subgroup beside one another", tile.across, tile.bands)):
         return why
@@ -276,7 +276,7 @@ def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> gr
                             s.stages)
 
 
-def _uneven(*sizes: tuple[str, int, int]) -> str:
+def _not_divisible(*sizes: tuple[str, int, int]) -> str:
     """A message about the first size that is not the multiple it must be."""
     for name, size, by in sizes:
         if size < 1 or by < 1 or size % by:

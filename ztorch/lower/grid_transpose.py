@@ -1,5 +1,5 @@
 """Transposing copies on a grid: a workgroup reads a tile along the rows of the source, transposes
-it in shared memory, and writes it along the rows of the result, so neighbouring threads have
+it in shared memory, and writes it along the rows of the result. So neighbouring threads access
 neighbouring elements on both sides."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GridTransposeSchedule(Schedule):
 
 
 def propose(region: Region, limits: Limits) -> GridTransposeSchedule | None:
-    """Tiles whose edges are a line of memory, if the region reads one value across its rows and is
+    """Tiles with edges of one memory line, if the region reads one value across its rows and is
     large enough."""
     grid, pattern = limits.grid, None if region.in_place else find_transpose(region)
     assert grid is not None
@@ -66,8 +66,7 @@ def refusal(s: GridTransposeSchedule, region: Region, limits: Limits) -> str:
 
 
 def _pitch(pattern: TransposePattern, edge: int) -> int:
-    """The line pitch of a tile in elements, chosen so that threads in a column use different
-    banks."""
+    """The pitch of a tile in elements, chosen so that a column is spread over all banks."""
     return edge + max(1, f32.bytes // pattern.source.dtype.bytes)
 
 
@@ -95,7 +94,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 class _ThreadPart:
-    """The part of a thread in a tile: one of the neighbours in every few lines."""
+    """A thread's part of a tile: one element in every few lines."""
 
     def __init__(self, b: Builder, region: Region, pattern: TransposePattern, outer: list[Var],
                  s: GridTransposeSchedule, tile: str, t: Operand):
@@ -111,7 +110,7 @@ class _ThreadPart:
         self.at = flatten([*index, Index.of(self.column)], region.shape)
 
     def read(self, e: Emitter, corner: tuple[Operand, Operand]) -> None:
-        """Neighbouring threads read neighbours of the source, which are rows here."""
+        """Reads the tile: neighbouring threads read contiguous elements of the source."""
         b, source, elements = self.b, self.pattern.source, []
         row = self._inside(b.add(corner[0], self.beside), self.row)
         for k in self.lines:
@@ -125,7 +124,7 @@ class _ThreadPart:
 
     def write(self, e: Emitter, corner: tuple[Operand, Operand],
               target: Mapping[Value, str]) -> None:
-        """Neighbouring threads write neighbours of the result."""
+        """Writes the tile: neighbouring threads write contiguous elements of the result."""
         b, region = self.b, self.region
         column = b.add(corner[1], self.beside)
         start = b.add(b.mul(self.beside, self.pitch), self.line)
@@ -141,5 +140,5 @@ class _ThreadPart:
                 evaluate(place, region.members, region, {region.outer: self.at}, target)
 
     def _inside(self, at: Operand, var: Var) -> Operand:
-        """A position, or the last valid one if it is beyond the end."""
+        """A position, clamped to the last valid one."""
         return self.b.min(at, var.extent - 1) if var.extent % self.edge else at

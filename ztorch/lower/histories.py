@@ -1,13 +1,13 @@
-"""States of loops that are kept of every iteration, as rows of one array.
+"""States of loops that are kept for every iteration, as rows of one array.
 
     rows       0          1          2         ...   T
-    state      first      turn 0     turn 1    ...   turn T-1
+    state      initial    after 0    after 1   ...   after T-1
                <---- before each iteration ---->
                           <---- after each iteration ----->
 
-Such a state has no separate buffer: an iteration reads it in one row and writes the next one in the
-row after. The last value and the stacks of all states before and after iterations are views of the
-array. A loop in reverse begins at the last row.
+Such a state has no separate buffer: an iteration reads it from one row and writes the next state to
+the following row. The last value, and the stacks of states before and after each iteration, are
+views of the array. A reversed loop begins at the last row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from ztorch.graph.body import Body
 from ztorch.graph.value import Value
 from ztorch.lower.region import Region
 
-Views = Mapping[int, tuple[int, bool]]  # of outs: the carry, and whether it is the next state
+Views = Mapping[int, tuple[int, bool]]  # by out: its carry, and whether it is the next state
 
 
 def row_elements(v: Value, align: int) -> int:
-    """The elements from one iteration's part of a stack to the next: each begins at an aligned
-    byte.
+    """The stride of a stack in elements, from one iteration's part to the next; parts are aligned.
 
     >>> from ztorch.graph.op import leaf
     >>> row_elements(leaf("slice", "x", (3, 5), "float32"), 64)
@@ -37,8 +36,8 @@ def row_elements(v: Value, align: int) -> int:
 
 
 def state_outs(body: Body) -> Views:
-    """The outs of a body that are a state before or after the iteration. A loop that may end early
-    has none: its last row is not known before it runs."""
+    """The outs of a body that are the state before or after the iteration. A loop that may exit
+    early has none, since its last row is not known in advance."""
     if body.proceed is not None:
         return {}
     states = {v: (k, True) for k, v in enumerate(body.news) if v.op.kind != "leaf"}
@@ -47,7 +46,7 @@ def state_outs(body: Body) -> Views:
 
 
 def carry_of(result: Value) -> int | None:
-    """The number of the carry in whose buffer a result of a loop is."""
+    """The number of the carry whose buffer contains a result of a loop; None if it has its own."""
     body: Body = result.args[0].attrs["body"]
     index, count = result.attrs["index"], len(body.carries)
     if index < count:
@@ -56,8 +55,8 @@ def carry_of(result: Value) -> int | None:
 
 
 def row_steps(body: Body, align: int) -> dict[int, int]:
-    """The carries whose states are rows of an array: the bytes from the row that an iteration reads
-    to the one that it writes."""
+    """For each carry whose states are rows of an array, the bytes from the row that an iteration
+    reads to the row that it writes."""
     kept = dict.fromkeys(carry for carry, _ in state_outs(body).values())
     sign = -1 if body.reverse else 1
     return {k: sign * row_elements(body.carries[k], align) * body.carries[k].dtype.bytes
@@ -96,7 +95,7 @@ class Histories:
                 self._starts[v] = max(steps[carry] if after else -steps[carry], 0)
 
     def part(self, v: Value, buffer: Any) -> Any:
-        """The location of a value in a buffer: a row of states, all but one, or the buffer."""
+        """The location of a value in a buffer: one row, all rows but one, or the whole buffer."""
         if v not in self._starts:
             return buffer
         return replace(buffer, offset=buffer.offset + self._starts[v], size=v.nbytes)

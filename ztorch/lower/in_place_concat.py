@@ -1,4 +1,4 @@
-"""Has values that are padded or joined computed in their places: no kernel copies them there."""
+"""Computes the parts of padded and concatenated values in place, so that no kernel copies them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ztorch.lower.region import COPY, is_view
 from ztorch.lower.tuning import INSET_RUN, INSET_SHARE
 
 Shape = tuple[int, ...]
-Place = tuple[Value, Shape]  # the whole, and where in it a part begins
+Place = tuple[Value, Shape]  # a whole value, and the offset of a part in it
 
 
 def with_insets(graph: Graph) -> Graph:
-    """The graph with insets for values that are padded or joined, and then read by other kernels.
-    Loops place their operands and results themselves, so a graph with one stays as it is."""
+    """The graph with insets for values that are padded or concatenated, and then read by other
+    kernels. A graph with loops is not changed, since loops place their operands and results."""
     nodes = graph.nodes()
     if any(v.op.kind == "loop" for v in nodes) or not any(map(_parts, nodes)):
         return graph
@@ -34,34 +34,35 @@ class _Insets:
             for a in dict.fromkeys(v.args):
                 self.readers.setdefault(a, []).append(v)
         self.roots = {*graph.roots}
-        self.wholes: set[Value] = set()  # that have buffers
-        self.inside: dict[Value, Place] = {}  # joined values that are parts of larger ones
-        # By the value that a kernel computes: its parts, up to its shape.
+        self.wholes: set[Value] = set()  # values with a buffer that is computed in parts
+        self.inside: dict[Value, Place] = {}  # concatenations that are parts of larger ones
+        # By the value that a kernel computes: the parts that it is, up to a reshape.
         self.parts: dict[Value, list[tuple[Value, Place]]] = {}
         for v in reversed(graph.nodes()):
             if v not in self.inside and self._is_stored(v):
                 self._take(v)
 
     def _is_stored(self, v: Value) -> bool:
-        """Whether v is made of parts and has readers in other kernels than its own."""
+        """Whether v has parts, and readers in other kernels."""
         if not _parts(v) or v in self.roots:
             return False
-        return any(turned or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
-            r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)
-            for r, turned in self._seen_by(v))
+        return any(
+            rearranged or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
+                r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)
+            for r, rearranged in self._readers_of(v))
 
-    def _seen_by(self, v: Value, turned: bool = False) -> Iterator[tuple[Value, bool]]:
-        """Who reads v through views, and whether these do more than give it another shape."""
+    def _readers_of(self, v: Value, rearranged: bool = False) -> Iterator[tuple[Value, bool]]:
+        """The readers of v through views, and whether the views do more than reshape."""
         for r in self.readers.get(v, ()):
             if is_view(r):
-                yield from self._seen_by(r, turned or r.op.name != "reshape")
+                yield from self._readers_of(r, rearranged or r.op.name != "reshape")
             else:
-                yield r, turned
+                yield r, rearranged
 
     def _take(self, whole: Value) -> None:
-        """Computes the parts of a value in its buffer, if kernels can do this for most of it."""
+        """Computes the parts of a value in its buffer, if that is possible for most of it."""
         inside: dict[Value, Place] = {}
-        parts: list[tuple[Value, Value, Shape]] = []  # computed, as part, where
+        parts: list[tuple[Value, Value, Shape]] = []  # computed value, part, offset
         stack = [(whole, (0,) * whole.rank)]
         while stack:
             v, origin = stack.pop()
@@ -73,9 +74,9 @@ class _Insets:
                 else:
                     base = _without_reshapes(x)
                     parts.append((base if self._is_computed(base) else x, x, at))
-        able = sum(x.size for base, x, _ in parts
-                   if self._is_computed(base) and _run(x.shape, whole.shape) >= INSET_RUN)
-        if able < INSET_SHARE * sum(x.size for _, x, _ in parts):
+        in_place = sum(x.size for base, x, _ in parts
+                       if self._is_computed(base) and _run(x.shape, whole.shape) >= INSET_RUN)
+        if in_place < INSET_SHARE * sum(x.size for _, x, _ in parts):
             return
         self.wholes.add(whole)
         self.inside |= inside
@@ -83,17 +84,16 @@ class _Insets:
             self.parts.setdefault(base, []).append((x, (whole, at)))
 
     def _is_computed(self, v: Value) -> bool:
-        """Whether the kernel of v can store it anywhere."""
+        """Whether v is computed by a kernel that can store it at any offset and stride."""
         return (not is_view(v) and v.op.kind in ("map", "reduce", "contract", "winograd")
                 and not v.op.partial and v not in self.wholes and v not in self.inside)
 
     # -- the new graph ---------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The graph with insets. Each value that is laid into a buffer comes after the one
-        before."""
+        """The graph with insets. The insets of a buffer form a chain, which fixes their order."""
         new: dict[Value, Value] = {}
-        last: dict[Value, Value] = {}  # of each whole: the part that was laid into it last
+        last: dict[Value, Value] = {}  # the last inset so far, by whole
         for v in self.old.nodes():
             with layer_scope(v.layer):
                 if v in self.wholes:
@@ -113,8 +113,8 @@ class _Insets:
         return self.old.with_roots(new[r] for r in self.old.roots)
 
     def _border(self, whole: Value) -> list[Value]:
-        """The first content of a buffer: nothing where all elements that are read of it are
-        stored."""
+        """The border that a buffer begins with; none if every element that is read is stored by an
+        inset."""
         pad = whole.args[0] if whole.op is COPY else whole
         if pad.op.name != "pad":
             return []
@@ -125,18 +125,18 @@ class _Insets:
         return [BORDER(fill, shape=pad.shape, low=low, inner=inner)]
 
     def _may_move(self, v: Value) -> bool:
-        """Whether all readers of v can read it where it is a part."""
+        """Whether all readers of v can read it inside the whole."""
         x, (whole, low) = self.parts[v][-1]
         if v in self.roots or not self._is_computed(v):
             return False
         stand_in = leaf("input", "whole", whole.shape, v.dtype)
         moved = OPS.reshape(_cut({whole: stand_in}, whole, low, x.shape), v.shape)
-        return all(_can_read(r, v, moved) for r, _ in self._seen_by(v)
+        return all(_can_read(r, v, moved) for r, _ in self._readers_of(v)
                    if r not in self.wholes and r not in self.inside)
 
 
 def _parts(v: Value) -> list[tuple[Value, Shape]]:
-    """The parts that v consists of, with their offsets; empty if v is not joined."""
+    """The parts of v with their offsets; empty if v is no padded or concatenated value."""
     if v.op is COPY:
         return _parts(v.args[0])
     if is_view(v) or not v.size:
@@ -156,7 +156,7 @@ def _parts(v: Value) -> list[tuple[Value, Shape]]:
 
 
 def _is_within(v: Value, low: Shape, inner: Shape) -> bool:
-    """Whether v is cut from the inside of a border."""
+    """Whether v is a slice that reads no element of the border."""
     if v.op.name != "slice":
         return False
     spans = zip(*(v.attrs[name] for name in ("start", "step", "size")), low, inner, strict=True)
@@ -169,7 +169,7 @@ def _cut(last: dict[Value, Value], whole: Value, low: Shape, shape: Shape) -> Va
 
 
 def _can_read(reader: Value, v: Value, moved: Value) -> bool:
-    """Whether a kernel that reads v reads something in its place as well."""
+    """Whether a kernel that reads v can read `moved` in its place, without a copy."""
     if reader.op.kind == "map":
         return not reader.op.partial
     if reader.op.kind != "contract":
@@ -182,7 +182,7 @@ def _can_read(reader: Value, v: Value, moved: Value) -> bool:
 
 
 def _replaced(x: Value, v: Value, by: Value) -> Value:
-    """The views of v, rebuilt on another value."""
+    """The view x with v replaced by another value."""
     if x is v:
         return by
     return rebuilt(x, tuple(_replaced(a, v, by) for a in x.args)) if is_view(x) else x
@@ -195,6 +195,6 @@ def _without_reshapes(v: Value) -> Value:
 
 
 def _run(part: Shape, whole: Shape) -> int:
-    """How many neighbours of a part are neighbours in the whole."""
+    """The number of elements of a part that are contiguous in the whole."""
     cut = [k for k, (n, m) in enumerate(zip(part, whole, strict=True)) if n != m]
     return math.prod(part[cut[-1]:]) if cut else math.prod(part)

@@ -1,4 +1,4 @@
-"""Entries that are written into a buffer in place: only they are touched."""
+"""Updates of some rows of a buffer in place: nothing else is read or written."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ztorch.lower.region import Region
 
 
 def entry_axes(region: Region) -> list[Var]:
-    """A loop for each axis of the entries."""
+    """A loop for each axis of the updates."""
     [v] = region.members
     return [Var(f"d{k}", n) for k, n in enumerate(v.args[1].shape)]
 
 
 @contextmanager
 def at_position(e: Emitter, region: Region, axes: list[Var]) -> Iterator[Operand]:
-    """Runs where the position of this row is inside: gives the position."""
+    """Yields the target position of an update; the body runs only if it is in range."""
     [v] = region.members
     b = e.b
     place = b.cast(e.within().element(v.args[2], (Index.of(axes[0]),)), dtype=b.index)
@@ -30,7 +30,7 @@ def at_position(e: Emitter, region: Region, axes: list[Var]) -> Iterator[Operand
 
 
 def write(e: Emitter, region: Region, axes: list[Var], place: Operand, memory: str) -> None:
-    """The entry of this scope, at its place."""
+    """Stores the element of this scope at its target position."""
     [v] = region.members
     axis = v.attrs["axis"]
     index = [Index() if k == axis else Index.of(a) for k, a in enumerate(axes)]

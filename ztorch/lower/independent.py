@@ -1,4 +1,4 @@
-"""Which loops are recurrences: their elements are independent of one another."""
+"""Finds loops that are recurrences: their elements are independent of one another."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ztorch.lower.tuning import (
 
 def as_recurrence(loop: Value, results: Collection[int], private: Collection[Value],
                   limits: Limits) -> Value | None:
-    """The recurrence that a loop is; None if it is none.
+    """A loop as a recurrence; None if its elements depend on one another.
 
     Args:
         loop: The loop.
@@ -53,7 +53,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
     buffers = _Buffers()
     known = {v: buffers.leaf(v) for v in _constants(iteration)}
     for s, x in zip(body.slices, sequences, strict=True):
-        x = _side_by_side(x, size, limits)
+        x = _contiguous_in_iteration(x, size, limits)
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
             x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
         known[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
@@ -72,10 +72,9 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
 
 def iterations_last(recurrence: Value, results: Collection[Value],
                readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
-    """The values that a recurrence keeps of its iterations, if they are to be stored with the
-    iterations of each element side by side: all of it is read so, as are its sequences, and so
-    cheap to compute that an element at a time takes less than vectors of elements and a copy of
-    their results.
+    """The stacks of a recurrence that should be stored with the iterations of each element
+    contiguous: sequences and stacks are all accessed in that layout, and iterations are so cheap
+    that scalar code takes less time than vectors of elements and a transposed copy.
 
     Args:
         recurrence: The recurrence.
@@ -89,11 +88,12 @@ def iterations_last(recurrence: Value, results: Collection[Value],
         return []
     if any(at.factor(r.iteration) not in (0, 1) for _, at in reads_of(r, Var("o", r.size)) or ()):
         return []
-    return kept if all(_is_turned(reader, v) for v in kept for reader in readers[v]) else []
+    moved = all(_moves_first_axis_last(reader, v) for v in kept for reader in readers[v])
+    return kept if moved else []
 
 
-def _is_turned(reader: Value, result: Value) -> bool:
-    """Whether a value is another one with its first axis last."""
+def _moves_first_axis_last(reader: Value, result: Value) -> bool:
+    """Whether a view is a result with its first axis moved last."""
     trip_count, *shape = result.shape
     if not is_view(reader) or reader.shape != (*shape, trip_count):
         return False
@@ -104,8 +104,8 @@ def _is_turned(reader: Value, result: Value) -> bool:
 
 def _iteration_of(body: Body, shape: tuple[int, ...],
                   results: Collection[int]) -> Recurrence | None:
-    """A loop as a recurrence of elements of a shape, so far without first values and buffers; None
-    if elements cannot iterate independently."""
+    """A loop as a recurrence of elements of a shape, without initial values and buffers; None if
+    elements depend on one another."""
     size = math.prod(shape)
     if any(v.size not in (1, size) for v in (*body.carries, *body.outs)):
         return None
@@ -132,8 +132,9 @@ def _constants(r: Recurrence) -> list[Value]:
 
 
 def _nested(r: Recurrence, buffers: _Buffers) -> Recurrence | None:
-    """The recurrence with those inside it in place of the loops of its body; None if one of them
-    is none, or if it is not elementwise. `buffers`: those of the outermost one."""
+    """The recurrence with nested recurrences in place of the loops of its body; None if one of them
+    is no recurrence or the body is not elementwise. `buffers`: those of the outermost recurrence.
+    """
     results: dict[Value, set[int]] = {}
     for v in topological(r.roots):
         if v.op.kind == "result":
@@ -157,7 +158,7 @@ def _nested(r: Recurrence, buffers: _Buffers) -> Recurrence | None:
 
 def _inner(body: Body, args: Sequence[Value], around: Recurrence,
            results: Collection[int], buffers: _Buffers) -> Value | None:
-    """The recurrence that a loop in the body of another one is."""
+    """A loop in the body of a recurrence as a nested recurrence; None if it is none."""
     iteration = _iteration_of(body, around.shape, results)
     if iteration is None or body.outs or iteration.flag is not None:
         return None
@@ -192,10 +193,10 @@ class _Buffers:
         return rebuilt(v, tuple(map(self.expression, v.args)))
 
 
-def _side_by_side(sequence: Value, size: int, limits: Limits) -> Value:
-    """The sequence; on a grid a copy of it if neighbouring elements of an iteration are apart in
-    memory, so that neighbouring threads read together. On a processor each lane reads a separate
-    row, which takes half the time of a copy."""
+def _contiguous_in_iteration(sequence: Value, size: int, limits: Limits) -> Value:
+    """The sequence, copied on a grid if the elements of an iteration are not contiguous, so that
+    neighbouring threads read neighbouring elements. On a processor each lane reads its own row,
+    which takes half the time of a copy."""
     if limits.grid is None or size == 1 or not is_view(sequence) or (
             sequence.size == sequence.shape[0]):
         return sequence

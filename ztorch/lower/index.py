@@ -12,15 +12,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-# Results of a function of indices that are kept: networks ask for the same ones soon again. Four
-# times as many made none compile faster.
-REMEMBERED = 1 << 12
+# Cached results of each function of indices: networks repeat them soon. A cache of four times the
+# size made no model compile faster.
+CACHE_SIZE = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A loop variable: an integer in [0, extent). One that must stay visible (lanes, steps) is
-    `kept` even where it can only be zero."""
+    """A loop variable: an integer in [0, extent). A `kept` variable (lanes, steps) stays in an
+    index even if its extent is 1."""
 
     name: str
     extent: int
@@ -146,7 +146,7 @@ class Index:
 
     @property
     def divisions(self) -> int:
-        """How many quotients and remainders it takes to compute this."""
+        """The number of quotients and remainders in the index."""
         return sum(1 + a.inner.divisions for a in self.parts)
 
     def __add__(self, other: Index | int) -> Index:
@@ -191,7 +191,7 @@ class Index:
         return Index(whole, self.const // by), Index(rest, self.const % by)
 
     def _units(self, by: int) -> list[int]:
-        """Sizes of blocks that `by` is a multiple of and some terms count in."""
+        """Proper divisors of `by` that are common with the factor of some term, largest first."""
         units = {math.gcd(by, f) for _, f in self.terms}
         return sorted((u for u in units if 1 < u < by), reverse=True)
 
@@ -211,9 +211,9 @@ class Index:
         return out
 
 
-# A model asks for few different quotients and remainders, again and again.
+# A model needs few different quotients and remainders, many times each.
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(CACHE_SIZE)
 def _quotient(x: Index, by: int) -> Index:
     if by == 1:
         return x
@@ -232,7 +232,7 @@ def _quotient(x: Index, by: int) -> Index:
     return whole + Index(((Quotient(rest, by), 1),), 0)
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(CACHE_SIZE)
 def _remainder(x: Index, by: int) -> Index:
     if by == 1:
         return Index()
@@ -252,7 +252,7 @@ def _remainder(x: Index, by: int) -> Index:
 
 
 def _merged(sums: dict[Atom, int], const: int) -> Index:
-    """Terms in a fixed order, with x // d * d + x % d put together again."""
+    """An index of terms in a fixed order, with x // d * d + x % d simplified to x."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:
         f = sums[atom]
         whole = atom.inner // atom.by
@@ -271,7 +271,7 @@ def _order(term: tuple[Atom, int]) -> tuple[str, str]:
     return _name(term[0])
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(CACHE_SIZE)
 def _name(atom: Atom) -> tuple[str, str]:
     """The key by which atoms are sorted: the same in every run."""
     return type(atom).__name__, repr(atom)

@@ -1,5 +1,6 @@
-"""Parts of elementwise work. If values are joined or have a border, one loop would have to find the
-part of each element; with separate loops, all elements of a loop are in the same part."""
+"""Index-set splitting of elementwise loops over concatenated or padded values. A single loop would
+test each element for the part that contains it; with separate loops, the tests have one answer for
+all elements of a loop."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from ztorch.lower.tuning import PART_GAIN, PART_VALUES
 
 
 class Part(NamedTuple):
-    """Loops over some elements of a region, the outermost first, and the flat position in them."""
+    """Loops over some elements of a region, outermost first, and the flat position of an element.
+    """
 
     axes: list[Var]
     flat: Index
 
 
 class _Span(NamedTuple):
-    """A part's section of an axis."""
+    """A part's range of an axis."""
 
     start: int
     size: int
@@ -35,7 +37,7 @@ class _Span(NamedTuple):
 
 
 def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
-    """The parts of a region, or the whole where parts gain too little."""
+    """The parts of a region, or the whole region if splitting gains too little."""
     spans = [_Span(0, n, n) for n in region.shape if n != 1]
     if not any(bounds(v, region.index(v)) for v in region.members):
         return [whole]
@@ -49,8 +51,7 @@ def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
 
 
 def border_parts(region: Region) -> list[Part]:
-    """The parts of a border, one before and one behind the inside, an axis after
-    the other."""
+    """The parts of a border: for each axis, one before and one after the inside."""
     [v] = region.members
     spans, parts = [_Span(0, n, n) for n in v.shape], []
     for k, (low, size) in enumerate(zip(v.attrs["low"], v.attrs["inner"], strict=True)):
@@ -64,7 +65,7 @@ def border_parts(region: Region) -> list[Part]:
 
 
 def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """The spans cut so that in each piece all tests of an index have one answer."""
+    """The spans, cut so that each test of an index has one answer in each piece."""
     axes, flat = _loops(spans)
     cuts: dict[int, set[int]] = {}
     for v in region.members:
@@ -83,18 +84,17 @@ def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
 
 
 def _merged(region: Region, spans: list[_Span]) -> Part:
-    """The loops over a piece, with neighbouring axes as one wherever that makes no position harder
-    to compute."""
-    now = _asked(region, _loops(spans).flat)
+    """The loops over a piece, with neighbouring axes merged wherever that costs nothing."""
+    cost = _element_cost(region, _loops(spans).flat)
     for k in reversed(range(len(spans) - 1)):
         above, below = spans[k:k + 2]
         if not below.whole:
             continue
         one = _Span(*(n * below.extent for n in above))
         merged = [*spans[:k], one, *spans[k + 2:]]
-        then = _asked(region, _loops(merged).flat)
-        if then <= now:
-            spans, now = merged, then
+        merged_cost = _element_cost(region, _loops(merged).flat)
+        if merged_cost <= cost:
+            spans, cost = merged, merged_cost
     return _loops(spans)
 
 
@@ -105,13 +105,13 @@ def _loops(spans: Sequence[_Span]) -> Part:
 
 
 def _work(region: Region, part: Part, lanes: int) -> int:
-    """Vectors of a part, times the cost of each."""
+    """The number of vectors of a part, times the cost of each."""
     *rows, columns = [v.extent for v in part.axes]
-    return math.prod(rows) * math.ceil(columns / lanes) * _asked(region, part.flat)
+    return math.prod(rows) * math.ceil(columns / lanes) * _element_cost(region, part.flat)
 
 
-def _asked(region: Region, flat: Index) -> int:
-    """The cost of an element: readings, the divisions to find them, and tests."""
+def _element_cost(region: Region, flat: Index) -> int:
+    """The cost of an element: its loads, the divisions of their positions, and tests."""
     count = 0
     for v in region.members:
         index = _index(region, v, flat)
@@ -121,5 +121,5 @@ def _asked(region: Region, flat: Index) -> int:
 
 
 def _index(region: Region, v: Value, flat: Index) -> tuple[Index, ...]:
-    """Where a member is computed at a flat position."""
+    """The index at which a member is computed, from a flat position of the region."""
     return unflatten(region.flat[v].replace({region.outer: flat}), v.shape)

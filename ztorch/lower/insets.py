@@ -1,5 +1,5 @@
-"""Values that are stored inside larger ones: within a border, or next to the values they are joined
-with. Kernels that compute them write them there, so nothing is copied."""
+"""Values that are stored inside larger ones: within a border, or beside the other parts of a
+concatenation. Kernels write them there directly, so nothing is copied."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def _border_shape(fill: Value, shape: Shape, low: Shape, inner: Shape) -> tuple[
     return shape, fill.dtype
 
 
-# A tensor of which x is a part, from `low` on. The rest is unchanged, in the same
-# buffer: a border, or another inset.
+# A tensor that contains x at the offset `low`. The rest of the buffer is unchanged: a border, or
+# another inset.
 INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=1)
-# A tensor that is `fill` around a part of the shape `inner`, of which nothing is stored.
+# A tensor that is `fill` around an inside of shape `inner`, which is not stored.
 BORDER = Op("border", "map", _border_shape, _not_evaluated,
             body=lambda e, index, **attrs: e.read(0, ()), cost=1, partial=True)
 
 
 def part_of(v: Value) -> Value:
-    """The value with an element for each that is computed of v: of an inset its part, else v."""
+    """The value whose elements a kernel computes for v: the part of an inset, else v itself."""
     return v.args[0] if v.op is INSET else v
 
 
@@ -51,11 +51,11 @@ def position(v: Value, flat: Index) -> Index:
     return flatten([i + a for i, a in zip(index, v.attrs["low"], strict=True)], v.shape)
 
 
-def lies_in(v: Value) -> Value | None:
+def content_before(v: Value) -> Value | None:
     """The earlier content of the buffer in which v is an inset."""
     return v.args[1] if v.op is INSET and len(v.args) > 1 else None
 
 
 def stored(v: Value) -> int:
-    """How many elements of v a kernel stores."""
+    """The number of elements of v that a kernel stores."""
     return v.size - math.prod(v.attrs["inner"]) if v.op is BORDER else part_of(v).size

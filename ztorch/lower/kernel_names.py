@@ -14,8 +14,8 @@ from ztorch.lower.tuning import NAME_LENGTH_MAX
 
 
 def stem_of(region: Region, label: str) -> str:
-    """The name of a kernel but for the size of its tile. It reads like the model in a profiler:
-    layer, ops and dtype; only letters, digits and underscores survive."""
+    """The name of a kernel without its tile size, for profilers: layer, ops and dtype. All
+    characters but letters, digits and underscores are replaced."""
     main = main_of(region)
     layer = next((layer_name(v.layer) for v in main if v.layer), "")
     ops = dict.fromkeys([*[v.op.name for v in main][:2], region.members[-1].op.name])
@@ -24,7 +24,7 @@ def stem_of(region: Region, label: str) -> str:
 
 
 def dtype_of(region: Region) -> DType:
-    """The dtype of its product or reduction, else the widest."""
+    """The dtype of a region's product or reduction, else the widest dtype of its members."""
     first = region.members[-1] if region.kind == "threads" else main_of(region)[0]
     if first.op is RECURRENCE:
         return first.attrs["recurrence"].widest
@@ -32,5 +32,5 @@ def dtype_of(region: Region) -> DType:
 
 
 def main_of(region: Region) -> list[Value]:
-    """Its products and reductions; all values where it has neither."""
+    """A region's products and reductions; all members if it has neither."""
     return [v for v in region.members if v.op.kind != "map"] or region.members

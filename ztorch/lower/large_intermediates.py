@@ -1,9 +1,9 @@
-"""Finds wide values: matrices larger than the caches, such as the scores of attention, which are
-made a row at a time and read a row at a time, so that a block of rows is all that need exist.
+"""Finds large intermediates: matrices larger than the caches, such as the scores of attention, that
+are computed and read row by row, so that only a block of rows needs to exist at a time.
 
-Nothing here knows attention. A product of few steps makes a wide value; elementwise work and
-reductions along its rows follow; and the small results leave: products that sum along rows or
-over rows, and one number a row.
+The rules are general. A product with few steps along k produces a large intermediate; elementwise
+work and reductions along its rows follow; the results are small: products that sum along rows or
+over rows, and one number per row.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ztorch.lower.region import traced
 
 @dataclass(frozen=True)
 class LargeShape:
-    """The shape of wide values."""
+    """The shape of large intermediates."""
 
-    batch: tuple[int, ...]  # leading axes: each of their elements has a matrix
+    batch: tuple[int, ...]  # leading axes; there is one matrix for each of their elements
     rows: int
     columns: int
 
@@ -35,17 +35,17 @@ class LargeShape:
 
 @dataclass(eq=False)
 class Group:
-    """Results that one loop over blocks of rows computes."""
+    """Results that are computed by one loop over blocks of rows."""
 
     shape: LargeShape
     results: list[Value]
-    inner: set[Value] = field(default_factory=set)  # computed a block at a time
-    inputs: dict[Value, None] = field(default_factory=dict)  # computed before the loop
+    inner: set[Value] = field(default_factory=set)  # values computed block by block
+    inputs: dict[Value, None] = field(default_factory=dict)  # values computed before the loop
 
 
 def groups(graph: Graph, shape: LargeShape) -> tuple[list[Group], list[Value]]:
-    """The results that can be computed a block of rows at a time, and all nodes of the graph in an
-    order in which a group's operands come before its first result."""
+    """The results that can be computed block by block, in groups, and all nodes of the graph in an
+    order in which the operands of a group come before its first result."""
     nodes = graph.nodes()
     derived = _Derived(graph, nodes, shape)
     levels: dict[Value, int] = {}  # groups that must run before
@@ -65,12 +65,12 @@ def groups(graph: Graph, shape: LargeShape) -> tuple[list[Group], list[Value]]:
 
 
 class _Derived:
-    """The substitutes of wide products, as far as each use of them can be served block by block."""
+    """The values derived from large products whose uses can all be computed block by block."""
 
     def __init__(self, graph: Graph, nodes: list[Value], shape: LargeShape):
         self.shape = shape
-        self.values: set[Value] = set()  # wide values and rows made of wide products
-        self.results: dict[Value, Value] = {}  # each result, and a value that it is made of
+        self.values: set[Value] = set()  # large intermediates, and rows derived from them
+        self.results: dict[Value, Value] = {}  # by result: a value that it is computed from
         self._parents: dict[Value, Value] = {}
         for v in nodes:
             if self._is_derived(v):
@@ -81,7 +81,7 @@ class _Derived:
         self._find_results(graph, nodes)
 
     def component(self, result: Value) -> Value:
-        """The substitutes of all values that are connected with a result."""
+        """The representative of the connected component that a result belongs to."""
         return self._root(self.results[result])
 
     def _root(self, v: Value) -> Value:
@@ -104,28 +104,28 @@ class _Derived:
         return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
 
     def _find_results(self, graph: Graph, nodes: list[Value]) -> None:
-        """The results. A value needed as a whole takes all that it is connected with out."""
-        wide = {v for v in self.values if v.shape == self.shape.sizes}
+        """Finds the results. A large value that is needed whole excludes its whole component."""
+        large = {v for v in self.values if v.shape == self.shape.sizes}
         whole: set[Value] = set()
         for r in graph.roots:
-            if r in wide:
+            if r in large:
                 whole.add(self._root(r))
             elif r in self.values:
                 self.results[r] = r
-        turned = {}
+        transposes = {}
         for v in nodes:
             if v in self.values:
                 continue
-            if (source := _transposed(v)) in wide and v not in graph.roots:
-                turned[v] = source
+            if (source := _transposed(v)) in large and v not in graph.roots:
+                transposes[v] = source
                 continue
             for k, a in enumerate(v.args):
-                if a in turned or a in wide:
-                    base = turned.get(a, a)
+                if a in transposes or a in large:
+                    base = transposes.get(a, a)
                     others = [x for x in v.args if x is not a]
                     if v.op.kind == "contract" and len(others) == 1 and (
-                            not self.values.union(turned).intersection(others)) and (
-                            k == 0 or a in wide):
+                            not self.values.union(transposes).intersection(others)) and (
+                            k == 0 or a in large):
                         self.results[v] = base
                     else:
                         whole.add(self._root(base))
@@ -136,7 +136,7 @@ class _Derived:
 
 
 def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, None]]:
-    """The operands from which a result is made block by block, and their reads."""
+    """The values of a block from which a result is computed, and the inputs that they read."""
     inner: set[Value] = set()
     inputs: dict[Value, None] = {}
     if result in derived.values:
@@ -163,8 +163,8 @@ def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, Non
 
 
 def _made_inside(v: Value, shape: LargeShape) -> bool:
-    """Whether a value that is made of no wide product is computed in each block all the same: wide
-    values would not fit, and fills cost nothing."""
+    """Whether a value that does not depend on a large product is computed in each block anyway:
+    large values would not fit, and fills cost nothing."""
     if v.shape == shape.sizes:
         return _fills(v) or pointwise(v) or is_broadcast(v)
     return shape.is_row(v) and _fills(v) and "axis" not in v.attrs
@@ -176,7 +176,7 @@ def _fills(v: Value) -> bool:
 
 
 def is_broadcast(v: Value) -> bool:
-    """Whether v repeats its argument along axes."""
+    """Whether v broadcasts its argument along axes."""
     if not v.op.movement or set(v.attrs) != {"shape"}:
         return False
     shape = v.args[0].shape
@@ -195,7 +195,7 @@ def _transposed(v: Value) -> Value | None:
 
 
 def pointwise(v: Value) -> bool:
-    """Whether each element of v is made of the elements at the same place in its arguments."""
+    """Whether each element of v depends only on the elements at its position in the arguments."""
     if v.op.kind != "map" or v.op.movement or v.op.partial or not v.args or any(
             a.shape != v.shape for a in v.args):
         return False
@@ -207,16 +207,16 @@ def pointwise(v: Value) -> bool:
 
 
 def large_shapes(graph: Graph, ratio: float, most_steps: int) -> list[LargeShape]:
-    """The shapes of wide products. Products with weights are not wide: their weights are packed,
-    and are read once for all rows.
+    """The shapes of large products. Products with weights do not count: their weights are packed,
+    and read once for all rows.
 
     Args:
         graph: The graph.
-        ratio: Of columns to steps along k, at least.
-        most_steps: Steps along k, at most: each block reads the right operand again.
+        ratio: The least ratio of columns to steps along k.
+        most_steps: The most steps along k: each block reads the right operand again.
     """
     shapes: dict[LargeShape, None] = {}
-    fixed: set[Value] = set()  # from weights alone, in loops also from shared values
+    fixed: set[Value] = set()  # values of weights alone; in loops, also of shared values
     for v in graph.nodes():
         if v.attrs.get("role") in ("state", "constant", SHARED) or (
                 v.args and fixed.issuperset(v.args)):

@@ -1,10 +1,10 @@
-"""Chooses the order of axes in which values are computed, so that few tensors have to be turned.
+"""Chooses the order of axes in which values are computed, to transpose as few tensors as possible.
 
-A network declared channels first turns its images before each convolution and back behind it.
-Elementwise work, padding and joins in between can be done in either order. They form *groups*:
-values of one rank that read one another. A group is computed in the order that transposes the
-fewest elements at its borders with the rest of the graph, such as products and reshapes. So pairs
-of opposite transposes disappear, and transposes remain only at the edges of a network.
+A channels-first network transposes its images before each convolution, and back after it. The
+elementwise ops, paddings and concatenations in between can be computed in either order. They form
+*groups*: values of one rank that read one another. A group is computed in the order that transposes
+the fewest elements at its edges, where it meets products and reshapes. So pairs of opposite
+transposes disappear, and transposes remain only at the inputs and outputs of a network.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ztorch.lower.region import is_view
 from ztorch.lower.tuning import PLANES_MAX
 
 Shape = tuple[int, ...]
-Order = tuple[int, ...]  # axis k of the turned value is axis order[k] of the value
+Order = tuple[int, ...]  # axis k of the reordered value is axis order[k] of the value
 
 
 def with_fewest_transposes(graph: Graph) -> Graph:
     """The graph with each group of elementwise values in its best order of axes.
 
-    Sums along several axes may be added up in another order.
+    Sums along several axes may be added in another order.
 
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
@@ -49,7 +49,7 @@ def with_fewest_transposes(graph: Graph) -> Graph:
 
 
 class _Group:
-    """Values of one rank that read one another, and where they meet the rest of the graph."""
+    """Values of one rank that read one another, and their edges to the rest of the graph."""
 
     def __init__(self) -> None:
         self.members: list[Value] = []
@@ -58,20 +58,20 @@ class _Group:
         self.planes: set[tuple[Value, Value | None]] = set()  # exits that take any order
 
     def best_order(self) -> Order | None:
-        """The order in which the fewest elements are turned; None for the present one."""
+        """The order that transposes the fewest elements; None for the current order."""
         usual = tuple(range(self.members[0].rank))
         best = min((usual, *self._candidates()), key=self._transposed_elements)
         return None if best == usual else best
 
     def _candidates(self) -> Iterable[Order]:
-        """The orders that make a transpose at the edge of the group disappear."""
+        """The orders that remove a transpose at an edge of the group."""
         orders = [inverse(v.attrs["axes"]) for v in self.sources if v.op.name == "transpose"]
         orders += [reader.attrs["axes"] for _, reader in self.exits
                    if reader is not None and reader.op.name == "transpose"]
         return dict.fromkeys(orders)
 
     def _transposed_elements(self, order: Order) -> int:
-        """How many elements are turned at the edges if members are computed in an order."""
+        """The elements that are transposed at the edges if members are computed in an order."""
         back = inverse(order)
         total = sum(_size_to_enter(v, order) for v in self.sources)
         whole: dict[Value, None] = {}  # members that are read as they were
@@ -89,7 +89,7 @@ class _Group:
 
 
 def _orders(graph: Graph) -> dict[Value, Order]:
-    """The new order of each value that is better computed in another one."""
+    """The new order of each value whose order should change."""
     nodes, group_of = graph.nodes(), dict[Value, _Group]()
     for v in nodes:
         if not _flexible(v):
@@ -127,9 +127,8 @@ def _orders(graph: Graph) -> dict[Value, Order]:
 
 
 def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
-    """Whether only a product reads v, through views and as its left operand. Such a product sums
-    one element at a time, so the layout of the few channels of an image does not matter, only that
-    of its rows."""
+    """Whether v is read only as the left operand of a product, through views. Such a product loads
+    single elements, so the layout of an image with few channels does not matter."""
     while v.op.movement:
         if len(readers.get(v, ())) != 1:
             return False
@@ -141,15 +140,14 @@ def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
 
 
 def _placed(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
-    """Whether v is transposed for a map that reads each element from its position, such as a sum of
-    windows."""
+    """Whether v is transposed for maps that read it by position, such as sums of windows."""
     return v.op.name == "transpose" and bool(readers.get(v)) and all(
         r.op.kind == "map" and not (r.op.movement or r.op.opcode or _flexible(r))
         for r in readers[v])
 
 
 def _flexible(v: Value) -> bool:
-    """Whether v can be computed from arguments whose axes come in another order."""
+    """Whether v can be computed from arguments with another order of axes."""
     if v.op.kind != "map" or not v.args or v.rank < 2 or v.op.partial:
         return False
     if v.op.reorder is not None:
@@ -159,13 +157,13 @@ def _flexible(v: Value) -> bool:
 
 
 def _transposed_size(shape: Shape, order: Order) -> int:
-    """How many elements a transpose moves: none, if only axes of size 1 change places."""
+    """The elements that a transpose moves: 0 if only axes of size 1 change places."""
     large = [k for k in order if shape[k] != 1]
     return math.prod(shape) if large != sorted(large) else 0
 
 
 def _size_to_enter(v: Value, order: Order) -> int:
-    """How many elements are turned to have v in an order."""
+    """The elements that are transposed to get v in an order."""
     if filled(v):
         return 0
     if v.op.name == "broadcast_to":
@@ -178,8 +176,8 @@ def _size_to_enter(v: Value, order: Order) -> int:
 
 
 def _kept(reduction: Value, order: Order) -> tuple[Shape, Order]:
-    """The result of a reduction of an argument in another order: its shape, and how to turn it so
-    that it is as it was."""
+    """The result of a reduction whose argument has another order: its shape, and the transpose that
+    restores the original result."""
     axes = reduction.attrs["axes"]
     kept = [k for k in order if k not in axes]  # axes of the argument, as they come now
     shape = reduction.args[0].shape
@@ -187,7 +185,7 @@ def _kept(reduction: Value, order: Order) -> tuple[Shape, Order]:
 
 
 def inverse(order: Order) -> Order:
-    """The order that undoes another.
+    """The inverse permutation.
 
     >>> inverse((0, 2, 3, 1))
     (0, 3, 1, 2)
@@ -199,9 +197,9 @@ def inverse(order: Order) -> Order:
 
 
 def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
-    """The graph with values computed in other orders, and turned where they are read."""
-    new: dict[Value, Value] = {}  # each value with its axes as they were
-    reordered: dict[Value, Value] = {}  # each value of `orders` in its order
+    """The graph with values computed in their new orders, and transposed where they are read."""
+    new: dict[Value, Value] = {}  # replacements in the original order
+    reordered: dict[Value, Value] = {}  # replacements of values of `orders` in their new order
     for v in graph.nodes():
         with layer_scope(v.layer):
             order = orders.get(v)
@@ -220,14 +218,13 @@ def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
 
 
 def _is_transposed_buffer(v: Value) -> bool:
-    """Whether v is a transpose of a buffer; windows, for example, are not: their axes come in the
-    order that is best to read."""
+    """Whether v is a transpose of a buffer, not of a view such as windows, whose axes are in the
+    best order to read."""
     return v.op.name == "transpose" and not is_view(v.args[0])
 
 
 def _reduced_before(v: Value) -> Value:
-    """A reduction of a transposed tensor as the reduction of that tensor, which is turned if it has
-    to be."""
+    """A reduction of a transposed tensor as a reduction of the tensor itself, then transposed."""
     [x] = v.args
     if x.op.name != "transpose":
         return v
@@ -238,8 +235,7 @@ def _reduced_before(v: Value) -> Value:
 
 
 def _entering(v: Value, order: Order) -> Value:
-    """v in an order. A broadcast value is transposed before it is broadcast, since it is smaller
-    then."""
+    """v in an order. A broadcast value is transposed before the broadcast, while it is small."""
     if v.op.name != "broadcast_to":
         return OPS.transpose(v, order)
     [x] = v.args

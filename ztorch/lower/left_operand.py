@@ -9,7 +9,7 @@ from ztorch.graph.value import Value
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import is_view, view_key, view_of
-from ztorch.lower.tuning import K_UNROLL, ACCESS_PATTERNS_KEPT, TILE_ROWS_MAX, UNROLL_WHOLE
+from ztorch.lower.tuning import ACCESS_PATTERNS_KEPT, K_UNROLL, TILE_ROWS_MAX, UNROLL_WHOLE
 
 
 @dataclass(frozen=True)

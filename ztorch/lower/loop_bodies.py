@@ -1,8 +1,7 @@
-"""Prepares loops: the body of a loop becomes a function that kernels can be made of.
+"""Prepares loops: the body of a loop becomes a function that can be lowered to kernels.
 
-Its arguments are buffers. Views of them are read inside the body; values that the body derives from
-arguments of all iterations, such as a matrix packed for a product, are computed once, before the
-loop.
+Its arguments are buffers. Views of them are read inside the body. Loop-invariant values, such as a
+matrix packed for a product, are hoisted: they are computed once, before the loop.
 """
 
 from __future__ import annotations
@@ -43,18 +42,17 @@ def body_graph(body: Body) -> Graph:
 
 
 def loops_outside(graph: Graph) -> Graph:
-    """The graph with loops that are the same in each iteration of another one before it, where they
-    are prepared as all others are: passes over the body may have cut them off from its
-    iterations."""
-    moves = True
-    while moves:
-        moves = False
+    """The graph with loop-invariant inner loops hoisted out of their loop, and prepared there like
+    all others. Passes over a body can make an inner loop invariant."""
+    changed = True
+    while changed:
+        changed = False
 
         def moved(v: Value) -> Value | None:
-            nonlocal moves
-            if v.op.kind != "loop" or not _same_loops(v.attrs["body"]):
+            nonlocal changed
+            if v.op.kind != "loop" or not _has_invariant_loops(v.attrs["body"]):
                 return None
-            moves = True
+            changed = True
             inits, sequences, shared = arguments(v.attrs["body"], v.args)
             body, shared = closed(_opened(v.attrs["body"], shared),
                                   inside=lambda x: is_view(x) or converts(x))
@@ -64,8 +62,9 @@ def loops_outside(graph: Graph) -> Graph:
     return graph
 
 
-def _same_loops(body: Body) -> bool:
-    """Whether a body of several iterations has loops that are the same in each."""
+def _has_invariant_loops(body: Body) -> bool:
+    """Whether a body with several iterations has inner loops that do not depend on the iteration.
+    """
     loops = [v for v in topological(body.roots) if v.op.kind == "loop"]
     if not loops or body.trip_count == 1:
         return False
@@ -75,20 +74,20 @@ def _same_loops(body: Body) -> bool:
 
 def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
                   roots: Collection[int] = ()) -> Value:
-    """The loop with a body of kernels, and arguments that are in buffers.
+    """The loop with a prepared body, and arguments that are in buffers.
 
     Args:
         loop: A loop.
         prepare: Prepares the graph of a body.
-        align: Bytes that each iteration's part of a sequence is aligned to.
+        align: The alignment of each iteration's part of a sequence, in bytes.
         roots: The numbers of results that are roots of the graph. A stack among them is written
-            in the root's buffer, also if it is one of states. Default: `()`.
+            to the root's buffer, even if it is a stack of states. Default: `()`.
     """
     body: Body = loop.attrs["body"]
-    apart = [k for k in state_outs(body) if k + len(body.carries) in roots]
-    body = replace(body, outs=tuple(COPY(v) if k in apart else v for k, v in enumerate(body.outs)))
+    copied = [k for k in state_outs(body) if k + len(body.carries) in roots]
+    body = replace(body, outs=tuple(COPY(v) if k in copied else v for k, v in enumerate(body.outs)))
     inits, sequences, shared = arguments(body, loop.args)
-    if body.trip_count == 1:  # a branch, or a block: nothing of it is computed outside
+    if body.trip_count == 1:  # a branch or a block: nothing is hoisted
         body = _prepared(body, prepare)
         shared = tuple(COPY(x) if is_view(x) else x for x in shared)
     else:
@@ -108,8 +107,7 @@ def _prepared(body: Body, prepare: Callable[[Graph], Graph]) -> Body:
 
 
 def prepared_result(result: Value, loop: Value, align: int) -> Value:
-    """A result of a prepared loop. Rows of a stack may be longer than the part kept of an
-    iteration."""
+    """A result of a prepared loop. The rows of a stack may be padded for alignment."""
     body: Body = loop.attrs["body"]
     index, count = result.attrs["index"], len(body.carries)
     if index < count:
@@ -125,8 +123,8 @@ def prepared_result(result: Value, loop: Value, align: int) -> Value:
 def _closed_again(body: Body, shared: Sequence[Value],
                   also: Callable[[Value], bool] = lambda v: False,
                   with_roots: bool = True) -> tuple[Body, tuple[Value, ...]]:
-    """The body after hoisting more values that all iterations share: all but views, values that
-    loops inside overwrite, the values in `also`, and roots, unless `with_roots`."""
+    """The body after hoisting further loop-invariant values: all but views, values that inner loops
+    overwrite, values for which `also` is true, and roots, unless `with_roots`."""
     open_body = _opened(body, shared)
     stay = first_values(topological(open_body.roots))
     stay |= set() if with_roots else {*open_body.roots}
@@ -134,13 +132,13 @@ def _closed_again(body: Body, shared: Sequence[Value],
 
 
 def _opened(body: Body, shared: Sequence[Value]) -> Body:
-    """The body with the values that all iterations share in place of their leaves."""
+    """The body with loop-invariant values in place of the leaves that represent them."""
     known = dict(zip(body.shared, shared, strict=True))
     return replace(body.with_roots(substituted(body.roots, known)), shared=())
 
 
 def _in_rows(x: Value, align: int) -> Value:
-    """A sequence with a separate buffer, each iteration's part at an aligned byte."""
+    """A sequence in its own buffer, with each iteration's part aligned."""
     trip_count, size = x.shape[0], math.prod(x.shape[1:])
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]

@@ -1,5 +1,5 @@
-"""The parts of the loop nests of all regions: vectors along an axis, loops inside one another,
-and the values of a region computed at one position."""
+"""Parts of the loop nests of all regions: vectors along an axis, nested loops, and the values of a
+region at one position."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ztorch.lower.region import Region, view_of
 
 
 def widest(region: Region) -> DType:
-    """The dtype whose lanes decide the vector length: the widest float, else the widest."""
+    """The dtype that determines the vector length: the widest float, else the widest dtype."""
     floats = [v.dtype for v in region.members if v.dtype.is_float]
     return max(floats or [v.dtype for v in region.members], key=lambda d: d.bits)
 
 
 def summing(d: DType) -> DType:
-    """The dtype of sums: 16-bit floats would lose every small addend."""
+    """The dtype of sums: in 16-bit floats small addends would be lost."""
     return f32 if d in HALVES else d
 
 
@@ -39,7 +39,7 @@ def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Oper
 
 def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, Index],
           total: Operand) -> Operand:
-    """A reduction with one more element, at the place of the region that `full` names."""
+    """The total of a reduction after adding the element at the position `full` of the region."""
     b, x = e.b, v.args[0]
     index = unflatten(region.full.replace(full), x.shape)
     base = view_of(x, index)
@@ -54,15 +54,15 @@ def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, 
 
 def vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
              unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
-    """Scopes that cover [0, var.extent), one after another. With `unroll`, an iteration of the loop
-    has that many, numbered, so that each can have its own sum."""
+    """Scopes that cover [0, var.extent), each with its number in an iteration of the loop, of which
+    there are `unroll`, so that each can have its own accumulator."""
     for scopes in side_by_side(e, var, lanes, parallel, unroll):
         yield from zip(scopes, range(len(scopes)), strict=True)
 
 
 def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
              unroll: int) -> Iterator[list[Emitter]]:
-    """Scopes that cover [0, var.extent): a loop of whole vectors, `unroll` in an iteration, then
+    """Scopes that cover [0, var.extent): a loop over whole vectors, `unroll` per iteration, then
     one masked remainder."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
@@ -90,7 +90,7 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
 
 @contextmanager
 def _once(b: Builder, parallel: bool) -> Iterator[None]:
-    """Run by one worker only."""
+    """A body that only one worker runs."""
     if not parallel:
         yield
         return
@@ -100,7 +100,7 @@ def _once(b: Builder, parallel: bool) -> Iterator[None]:
 
 def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],
               target: Mapping[Value, str]) -> None:
-    """Compute values at the position of this scope, then store those that leave the region.
+    """Computes values at the position of a scope, then stores those in `target`.
 
     All stores come last, so nothing is read after it was overwritten in place."""
     done: list[tuple[Value, Index, Operand]] = []
@@ -114,7 +114,7 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
 
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
-    """Loop variables from one flat counter."""
+    """Bindings of loop variables, computed from one flat counter."""
     whole = Var("flat", prod(v.extent for v in loops))
     scope = e.within(bound={**e.bound, whole: flat})
     parts = unflatten(Index.of(whole), [v.extent for v in loops])
@@ -123,7 +123,7 @@ def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand
 
 @contextmanager
 def nested(b: Builder, loops: Sequence[Var]) -> Iterator[list[Operand]]:
-    """Serial loops inside one another."""
+    """Nested serial loops."""
     if not loops:
         yield []
         return

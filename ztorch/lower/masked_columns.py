@@ -19,7 +19,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.lower.large_intermediates import Group
 
-Span = tuple[float, float]  # the least and the greatest of some numbers
+Span = tuple[float, float]  # the minimum and maximum of some numbers
 Part = tuple[int, int]  # a range of rows or columns
 
 _COMPARED: dict[str, Callable[[Span, Span], bool | None]] = {
@@ -32,12 +32,12 @@ _SHIFTED = {"add": operator.add, "sub": operator.sub}
 
 
 def visible_columns(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
-    """The columns, from the first on, that each range of rows needs: neighbours that need all of
-    them are put together."""
+    """For each range of rows, the number of leading columns that it needs. Adjacent ranges that
+    need equally many are merged."""
     columns = group.shape.columns
     needed: list[tuple[Part, int]] = []
     for part in parts:
-        low, high = 0, columns  # columns from `high` on are hidden; how many are seen is above low
+        low, high = 0, columns  # low < needed columns <= high
         while high - low > 1:
             middle = (low + high) // 2
             masked = is_masked(group, part, (middle, columns))
@@ -49,26 +49,26 @@ def visible_columns(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
 
 
 def is_masked(group: Group, rows: Part, columns: Part) -> bool:
-    """Whether a part of the wide values changes no result."""
+    """Whether a part of the matrix affects no result."""
     known = _Known(group, rows, columns)
     for v in (*group.inner, *group.results):
         for a in v.args if v.op.kind in ("reduce", "contract") else ():
             source = a if a in group.inner or not a.args else a.args[0]  # or its transpose
             if source in group.inner and source.shape == group.shape.sizes:
-                nothing = identity(v.op.opcode, v.dtype) if v.op.kind == "reduce" else 0
-                if known.span(source) != (nothing, nothing):
+                neutral = identity(v.op.opcode, v.dtype) if v.op.kind == "reduce" else 0
+                if known.span(source) != (neutral, neutral):
                     return False
     return True
 
 
 def is_unmasked(group: Group, mask: Value, rows: Part, columns: Part) -> bool:
-    """Whether a mask is true in all of a part of the wide values."""
+    """Whether a mask is true in a whole part of the matrix."""
     return _Known(group, rows, columns).span(mask) == (1, 1)
 
 
 @dataclass
 class _Known:
-    """The known properties of the numbers in a part of the wide values."""
+    """Known value ranges in a part of the matrix."""
 
     group: Group
     rows: Part
@@ -76,16 +76,16 @@ class _Known:
     spans: dict[Value, Span | None] = field(default_factory=dict)
 
     def span(self, v: Value) -> Span | None:
-        """The least and greatest number of a value there; None if that is not known."""
+        """The range of a value in this part; None if unknown."""
         if v.attrs.get("role") == "constant":
             return self._of_constant(v)
         if v not in self.group.inner:
             return None
         if v not in self.spans:
-            self.spans[v] = self._found(v)
+            self.spans[v] = self._computed_span(v)
         return self.spans[v]
 
-    def _found(self, v: Value) -> Span | None:
+    def _computed_span(self, v: Value) -> Span | None:
         if v.op.kind != "map":
             return None
         if not v.args:
@@ -101,7 +101,7 @@ class _Known:
         return _computed(v, spans, numbers)
 
     def _of_constant(self, v: Value) -> Span | None:
-        """Of a constant that has the rows and columns of wide values, such as a mask."""
+        """The range of a constant with the rows and columns of the matrix, such as a mask."""
         shape, data = self.group.shape, v.attrs["data"]
         if v.rank < 2 or v.shape[-2] not in (1, shape.rows) or v.shape[-1] not in (
                 1, shape.columns):
@@ -122,7 +122,7 @@ class _Known:
 
 
 def _computed(v: Value, spans: list[Span | None], numbers: list[float | None]) -> Span | None:
-    """The span of elementwise work on the known spans of its arguments."""
+    """The range of an elementwise value, from the ranges of its arguments."""
     code = v.op.opcode
     if code == "select" and numbers[0] is not None:
         return spans[1] if numbers[0] else spans[2]

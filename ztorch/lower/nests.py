@@ -1,4 +1,4 @@
-"""Which loop nests there are for a region, and which schedule each of them takes."""
+"""The loop nests that a region can have, and the schedule of each."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ Emit = Callable[[Builder, Region, Mapping[Value, str], Mapping[Value, str], Limi
 
 @dataclass(frozen=True)
 class LoopNest:
-    """One way to compute a region."""
+    """One kind of loop nest."""
 
     kind: str  # of its schedules
     propose: Callable[[Region, Limits], Schedule | None]  # None: not for this region
-    refusal: Callable[[Any, Region, Limits], str]  # why a region cannot have one; empty: it can
-    emit: Emit
+    refusal: Callable[[Any, Region, Limits], str]  # why a schedule is illegal; empty: it is legal
+    emit: Emit  # writes the loop nest
 
 
-# By the kind of the region, and whether the machine is a grid; the preferred ones first.
+# By the kind of the region and whether the machine is a grid; preferred loop nests come first.
 NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
     ("map", False): (
         LoopNest("transpose", transpose.propose, transpose.refusal, transpose.emit),
@@ -109,13 +109,14 @@ NESTS: dict[tuple[str, bool], tuple[LoopNest, ...]] = {
 
 
 def propose(region: Region, limits: Limits) -> Hinted:
-    """The schedule that the rules give a region, with the hints of users."""
+    """The schedule that the rules propose for a region, changed by the user's hints."""
     hints = hints_of(region.members)
     if hints is None:
         return Hinted(next(proposals(region, limits)))
     unmet, offered = [], None
     if hints.shared_memory and (limits.grid is None or region.kind == "threads"):
-        why = "a processor has none" if limits.grid is None else "the kernel itself says how much"
+        why = ("a processor has no shared memory" if limits.grid is None else
+               "the kernel declares its own shared memory")
         unmet.append(f"hint shared_memory={hints.shared_memory} is not followed: {why}")
     elif hints.shared_memory:
         less = with_shared_memory(limits, hints.shared_memory)
@@ -136,7 +137,7 @@ def propose(region: Region, limits: Limits) -> Hinted:
 
 
 def vector_lanes(region: Region, limits: Limits) -> int:
-    """Elements of a vector, in which the columns of a tile are counted."""
+    """The lanes of a vector, the unit in which the columns of a tile are counted."""
     if region.kind == "contract" and limits.grid is None:
         return contract.lanes_of(region, limits)
     return limits.lanes(dtype_of(region))
@@ -148,8 +149,7 @@ def _refusal(region: Region, limits: Limits, s: Schedule) -> str:
 
 
 def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
-    """The rules' proposals for a region, one for each kind of loop nest, the preferred one
-    first."""
+    """The rules' proposals for a region: one per kind of loop nest, the preferred one first."""
     hints = hints_of(region.members)
     for nest in _nests(region, limits):
         if hints is not None and hints.tensor_cores is False and nest.kind in MATRIX_KINDS:
@@ -166,7 +166,8 @@ def may_have(chosen: Schedule, region: Region, limits: Limits) -> bool:
 
 
 def checked(from_outside: Schedule | str, region: Region, limits: Limits, name: str) -> Schedule:
-    """A schedule from outside, if the region can have it; else an error that says why not."""
+    """A schedule given by the user or a tuner. Raises `IllegalSchedule` if the region cannot have
+    it."""
     chosen = schedule.parse(from_outside) if isinstance(from_outside, str) else from_outside
     nests = {nest.kind: nest for nest in _nests(region, limits)}
     if chosen.kind not in nests:

@@ -11,19 +11,19 @@ from ztorch.lower.tuning import LATE_BYTES
 
 def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],
             writes: Mapping[int, Collection[Value]], late: Collection[int] = ()) -> list[int]:
-    """The numbers of regions, each after those it needs.
+    """The numbers of regions in a topological order that keeps the arena small.
 
-    Of the regions that are ready, one that frees as much memory as it takes is next: a weight's
-    gradient, for instance, is the last reader of the layer's result. Among those, copies that they
-    need from outside of the arena, such as a transposed input, are the smallest first; then the
-    lowest number is. Large copies from outside of the arena come last, right before they are read.
+    Of the regions that are ready, one that frees at least as much memory as it takes is next: a
+    weight gradient, for instance, is the last reader of the layer's result. Ties are broken by the
+    size of the copies that a region reads, such as a transposed input, then by number. Large copies
+    of values outside the arena come as late as possible, right before their first reader.
 
     Args:
-        needs: For each region, the ones that must run before it.
+        needs: For each region, the regions that must run before it.
         reads: For each region, the values in the arena that it reads.
         writes: For each region, the values in the arena that it writes.
-        late: Further regions that need no other, and come right before they are read. Default:
-            `()`.
+        late: Further regions without dependencies that run right before their first reader.
+            Default: `()`.
     """
     waiting = {k: set(n) for k, n in needs.items()}
     needed_by: dict[int, list[int]] = {k: [] for k in needs}
@@ -50,7 +50,7 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
     placed: set[int] = set()
     while ready:
         *_, k = heapq.heappop(ready)
-        if k in placed:  # it was listed again when it had become the last reader of something
+        if k in placed:  # it was pushed again when it became the last reader of a value
             continue
         placed.add(k)
         done.append(k)
@@ -69,7 +69,7 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
 
 def _before_readers(order: list[int], needs: Mapping[int, Collection[int]],
                     late: set[int]) -> list[int]:
-    """The order with each region of `late` right before the first that needs it."""
+    """The order with each region of `late` moved right before the first region that needs it."""
     done: dict[int, None] = {}
     for k in order:
         if k not in late:

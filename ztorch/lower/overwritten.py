@@ -1,12 +1,12 @@
-"""Stacks of loops that overwrite sequences that the loops read.
+"""Stacks of loops that overwrite sequences that the same loops read.
 
-    an LSTM: the inputs' product, then its four gates, then their slopes, all in one buffer
+    an LSTM: the product of its inputs, then its four gates, then their gradients, in one buffer
 
-An iteration has read its part of a sequence before it writes its parts of stacks over it: those
-that the kernel which reads it last computes by element, such as the gates of a GRU, it copies there
-at its end. Several stacks are side by side in each iteration's part; then only loops may read them,
-since only they know how far it is from one iteration to the next. A stack of the loop that goes
-back takes the place of them all again.
+An iteration reads its part of a sequence before it writes its parts of the stacks over it. A stack
+that is computed elementwise by the last kernel that reads the sequence, such as the gates of a GRU,
+is copied there at the end of the iteration. Several stacks share each iteration's part; then only
+loops may read them, since only loops know the stride between iterations. A stack of the backward
+loop overwrites all of them again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ztorch.lower.region import Region
 
 @dataclass(frozen=True)
 class Overlay:
-    """Where a stack is in a buffer that was there before."""
+    """The location of a stack in the buffer of a sequence."""
 
     buffer: Value
-    start: int  # in bytes
-    row: int | None  # bytes from one iteration's part to the next, if others are in between
+    start: int  # offset in bytes
+    row: int | None  # stride between iterations in bytes, if other stacks are in between
 
 
 class Overwritten:
@@ -38,15 +38,15 @@ class Overwritten:
         """
         Args:
             regions: The regions, in order.
-            readers: Of each buffer, the numbers of the regions that read it.
-            writers: Of the buffers in the arena, the numbers of the regions that store them.
+            readers: For each buffer, the numbers of the regions that read it.
+            writers: For each buffer in the arena, the numbers of the regions that store it.
             bodies: The placements of the loops' bodies.
-            align: Bytes that each iteration's part is aligned to.
+            align: The alignment of each iteration's part, in bytes.
         """
         self.regions, self.readers, self.writers = regions, readers, writers
         self.bodies, self.align = bodies, align
         self.parts: dict[Value, Overlay] = {}
-        self.late: dict[Value, list[int]] = {}  # of loops: outs that an iteration copies at its end
+        self.late: dict[Value, list[int]] = {}  # by loop: outs copied at the end of an iteration
         for number, region in enumerate(regions):
             if region.kind == "loop" and list(regions).count(region) == 1:
                 self._write_over(number, region)
@@ -83,8 +83,8 @@ class Overwritten:
 
     def _rows(self, number: int, loop: Value, free: Mapping[Value, int]
               ) -> Iterator[tuple[Value, int, int]]:
-        """The memory that a loop may write over: the buffer, its bytes for an iteration, and the
-        number of the kernel of an iteration that reads it last."""
+        """The buffers that a loop may overwrite: each with its bytes per iteration and the number
+        of the last kernel of an iteration that reads it."""
         body: Body = loop.attrs["body"]
         sequences = arguments(body, loop.args)[1]
         groups: dict[Value, list[Value]] = {}  # sequences that are in one buffer
@@ -101,7 +101,7 @@ class Overwritten:
             yield buffer, row, max(free[x] for x in xs)
 
     def _is_read_by_iterations(self, v: Value) -> bool:
-        """Whether only loops read a stack, each iteration the part that an iteration has stored."""
+        """Whether a stack is read only by loops, one iteration's part per iteration."""
         for k in self.readers.get(v, ()):
             [loop, *_] = self.regions[k].members
             if self.regions[k].kind != "loop" or loop.args.count(v) != 1:
@@ -114,15 +114,15 @@ class Overwritten:
 
 
 def row_bytes(stack: Value, align: int) -> int:
-    """The bytes from one iteration's part of a stack to the next, if it has a separate buffer."""
+    """The stride of a stack between iterations in bytes, if it has its own buffer."""
     body: Body = stack.args[0].attrs["body"]
     out = body.outs[stack.attrs["index"] - len(body.carries)]
     return row_elements(out, align) * out.dtype.bytes
 
 
 def is_stack(v: Value) -> bool:
-    """Whether a value is a result of a loop with a part for every iteration, stored anywhere:
-    a loop that may end early stores no parts of the iterations after."""
+    """Whether a value is a result of a loop with a part for every iteration that may be stored
+    anywhere. A loop that may exit early does not store all parts."""
     if v.op.kind != "result" or v.args[0].op.kind != "loop":
         return False
     body: Body = v.args[0].attrs["body"]

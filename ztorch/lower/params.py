@@ -27,16 +27,15 @@ class Params:
 
     limits: Limits
     declared: dict[str, Value] = field(default_factory=dict)  # states of the functions
-    offsets: dict[str, int] = field(default_factory=dict)
-    states: dict[str, Value] = field(default_factory=dict)  # that have a place
-    # of an array that replaces a state's own
-    orders: dict[str, Order] = field(default_factory=dict)
-    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    size: int = 0
-    # by the shape of their regions
+    offsets: dict[str, int] = field(default_factory=dict)  # of states, in bytes
+    states: dict[str, Value] = field(default_factory=dict)  # states that have an offset
+    orders: dict[str, Order] = field(default_factory=dict)  # of states stored in packed order
+    constants: list[tuple[int, np.ndarray]] = field(default_factory=list)  # offset and data
+    size: int = 0  # of the block, in bytes
+    # Kernels by the shape of their regions.
     kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
-    earlier: Lowered | None = None  # kernels of this process's programs before this one
-    _known: dict[tuple, int] = field(default_factory=dict)
+    earlier: Lowered | None = None  # kernels of earlier programs of this process
+    _known: dict[tuple, int] = field(default_factory=dict)  # offsets of constants, by content
 
     def state(self, v: Value) -> int:
         name = v.attrs["name"]
@@ -45,16 +44,16 @@ class Params:
             self.states[name] = v
         return self.offsets[name]
 
-    def lies_as(self, name: str, packed: str, order: Order) -> None:
-        """Gives a state the memory of a derived one, which holds the same numbers in another
-        order."""
+    def share_packed(self, name: str, packed: str, order: Order) -> None:
+        """Gives a state the memory of a derived state, which has the same numbers in another order.
+        """
         self.offsets[name] = self.offsets.pop(packed)
         self.states[name] = self.declared[name]
         del self.states[packed]
         self.orders[name] = order
 
     def place_declared(self) -> None:
-        """Gives a place to those states that no kernel has asked for."""
+        """Gives an offset to the declared states that no kernel uses."""
         for v in self.declared.values():
             self.state(v)
         self.states = {name: self.states[name] for name in {**self.declared, **self.states}}
@@ -69,7 +68,7 @@ class Params:
 
     def kernel(self, shape: RegionShape,
                lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:
-        """The kernel of a region, and its schedule: lowered now if no region like it was before."""
+        """The kernel of a region and its schedule; lowered only if no equal region was before."""
         made = self.kernels.get(shape.key)
         if made is None and self.earlier is not None and shape.ops is not None:
             key = self.limits, shape.key, shape.ops

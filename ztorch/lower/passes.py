@@ -1,4 +1,4 @@
-"""Passes over one kernel: rewrite missing words, find vectors, share loops out, hoist loads."""
+"""Passes over one kernel: legalise opcodes, declare vectors, divide parallel loops, hoist loads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ WIDER = {d: {"f": f32, "s": i32, "u": u32}[d.kind] for d in ALL if 1 < d.bits < 
 
 
 def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
-    """The kernel in opcodes that the target has words for.
+    """The kernel with only opcodes that the target has words for.
 
-    Others are rewritten: 16-bit floats are computed in f32, an opcode without a word by its row's
-    rewriting, and integers that a target holds in wider registers in 32 bits. `speaks` tells
-    whether the target has a word for an instruction; `depth` bounds how often the results of
-    rewriting are rewritten in turn.
+    Others are rewritten: 16-bit floats are computed in f32, an opcode without a word by the
+    rewriting of its row, and narrow integers in 32 bits. `speaks` returns whether the target has a
+    word for an instruction; `depth` limits repeated rewriting.
     """
     def change(b: Builder, instr: Instr) -> Operand | None:
         if speaks(instr):
@@ -34,7 +33,8 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
         result = _rewritten(b, instr)
         if result is None:
             raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
-                              f"on {instr.dest.dtype} and there is no way around it")
+                              f"on {instr.dest.dtype} and no rewriting replaces it; use another "
+                              "dtype or device")
         return result
 
     if (update := lacking_updates(kernel, speaks)) is not None:
@@ -50,7 +50,7 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
 
 
 def _rewritten(b: Builder, instr: Instr) -> Operand | None:
-    """The result of an instruction through others, None where there are none."""
+    """The result of an instruction computed by other instructions; None if it has no rewriting."""
     row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
     if row.via_whole is not None:
         return row.via_whole(b, instr)
@@ -66,13 +66,13 @@ def _rewritten(b: Builder, instr: Instr) -> Operand | None:
 
 
 def _in_wider(b: Builder, opcode: str, args: tuple[Operand, ...], d: DType) -> Operand:
-    """Computed in 32 bits and converted back: integers wrap in that, floats round."""
+    """The result computed in 32 bits and converted back: integers wrap, floats round."""
     result = b.emit(opcode, *(b.cast(a, dtype=WIDER.get(a.dtype, a.dtype)) for a in args))
     return b.cast(result, dtype=d)
 
 
 def _plain_access(kernel: Kernel) -> Kernel:
-    """Loads and stores that convert become plain ones and a cast, as no target's word converts."""
+    """Separates the casts of loads and stores that convert: no target has words for these."""
     stored = {m.name: m.dtype for m in kernel.memories}
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     converts = False
@@ -91,8 +91,8 @@ def _plain_access(kernel: Kernel) -> Kernel:
 
 
 def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:
-    """Declares memories as arrays of vectors where every vector access has the same width and is
-    aligned to it. `scalar_stores`: single elements may be stored into such an array as well.
+    """Declares memories as arrays of vectors where all vector accesses have the same width and are
+    aligned. `scalar_stores`: such an array also allows stores of single elements.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("last")
@@ -118,8 +118,8 @@ def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:
 
 
 def lane_by_lane(kernel: Kernel) -> Kernel:
-    """Computes each lane of a vector by itself, for a machine without vector arithmetic. Vectors
-    are still loaded and stored whole.
+    """Scalarizes vector arithmetic, for a machine without it. Vectors are still loaded and stored
+    whole.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("double")
@@ -131,7 +131,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     parts: dict[int, list[Operand]] = {}
-    alone: dict[int, Operand] = {}  # lanes that were taken out
+    extracted: dict[int, Operand] = {}  # extracted lanes
     for v in kernel.variables:
         whole_value = v.lanes == 1 or v.fragment is not None
         parts[v.id] = [v] if whole_value else [b.var(v.dtype) for _ in range(v.lanes)]
@@ -139,11 +139,11 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     def part(x: Operand, k: int) -> Operand:
         if x.is_const:
             return replace(x, lanes=1)
-        return parts[x.id][k] if x.lanes > 1 else alone.get(x.id, x)
+        return parts[x.id][k] if x.lanes > 1 else extracted.get(x.id, x)
 
     def whole(x: Operand) -> Operand:
         if x.lanes == 1 or x.fragment is not None or not (x.is_const or x.id in parts):
-            return alone.get(x.id, x)
+            return extracted.get(x.id, x)
         return b.join(*(part(x, k) for k in range(x.lanes)))
 
     for i in kernel.body:
@@ -154,7 +154,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
         elif _computes_lanes(i):
             parts[i.dest.id] = [_part(b, i, [part(a, k) for a in i.args], k) for k in range(lanes)]
         elif i.opcode == "extract" and i.args[0].id in parts:
-            alone[i.dest.id] = parts[i.args[0].id][i.attrs["lane"]]
+            extracted[i.dest.id] = parts[i.args[0].id][i.attrs["lane"]]
         else:
             b.body.append(replace(i, args=tuple(whole(a) for a in i.args)))
             b.forget()
@@ -165,8 +165,8 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
 
 
 def _computes_lanes(i: Instr) -> bool:
-    """Whether it computes with a vector: does more than load, store or extract. A matrix that a
-    subgroup holds is none."""
+    """Whether an instruction computes with a vector: does more than load, store or extract. Matrix
+    fragments do not count as vectors."""
     if any(o.fragment is not None for o in (i.dest, *i.args)):
         return False
     moves = len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode)
@@ -191,8 +191,8 @@ def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
 
 
 def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
-    """The kernel that one thread runs, and its launch grid. Grid and block loops have one trip for
-    each workgroup or thread, so that their counters become `grid_id` and `block_id`."""
+    """The kernel of one thread, and its launch grid. Grid and block loops have one iteration per
+    workgroup or thread, so their counters become `grid_id` and `block_id`."""
     if not any(i.attrs.get("kind") in ("grid", "block") for i in kernel.body):
         return kernel, launch_grid(kernel)
     new: dict[int, Operand] = {}
@@ -212,7 +212,7 @@ def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
 
 
 def share_out(kernel: Kernel) -> Kernel:
-    """Splits the trips of each parallel loop over the workers, in contiguous ranges."""
+    """Divides the iterations of each parallel loop among the workers, in contiguous ranges."""
     if not any(i.opcode == "loop" and i.attrs["kind"] == "parallel" for i in kernel.body):
         return kernel
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
@@ -222,9 +222,10 @@ def share_out(kernel: Kernel) -> Kernel:
     for instr in kernel.body:
         if instr.opcode == "loop" and instr.attrs["kind"] == "parallel":
             start, stop, step = instr.args
-            trips = stop.number
+            trip_count = stop.number
             assert start.number == 0 and step.number == 1, "parallel loops count from zero"
-            low, high = b.div(b.mul(me, trips), all_), b.div(b.mul(after, trips), all_)
+            low = b.div(b.mul(me, trip_count), all_)
+            high = b.div(b.mul(after, trip_count), all_)
             bounds[instr.dest.id] = (low, high, step)
             b.body.append(replace(instr, args=(low, high, step), attrs={"kind": "serial"}))
         elif instr.opcode == "end_loop" and instr.args[0].id in bounds:
@@ -235,8 +236,8 @@ def share_out(kernel: Kernel) -> Kernel:
 
 
 def hoist(kernel: Kernel) -> Kernel:
-    """Moves pure instructions, and loads from read-only memory, out of loops in which they do not
-    change. LLVM moves arithmetic by itself, but not loads."""
+    """Hoists loop-invariant pure instructions and loads from read-only memory. LLVM hoists
+    arithmetic itself, but not these loads."""
     body = list(kernel.body)
     read_only = {m.name for m in kernel.memories if m.access == "r"}
     ends = dict(matching(body))

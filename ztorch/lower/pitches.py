@@ -1,5 +1,5 @@
-"""Operands of matrix products as copies of boxes ask for them: rows at aligned distances, and those
-of float32 along k."""
+"""Operands of matrix products in the layout that box copies need: aligned row strides, and float32
+operands contiguous along k."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ztorch.lower.tuning import PITCH_REUSE
 
 
 class Pitches:
-    """The operands of one graph: a copy serves all products that read the same matrix."""
+    """The operands of one graph. Products that read the same matrix share a copy."""
 
     def __init__(self, limits: Limits):
         self.limits = limits
         self.copies: dict[tuple[Value, Index], Value] = {}  # by the value in memory, and its index
 
     def __call__(self, product: Value, side: int) -> Value:
-        """An operand of a product, as it is or from a copy with longer rows, or along k."""
+        """An operand of a product: unchanged, or a copy with padded rows or contiguous along k."""
         operand, grid = product.args[side], self.limits.grid
         assert grid is not None
         shape = async_shape(product, self.limits) if grid.tile_copies else None
@@ -44,7 +44,8 @@ class Pitches:
         return operand
 
     def _along_k(self, operand: Value, side: int) -> Value:
-        """An operand of float32 from a copy along k; as it is where it cannot be copied so."""
+        """A float32 operand from a copy that is contiguous along k; unchanged if that is
+        impossible."""
         matrix = OPS.transpose(operand) if side else operand
         rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
         base = view_of(matrix, (Index.of(rows), Index.of(columns)))
@@ -54,7 +55,7 @@ class Pitches:
         return OPS.transpose(copied) if side else copied
 
     def _copy(self, base: tuple[Value, Index], matrix: Value) -> Value:
-        """A matrix from a copy whose rows are whole chunks apart."""
+        """A copy of a matrix whose row stride is a multiple of a chunk."""
         if base not in self.copies:
             high = 0, -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
             source = _narrowed(base, matrix)
@@ -65,8 +66,8 @@ class Pitches:
 
 
 def _narrowed(base: tuple[Value, Index], matrix: Value) -> Value | None:
-    """The source of a matrix that is a source rounded to fewer bits, and nothing else: the kernel
-    that rounds can write longer rows, without a copy. None for any other matrix."""
+    """The source of a matrix that is only a source rounded to fewer bits: the kernel that rounds
+    can write padded rows without another copy. None for any other matrix."""
     v, at = base
     rows, columns = matrix.shape
     if v.op.name != "cast" or v.size != rows * columns or at.const or any(

@@ -1,4 +1,4 @@
-"""The memory of a step's buffers: inputs, outputs, params or the arena."""
+"""The locations of a step's buffers: inputs, outputs, params or the arena."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Location:
     While the body of a loop is placed by itself, its carries are slots, too."""
 
     space: str  # inputs, outputs, carries, params or arena
-    offset: int  # in bytes, at the first iteration of all loops around; or the number of the slot
+    offset: int  # in bytes, in the first iteration of all enclosing loops; or the slot's number
     size: int  # in bytes
     start: int = 0  # its first byte in the slot, where a body is placed by itself
-    strides: tuple[int, ...] = ()  # bytes it moves in an iteration of each loop around, outer first
+    strides: tuple[int, ...] = ()  # bytes per iteration of each enclosing loop, outer first
 
     def overlaps(self, other: Location) -> bool:
-        """Whether the two share a byte, at the same iteration."""
+        """Whether the two share a byte in the same iteration."""
         if self.space != other.space:
             return False
         if self.space in SLOTS:
@@ -49,23 +49,23 @@ class Location:
 
 
 class Placement:
-    """The locations of all values that kernels read or write. May add a region: a copy, where a
-    state cannot be overwritten yet."""
+    """The locations of all values that kernels read or write. It may add regions: copies of new
+    states that cannot overwrite the old state yet."""
 
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
                  inputs: Sequence[Value], carries: Mapping[Value, int],
                  bodies: Mapping[Value, Placement], in_outputs: bool = False):
-        """`inputs` and `carries` have slots in that order; a carry's next value is that many bytes
-        after it. `bodies` are those of the loops. A region that is listed twice runs twice. With
-        `in_outputs`, a value that is copied to an output unchanged is computed there."""
+        """`inputs` and `carries` have slots in that order. The number of a carry is the distance in
+        bytes of its next value. `bodies` are the placements of loops. A region that is listed twice
+        runs twice. With `in_outputs`, a value that is copied to an output is computed there."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
         self.inputs, self.bodies = inputs, bodies
         self.locations: dict[Value, Location] = {}  # the first location of a value
-        self._again: dict[Value, list[Location]] = {}  # its location each time it is stored again
-        self._unused: dict[tuple[int, Value], Location] = {}  # by region: where nothing reads it
-        self._writers: dict[Value, list[int]] = {}  # of buffers in the arena: who stores them
+        self._again: dict[Value, list[Location]] = {}  # its locations when it is stored again
+        self._unused: dict[tuple[int, Value], Location] = {}  # scratch for results stored again
+        self._writers: dict[Value, list[int]] = {}  # regions that store a buffer in the arena
         self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
         self.histories = Histories(self.regions, limits.buffer_align)
         self._read: dict[Region, list[Value]] = {}
@@ -82,7 +82,7 @@ class Placement:
         self.arena, self.buffers = self._place_rest()
 
     def storing_late(self, outs: Sequence[int]) -> Placement:
-        """The same body of a loop, but for these outs, which copies store after all else."""
+        """The same body of a loop, except that copies at its end store these outs."""
         names = [f"out {k}" for k in outs]
         copies = {name: COPY(self.graph.outputs[name]) for name in names}
         regions, inputs, carries, bodies = self._given
@@ -95,7 +95,7 @@ class Placement:
                          [*regions, *added], self.limits, self.params, inputs, carries, bodies)
 
     def too_many_buffers(self) -> bool:
-        """Whether a kernel names more buffers than one may, and would name fewer if divided."""
+        """Whether a kernel has more buffers than the machine allows, and could be divided."""
         assert self.limits.grid is not None
         divisible = [(r, reads) for r, reads in zip(self.regions, self.reads, strict=True)
                      if len(r.members) > 1 and r.kind not in ("loop", "recurrence", "threads")]
@@ -103,8 +103,8 @@ class Placement:
             {self.locations[v] for v in (*reads, *r.stores)}) for r, reads in divisible)
 
     def _carry_states(self) -> None:
-        """A state that only a loop reads and changes is updated in place, without copies
-        before and after the loop. So is a carry of the loop around it."""
+        """Updates a state in place, without copies before and after a loop, if only that loop reads
+        and changes it. The same holds for a carry of an enclosing loop."""
         region_of = {v: r for r in self.regions for v in r.flat}
         for name, new in self.graph.updates.items():
             last = new.args[0] if new.op is COPY else new
@@ -128,8 +128,8 @@ class Placement:
         return first in self.histories.sizes or self.carries.get(name, (0, 0))[1] != 0
 
     def _place_updates(self) -> None:
-        """New values of states go straight to their states, unless someone still needs the old
-        one then; these take a way round, through a copy at the end."""
+        """Computes new values of states in place, unless the old value is still needed then: such a
+        new value is copied to its state at the end."""
         by_name = {s.attrs["name"]: s for role in ("state", CARRY) for s in self.graph.leaves(role)}
         homes = {v: k for k, r in reversed([*enumerate(self.regions)]) for v in r.flat}
         last = {v: k for k, r in enumerate(self.regions) for v in self.read_by(r)}
@@ -154,7 +154,7 @@ class Placement:
             copy = region.members[0]
             if copy.op is not COPY or copy not in slots or len(region.members) > 1:
                 continue
-            for source, at in self._reads_at(region, copy):  # none if it is a number all over
+            for source, at in self._reads_at(region, copy):  # none for a fill
                 buffer = memory_of(source)
                 maker = makers.get(buffer)
                 if maker is not None and maker.kind in PLAIN and at == region.flat[copy] and (
@@ -175,7 +175,7 @@ class Placement:
         return Location("params", at, self._bytes(new))
 
     def _in_place(self, state: Value, new: Value, home: int, last: int) -> bool:
-        """Whether the new value goes to the state's place, last read by region `last`, directly."""
+        """Whether region `home` can overwrite the state, whose last reader is region `last`."""
         if self._has_rows(state.attrs["name"]):
             return True
         region = self.regions[home]
@@ -221,7 +221,7 @@ class Placement:
         self.parts = over.parts
         self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
                                          for loop, outs in over.late.items() if outs}}
-        for v, part in self.parts.items():  # the value that contains them lives as long as they do
+        for v, part in self.parts.items():  # their buffer lives as long as they do
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else
                       self.histories.sizes.get(v, self._bytes(v)) for v in self._writers}
@@ -230,7 +230,7 @@ class Placement:
                    for v, writers in self._writers.items() if v not in self.parts
                    for time, k in enumerate(writers)}
         for k, region in enumerate(self.regions):
-            if self.runs_again(k):  # its results outside of the arena stay as they are
+            if self.runs_again(k):  # it does not overwrite its results outside the arena
                 buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
         offsets, total = place_buffers(list(buffers.values()))
@@ -258,7 +258,7 @@ class Placement:
         return total, listed
 
     def _time(self, v: Value, number: int) -> int:
-        """How often a buffer has been stored again when a region runs."""
+        """The number of times that a buffer has been stored again before a region runs."""
         return max(bisect_right(self._writers[v], number) - 1, 0)
 
     def at(self, number: int, v: Value) -> Location:

@@ -30,7 +30,7 @@ from ztorch.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
-# The schedule of a kernel from elsewhere, such as one that was measured; None: that of the rules.
+# Returns a schedule for a kernel, such as a measured one; None: that of the rules.
 Chooser = Callable[[RegionKernel], Schedule | None]
 
 
@@ -69,11 +69,12 @@ class Plan:
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None, schedules: Schedules | None = None,
           memory_limit: int | None = None, chooser: Chooser | None = None) -> Plan:
-    """Kernels and buffers of one function; states and constants are given a location in params.
-    With `derived`, the states never change and values of them alone are computed elsewhere.
-    `schedules` take the place of those that the rules propose: by the key of a kernel
-    (function/name), or by its name alone, without the size of its tile; `chooser` is asked for all
-    others. With `memory_limit`, kernels run again so that the arena has no more bytes."""
+    """The kernels and buffers of one function. States and constants get a location in `params`.
+
+    With `derived`, states never change, and values of states alone are computed by another
+    function. `schedules` override those of the rules, by the key of a kernel (function/name) or by
+    its name without the tile size; `chooser` is called for all other kernels. With `memory_limit`,
+    kernels run again so that the arena stays within so many bytes."""
     at(f"fuse {name}")
     graph = prepare(graph, limits, frozen=derived is not None)
     if derived is not None:
@@ -92,8 +93,9 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int], limits: Limits,
             params: Params, fusion: bool, function: str = "",
             memory_limit: int | None = None) -> Placement:
-    """The regions of a graph, and the locations of their buffers; the same for the bodies of loops.
-    `carries`: how many bytes after the state before an iteration the next one is written."""
+    """The regions of a graph and the locations of their buffers, also for the bodies of loops.
+    `carries`: for each carry, the distance in bytes from its state before an iteration to the next.
+    """
     bodies = {}
     for v in graph.nodes():
         if v.op.kind == "loop":
@@ -113,7 +115,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
     regions = fused()
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
-        # a kernel's own buffers are not foreseen, so they may take a lower number
+        # Buffers that a kernel adds are not known in advance, so the limit may have to be lower.
         regions = fused(max_buffers=most, again=False)
         placement = place(graph, regions)
         most -= 1
@@ -124,7 +126,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
 
 
 class _Steps:
-    """The kernels of a function, with those of its loops in their place."""
+    """The kernels of a function, including those of its loops, in order."""
 
     def __init__(self, function: str, schedules: Schedules, chooser: Chooser | None):
         self.function, self.schedules, self.chooser = function, schedules, chooser
@@ -153,7 +155,7 @@ class _Steps:
         return steps, loops
 
     def _kernel(self, placement: Placement, number: int, label: str) -> RegionKernel:
-        """The kernel of a region, with its schedule where it is not that of the rules."""
+        """The kernel of a region, with a schedule if it is not that of the rules."""
         kernel = RegionKernel(self.function, placement, number, label)
         override = self.schedules.get(kernel.key, self.schedules.get(kernel.stem))
         if override is not None:
@@ -165,7 +167,7 @@ class _Steps:
 
 
 class _LoopPlaces:
-    """Where the buffers of a body are in the function that has the loop."""
+    """Maps the buffers of a loop body to locations in the function that contains the loop."""
 
     def __init__(self, loop: Value, placement: Placement, number: int):
         self.body: Body = loop.attrs["body"]
@@ -178,10 +180,10 @@ class _LoopPlaces:
                    for v in r.members if v.op.kind == "result"}
 
         def row(stack: Value, part: Value) -> int:
-            """The bytes from one iteration's part of a stack to the next."""
-            part_of = placement.parts.get(stack)
-            own = row_elements(part, align) * part.dtype.bytes
-            return own if part_of is None else part_of.row or own
+            """The stride of a stack or sequence between iterations, in bytes."""
+            overlay = placement.parts.get(stack)
+            separate = row_elements(part, align) * part.dtype.bytes
+            return separate if overlay is None else overlay.row or separate
 
         moving = [(at(x), row(x, s))
                   for s, x in zip(self.body.slices, sequences, strict=True)]
@@ -193,13 +195,13 @@ class _LoopPlaces:
                       "inputs": [*moving, *((at(x), 0) for x in shared)], "outputs": stacks}
 
     def _state(self, first: Location, step: int) -> tuple[Location, int]:
-        """The first row in which iterations read a state, in memory order, and the bytes of a
-        row."""
+        """The first row, in memory order, from which iterations read a state, and the row's bytes.
+        """
         lowest = first.offset + (self.trip_count - 1) * min(step, 0)
         return replace(first, offset=lowest) if step else first, abs(step)
 
     def place(self, location: Location) -> Location:
-        """The location of a buffer of the body, as it moves from one iteration to the next."""
+        """The location of a buffer of the body, with its stride between iterations."""
         if location.space not in SLOTS:
             offset = location.offset + (self.arena if location.space == "arena" else 0)
             return replace(location, offset=offset, strides=(0, *location.strides))

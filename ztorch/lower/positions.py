@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
-from ztorch.lower.index import REMEMBERED, Index, Var
+from ztorch.lower.index import CACHE_SIZE, Index, Var
 
 
 def strides(shape: Sequence[int]) -> list[int]:
@@ -19,7 +19,7 @@ def flatten(index: Iterable[Index], shape: Sequence[int]) -> Index:
     return _flatten(tuple(index), tuple(shape))
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(CACHE_SIZE)
 def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     flat = Index()
     for i, s, n in zip(index, strides(shape), shape, strict=True):
@@ -29,8 +29,8 @@ def _flatten(index: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
 
 
 def proper(index: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
-    """The index with zero on axes of size 1. Concatenation asks its parts for all positions, and
-    masks those that a part does not have."""
+    """The index with zero on axes of size 1. Concatenation reads its parts at all positions, and
+    masks those that a part lacks."""
     return tuple(Index() if n == 1 else i for i, n in zip(index, shape, strict=True))
 
 
@@ -39,7 +39,7 @@ def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     return _unflatten(flat, tuple(shape))
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(CACHE_SIZE)
 def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     if 0 in shape:
         return (Index(),) * len(shape)
@@ -47,8 +47,8 @@ def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
 
 
 def beside(at: Index, axis: Var, n: int) -> Index | None:
-    """The first of n neighbours along an axis, if they are contiguous from every multiple of n on;
-    the axis counts these multiples then.
+    """The position of the first of n neighbours along an axis, if all n are contiguous for every
+    multiple of n. In the result, the axis variable counts these multiples.
 
     >>> k = Var("k", 24)
     >>> at = Index.of(k) // 8 * 100 + Index.of(k) % 8

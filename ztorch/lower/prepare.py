@@ -1,4 +1,4 @@
-"""Graph rewrites that make every value fit a loop nest: copies and splits."""
+"""Graph rewrites after which every value has a loop nest: copies and splits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 
 def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str = "state",
             often: bool = True) -> Graph:
-    """The graph with a kernel's own value wherever a root or a product needs one.
+    """The graph with copies where a root or the operand of a kernel must be in a buffer.
 
-    With `frozen` leaves of `fixed_role` never change. If they are used `often` as well, packing
-    them costs nothing.
+    With `frozen`, leaves of `fixed_role` never change. If they are also used `often`, the cost of
+    packing them does not count.
     """
     if limits.grid is not None:
         graph = by_others(graph)
@@ -54,15 +54,15 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             readers.setdefault(a, []).append(v)
         if v.op.kind == "result":
             results.setdefault(v.args[0], []).append(v)
-    turned_copies: dict[tuple[Value, int], Value] = {}
-    turned: set[Value] = set()  # results whose iterations are stored side by side
+    transposed_copies: dict[tuple[Value, int], Value] = {}
+    iterations_contiguous: set[Value] = set()  # results stored with iterations contiguous
     fixed: set[Value] = set()  # values made of states alone
     inner_roots = set(graph.roots) if fixed_role == SHARED else set()
-    depth: dict[Value, int] = {}  # of views: how many a reader looks through at most
+    depth: dict[Value, int] = {}  # of views: the longest chain that a reader looks through
     for v in graph.nodes():
         if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
             fixed.add(v)
-        if v.args and v.args[0] in turned:  # with the same layout as v
+        if v.args and v.args[0] in iterations_contiguous:  # with the same layout as v
             new[v] = new[v.args[0]]
             continue
         args = tuple(new[a] for a in v.args)
@@ -77,8 +77,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "reduce":
                 out = split_reduction(out, limits.grid)
             elif limits.grid is None and out.op.movement and _repeats_scattered(out):
-                out = Value(out.op, (_copied(out.args[0], out.size, turned_copies),), out.attrs,
-                            out.shape, out.dtype)
+                out = Value(out.op, (_copied(out.args[0], out.size, transposed_copies),),
+                            out.attrs, out.shape, out.dtype)
             elif limits.grid is None and _looks_up_scattered(out):
                 rows = new[v.args[0]] = COPY(out.args[0])  # for other readers, too
                 out = Value(out.op, (rows, *out.args[1:]), out.attrs, out.shape, out.dtype)
@@ -88,9 +88,10 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                 recurrence = as_recurrence(out, {y.attrs["index"] for y in read}, private, limits)
                 if recurrence is not None:
                     new[v] = recurrence
-                    turned.update(iterations_last(recurrence, read, readers, limits))
+                    iterations_contiguous.update(
+                        iterations_last(recurrence, read, readers, limits))
                     continue
-                # a loop that may end early may take a single iteration
+                # A loop that may exit early may run a single iteration.
                 runs_often = v.attrs["body"].proceed is None
                 inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
                                            often=runs_often)
@@ -103,7 +104,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
             elif v.op.kind == "threads":
                 out = threads_on_buffers(out)
             elif v.op.kind == "result" and args[0].op is RECURRENCE:
-                out = RECURRENCE_RESULT(*args, index=v.attrs["index"], iterations_last=v in turned)
+                out = RECURRENCE_RESULT(*args, index=v.attrs["index"],
+                                        iterations_last=v in iterations_contiguous)
             elif v.op.kind == "result":
                 out = prepared_result(v, args[0], limits.buffer_align)
             if out.args and is_view(out):
@@ -117,7 +119,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
 
 
 def _empty(v: Value) -> Value:
-    """The result where there are no elements: nothing, or the first value of its reduction."""
+    """A value without elements, or the neutral element of a reduction of none."""
     if not v.size or v.op.kind == "contract":
         return OPS.full(v.shape, 0, v.dtype)
     if v.op.kind == "reduce":
@@ -126,14 +128,14 @@ def _empty(v: Value) -> Value:
 
 
 def _repeats_scattered(v: Value) -> bool:
-    """Whether v is a tensor repeated, and its neighbours are not contiguous, such as
-    weights of which each vector would be gathered each time."""
+    """Whether v broadcasts a tensor with strided rows, such as weights whose vectors would be
+    gathered again for each repetition."""
     [x, *others] = v.args
     return not others and v.size > x.size and is_view(x) and bool(x.args) and _scattered(v)
 
 
 def _looks_up_scattered(v: Value) -> bool:
-    """Whether v looks up rows, not elements, of such a tensor, and at least as many as it has."""
+    """Whether v looks up whole rows of a tensor with strided rows, at least as many as it has."""
     if v.op.kind != "map" or v.op.opcode or len(v.args) != 2 or not v.args[1].dtype.is_int:
         return False
     x = v.args[0]
@@ -142,7 +144,7 @@ def _looks_up_scattered(v: Value) -> bool:
 
 
 def _scattered(v: Value) -> bool:
-    """Whether the neighbours of a view along its last axis are not contiguous."""
+    """Whether a view is not contiguous along its last axis."""
     axes = [k for k, n in enumerate(v.shape) if n > 1]
     if not axes or v.shape[axes[-1]] <= PLANES_MAX:
         return False
@@ -152,13 +154,13 @@ def _scattered(v: Value) -> bool:
 
 
 def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Value:
-    """A view whose neighbours are contiguous. Where it is cut from a tensor of `most` elements at
-    most, one copy of that is for all its parts.
+    """A copy of a view that is contiguous along its last axis. Slices of one tensor of at most
+    `most` elements share a copy of that tensor.
 
     Args:
         x: The view.
-        most: The limit of elements.
-        copies: Copies of tensors, by the axis of contiguous neighbours; this adds to them.
+        most: The most elements of a shared copy.
+        copies: Shared copies, by tensor and contiguous axis; new ones are added.
     """
     cut = x
     while cut.op.name == "reshape":
@@ -176,8 +178,8 @@ def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Valu
 
 
 def _roots(roots: list[tuple[Value, str, bool]]) -> list[Value]:
-    """Each root computed by a kernel, and no value twice. A root that the caller gets comes with
-    True: loops move through memory of the program alone."""
+    """The roots, each computed by a kernel and none twice. A root for the caller is marked True:
+    loops cannot store their stacks there, since they only index memory of the program."""
     out: dict[Value, None] = {}
     for r, layer, for_caller in roots:
         if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (

@@ -1,8 +1,8 @@
-"""Chooses kernels that run a second time, so that their results need not be kept until then.
+"""Chooses kernels that run a second time, so that their results need not be kept in between.
 
-A training step keeps the values of the forward pass that its backward pass reads. A region that is
-dropped runs again before the first kernel that reads it late, together with its own operands, as
-far back as something is kept. It is the same kernel on the same numbers, so results keep every bit.
+A training step keeps the values of the forward pass that its backward pass reads. A dropped region
+runs again before the first late reader of its results, after the dropped regions that it depends
+on. It is the same kernel on the same numbers, so results are bitwise equal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ztorch.lower.tuning import (
     RERUN_TRIES_MAX,
 )
 
-Drop = Mapping[int, int]  # numbers of regions: the number after which their results are dropped
+Drop = Mapping[int, int]  # by dropped region: the region after which its results are dropped
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Choice:
     """An order of regions, some of which run twice."""
 
     order: list[int]  # numbers of regions
-    arena: int  # bytes that are alive at the fullest step
+    arena: int  # the largest number of live bytes at any step
     cycles: float  # of the second runs
 
 
 class LimitTooSmall(OutOfMemory):
-    """A limit of memory that no choice of kernels meets."""
+    """A memory limit that no choice of kernels meets."""
 
     def __init__(self, message: str, arena: int):
         super().__init__(message)
@@ -47,7 +47,7 @@ class LimitTooSmall(OutOfMemory):
 
 
 class Recomputation:
-    """The regions of a function as they were placed without running any twice."""
+    """The regions of a function, from a placement in which none runs twice."""
 
     def __init__(self, placement: Placement, regions: Sequence[Region]):
         """`regions` are those of the graph, without copies that placement added."""
@@ -60,7 +60,7 @@ class Recomputation:
                         for r in placement.regions]
         self._final = {v: k for k, reads in enumerate(self._reads) for v in reads}
         self._cycles = [region_cycles(r, placement) for r in placement.regions]
-        # By value: the region that stores it first; and the one after which others read it.
+        # By value: the region that stores it first, and the one after which it is complete.
         self._maker = {v: k for k, writes in enumerate(self._writes) for v in writes}
         self._carried = {k: [m for v in r.stores if (m := memory_of(v)) is not v]
                          for k, r in enumerate(self._regions) if r.kind in ("loop", "threads")}
@@ -77,15 +77,15 @@ class Recomputation:
         self._known: list[tuple[Choice, Drop]] = []
 
     def _may_repeat(self, k: int) -> bool:
-        """Whether a region may run again: it writes over nothing but first values of a loop, which
-        are made again, too."""
+        """Whether a region may run again: it overwrites only initial values of a loop, which are
+        computed again, too."""
         return not self._regions[k].members[0].op.partial and all(
             m in self._maker for m in self._carried.get(k, ()))
 
     # -- the meaning of a choice -------------------------------------------------------------------
 
     def choice(self, drop: Drop) -> Choice:
-        """The order in which regions run, where those in `drop` run again when they are needed."""
+        """The order of regions if those in `drop` run again when they are needed."""
         order: list[int] = []
         again: set[int] = set()
         for k in range(len(self._reads)):
@@ -102,7 +102,7 @@ class Recomputation:
         return Choice(order, max(self._alive(order)), sum(self._cycles[k] for k in again))
 
     def _alive(self, order: Sequence[int]) -> list[int]:
-        """The bytes that are alive at each step."""
+        """The number of live bytes at each step."""
         change = [0] * (len(order) + 1)
         since: dict[Value, int] = {}
         until: dict[Value, int] = {}
@@ -136,8 +136,8 @@ class Recomputation:
     # -- blocks that users name --------------------------------------------------------------------
 
     def of_layers(self, paths: Sequence[str]) -> dict[int, int]:
-        """The values that are dropped of the layers at these paths: all but those that other layers
-        read soon."""
+        """The regions to drop of the layers at these paths: all but those that other layers read in
+        the forward pass."""
         drop: dict[int, int] = {}
         for path in paths:
             own = [k for k, r in enumerate(self._regions) if _within(r, path)]
@@ -154,8 +154,8 @@ class Recomputation:
     # -- a limit -----------------------------------------------------------------------------------
 
     def best(self, limit: int, blocks: Drop) -> Choice:
-        """Of the choices with an arena of at most `limit` bytes the one that costs least; if there
-        is none, the one with the smallest arena."""
+        """The cheapest choice with an arena of at most `limit` bytes; if there is none, the choice
+        with the smallest arena."""
         if not self._known:
             self._known = [(self.choice(drop), drop) for drop in self._drops(blocks)]
         fitting = [known for known in self._known if known[0].arena <= limit]
@@ -170,8 +170,8 @@ class Recomputation:
         return by_arena[:RERUN_PLACED_MAX]
 
     def _drops(self, blocks: Drop) -> Iterator[Drop]:
-        """The values that may be dropped: all but those that cross some cuts, and all but the
-        dearest."""
+        """Candidates: all regions are dropped except those whose values cross some cuts, and except
+        the most expensive ones."""
         yield blocks
         stored = self._stored
         by_cost = sorted(stored, key=lambda k: self._cycles[k] / stored[k])
@@ -185,7 +185,8 @@ class Recomputation:
                     k: self._peak for k in before if self._repeatable[k] and k not in kept})
 
     def _less(self, choice: Choice, drop: Drop, blocks: Drop, limit: int) -> Choice:
-        """The choice after keeping the regions that cost most for their saving, where they fit."""
+        """The choice after keeping the regions that cost most per saved byte, as far as they fit.
+        """
         costs = {k: self._cycles[k] / self._stored[k] for k in drop
                  if k in self._stored and k not in blocks}
         for k in sorted(costs, key=lambda k: -costs[k])[:RERUN_TRIES_MAX]:
@@ -196,18 +197,18 @@ class Recomputation:
         return choice
 
     def _kept_bytes(self, k: int) -> int:
-        """The bytes that a region stores for after the peak."""
+        """The bytes of a region's results that are read after the peak."""
         return sum(self._size[v] for v, maker in self._producer.items()
                    if maker == k and self._final.get(v, k) > self._peak)
 
     def _crossing(self, cut: int) -> list[Value]:
-        """The values that regions up to a cut make for those after it, up to the peak."""
+        """The values that regions before a cut store and regions after it read, up to the peak."""
         return [v for v, last in self._last_before_peak.items()
                 if self._producer[v] <= cut < last]
 
     def _cuts(self, size: int) -> list[int]:
-        """Numbers of regions that divide those before the peak into segments that store `size`
-        bytes or a little more, each where least crosses from one to the next."""
+        """Cuts that divide the regions before the peak into segments that store about `size` bytes,
+        each cut where the fewest bytes cross it."""
         width = [0] * (self._peak + 2)
         for v, k in self._last_before_peak.items():
             width[self._producer[v]] += self._size[v]
@@ -224,7 +225,8 @@ class Recomputation:
         return cuts
 
     def _with_first_values(self, drop: Mapping[int, int]) -> dict[int, int]:
-        """Without loops whose first values are not made again, and without their first values."""
+        """`drop`, extended by the initial values of its loops. Loops whose initial values cannot be
+        computed again are removed."""
         drop = dict(drop)
         for k, carried in self._carried.items():
             makers = {self._maker[m] for m in carried if m in self._maker}
@@ -239,8 +241,8 @@ class Recomputation:
 def with_less_memory(placement: Placement, regions: Sequence[Region],
                      place: Callable[[Sequence[Region]], Placement], graph: Graph,
                      limit: int | None, function: str) -> Placement:
-    """A placement in which regions run again: those of the layers that the graph names, and for a
-    limit those that save most for the least work.
+    """A placement in which regions run again: those of the layers that the graph names, and under a
+    limit those that save the most memory for the least work.
 
     Args:
         placement: The placement in which none does.
@@ -251,7 +253,7 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
         function: The name of the function, for the error.
 
     Raises:
-        LimitTooSmall: No arena is so small.
+        LimitTooSmall: No choice of regions meets the limit.
     """
     options = Recomputation(placement, regions)
     blocks = options.of_layers(graph.recomputed)

@@ -1,8 +1,8 @@
-"""Recurrences: loops in which each element iterates independently, whatever the others do.
+"""Recurrences: loops in which each element iterates independently of the others.
 
-Such a loop becomes one kernel: a loop over elements around a loop over iterations, with the state
-of the element in registers. The body is elementwise, and reads carries only at the element's own
-position. Tensors that no iteration changes may be read anywhere.
+Such a loop becomes one kernel, by loop interchange: a loop over elements around a loop over
+iterations, with the element's state in registers. The body is elementwise, and reads carries only
+at the element's own position. Loop-invariant tensors may be read anywhere.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ztorch.lower.tuning import OP_SLOTS_MIN, RECURRENCE_READS
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The work of each element at its iterations. Values are expressions of carries and buffers.
-    Carries and outs have a value for each element, or one that all elements compute alike."""
+    """The work of each element in its iterations. Values are expressions of carries and buffers.
+    Carries and outs have one value per element, or one value that is uniform over elements."""
 
-    trip_count: int  # how many, at most
-    reverse: bool  # whether iterations are counted from the last one down
+    trip_count: int  # the most iterations
+    reverse: bool  # whether iterations run from the last one to the first
     shape: tuple[int, ...]  # of the elements
-    depth: int  # number of recurrences around it
-    carries: tuple[Value, ...]  # leaves: the state before the iteration
+    depth: int  # number of enclosing recurrences
+    carries: tuple[Value, ...]  # leaves: the state before an iteration
     buffers: tuple[Value, ...]  # leaves: values in memory
-    inits: tuple[Value, ...]  # the first state
-    news: tuple[Value, ...]  # the state after the iteration
-    outs: tuple[Value, ...]  # values kept of every iteration
-    going: int | None  # number of a bool carry: while it is false, no carry changes
-    flag: Value | None  # not None: `going` is true while this is true of any element
+    inits: tuple[Value, ...]  # the initial state
+    news: tuple[Value, ...]  # the state after an iteration
+    outs: tuple[Value, ...]  # values kept for every iteration
+    going: int | None  # number of a bool carry; once it is false, no carry changes
+    flag: Value | None  # not None: `going` stays true while this is true for any element
 
     @property
     def size(self) -> int:
@@ -73,9 +73,9 @@ class Recurrence:
         return unflatten(self.position(v, outer), v.shape)
 
     def result(self, index: int, outer: Index, iterations_last: bool = False) -> Index:
-        """The position of an element of a result. Results are the last state, then the stacks: the
-        elements of an iteration are contiguous, or with `turns_last` the iterations of an
-        element."""
+        """The position of an element of a result. Results are the last state, then the stacks. In a
+        stack, the elements of an iteration are contiguous, or with `iterations_last` the iterations
+        of an element."""
         if index < len(self.carries):
             return self.position(self.carries[index], outer)
         out = self.outs[index - len(self.carries)]
@@ -84,21 +84,20 @@ class Recurrence:
         return self.position(out, outer) + Index.of(self.iteration) * out.size
 
     def values(self) -> list[Value]:
-        """All values of the body but views, with those of recurrences inside it."""
+        """All values of the body except views, including those of nested recurrences."""
         own = [v for v in topological(self.roots) if not is_view(v)]
         inner = [w for v in own if v.op is NESTED for w in v.attrs["recurrence"].values()]
         return [*(v for v in own if v.op is not NESTED), *inner]
 
     @property
     def widest(self) -> DType:
-        """The dtype whose lanes decide the vector length: the widest float, else the widest."""
+        """The dtype that determines the vector length: the widest float, else the widest dtype."""
         dtypes = [v.dtype for v in self.values() or self.roots]
         return max([d for d in dtypes if d.is_float] or dtypes, key=lambda d: d.bits)
 
     @functools.cached_property
     def steps(self) -> list[Value]:
-        """The expressions of an element at its own position in every iteration, each after its
-        operands."""
+        """The expressions that an element evaluates in every iteration, in topological order."""
         after = (*self.news, *self.outs, *(() if self.flag is None else (self.flag,)))
         order = topological(after)
         reached = set(after)
@@ -111,18 +110,18 @@ class Recurrence:
 
     @property
     def slots(self) -> int:
-        """Issue slots of the code of an iteration of one element, roughly."""
+        """An estimate of the issue slots of one iteration of an element's code."""
         return sum(max(v.op.cost, OP_SLOTS_MIN) for v in self.values() if v.op.kind != "leaf") or 1
 
     @property
     def work(self) -> int:
-        """Issue slots that all iterations of one element take, roughly."""
+        """An estimate of the issue slots of all iterations of one element."""
         inner = [v.attrs["recurrence"] for v in topological(self.roots) if v.op is NESTED]
         return self.trip_count * (self.slots + sum(r.work - r.slots for r in inner))
 
     @functools.cached_property
     def text(self) -> str | None:
-        """Equal for recurrences that compute the same; None where ops of users are in them."""
+        """A digest, equal for equal recurrences; None if user-defined ops are involved."""
         values = (*self.carries, *self.buffers, *self.roots)
         text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
         if text is None:
@@ -132,7 +131,7 @@ class Recurrence:
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:
-        """The key of equal recurrences: attributes of nodes are compared by it."""
+        """The text by which attributes of nodes are compared: equal for equal recurrences."""
         return f"<recurrence {self.text or id(self)}>"
 
 
@@ -140,7 +139,7 @@ class Recurrence:
 
 
 def _infer(*args: Value, recurrence: Recurrence) -> tuple[tuple[int, ...], DType]:
-    return (), boolean  # by itself it is not a tensor
+    return (), boolean  # a placeholder: only its results are tensors
 
 
 def _result_infer(node: Value, index: int,
@@ -158,7 +157,7 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
-# The element of a sequence at the iteration of the recurrence around.
+# The element of a sequence at the current iteration of the enclosing recurrence.
 AT_ITERATION = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
              movement=True, body=lambda e, index, depth: e.read(
                  0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))
@@ -176,7 +175,7 @@ def recurrence_region(v: Value) -> Region:
 
 
 def buffer_reads(v: Value, outer: Var) -> list[tuple[Value, Index]]:
-    """Which arguments of a recurrence an element reads, and where."""
+    """The arguments of a recurrence that an element reads, with positions."""
     r: Recurrence = v.attrs["recurrence"]
     arg_of = dict(zip(r.buffers, v.args, strict=True))
     return [(arg_of[leaf], at) for leaf, at in reads_of(r, outer) or ()]
@@ -184,16 +183,16 @@ def buffer_reads(v: Value, outer: Var) -> list[tuple[Value, Index]]:
 
 @functools.lru_cache
 def opened(node: Value) -> Recurrence:
-    """A nested recurrence in terms of the values around it."""
+    """A nested recurrence with the values of the enclosing one in place of its buffers."""
     r: Recurrence = node.attrs["recurrence"]
     return r.substituted(dict(zip(r.buffers, node.args, strict=True)))
 
 
 def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
-    """Which buffers an element reads, and where. None if it reads the state of another element, or
-    computes too much that other elements compute, too."""
+    """The buffers that an element reads, with positions. None if it reads the state of another
+    element, or repeats too much work of other elements."""
     at = Index.of(outer)
-    own = {c: r.position(c, at) for c in r.carries}
+    state = {c: r.position(c, at) for c in r.carries}
     seen: set[tuple[Value, Index]] = set()
     places: list[tuple[Value, Index]] = []
     stack = [(v, r.position(v, at)) for v in r.roots]
@@ -202,8 +201,8 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
         if (v, flat) in seen:
             continue
         seen.add((v, flat))
-        if v in own:
-            if flat != own[v]:
+        if v in state:
+            if flat != state[v]:
                 return None
         elif v.op.kind == "leaf":
             places.append((v, flat))
@@ -211,7 +210,7 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
             if flat != r.position(v, at):
                 return None
             inner = opened(v.args[0])
-            own |= {c: r.position(c, at) for c in inner.carries}
+            state |= {c: r.position(c, at) for c in inner.carries}
             stack += [(w, r.position(w, at)) for w in inner.roots]
         else:
             stack += real_reads(v, unflatten(flat, v.shape))

@@ -34,30 +34,29 @@ def recurrence_of(region: Region) -> Recurrence:
 
 
 def propose(region: Region, limits: Limits) -> RecurrenceSchedule:
-    """All lanes that there are elements for, and vectors side by side: an iteration waits for the
-    one before, so a single vector leaves most of the machine idle."""
+    """As many lanes as elements allow, and several vectors interleaved: each iteration depends on
+    the previous one, so a single vector would be bound by latency."""
     r = recurrence_of(region)
     *_, column = recurrence_axes(region)
-    if _iterations_last(region):  # the lanes of a vector would be apart
+    if _iterations_last(region):  # the lanes of a vector would not be contiguous
         return RecurrenceSchedule(1, min(RECURRENCE_VECTORS, column))
     lanes = limits.lanes(r.widest)
     while lanes > column:
         lanes //= 2
     states = sum(c.size == r.size for c in r.carries)
-    most = RECURRENCE_VECTORS_FAR if _evicts_itself(region) else RECURRENCE_VECTORS
+    most = RECURRENCE_VECTORS_FAR if _has_conflict_misses(region) else RECURRENCE_VECTORS
     vectors = min(most, column // lanes, limits.vector_registers // max(states, 1),
                   RECURRENCE_SLOTS // r.slots)
     return RecurrenceSchedule(lanes, max(1, vectors))
 
 
 def _iterations_last(region: Region) -> bool:
-    """Whether a region stores the iterations of an element side by side."""
+    """Whether a region stores the iterations of an element contiguously."""
     return any(v.attrs.get("iterations_last") for v in region.members)
 
 
-def _evicts_itself(region: Region) -> bool:
-    """Whether the reads and writes of an iteration hit the same lines of the first-level cache as
-    those of the next one."""
+def _has_conflict_misses(region: Region) -> bool:
+    """Whether the accesses of consecutive iterations map to the same sets of the L1 cache."""
     r = recurrence_of(region)
     places = buffer_reads(region.members[0], region.outer)
     places += [(v, region.flat[v]) for v in region.stores]
@@ -84,7 +83,7 @@ def recurrence_axes(region: Region) -> tuple[int, ...]:
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: RecurrenceSchedule) -> None:
-    """Every element for itself."""
+    """All elements of the recurrence."""
     *rows, column = (Var(f"d{k}", n) for k, n in enumerate(recurrence_axes(region)))
     axes = [*rows, column]
     outer = flatten([Index.of(v) for v in axes], [v.extent for v in axes])
@@ -104,7 +103,7 @@ class Iterations:
     """The iterations of some vectors of elements, or of an element."""
 
     def __init__(self, region: Region, outer: Index, target: Mapping[Value, str]):
-        """`outer`: the element in terms of the loops. `target`: where results are stored."""
+        """`outer`: the element in terms of the loops. `target`: the buffers of results."""
         self.region, self.outer, self.r = region, outer, recurrence_of(region)
         self.results = {v.attrs["index"]: (v, target[v]) for v in region.members if v in target}
 
@@ -122,8 +121,8 @@ class Iterations:
                     self._store(e, k, b.get(v))
 
     def _iterations(self, r: Recurrence, scopes: Sequence[Emitter]) -> list[list[Operand]]:
-        """All iterations of a recurrence, of which this one may be inside another. Gives the
-        variables of the carries for each scope."""
+        """Emits all iterations of a recurrence, which may be nested. Returns the variables of its
+        carries for each scope."""
         b = scopes[0].b
         states = self._states(r, scopes)
         with b.loop(0, r.trip_count) as n:
@@ -134,7 +133,7 @@ class Iterations:
                 e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
             if r.going is not None:
                 b.while_(n, _any(inner, r.carries[r.going]))
-            for v in r.steps:  # in their order, so that none waits for a long chain of others
+            for v in r.steps:  # interleaves the scopes, so that none waits for a long chain
                 self._step(r, inner, v)
             news = [self._after(r, e) for e in inner]
             kept = [(e, k, self._element(e, out)) for e in inner
@@ -165,11 +164,11 @@ class Iterations:
         for e in scopes:
             state = []
             for k, (c, first) in enumerate(zip(r.carries, r.inits, strict=True)):
-                alike = c.size < r.size and self.r.flag is None
-                if alike and states:
+                uniform = c.size < r.size and self.r.flag is None
+                if uniform and states:
                     state.append(states[0][k])
                     continue
-                state.append(b.var(c.dtype, 1 if alike else e.lanes, self._element(e, first)))
+                state.append(b.var(c.dtype, 1 if uniform else e.lanes, self._element(e, first)))
             states.append(state)
         return states
 
@@ -185,8 +184,7 @@ class Iterations:
         return e.element(v, self.r.index(v, self.outer))
 
     def _store(self, e: Emitter, number: int, x: Operand) -> None:
-        """Stores an element of a result. A value that is the same for all is stored by the
-        first."""
+        """Stores an element of a result. The first element stores a uniform value."""
         v, mem = self.results[number]
         at = self.r.result(**v.attrs, outer=self.outer)
         if v.size == self.r.size * (self.r.trip_count if number >= len(self.r.carries) else 1):
@@ -205,7 +203,7 @@ class Iterations:
 
 
 def _any(scopes: Sequence[Emitter], carry: Value) -> Operand:
-    """Lanes that hold where a bool carry of some element does."""
+    """The lanes in which a bool carry is true in any of the scopes."""
     b, some = scopes[0].b, None
     for e in scopes:
         holds = e.here[carry]

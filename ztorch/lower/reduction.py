@@ -1,4 +1,4 @@
-"""A reducing region, whatever the machine: the axes it is computed along, and in which passes."""
+"""Reductions on any machine: the axes of a region's loops, and its passes over the inner loop."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ class Axes:
 
     outer: list[Var]  # over its results
     inner: list[Var]  # over the elements of one result
-    full: dict[Var, Index]  # the region's own two variables as sums of these loops
-    beside: bool  # neighbours in memory belong to neighbouring results, else to the same one
+    full: dict[Var, Index]  # the region's two loop variables in terms of these loops
+    beside: bool  # contiguous elements belong to neighbouring results, not to the same one
 
 
 def axes_of(region: Region) -> Axes:
-    """One loop for each axis that has more than one element; neighbouring axes that are both
-    reduced, or both kept, are one loop where that takes no division more."""
+    """One loop per axis with more than one element. Adjacent axes that are both reduced, or both
+    kept, are merged where that adds no division."""
     sizes = [(n, k in region.axes) for k, n in enumerate(region.shape) if n > 1]
     axes = _loops(region, sizes)
     positions = [at for v in region.members for at in (
         *(flat for source, flat in real_reads(v, region.index(v)) if source not in region.flat),
         *computed(v, region.index(v)))] + region.inset_at()
-    now = _divisions(positions, axes)
+    divisions = _divisions(positions, axes)
     for k in reversed(range(len(sizes) - 1)):
         (n, reduced), (m, also_reduced) = sizes[k:k + 2]
         if reduced != also_reduced:
             continue
         joined = [*sizes[:k], (n * m, reduced), *sizes[k + 2:]]
         longer = _loops(region, joined)
-        then = _divisions(positions, longer)
-        if then <= now:
-            sizes, axes, now = joined, longer, then
+        longer_divisions = _divisions(positions, longer)
+        if longer_divisions <= divisions:
+            sizes, axes, divisions = joined, longer, longer_divisions
     return axes
 
 
 def _loops(region: Region, sizes: Sequence[tuple[int, bool]]) -> Axes:
-    """Loops over axes of some extents, each of which is reduced or not."""
+    """Loops over axes, given as extents and whether each is reduced."""
     outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, reduced in sizes if not reduced)]
     inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, reduced in sizes if reduced)]
     full = {whole: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
@@ -56,18 +56,18 @@ def _loops(region: Region, sizes: Sequence[tuple[int, bool]]) -> Axes:
 
 
 def _divisions(positions: Sequence[Index], axes: Axes) -> int:
-    """How many divisions it takes to find positions from the loops."""
+    """The number of divisions that compute positions from the loops."""
     return sum(at.replace(axes.full).divisions for at in positions)
 
 
 class Phases:
-    """In which pass over the inner loop each member of a reducing region can be computed."""
+    """The pass over the inner loop in which each member of a reduction region can be computed."""
 
     def __init__(self, region: Region):
         self.region = region
         self._known: dict[Value, list[tuple[Value, Index]]] = {}
         self._costs: dict[Value, int] = {}
-        self.ready: dict[Value, int] = {}  # full: the pass it belongs to; row: known before it
+        self.ready: dict[Value, int] = {}  # full member: its pass; row member: known before it
         for v in region.members:
             if v.op.kind == "reduce":
                 self.ready[v] = self._of_source(v) + 1
@@ -87,8 +87,8 @@ class Phases:
         return self.ready.get(base[0], 0) if base else 0
 
     def passes(self, target: Container[Value]) -> Iterator[tuple[int, list[Value], list[Value]]]:
-        """The passes with something to do: the number, which full members of `target` are stored
-        in it, and which reductions are done after it."""
+        """The passes that are not empty: number, full members of `target` that are stored in it,
+        and reductions that are complete after it."""
         for p in range(self.count):
             kept = [v for v in self.region.members
                     if self.ready[v] == p and v in target and not self._once(v)]
@@ -98,14 +98,14 @@ class Phases:
                 yield p, kept, sums
 
     def rows(self, target: Container[Value]) -> list[Value]:
-        """Members of `target` that are known once a row."""
+        """Members of `target` with one value per row."""
         return [v for v in self.region.members if self._once(v) and v in target]
 
     def _once(self, v: Value) -> bool:
         return self.region.is_row(v) or v.op.kind == "reduce"
 
     def used_later(self) -> list[Value]:
-        """Full members read in a later pass than their own, costly to compute again."""
+        """Full members that a later pass reads and that are expensive to recompute."""
         late = []
         for v in self.region.members:
             readers = [w for w in self.region.members if w is not v and w.op.kind == "map" and any(
@@ -121,7 +121,7 @@ class Phases:
         return late
 
     def cost(self, v: Value) -> int:
-        """Issue slots to compute one element again, from values known once a row."""
+        """Issue slots to recompute one element from per-row values."""
         if v not in self.region.flat or v.op.kind != "map":
             return v.op.cost
         if v not in self._costs:

@@ -14,18 +14,18 @@ from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
-# Turns a value that would only be read through a view into a separate one: a real kernel.
+# Materialises a value that would otherwise be read through a view.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
           body=lambda e, index: e.read(0, index), cost=1)
 
 
 def is_view(v: Value) -> bool:
-    """Values that are never computed for themselves: readers look through them."""
+    """Whether a value is never materialised: its readers look through it."""
     return v.op.kind == "map" and ((v.op.movement and not v.op.written) or not v.args)
 
 
 def as_view(v: Value) -> Value:
-    """The same value, a border for one, as one that readers look through."""
+    """The same value, such as a border, as a view."""
     return Value(_movement(v.op), v.args, v.attrs, v.shape, v.dtype)
 
 
@@ -35,15 +35,15 @@ def _movement(op: Op) -> Op:
 
 
 class _Trace:
-    """Stands in for the emitter to learn which elements a body reads."""
+    """A stand-in for the emitter that records which elements a body reads."""
 
     def __init__(self, value: Value):
         self._args = value.args
         self.count = len(value.args)
         self.reads: list[tuple[Value, tuple[Index, ...]]] = []
-        self.vain: set[int] = set()  # the numbers of those that no index within the loops needs
-        self.computed: list[Index] = []  # indices that the body computes with, masks included
-        self.bounds: list[tuple[Index, int]] = []  # where the answer to a test of an index changes
+        self.unneeded: set[int] = set()  # numbers of reads whose condition is never true
+        self.computed: list[Index] = []  # indices that the body computes with, also in conditions
+        self.bounds: list[tuple[Index, int]] = []  # indices and the values where a test changes
         self.zero = Index()
 
     def shape(self, k: int) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ class _Trace:
 
     def read(self, k: int, index: Sequence[Any], where: Any = None) -> _Trace:
         if where is _NOWHERE:
-            self.vain.add(len(self.reads))
+            self.unneeded.add(len(self.reads))
         self.reads.append((self._args[k], tuple(Index.of(i) for i in index)))
         return self
 
@@ -81,7 +81,7 @@ class _Trace:
         return lambda *args, **kwargs: self
 
 
-_NOWHERE = object()  # of a trace: no index
+_NOWHERE = object()  # a condition of a trace that is never true
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ _memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
 
 @contextmanager
 def reads_remembered() -> Iterator[None]:
-    """Inside, a body is traced once for each index. Lowering asks for the same several times."""
+    """Caches traces of bodies by index within a `with` block: lowering repeats many of them."""
     token = _memo.set(_Memo())
     try:
         yield
@@ -107,8 +107,8 @@ def reads_remembered() -> Iterator[None]:
 
 
 def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ...]]]:
-    """The elements of v's arguments that one element of v needs; where v is a sum, that one of its
-    addends needs, at the addend's index."""
+    """The elements of v's arguments that one element of v reads. For a reduction: that one of its
+    summands reads, at the summand's index."""
     assert v.op.kind != "contract", v
     if v.op.opcode:
         return [(a, tuple(index)) for a in v.args]
@@ -116,7 +116,7 @@ def reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, tuple[Index, ..
 
 
 def traced(v: Value, index: Sequence[Index]) -> _Trace:
-    """The reads and the expression of v's body at an index. Not to be changed."""
+    """The trace of v's body at an index. The result is cached and must not be changed."""
     key, memo = (v, tuple(index)), _memo.get()
     trace = memo.traces.get(key) if memo else None
     if trace is None:
@@ -128,8 +128,8 @@ def traced(v: Value, index: Sequence[Index]) -> _Trace:
 
 
 def computed(v: Value, index: Sequence[Index]) -> list[Index]:
-    """The indices that one element of v computes with, its own and those of the views behind it:
-    where it asks whether it is in a border, or which number it has."""
+    """The indices that one element of v computes with, including those of the views that it reads:
+    for tests of borders, or as numbers."""
     indices = [] if v.op.opcode else traced(v, index).computed
     for source, at in reads(v, index):
         if is_view(source):
@@ -138,8 +138,8 @@ def computed(v: Value, index: Sequence[Index]) -> list[Index]:
 
 
 def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
-    """The same through views: computed values and leaves, with their flat positions. Not to be
-    changed."""
+    """The computed values and leaves that one element of v reads, through views, with flat
+    positions. The result is cached and must not be changed."""
     key, memo = (v, tuple(index)), _memo.get()
     sources = memo.reads.get(key) if memo else None
     if sources is None:
@@ -155,11 +155,11 @@ def real_reads(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
 
 
 def needed(v: Value, index: Sequence[Index]) -> list[tuple[Value, Index]]:
-    """Those of `real_reads` that some index within the loops needs."""
-    vain = set() if v.op.opcode else traced(v, index).vain
+    """Those of `real_reads` whose condition can be true."""
+    unneeded = set() if v.op.opcode else traced(v, index).unneeded
     elements: list[tuple[Value, Index]] = []
     for k, (source, at) in enumerate(reads(v, index)):
-        if k not in vain:
+        if k not in unneeded:
             elements += needed(source, at) if is_view(source) else [
                 (source, flatten(at, source.shape))]
     return elements
@@ -177,20 +177,19 @@ def sources(v: Value) -> list[Value]:
 
 
 def behind(v: Value) -> list[Value]:
-    """The computed values and leaves that a chain of views reads."""
+    """The computed values and leaves that v reads through views; v itself if it is no view."""
     return sources(v) if is_view(v) else [v]
 
 
 def bounds(v: Value, index: Sequence[Index]) -> list[tuple[Index, int]]:
-    """Where the conditions of v and of the views behind it change with an index, such as which of
-    several joined values has an element: the index, and the position from which on it is
-    another."""
-    own = [] if v.op.opcode else traced(v, index).bounds
-    return own + [bound for a, at in reads(v, index) if is_view(a) for bound in bounds(a, at)]
+    """The tests of indices in v and the views that it reads, such as which part of a concatenation
+    contains an element: each index, and the value from which on the answer changes."""
+    tests = [] if v.op.opcode else traced(v, index).bounds
+    return tests + [bound for a, at in reads(v, index) if is_view(a) for bound in bounds(a, at)]
 
 
 def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
-    """The computed value or leaf that a chain of views reads, and where; None for fills."""
+    """The computed value or leaf that a chain of views reads, and its position; None for fills."""
     if not is_view(v):
         return v, flatten(index, v.shape)
     sources = real_reads(v, index)
@@ -198,15 +197,14 @@ def view_of(v: Value, index: Sequence[Index]) -> tuple[Value, Index] | None:
 
 
 def view_key(v: Value) -> tuple:
-    """The movement by a chain of views of the computed values behind it, of which only shapes
-    count."""
+    """A key of the movement by a chain of views, which does not depend on the values moved."""
     if not is_view(v):
         return ("", v.shape)
     return (v.op, attribute_key(v.attrs), v.shape, *map(view_key, v.args))
 
 
 def certain(v: Value, index: Sequence[Index]) -> bool:
-    """Whether a chain of views reads its base at every index, and nothing else, unconditionally."""
+    """Whether a chain of views reads exactly one element of its base, unconditionally."""
     while is_view(v):
         trace = traced(v, index)
         if not v.op.movement or trace.computed or len(trace.reads) != 1:
@@ -217,23 +215,23 @@ def certain(v: Value, index: Sequence[Index]) -> bool:
 
 @dataclass(eq=False)
 class Region:
-    """The values that one kernel will compute. Full members have one element for each (outer,
-    inner), row members one for each outer."""
+    """The values that one kernel computes. Full members have one element for each (outer, inner),
+    row members one for each outer."""
 
-    kind: str  # map, reduce or contract
+    kind: str  # map, reduce, contract or another kind of op
     outer: Var  # the loop over results
-    inner: Var  # the loop over a result's summands; of one iteration where nothing is reduced
+    inner: Var  # the loop over a result's summands; one iteration if nothing is reduced
     full: Index  # flat position of the full elements
-    size: int  # of the full elements
+    size: int  # number of full elements
     members: list[Value] = field(default_factory=list)
-    flat: dict[Value, Index] = field(default_factory=dict)  # each member's position in the loops
-    stores: list[Value] = field(default_factory=list)  # members that leave registers
-    axes: tuple[int, ...] = ()  # that are reduced
+    flat: dict[Value, Index] = field(default_factory=dict)  # flat position of each member
+    stores: list[Value] = field(default_factory=list)  # members that are stored to memory
+    axes: tuple[int, ...] = ()  # reduced axes
     shape: tuple[int, ...] = ()  # of the full elements
     in_place: bool = False  # whether a partial member overwrites its first argument
 
     def index(self, v: Value) -> tuple[Index, ...]:
-        """The index at which a member is computed: its own, or a reduction's argument's."""
+        """The index at which a member is computed; for a reduction, that of its argument."""
         if v.op.kind == "reduce":
             return unflatten(self.full, v.args[0].shape)
         return unflatten(self.flat[v], v.shape)
@@ -258,7 +256,7 @@ class Region:
         self.flat[v] = flat
 
     def restructure(self, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-        """Turn a map region into one that reduces `axes` of `shape`."""
+        """Makes a map region one that reduces `axes` of `shape`."""
         outer, inner, full = reduce_domain(shape, axes)
         for v, at in self.flat.items():
             self.flat[v] = at.replace({self.outer: full})

@@ -1,4 +1,4 @@
-"""The kernel of one region, as it becomes a step of its function."""
+"""The kernel of one region, as a step of its function."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class KernelStep:
     kernel: Kernel
     locations: tuple[Location, ...]  # of the kernel's buffers, in their order
     writes: tuple[bool, ...]  # which of them it writes
-    cycles: float  # estimated, of one worker
-    barrier: bool = False  # workers meet before it
-    key: str = ""  # its function and its name without the size of its tile: names its schedule
-    schedule: Schedule | None = None  # None: made without one
-    tuned: bool = False  # whether the schedule is one that was measured
-    unmet: tuple[str, ...] = ()  # why it does not follow hints of the user, a sentence for each
+    cycles: float  # estimated, for one worker
+    barrier: bool = False  # whether there is a barrier before it
+    key: str = ""  # function and kernel name without the tile size, by which schedules are given
+    schedule: Schedule | None = None  # None: it has none
+    tuned: bool = False  # whether the schedule was measured
+    unmet: tuple[str, ...] = ()  # a sentence for each user hint that it does not follow
 
 
 class RegionKernel:
@@ -50,7 +50,7 @@ class RegionKernel:
         function: The name of the function.
         placement: The locations of the function's buffers.
         number: The number of the region.
-        label: The kernel's label, in place of its number.
+        label: The label that identifies the region in the kernel's name.
     """
 
     def __init__(self, function: str, placement: Placement, number: int, label: str):
@@ -67,17 +67,17 @@ class RegionKernel:
         self.stem = stem_of(self.region, label)
         self.key = f"{function}/{self.stem}"
         self.hints = hints_of(self.region.members)
-        self.chosen: Schedule | None = None  # in place of the rules' proposal
-        self.tuned = False  # whether that was measured
-        if placement.runs_again(number):  # the same kernel, by another name
+        self.chosen: Schedule | None = None  # overrides the rules' proposal
+        self.tuned = False  # whether `chosen` was measured
+        if placement.runs_again(number):  # the same kernel under another name
             self.name = stem_of(self.region, f"{label}{AGAIN}")
         else:
             self.name = self.stem
 
     @property
     def work(self) -> str:
-        """A digest of the kernel's computation: equal in all processes and programs, whatever the
-        locations of its buffers. Empty if there is none."""
+        """A digest of the kernel's computation, equal in all processes and programs and independent
+        of buffer locations. Empty if it cannot be computed."""
         shape = shape_of(self.region, self.buffers, dict.fromkeys(self.buffers, False),
                          (self.region.in_place,))
         text = repr(shape.key)
@@ -85,7 +85,7 @@ class RegionKernel:
 
     @property
     def title(self) -> str:
-        """The computation of the kernel, for people: its ops, dtype and shape."""
+        """A readable description of the kernel: its ops, dtype and shape."""
         first = main_of(self.region)[0]
         words = self.stem.partition("_")[2]
         shape = self.region.shape or first.shape
@@ -126,9 +126,9 @@ class RegionKernel:
         kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=origin)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
-        touched = [] if region.in_place else locations  # of a buffer written in place, a few bytes
+        touched = [] if region.in_place else locations  # in-place updates touch only a few bytes
         beside = 0 if region.in_place else sum(
-            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # stored by others
+            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # stored by other kernels
         moved = (sum(p.size for p in touched) - beside) / (
             self.limits.processor.outer_bytes_per_cycle)
         return KernelStep(kernel, locations, tuple(p in self.written for p in names),
@@ -138,7 +138,7 @@ class RegionKernel:
 
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
-        """The loop nest of the region, by the chosen schedule or by that of the rules."""
+        """The loop nest of the region, with the chosen schedule or that of the rules."""
         b = Builder("alike", self.limits.index, exact=not self.limits.fma)
         for v in self.buffers:
             if (name := self.names[self.at[v]]) not in b.memories:
@@ -147,7 +147,7 @@ class RegionKernel:
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
-        if self.region.kind == "threads":  # its loops may have no iterations, and then read nothing
+        if self.region.kind == "threads":  # no hoisting: a loop without iterations must not read
             return rebased(nest, spans), schedule
         grid = self.limits.grid
         if grid is not None and (self.region.kind != "contract"
@@ -159,9 +159,9 @@ class RegionKernel:
         return rebased(nest, spans), schedule
 
     def _is_fixed(self, v: Value) -> bool:
-        """Whether a buffer is read from its beginning: slots are given as they are, the buffers of
-        a grid are aligned, and a buffer that has two names or is written must be the same for
-        both."""
+        """Whether a buffer must be passed from its first element on: slots are passed unchanged,
+        buffers of grids must be aligned, and a buffer that has two names or is written needs one
+        start address."""
         location = self.at[v]
         return (self.limits.grid is not None or location.space in SLOTS
                 or any(location.overlaps(w) for w in self.written)

@@ -1,4 +1,4 @@
-"""Which values each region stores, and in which order the regions run."""
+"""The values that each region stores, and the order in which regions run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
     Args:
         graph: The graph.
         regions: All regions, by number.
-        home: The number of each value's region. Others may compute the value as well.
-        before: A bit set of the regions that must run before each.
+        home: The number of each value's region. Other regions may recompute the value.
+        before: For each region, a bit set of the regions that must run before it.
         sources: The operands of a value.
     """
     roots = {*graph.roots}
@@ -58,8 +58,8 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
 
 def _must_follow(end: int, start: int, before: Mapping[int, int],
                  waits: Mapping[int, set[int]], waiting: int) -> bool:
-    """Whether region `end` runs after region `start`, because of their operands or of `waits`:
-    further regions that some wait for. `waiting` is the bit set of these."""
+    """Whether region `end` must run after region `start`, because of operands or of `waits`:
+    additional dependencies of the regions in the bit set `waiting`."""
     stack, seen = [end], {end}
     while stack:
         k = stack.pop()

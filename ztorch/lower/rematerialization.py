@@ -1,8 +1,8 @@
-"""Values that each kernel which reads them computes for itself, instead of one that stores them.
+"""Rematerialization: each kernel that reads a cheap value recomputes it, so it is never stored.
 
-Kernels of a grid mostly wait for memory. A cheap elementwise value of operands that its readers
-read anyway, case, such as `x - mean`, costs them a few instructions, while storing it costs a pass
-over memory. The numbers are the same, bit by bit: it is the same operation on the same operands.
+Kernels on grids are mostly bound by memory. A cheap elementwise value such as `x - mean`, whose
+operands its readers load anyway, costs a few instructions to recompute, while storing it costs a
+pass over memory. Results are bitwise equal: it is the same operation on the same operands.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class _Recipe:
 
 
 class Rematerializer:
-    """Takes values out of memory, one after another, while that saves bytes."""
+    """Rematerializes values, one after another, while that saves memory traffic."""
 
     def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
                  before: Mapping[int, int], sources: Sources, kept: Iterable[Value],
                  writers: Mapping[Value, int]):
-        """`home` has the number of each value's region, `before` a bit set of those that run before
-        each, `kept` the values that leave the program, `writers` the region that overwrites a
-        state."""
+        """`home` has the number of each value's region, `before` a bit set of the regions that run
+        before each region, `kept` the values that the program returns, `writers` the region that
+        overwrites a state."""
         self.regions, self.home, self.before, self.sources = regions, home, before, sources
         self.kept, self.writers = set(kept), writers
         self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
@@ -50,13 +50,13 @@ class Rematerializer:
                     self.readers.setdefault(s, set()).add(k)
 
     def run(self) -> bool:
-        """Lets readers compute values themselves; True if anything changed."""
-        some = False
+        """Rematerializes values; True if anything changed."""
+        changed = False
         for v in sorted(self.readers, key=lambda v: v.serial):
-            some |= self._given(v)
-        return some
+            changed |= self._rematerialize(v)
+        return changed
 
-    def _given(self, v: Value) -> bool:
+    def _rematerialize(self, v: Value) -> bool:
         if v in self.kept or not _simple(v) or _bytes(v) < REMATERIALIZE_BYTES:
             return False
         recipe = _Recipe()
@@ -64,7 +64,7 @@ class Rematerializer:
             return False
         if any(self.before[k] >> self.writers[s] & 1
                for s in recipe.bases & {*self.writers} for k in self.readers[v]):
-            return False  # a state that it reads would be overwritten by then
+            return False  # a state that v reads would be overwritten before its readers run
         readers = [self.regions[k] for k in self.readers[v]]
         saved = _bytes(v) * (1 + len(readers))
         for region in readers:
@@ -86,12 +86,12 @@ class Rematerializer:
         return True
 
     def _recipe(self, v: Value, recipe: _Recipe) -> bool:
-        """Fills in how to compute v; False if that takes a value that nothing stores."""
+        """Fills in how to compute v; False if that needs a value that is not stored."""
         for s in self.sources(v):
             if s in recipe.steps or s in recipe.bases:
                 continue
-            few = s.size * REMATERIALIZE_FEW <= v.size  # numbers that cost nothing to store
-            if s in self.writers and not few:  # its readers delay the update
+            few = s.size * REMATERIALIZE_FEW <= v.size  # negligible to store
+            if s in self.writers and not few:  # readers of a state delay its update
                 return False
             stored = s not in self.home or s in self.kept or s in self.readers
             if stored or few:
@@ -123,7 +123,7 @@ class Rematerializer:
 
 def drop_idle(regions: dict[int, Region], home: Mapping[Value, int], sources: Sources,
               roots: set[Value]) -> None:
-    """Takes out regions, and members of regions, of which nothing is read any more."""
+    """Removes regions, and members of regions, whose results are no longer read."""
     while True:
         read = {s for k, region in regions.items() for v in region.members
                 for s in sources(v) if s not in region.flat}
@@ -143,7 +143,7 @@ def drop_idle(regions: dict[int, Region], home: Mapping[Value, int], sources: So
 
 
 def _prune(region: Region, sources: Sources) -> None:
-    """Takes out members that nothing which a region stores is made of."""
+    """Removes members that no stored member of the region depends on."""
     needed, stack = set(region.stores), list(region.stores)
     while stack:
         for s in sources(stack.pop()):
@@ -155,7 +155,7 @@ def _prune(region: Region, sources: Sources) -> None:
 
 
 def _simple(v: Value) -> bool:
-    """Whether one element of v is an operation on the same elements of others."""
+    """Whether v is one elementwise operation on its arguments."""
     return _plain(v) and v.op.kind == "map" and bool(v.op.opcode)
 
 

@@ -1,5 +1,5 @@
-"""Reducing regions on a processor: lanes along the reduced axis where neighbours in memory are
-reduced together, else along a kept one."""
+"""Reductions on a processor: lanes run along the reduced axis if its elements are contiguous, else
+along a kept axis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import RowSchedule
 from ztorch.lower.tuning import (
+    COLUMN_ITERATIONS,
     COLUMN_MEMBERS,
-    COLUMN_TURNS,
     COLUMN_VECTORS,
     RECOMPUTE_SLOTS,
     ROW_SUM_VECTORS,
@@ -31,8 +31,8 @@ from ztorch.lower.tuning import (
 
 
 def propose(region: Region, limits: Limits) -> RowSchedule:
-    """All lanes; several sums along a row, or several vectors of columns, where a single one would
-    wait for its own last addition."""
+    """All lanes, and several accumulators along a row, or several vectors of columns: with one
+    accumulator, each addition would wait for the previous one."""
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
     passes = list(phases.passes(region.stores))
     if not axes.beside:
@@ -40,12 +40,12 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
                      for _, kept, s in passes)
         return RowSchedule(lanes, sums, 1)
     *rows, column = axes.outer
-    trip_count = column.extent // (lanes if rows else lanes * COLUMN_TURNS)
+    trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
     return RowSchedule(lanes, (1,) * len(passes), _columns(region, trip_count) if lanes > 1 else 1)
 
 
 def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[Value]) -> int:
-    """How many vectors of a row one pass adds up side by side."""
+    """The number of accumulators of a pass along a row."""
     row = axes.inner[-1].extent // lanes if axes.inner else 0
     work = sum(phases.cost(v.args[0]) for v in sums)
     several = row >= ROW_SUM_VECTORS and work <= RECOMPUTE_SLOTS
@@ -53,8 +53,7 @@ def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[
 
 
 def _columns(region: Region, most: int) -> int:
-    """How many vectors of columns to reduce in one loop: neighbours are in the same lines of the
-    cache."""
+    """The vectors of columns that one loop reduces: neighbours share cache lines."""
     sums = sum(v.op.kind == "reduce" for v in region.members)
     few = len(region.members) <= COLUMN_MEMBERS // sums
     return max(1, min(COLUMN_VECTORS, most)) if few else 1
@@ -110,30 +109,30 @@ class _RowNest:
         self.memory, self.target, self.schedule = memory, target, s
         self.full, self.inner, self.lanes = axes.full, axes.inner, s.lanes
 
-    def one_outer(self, scopes: list[Emitter], wide: int, along: bool) -> None:
-        """All passes, then the values known once a row: for one scope with `along`, where lanes run
-        along the inner axis, else for some vectors of rows at once."""
+    def one_outer(self, scopes: list[Emitter], width: int, along: bool) -> None:
+        """All passes, then the per-row values: for one scope if lanes run along the inner axis
+        (`along`), else for several vectors of rows."""
         written: dict[Value, str] = {}
         passes = self.phases.passes(self.target)
         for (p, kept, sums), many in zip(passes, self.schedule.sums, strict=True):
-            self._pass(scopes, p, kept, sums, wide, many if along else 0, written)
+            self._pass(scopes, p, kept, sums, width, many if along else 0, written)
             written |= {v: self.target[v] for v in kept}
         rows = self.phases.rows(self.target)
         for e in scopes:
             evaluate(e, rows, self.region, self.full, self.target)
 
-    def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], wide: int,
+    def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], width: int,
               along: int, written: dict[Value, str]) -> None:
-        """One pass: with `along` so many vectors of one row side by side, else for all `rows`."""
+        """One pass: with `along` accumulators for one row, or if that is 0 for all `rows`."""
         b = self.b
-        lanes = self.lanes if along else wide
+        lanes = self.lanes if along else width
         many = along or len(rows)
         variables = {(v, u): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                      for v in sums for u in range(many)}
         for v in self._row_values(p):
             flat = self.region.flat[v].replace(self.full)
             for e in rows:
-                e.element(v, unflatten(flat, v.shape))  # once a row, not once an element
+                e.element(v, unflatten(flat, v.shape))  # once per row, not per element
         readable = {**self.memory, **written}
         with nested(b, self.inner[:-1] if along else self.inner) as counters:
             at = dict(zip(self.inner, counters, strict=False))
@@ -162,8 +161,8 @@ class _RowNest:
                 and v.op.cost > 1]
 
     def _accumulate(self, e: Emitter, v: Value, variable: Operand, along: bool) -> None:
-        """Adds one vector of elements. Lanes that are masked off must not count where all lanes
-        belong to the same result; else they belong to results that are never stored."""
+        """Adds one vector of elements. If all lanes belong to one result, inactive lanes must not
+        count; otherwise they belong to results that are not stored."""
         b, x = self.b, v.args[0]
         flat = self.region.full.replace(self.full)
         new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)

@@ -1,10 +1,10 @@
-"""Schedules: how a kernel is computed, as values that are printed, parsed and given from outside.
+"""Schedules: how a kernel is computed, as values that can be printed, parsed and set by the user.
 A schedule is a kind and its directives, such as
 
     product tile(rows=6, vectors=2) block(rows=4) prefetch(8) unroll(4) epilogue(inline=1)
 
-Rules propose one for each region; another of a kind that it can have may take its place. A schedule
-decides the order of work and the layout of memory, never results, but for rounding.
+Rules propose a schedule for each region; another legal one may replace it. A schedule determines
+the order of work and the layout of memory, but never results, except for rounding.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class ProductSchedule(Schedule):
 
     kind = "product"
     tile_rows: int  # rows of a register tile
-    tile_vectors: int  # vectors of columns of a register tile
-    block_rows: int  # tiles of rows done for a panel of columns, which fetch the next; 1: none do
-    prefetch: int  # steps along k that the right operand is fetched ahead; 0: not at all
-    unroll: int  # steps along k in one iteration of the loop
-    epilogue_inline: int  # 1: repeated for each row of a tile; 0: a loop over a local array
+    tile_vectors: int  # columns of a register tile, in vectors
+    block_rows: int  # row tiles per panel of B, which prefetch the next panel; 1: no blocks
+    prefetch: int  # prefetch distance of B in steps along k; 0: no prefetch
+    unroll: int  # steps along k in one iteration of the k loop
+    epilogue_inline: int  # 1: unrolled over the rows of a tile; 0: a loop over a local array
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_vectors * lanes}"
@@ -75,8 +75,8 @@ class ElementSchedule(Schedule):
     """Elementwise work on a processor: a loop for each axis, lanes along the last."""
 
     kind = "elements"
-    lanes: int  # elements computed at once
-    order: tuple[int, ...]  # the other axes from the outermost loop in; empty: there are none
+    lanes: int  # elements of a vector
+    order: tuple[int, ...]  # order of the other axes, outermost loop first; empty: none
     share: int  # outer axes in the loop that workers share
 
     def tile(self, lanes: int) -> str:
@@ -85,7 +85,7 @@ class ElementSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class TransposeSchedule(Schedule):
-    """Elementwise work that reads across rows: square tiles are turned in registers."""
+    """Elementwise work that reads across rows: square tiles are transposed in registers."""
 
     kind = "transpose"
     lanes: int  # rows and columns of a tile
@@ -96,12 +96,12 @@ class TransposeSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class RowSchedule(Schedule):
-    """Reductions on a processor, with the work on the same rows."""
+    """Reductions on a processor, with elementwise work on the same rows."""
 
     kind = "rows"
-    lanes: int  # elements computed at once
-    sums: tuple[int, ...]  # for each pass, vectors of a row that are added up side by side
-    columns: int  # vectors of columns that are reduced side by side in one loop
+    lanes: int  # elements of a vector
+    sums: tuple[int, ...]  # for each pass, the accumulators along a row
+    columns: int  # vectors of columns that one loop reduces
 
     def tile(self, lanes: int) -> str:
         return f"{self.columns}x{self.lanes}" if self.columns > 1 else f"{self.lanes}"
@@ -125,7 +125,7 @@ class RecurrenceSchedule(Schedule):
 
     kind = "recurrence"
     lanes: int  # elements of a vector
-    vectors: int  # vectors that iterate together
+    vectors: int  # interleaved vectors
 
     def tile(self, lanes: int) -> str:
         return f"{self.vectors}x{self.lanes}" if self.vectors > 1 else f"{self.lanes}"
@@ -133,12 +133,12 @@ class RecurrenceSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class ScatterSchedule(Schedule):
-    """Sums at places that are data, on a processor: a loop over updates."""
+    """Scatter-add on a processor: a loop over updates."""
 
     kind = "scatter"
     lanes: int  # elements of an update that are added at once
-    parts: int  # of an update, which workers share
-    tables: int  # which updates take in turn, so that none waits for the one before; 0: in place
+    parts: int  # parts of an update, for different workers
+    tables: int  # private tables used in rotation, to break dependencies; 0: in place
 
     def tile(self, lanes: int) -> str:
         return f"{self.parts}x{self.lanes}"
@@ -146,7 +146,7 @@ class ScatterSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class ThreadSchedule(Schedule):
-    """Threads as a kernel says: blocks of so many."""
+    """The grid that a kernel written for threads declares."""
 
     kind = "threads"
     blocks: int  # of the grid
@@ -181,13 +181,13 @@ class GridElementSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridRowSchedule(Schedule):
-    """Reductions on a grid: a team of threads for each few results."""
+    """Reductions on a grid: a team of threads for a few results each."""
 
     kind = "grid_rows"
-    team_rows: int  # results of a workgroup
-    team_ways: int  # threads that share one result
-    width: int  # neighbouring elements of one thread
-    turns_held: int  # of a thread, which it holds from pass to pass; 0: reads again
+    team_rows: int  # results per workgroup
+    team_ways: int  # threads per result
+    width: int  # elements of a thread's vector
+    turns_held: int  # iterations whose values stay in registers between passes; 0: values reloaded
 
     def tile(self, lanes: int) -> str:
         return f"{self.team_rows}x{self.team_ways}"
@@ -195,15 +195,15 @@ class GridRowSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridProductSchedule(Schedule):
-    """A matrix product on a grid, multiplied out by threads."""
+    """A matrix product on a grid, multiplied by threads."""
     kind = "grid_product"
-    tile_rows: int  # rows of a workgroup
-    tile_columns: int  # columns of a workgroup
+    tile_rows: int  # rows per workgroup
+    tile_columns: int  # columns per workgroup
     tile_depth: int  # steps along k of a strip in shared memory
-    thread_rows: int  # rows of one thread
-    thread_columns: int  # columns of one thread
-    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
-    teams: int  # groups of threads that share out the depth of a strip
+    thread_rows: int  # rows per thread
+    thread_columns: int  # columns per thread
+    epilogue_bands: int  # parts in which a tile passes through shared memory
+    teams: int  # groups of threads that divide the depth of a strip
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}"
@@ -211,16 +211,16 @@ class GridProductSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridMatrixSchedule(Schedule):
-    """A matrix product on a grid, multiplied out by matrix instructions of subgroups."""
+    """A matrix product on a grid, multiplied by matrix instructions of subgroups."""
 
     kind = "grid_matrix"
-    tile_rows: int  # rows of a workgroup
-    tile_columns: int  # columns of a workgroup
+    tile_rows: int  # rows per workgroup
+    tile_columns: int  # columns per workgroup
     tile_depth: int  # steps along k of a strip in shared memory
-    subgroups_down: int  # subgroups below one another in a tile
-    subgroups_across: int  # subgroups beside one another in a tile
-    stages: int  # strips in shared memory at once; 1: the next ones wait in registers
-    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    subgroups_down: int  # subgroups along the rows of a tile
+    subgroups_across: int  # subgroups along the columns of a tile
+    stages: int  # strips in shared memory at once; 1: the next strips wait in registers
+    epilogue_bands: int  # parts in which a tile passes through shared memory
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}mma"
@@ -228,20 +228,20 @@ class GridMatrixSchedule(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class GridAsyncSchedule(Schedule):
-    """An asynchronous matrix product; the depth of strips is a line of swizzled memory."""
+    """An asynchronous matrix product. The depth of strips is one line of swizzled memory."""
 
     kind = "grid_async"
-    tile_rows: int  # rows of a workgroup
-    tile_columns: int  # columns of a workgroup
+    tile_rows: int  # rows per workgroup
+    tile_columns: int  # columns per workgroup
     stages: int  # strips in shared memory at once
-    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    epilogue_bands: int  # parts in which a tile passes through shared memory
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}async"
 
 
 class IllegalSchedule(ConfigError):
-    """A schedule that a kernel cannot have, and why."""
+    """A schedule that is illegal for a kernel."""
 
 
 _DIRECTIVE = re.compile(r"\s*([a-z]+)\(([^()]*)\)")
@@ -263,12 +263,12 @@ def parse(text: str) -> Schedule:
     types = {f.name: str(f.type) for f in fields(cls)}
     while rest[at:].strip():
         if (match := _DIRECTIVE.match(rest, at)) is None:
-            raise IllegalSchedule(f"{text!r}: directive(argument=number, ...) is wanted, where it "
-                                  f"has {rest[at:].strip()!r}")
+            raise IllegalSchedule(f"{text!r}: expected directive(argument=number, ...) in place of "
+                                  f"{rest[at:].strip()!r}")
         at = match.end()
         values.update(_arguments(text, match[1], match[2], types))
     if missing := [name for name in types if name not in values]:
-        raise IllegalSchedule(f"{text!r} does not say {', '.join(map(_spelled, missing))}")
+        raise IllegalSchedule(f"{text!r} lacks {', '.join(map(_spelled, missing))}")
     return cls(**values)
 
 
@@ -286,7 +286,7 @@ def _arguments(text: str, directive: str, inside: str, types: dict[str, str]) ->
         raise IllegalSchedule(f"{text!r}: {directive}({inside}) takes integers") from None
     if unknown := [name for name in values if name not in types]:
         known = ", ".join(map(_spelled, types))
-        raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; there is {known}")
+        raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; use {known}")
     return values
 
 

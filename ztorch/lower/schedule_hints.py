@@ -1,5 +1,5 @@
-"""Schedules by the hints of users: each hint changes a number of the proposed schedule, if the loop
-nest has such a number and the machine supports it."""
+"""Schedules with user hints: each hint sets a field of the proposed schedule, if the loop nest has
+that field and the machine supports the value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.graph.hints import Hints
 from ztorch.ir.limits import Limits
 from ztorch.lower.schedule import Schedule
 
-# By the kind of a schedule: the fields that a hint decides.
+# By the kind of a schedule: the fields that each hint sets.
 FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "elements": {"vector_width": ("lanes",)},
     "rows": {"vector_width": ("lanes",)},
@@ -32,7 +32,7 @@ MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles", "grid_windows")
 
 
 def with_shared_memory(limits: Limits, most: int | None) -> Limits:
-    """Limits of a machine on which a workgroup takes no more shared memory than a hint says."""
+    """The limits of a machine, with shared memory per workgroup limited by a hint."""
     grid = limits.grid
     if grid is None or most is None:
         return limits
@@ -43,7 +43,7 @@ def with_shared_memory(limits: Limits, most: int | None) -> Limits:
 
 @dataclass(frozen=True)
 class Hinted:
-    """A schedule, and why hints are not in it."""
+    """A schedule, and the hints that it does not follow."""
 
     schedule: Schedule
     unmet: tuple[str, ...] = ()  # a sentence for each hint that is not followed
@@ -51,17 +51,17 @@ class Hinted:
 
 def hinted(proposal: Schedule, hints: Hints, lanes: int,
            refusal: Callable[[Schedule], str]) -> Hinted:
-    """A proposal of the rules with hints in it.
+    """A proposal of the rules, changed by hints.
 
     Args:
         proposal: The schedule that the rules propose.
         hints: The hints.
-        lanes: Elements of a vector, by which columns are counted in vectors.
-        refusal: Why a schedule cannot be had; empty if it can.
+        lanes: The lanes of a vector, to convert columns to vectors.
+        refusal: Returns why a schedule is illegal; empty if it is legal.
     """
     schedule, unmet = proposal, []
     for name, x in hints.given.items():
-        if name in ("kind", "shared_memory"):  # decided before there was a proposal
+        if name in ("kind", "shared_memory"):  # followed before there was a proposal
             continue
         if name == "tensor_cores":
             if x != (schedule.kind in MATRIX_KINDS):
@@ -72,7 +72,7 @@ def hinted(proposal: Schedule, hints: Hints, lanes: int,
         if "tile_vectors" in names:
             values = (values[0], max(1, values[1] // lanes))
         changed = replace(schedule, **dict(zip(names, values, strict=False)))
-        why = refusal(changed) if names else f"{schedule.kind} has no such number"
+        why = refusal(changed) if names else f"{schedule.kind} has no such field"
         if why:
             unmet.append(f"hint {name}={x} is not followed: {why}")
         else:

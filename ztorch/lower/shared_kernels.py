@@ -2,8 +2,8 @@
 
 Models repeat themselves: the steps of a recurrent layer do the same work, and so do the blocks of
 a deep network. A kernel depends on the ops of its region and on the positions that it reads, not on
-the addresses of its buffers. Positions that differ only by a constant offset are made equal: each
-buffer then starts at the first element that its region reads.
+the addresses of its buffers. Positions that differ only by a constant offset are normalised: each
+buffer starts at the first element that its region reads.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Span:
 
 @dataclass
 class RegionShape:
-    """The computation of a region, without the places of its buffers."""
+    """The computation of a region, independent of the locations of its buffers."""
 
     key: tuple  # regions with equal keys share a kernel
     spans: dict[Value, Span]  # the part of each buffer that the region uses
-    ops: tuple[Op, ...] | None  # that the key names; None: in other programs it may mean another
+    ops: tuple[Op, ...] | None  # ops in the key; None: the key is only valid in this program
 
 
 def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, bool],
@@ -62,7 +62,7 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),
            tuple(region.members.index(v) for v in region.stores), members, layouts, context)
-    return RegionShape(key, spans, tuple(reads.ops) if reads.told else None)
+    return RegionShape(key, spans, tuple(reads.ops) if reads.is_complete else None)
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class _Reads:
     def __init__(self, region: Region, number: Mapping[Value, int]):
         self.region, self.number = region, number
         self.order = {v: k for k, v in enumerate(region.members)}
-        self.ranges: dict[Value, tuple[int, int]] = {}  # elements read: the first, and the end
-        self.unbounded: set[Value] = set()  # buffers with a read whose range is not known
-        self.ops: dict[Op, None] = {}  # of all that is described
-        self.told = True  # whether the descriptions say all of them
+        self.ranges: dict[Value, tuple[int, int]] = {}  # elements read: first and end
+        self.unbounded: set[Value] = set()  # buffers with a read of unknown range
+        self.ops: dict[Op, None] = {}  # of all described values
+        self.is_complete = True  # whether the key determines the meaning of all ops
 
     def of_member(self, v: Value) -> tuple:
         """The computation of a member, and the positions that it reads."""
@@ -100,7 +100,7 @@ class _Reads:
 
     def _named(self, v: Value) -> str:
         self.ops[v.op] = None
-        self.told = self.told and is_told(v)
+        self.is_complete = self.is_complete and is_told(v)
         return v.op.name
 
     def _body(self, v: Value, index: Sequence[Index], certain: bool) -> tuple:

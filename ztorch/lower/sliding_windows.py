@@ -1,10 +1,9 @@
 """Sums over sliding windows on a processor: depthwise convolutions and pooling.
 
 Neighbouring results along a row of an image read mostly the same elements. Several of them are
-computed together, one vector of channels each: an element is loaded once for all windows that it
-is in, and so is a weight for all results that it takes part in. A border around images is not
-stored: its rows are left out of the loops over a window, and results whose windows reach over its
-columns have separate code.
+computed together, one vector of channels each: an element is loaded once for all windows that
+contain it, and a weight once for all results that use it. Padding around images is not stored:
+loops over a window skip its rows; results whose windows cross its columns have separate code.
 """
 
 from __future__ import annotations
@@ -48,28 +47,27 @@ from ztorch.lower.window_edges import Edges, all_inside, edges_of, overlap, runs
 class _Axes:
     """The loops of a region that sums windows."""
 
-    rows: list[Var]  # over results, but for the last two axes
+    rows: list[Var]  # over results, without the last two axes
     across: Var  # over neighbouring results whose windows overlap
     column: Var  # over channels, which are contiguous
-    inner: list[Var]  # over the window, but for its last axis
+    inner: list[Var]  # over the window, without its last axis
     last: Var  # over the last axis of the window
-    full: dict[Var, Index]  # the region's own two variables as sums of these loops
-    step: int  # elements from the window of one result to that of the next
-    gap: int  # elements from one place of the window to the next
-    edges: Edges = ()
+    full: dict[Var, Index]  # the region's two loop variables in terms of these loops
+    step: int  # stride in elements from one result's window to the next
+    gap: int  # stride in elements within a window
+    edges: Edges = ()  # borders of images that windows cross
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
-        """Whether elements at these columns are inside; None if only some do."""
+        """Whether elements at these columns are inside the image; None if only some are."""
         return all_inside([edge for edge in self.edges if edge.at.mentions(self.across)], at)
 
     def runs(self, places: int) -> Iterator[Run]:
-        """Groups of neighbouring results: those that meet a border each alone."""
+        """Groups of neighbouring results. Results at a border form groups of one."""
         return runs(self.across.extent, places, lambda at: self.inside({self.across: at}))
 
 
 def _axes(region: Region) -> _Axes | None:
-    """The loops of a region, if it does nothing but reduce windows that overlap, or that meet the
-    same weights."""
+    """The loops of a region that only reduces overlapping windows; None for any other region."""
     axes = axes_of(region)
     if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
         return None
@@ -91,8 +89,8 @@ def _axes(region: Region) -> _Axes | None:
 
 def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
            inner: Sequence[Var]) -> Edges | None:
-    """The axes on which windows reach over the border of an image: one for each loop over a window.
-    None where loops cannot leave the border out."""
+    """The image axes on which windows cross a border, one per loop over a window; None if loops
+    cannot skip the border."""
     edges = edges_of(region, full)
     across, last = columns
     for loop in (last, *inner):
@@ -107,7 +105,7 @@ def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
 
 
 def read_for_sums(region: Region) -> list[tuple[Value, Index]]:
-    """The value that is read for an element of a window, and its index."""
+    """The values that are read for an element of a window, with positions."""
     sources: list[tuple[Value, Index]] = []
     for v in region.members:
         if v.op.kind == "reduce":
@@ -119,7 +117,7 @@ def read_for_sums(region: Region) -> list[tuple[Value, Index]]:
 
 
 def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
-    """All lanes, and as many results together as registers hold sums of."""
+    """All lanes, and as many results together as registers can hold sums for."""
     lanes = limits.lanes(widest(region))
     axes = _axes(region) if lanes > 1 and region.axes else None
     places = _most_places(axes, region, limits) if axes else 0
@@ -145,17 +143,18 @@ def refusal(s: SlidingSchedule, region: Region, limits: Limits) -> str:
         return why
     axes = _axes(region) if s.lanes > 1 else None
     if axes is None:
-        return "it sums no windows that overlap, or not in vectors"
+        return "it sums no overlapping windows, or has one lane"
     most = _most_places(axes, region, limits)
     if not 1 <= s.places <= most:
         return f"places({s.places}) must be between 1 and {most}"
     groups = _border_groups(axes, s.places)
-    return "" if groups <= SLIDING_BORDERS else f"{groups} groups meet borders"
+    return "" if groups <= SLIDING_BORDERS else (
+        f"{groups} groups at borders would need separate code, at most {SLIDING_BORDERS} may")
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: SlidingSchedule) -> None:
-    """All results; workers share out groups of neighbours."""
+    """All results. Workers share the groups of neighbours."""
     axes = _axes(region)
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
@@ -182,7 +181,7 @@ class _Neighbours:
         lanes = e.lanes if e.lane else 1
         variables = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                      for v in self.sums for j in range(len(self.where))}
-        # Pairs that read the same element follow one another.
+        # Pairs that read the same element are adjacent.
         pairs = sorted(((j, k) for j in range(len(self.where)) for k in range(axes.last.extent)),
                        key=lambda pair: (pair[0] * axes.step + pair[1] * axes.gap, pair[1]))
         pairs = [(j, k) for j, k in pairs if axes.inside(self._columns(j, k)) is not False]
@@ -206,8 +205,7 @@ class _Neighbours:
             evaluate(scope, rows, self.region, self._full(j, 0), self.target)
 
     def _places(self, e: Emitter, v: Var) -> tuple[Operand | int, Operand | int]:
-        """The first place of the window along a loop over it that is in the image, and the end.
-        """
+        """The range of a loop over the window that is inside the image."""
         b = e.b
         start: Operand | int = 0
         stop: Operand | int = v.extent
@@ -230,6 +228,6 @@ class _Neighbours:
 
 
 def _quotient(e: Emitter, index: Index, by: int) -> Operand:
-    """An index over a number; 0 if it is below."""
+    """An index divided by a number; 0 for negative indices."""
     positive = e.b.max(e.value(index), 0)
     return positive if by == 1 else e.b.div(positive, by)

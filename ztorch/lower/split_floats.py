@@ -1,8 +1,8 @@
-"""Products of float32 on matrix units that keep only the first of its bits.
+"""Products of float32 on matrix units that round operands to fewer mantissa bits, such as TF32.
 
-A number is the sum of its first bits, as many as the units keep, and the rest. Three products of
-such parts give nearly all bits of the result, and are one product of three times the depth:
-[first | first | rest] @ [first; rest; first]. The product of both rests is left out.
+A number is split into its leading bits, as many as the units keep, and the rest. Three products of
+such parts give nearly all bits of the result. They are computed as one product with three times the
+k: [first | first | rest] @ [first; rest; first]. The product of both rests is omitted.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.tuning import SPLIT_FLOATS_GAIN, SPLIT_FLOATS_LEAST
 
-MANTISSA = 23  # bits of a float32 behind the first one
+MANTISSA = 23  # stored mantissa bits of a float32
 FIRST, REST = "first bits", "rest"
 PARTS = ((FIRST, FIRST, REST), (FIRST, REST, FIRST))  # along k, of either operand
 
 
 class SplitFloats:
-    """The products of one graph; one split operand serves all that read it on the same side."""
+    """The products of one graph. Products share an operand that was split for the same side."""
 
     def __init__(self, limits: Limits):
         self.limits = limits
         self.made: dict[tuple[Value, Index, int], Value] = {}
 
     def __call__(self, v: Value) -> Value:
-        """The product of operands in parts, if that is as exact as the user asks and faster."""
+        """The product of split operands, if that is precise enough and faster."""
         kept = self._kept(v)
         left, right = (self._split(v.args[side], side, kept) if kept else None for side in (0, 1))
         if left is None or right is None:
@@ -36,7 +36,7 @@ class SplitFloats:
         return v.op(left, OPS.transpose(right), mantissa_bits=kept)
 
     def _kept(self, v: Value) -> int:
-        """The mantissa bits that matrix units keep of operands; 0 where the product stays whole."""
+        """The mantissa bits that matrix units keep; 0 if the product should not be split."""
         grid = self.limits.grid
         assert grid is not None
         kept = next((s.mantissa_bits for s in grid.mma_shapes if s.of is f32), 0)
@@ -48,8 +48,8 @@ class SplitFloats:
         return kept if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
 
     def _split(self, operand: Value, side: int, kept: int) -> Value | None:
-        """The parts of an operand one after another along k, its contiguous axis; None where it is
-        no matrix in memory."""
+        """The parts of an operand, concatenated along k, the contiguous axis; None if it is no
+        matrix in memory."""
         matrix = OPS.transpose(operand) if side else operand
         rows, columns = (Var(f"d{k}", n) for k, n in enumerate(matrix.shape))
         base = view_of(matrix, (Index.of(rows), Index.of(columns)))

@@ -1,4 +1,4 @@
-"""Long reductions as two short ones, so that workers or workgroups can share the first."""
+"""Long reductions in two steps, so that workers or workgroups can share the first."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ztorch.lower.tuning import (
 def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     """A long reduction to few results as two reductions: of parts, and of their results.
 
-    On a processor that lets workers share the first, on a grid workgroups. Where it is cut depends
-    on sizes and the target only, so every run and every number of workers adds in the same order.
+    Workers share the first on a processor, workgroups on a grid. The split depends only on sizes
+    and the target, so every run and every number of workers adds in the same order.
     """
     if v.op.kind != "reduce" or not v.size:
         return v
@@ -38,7 +38,7 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     if parts == 1:
         return v
     split = OPS.reshape(x, (*x.shape[:first], parts, n // parts, *x.shape[end:]))
-    joined = end - first - 1  # axes that became part of another
+    joined = end - first - 1  # axes that were merged into another
     inner = {a if a < first else a - joined + 1 for a in axes if not first <= a < end}
     partial = v.op(widened(split), axes=tuple(sorted({*inner, first + 1})))
     at = sum(1 for k in range(first) if k not in axes)
@@ -46,14 +46,14 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
 
 
 def _longest(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
-    """The longest of some axes, and the one behind it."""
+    """The longest of some axes, and the axis after it."""
     axis = max(axes, key=lambda a: shape[a])
     return axis, axis + 1
 
 
 def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
-    """The first and the one behind the last of neighbouring axes with the most elements: as one
-    axis they have more divisors, and the rest of them after a cut is still one loop."""
+    """The run of adjacent reduced axes with the most elements: its first axis, and the axis after
+    its last. Merged axes have more divisors, and what remains after a split is still one loop."""
     runs: list[tuple[int, int]] = []
     for a in sorted(axes):
         runs.append((runs.pop()[0], a + 1) if runs and runs[-1][1] == a else (a, a + 1))
@@ -61,13 +61,13 @@ def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts_for_workers(v: Value) -> int:
-    """The most parts that a reduction is cut into on a processor; below 2: it is not cut."""
+    """The most parts of a reduction on a processor; less than 2: it is not split."""
     long = v.args[0].size // v.size >= LONG_REDUCTION
     return LONG_REDUCTION_PARTS if long and v.size <= LONG_REDUCTION_RESULTS else 1
 
 
 def _parts_for_groups(v: Value, grid: GridLimits) -> int:
-    """The same on a grid: as many as occupy it, while each is long enough to be worth a launch."""
+    """The same on a grid: as many parts as occupy it, each long enough to pay for a launch."""
     x, axes = v.args[0], v.attrs["axes"]
     length = x.size // v.size
     last = max((k for k, n in enumerate(x.shape) if n > 1), default=0)
@@ -84,5 +84,5 @@ def _divisor(n: int, most: int) -> int:
 
 
 def widened(x: Value) -> Value:
-    """x in the dtype that sums of it are held in."""
+    """x in the dtype of its sums."""
     return OPS.cast(x, summing(x.dtype))

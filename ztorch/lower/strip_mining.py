@@ -1,11 +1,12 @@
-"""Products for the iterations of a loop, computed for a block of iterations at a time.
+"""Strip mining of loops that read large products: the product is computed for a block of iterations
+at a time.
 
     an LSTM over 1,000 steps: 32 MB that a product writes before the loop become a block of 1 MB
 
-A product of which a loop reads a row or more in each iteration is computed before the loop. Where
-it is larger than the second cache, a loop over blocks of iterations takes its place: each block is
-computed when its iterations are about to read it. It fits the second cache, or the third where a
-block would have too few rows to read all weights for. The numbers are the same.
+A product of which a loop reads some rows in each iteration is computed before the loop. If it is
+larger than the L2 cache, the loop becomes a loop over blocks of iterations: each block computes its
+part of the product right before its iterations read it. A part fits in the L2 cache, or in the L3
+cache if it would otherwise have too few rows to pay for reading all weights. Results are the same.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.tuning import EVEN_PARTS, ITERATION_BLOCK_SHARE
 
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
-Parts = Mapping[Value, Value]  # values with an element for each iteration: those of a block
+Parts = Mapping[Value, Value]  # by value with an element per iteration: its part for a block
 
 
 def strip_mined(graph: Graph, limits: Limits) -> Graph:
-    """The graph with large products that loops read computed a block of iterations at a time."""
+    """The graph with loops that read large products strip-mined."""
     if limits.grid is not None:
         return graph
     nodes = graph.nodes()
@@ -95,7 +96,7 @@ class StripMinedLoop:
         return block if block < count and block <= max(1, most) else 0
 
     def _products(self, v: Value) -> list[Value]:
-        """The products that a sequence is made of, if nothing else reads them."""
+        """The products that a sequence is computed from, if nothing else reads them."""
         if self.readers[v] > 1 or not v.rank or v.shape[0] != self.body.trip_count:
             return []
         if v.op.name == "reshape" and self._is_product(v.args[0]):
@@ -103,7 +104,7 @@ class StripMinedLoop:
         return [p for a in v.args for p in self._products(a)] if _is_elementwise(v) else []
 
     def _is_product(self, v: Value) -> bool:
-        """Whether a value is a product of matrices with as many rows for each iteration."""
+        """Whether a value is a product of matrices with an equal number of rows per iteration."""
         return (v.op.kind == "contract" and self.readers[v] == 1 and v.rank == 2
                 and v.args[0].rank == v.args[1].rank == 2
                 and v.shape[0] % self.body.trip_count == 0)
@@ -111,11 +112,10 @@ class StripMinedLoop:
     # -- blocks ------------------------------------------------------------------------------------
 
     def results(self, size: int) -> list[Value]:
-        """The results of the loop, in blocks of `size` iterations, and one of the iterations that
-        remain."""
+        """The results of the loop, in blocks of `size` iterations and one block of the rest."""
         trip_count = self.body.trip_count
         whole = trip_count - trip_count % size
-        read: dict[Value, None] = {}  # values of which blocks read their part
+        read: dict[Value, None] = {}  # values of which each block reads its part
         for s in self.sequences:
             self._read(s, read)
         states, rest = self.inits, None

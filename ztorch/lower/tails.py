@@ -1,8 +1,8 @@
-"""Stores of the first lanes of a vector, in pieces that are whole vectors.
+"""Masked stores of the first lanes of a vector, split into full stores of shorter vectors.
 
-The rest of a row after whole vectors is a vector of which some lanes are masked off. Processors
-without mask registers store that slowly or lane by lane: on Zen 3 such a store of 256 bits takes
-ten cycles, and two whole ones of 128 and 64 bits take two.
+The end of a row is a partial vector. Processors without mask registers store it slowly or lane by
+lane: on Zen 3 a masked store of 256 bits takes ten cycles, and two full stores of 128 and 64 bits
+take two.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ztorch.ir.rewrite import rewrite
 
 
 def stored_in_pieces(kernel: Kernel) -> Kernel:
-    """The kernel with each store whose mask leaves the first n lanes, where n is known, as stores
-    of halves, quarters and so on, without a mask."""
-    iotas: set[int] = set()  # numbers of registers
-    counts: dict[int, int] = {}  # lanes that a mask leaves, by its register
+    """The kernel with each store of the first n lanes, for a constant n, split into unmasked stores
+    of half, quarter and shorter vectors."""
+    iotas: set[int] = set()  # ids of registers
+    counts: dict[int, int] = {}  # active lanes of a mask, by the id of its register
 
     def change(b: Builder, instr: Instr) -> Operand | None:
         if instr.opcode == "iota":

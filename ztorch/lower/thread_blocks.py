@@ -1,4 +1,4 @@
-"""Kernels whose threads are written out: the program becomes the kernel as it is."""
+"""Kernels that users write for threads: the thread program becomes the kernel, unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ztorch.lower.schedule import ThreadSchedule
 
 
 def threads_on_buffers(v: Value) -> Value:
-    """The node with arguments that are in buffers; those that it writes are copied first."""
+    """The node with arguments that are in buffers. Arrays that it writes are copied first."""
     program: ThreadProgram = v.attrs["program"]
     args = tuple(COPY(a) if array.written or is_view(a) else a
                  for a, array in zip(v.args, program.arrays, strict=True))
@@ -25,7 +25,7 @@ def threads_on_buffers(v: Value) -> Value:
 
 
 def written_first(region: Region) -> Sequence[Value]:
-    """The arrays that the threads of a region write over; nothing for other regions."""
+    """The arrays that the threads of a region overwrite; empty for other regions."""
     if region.kind != "threads":
         return ()
     node = region.members[0]
@@ -33,7 +33,7 @@ def written_first(region: Region) -> Sequence[Value]:
 
 
 def propose(region: Region, limits: Limits) -> ThreadSchedule:
-    """The schedule that the kernel states, if the machine can have it."""
+    """The schedule that the kernel declares. Raises `Unsupported` if the machine cannot run it."""
     program = _program(region)
     s = ThreadSchedule(program.blocks, program.threads)
     grid = limits.grid
@@ -51,8 +51,8 @@ def propose(region: Region, limits: Limits) -> ThreadSchedule:
 def refusal(s: ThreadSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     program = _program(region)
-    own = ThreadSchedule(program.blocks, program.threads)
-    return "" if s == own else f"the kernel itself says {own!r}"
+    declared = ThreadSchedule(program.blocks, program.threads)
+    return "" if s == declared else f"the kernel itself declares {declared!r}"
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

@@ -16,8 +16,8 @@ from ztorch.lower.left_operand import AccessPattern, Run, equal_runs, plain, spl
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
+    BLOCK_ITERATIONS,
     BLOCK_TILES,
-    BLOCK_TURNS,
     FETCH_SHARE,
     HALF_VECTORS_GAIN,
     K_UNROLL,
@@ -112,7 +112,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
     if k * n * d.bytes <= l2_bytes:
         tile_count = tiles.down * math.ceil(vectors / width)
-        fits = max(1, tile_count // BLOCK_TURNS) if tiles.down <= BLOCK_TILES else 1
+        fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
         prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,

@@ -1,9 +1,9 @@
-"""Loops of a thread whose iterations do the same: several iterations at once, in the lanes of a
+"""Vectorizes innermost loops with a run-time trip count: several iterations run in the lanes of a
 vector.
 
-Such are the loops over the elements of rows of different lengths. The last iterations are lanes
-under a mask, so that a short row takes one vector or two, and no branch depends on its length. A
-sum is kept in parts, one a lane, which come together behind the loop.
+An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
+masked lanes, so a short row takes one or two vectors, and no branch depends on its length.
+Reductions have one accumulator per lane, combined after the loop.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ztorch.ir.ranges import Range, range_of, ranges
 from ztorch.ir.rewrite import next_id
 from ztorch.lower.tuning import LANES_OF_GATHERS
 
-# How the parts of a variable come together, by the opcode that changes it.
+# The opcode that combines accumulators, by the opcode that updates them.
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
-ALONG = frozenset({"cast", "add", "sub"})  # of a number that grows by one per iteration: one more
+ALONG = frozenset({"cast", "add", "sub"})  # opcodes that preserve a stride of one per iteration
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 
 
 def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
-    """The kernel with the iterations of innermost loops in lanes, where they are independent but
-    for sums and the like. Exact kernels keep the order of sums.
+    """The kernel with innermost loops vectorized whose iterations are independent except for
+    reductions. Exact kernels keep the order of sums.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("total", exact=False)
@@ -54,9 +54,10 @@ def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
     while_counters = {i.args[0].id for i in kernel.body if i.opcode == "while"}
 
     def emit(n: Nested) -> None:
-        turns = _turns(n, kernel, limits, known) if n.instr.dest.id not in while_counters else None
-        if turns is not None:
-            turns.emit(b)
+        loop = None if n.instr.dest.id in while_counters else _vectorizable(
+            n, kernel, limits, known)
+        if loop is not None:
+            loop.emit(b)
         else:
             b.body.append(n.instr)
             for inner in n.yes:
@@ -75,7 +76,7 @@ def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
 
 
 def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
-    """The instructions of a loop without loops and branches in it; None for any of these."""
+    """The instructions of a loop body; None in place of each loop or branch."""
     for n in nodes:
         if n.instr.opcode == "if" and n.instr.args[0].is_const and n.instr.args[0].number:
             yield from _plain(n.yes)
@@ -83,8 +84,9 @@ def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
             yield None if n.end is not None else n.instr
 
 
-def _turns(n: Nested, kernel: Kernel, limits: Limits, known: Mapping[int, Range]) -> _Turns | None:
-    """The iterations of a loop, if they can be in lanes."""
+def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
+                  known: Mapping[int, Range]) -> _Loop | None:
+    """A loop that can be vectorized; None for any other node."""
     i = n.instr
     if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
             i.args[2].is_const and i.args[2].number == 1):
@@ -93,8 +95,8 @@ def _turns(n: Nested, kernel: Kernel, limits: Limits, known: Mapping[int, Range]
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    turns = _Turns(i, instructions, kernel, known, limits)
-    return turns if turns.possible() else None
+    loop = _Loop(i, instructions, kernel, known, limits)
+    return loop if loop.is_legal() else None
 
 
 def _place(access: Instr) -> tuple[Operand, int]:
@@ -103,7 +105,7 @@ def _place(access: Instr) -> tuple[Operand, int]:
 
 
 @dataclass
-class _Turns:
+class _Loop:
     """An innermost loop."""
 
     loop: Instr
@@ -114,14 +116,14 @@ class _Turns:
 
     def __post_init__(self) -> None:
         self.memories = {m.name: m for m in self.kernel.memories}
-        self.along = {self.loop.dest.id}  # values that grow by one from one iteration to the next
-        self.vary: set[int] = set()  # other values that differ between iterations
-        self.updates: dict[int, Instr] = {}  # of variables, by their number
-        self.places: dict[str, tuple[Operand, int]] = {}  # index and offset of stores to memories
+        self.along = {self.loop.dest.id}  # values that grow by one per iteration
+        self.vary: set[int] = set()  # other values that depend on the iteration
+        self.updates: dict[int, Instr] = {}  # the reduction of each variable, by its id
+        self.places: dict[str, tuple[Operand, int]] = {}  # index and offset of stores, by memory
         self.gathers = False
 
-    def possible(self) -> bool:
-        """Whether the iterations are alike and independent; finds the kind of each value."""
+    def is_legal(self) -> bool:
+        """Whether the iterations are independent; classifies all values."""
         changed = {i.args[0].id for i in self.body if i.opcode == "set"}
         if len(changed) < sum(i.opcode == "set" for i in self.body):
             return False
@@ -130,10 +132,10 @@ class _Turns:
                     i.attrs["mem"], _place(i))):
                 return False
         return all(self._fits(i, changed) for i in self.body) and (
-            {*self.updates} == changed) and self._holds() and bool(changed or self.places)
+            {*self.updates} == changed) and self._is_supported() and bool(changed or self.places)
 
-    def _holds(self) -> bool:
-        """Whether the machine has masks for all accesses, and vectors of all values."""
+    def _is_supported(self) -> bool:
+        """Whether the machine has masked accesses and vectors for all values."""
         if any(i.dest.lanes > 1 or i.dest.fragment is not None for i in self.body):
             return False
         if self.limits.mask_registers:
@@ -168,16 +170,17 @@ class _Turns:
         return True
 
     def _is_updated(self, get: Instr) -> bool:
-        """Whether reads of a variable only serve to update it, in a way whose parts can
-        come together later; the change is noted."""
+        """Whether a variable is a reduction: it is read only to update it, by an opcode whose
+        accumulators can be combined. Records the update."""
         readers = [i for i in self.body if any(a.id == get.dest.id for a in i.args)]
         if not readers:
             return True
         change, last = readers[0], next(i for i in self.body if i.opcode == "set"
                                         and i.args[0] == get.args[0])
-        own = [a.id == get.dest.id for a in change.args]
-        if len(readers) > 1 or change.opcode not in COMBINED or sum(own) != 1 or (
-                change.opcode == "sub" and not own[0]) or last.args[1].id != change.dest.id or sum(
+        accumulator = [a.id == get.dest.id for a in change.args]
+        if len(readers) > 1 or change.opcode not in COMBINED or sum(accumulator) != 1 or (
+                change.opcode == "sub" and not accumulator[0]) or (
+                last.args[1].id != change.dest.id) or sum(
                     a.id == change.dest.id for i in self.body for a in i.args) != 1:
             return False
         sums = change.opcode in ("add", "sub", "mul") and change.dest.dtype.is_float
@@ -192,7 +195,7 @@ class _Turns:
     # -- the new loop ----------------------------------------------------------------------------
 
     def emit(self, b: Builder) -> None:
-        """The loop in lanes."""
+        """Emits the vectorized loop."""
         widest = max(i.dest.dtype.bits for i in self.body
                      if i.dest.id in self.vary or i.opcode in ("load", "store") or
                      self._is_update(i))
@@ -202,19 +205,19 @@ class _Turns:
         start, stop, _ = self.loop.args
         with b.loop(start, stop, lanes) as counter:
             left = b.cast(b.min(b.sub(stop, counter), lanes), dtype=i32)
-            self._turn(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
+            self._iteration(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
         for v, i in self.updates.items():
-            how = COMBINED[i.opcode]
+            opcode = COMBINED[i.opcode]
             variable = next(x for x in self.kernel.variables if x.id == v)
-            b.set(variable, b.emit(how, b.get(variable), b.fold(how, b.get(parts[v]))))
+            b.set(variable, b.emit(opcode, b.get(variable), b.fold(opcode, b.get(parts[v]))))
 
     def _neutral(self, i: Instr, lanes: int) -> Operand:
-        d, how = i.dest.dtype, COMBINED[i.opcode]
-        return constant(-0.0 if how == "add" and d.is_float else identity(how, d), d, lanes)
+        d, opcode = i.dest.dtype, COMBINED[i.opcode]
+        return constant(-0.0 if opcode == "add" and d.is_float else identity(opcode, d), d, lanes)
 
-    def _turn(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
+    def _iteration(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
               parts: Mapping[int, Operand]) -> None:
-        new: dict[int, Operand] = {self.loop.dest.id: counter}  # the first lane's, if they grow
+        new: dict[int, Operand] = {self.loop.dest.id: counter}  # of `along`: the first lane's value
         old: dict[int, int] = {}  # variables, by the values read from them
         stored: dict[str, Operand] = {}
 
@@ -230,9 +233,9 @@ class _Turns:
                 old[i.dest.id] = i.args[0].id
             elif self._is_update(i):
                 v = next(old[a.id] for a in i.args if a.id in old)
-                now = b.get(parts[v])
-                args = [now if a.id in old else whole(a) for a in i.args]
-                b.set(parts[v], b.select(mask, b.emit(i.opcode, *args), now))
+                total = b.get(parts[v])
+                args = [total if a.id in old else whole(a) for a in i.args]
+                b.set(parts[v], b.select(mask, b.emit(i.opcode, *args), total))
             elif i.opcode == "set":
                 pass
             elif i.opcode == "store":

@@ -1,9 +1,9 @@
-"""The operands of a convolution, written as a matrix product, as boxes of several axes.
+"""The operands of a convolution, as a matrix product, in the form of boxes with several axes.
 
-Rows, columns or steps along k of such a product are positions in a batch of images, or places in a
-window and channels. Each of these is a part of its dimension, and a coordinate in memory is a sum
-of parts. So a patch of positions is a box, a window moves the box, and the area outside of an
-image is outside of the memory, where copies fill in zeros.
+A dimension of such a product (m, n or k) combines several parts: positions in a batch of images, or
+offsets in a window and channels. A coordinate in memory is a sum of parts. So a patch of positions
+is a box, a window offset moves the box, and positions outside an image are outside the box's
+bounds, where copies fill in zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import proper, unflatten
 from ztorch.lower.region import as_view, certain, is_view, traced, view_of
 
-Parts = tuple[Var, ...]  # of a dimension, the outermost first
+Parts = tuple[Var, ...]  # of a dimension, outermost first
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Boxed:
     """An operand in memory."""
 
     source: Value
-    first: int  # element of it that is at the origin
-    axes: tuple[Axis, ...]  # neighbours along the first one are contiguous
+    first: int  # element of the source at the origin
+    axes: tuple[Axis, ...]  # the first one is contiguous
 
     @property
     def inner(self) -> Var | None:
-        """The part whose neighbours are contiguous."""
+        """The contiguous part."""
         terms = self.axes[0].at.terms
         return terms[0][0] if len(terms) == 1 and isinstance(terms[0][0], Var) else None
 
     def axis_of(self, part: Var) -> Axis | None:
-        """The axis along which a part moves a box step by step; None if it does otherwise."""
+        """The axis along which a part moves a box in steps of one; None if there is none."""
         moved = [a for a in self.axes if a.at.factor(part)]
         return moved[0] if len(moved) == 1 and moved[0].at.factor(part) == 1 else None
 
@@ -66,13 +66,13 @@ class WindowAxes:
 
     @property
     def contiguous(self) -> tuple[bool, bool, bool]:
-        """Of m, n and k: whether neighbours are contiguous in an operand."""
+        """For m, n and k: whether the dimension is contiguous in an operand."""
         inner = {x.inner for x in self.operands}
         return self.m[-1] in inner, self.n[-1] in inner, self.k[-1] in inner
 
     @property
     def spatial(self) -> Parts:
-        """The parts that a patch of positions is cut out of: of m, or else of k."""
+        """The dimension that patches of positions are cut from: m, or else k."""
         return self.k if self.contiguous[0] else self.m
 
     @property
@@ -81,8 +81,8 @@ class WindowAxes:
         return any(len(a.at.terms) > 1 for a in self.operands[0].axes)
 
     def tap(self) -> tuple[Var, Var, int] | None:
-        """A place in the window along which all products of a strip can read the same copy: the
-        part, the position that it moves, and how far."""
+        """A window axis along which the products of a strip can share one copy: the part, the
+        position that it moves, and by how much."""
         others = self.m if self.contiguous[0] else self.k
         for position in self.spatial:
             axis = self.operands[0].axis_of(position)
@@ -94,8 +94,8 @@ class WindowAxes:
 
 
 def seen_through(v: Value) -> Value:
-    """A product's operand as views alone, without copies, not even of borders of zeros. Rounding
-    comes before movement, where there are the fewest elements."""
+    """A product's operand as views alone: no copies and no stored padding. Rounding comes before
+    movement, where there are the fewest elements."""
     moves, rounding, x = [], None, v
     while len(x.args) == 1 and (x.op.movement or x.op is ROUNDED or _is_border(x)):
         if x.op is ROUNDED:
@@ -116,7 +116,7 @@ def _is_border(v: Value) -> bool:
 
 
 def windows_of(product: Value) -> WindowAxes | None:
-    """The operands of a product as boxes; None if their layout has none, or is not aligned."""
+    """The operands of a product as boxes; None if a layout does not allow it or is not aligned."""
     (m, n), k = product.shape[-2:], product.args[0].shape[-1]
     batch = Var("b", math.prod(product.shape[:-2]))
     down, along, deep = Var("m", m), Var("n", n), Var("k", k)
@@ -144,8 +144,8 @@ def windows_of(product: Value) -> WindowAxes | None:
 
 
 def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
-    """The source of a chain of views, the index, and whether that may be outside, where zeros
-    are."""
+    """The source of a chain of views, the index, and whether that may be outside, in zero padding.
+    """
     index = proper(index, v.shape)
     while is_view(v):
         trace = traced(v, index)
@@ -161,7 +161,7 @@ def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], b
 
 
 def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
-    """The parts of a dimension that indices ask for."""
+    """The parts into which indices divide a dimension; None if their divisors do not nest."""
     cuts = sorted({1, v.extent, *(c for i in indices for c in _cuts(i, v))})
     if any(b % a for a, b in pairwise(cuts)):
         return None
@@ -171,7 +171,7 @@ def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
 
 
 def _cuts(index: Index, v: Var) -> Iterator[int]:
-    """Where quotients and remainders of a variable begin again."""
+    """The periods of quotients and remainders of a variable."""
     for a in index.parts:
         if a.inner.mentions(v):
             unit = _unit(a.inner, v)
@@ -181,7 +181,7 @@ def _cuts(index: Index, v: Var) -> Iterator[int]:
 
 
 def _unit(index: Index, v: Var) -> Fraction | None:
-    """How far a variable moves until an index has moved by one."""
+    """The increment of a variable that increments an index by one."""
     for atom, factor in index.terms:
         if atom == v:
             return Fraction(1, abs(factor))
@@ -239,7 +239,7 @@ def _are_digits(at: Index) -> bool:
 
 
 def _fits(w: WindowAxes) -> bool:
-    """Whether lines of swizzled memory are neighbours, and each part of a box moves it evenly."""
+    """Whether lines of swizzled memory are contiguous, and parts move boxes in steps of one."""
     line = SWIZZLE_LINE // w.operands[0].source.dtype.bytes
     for x, sides in zip(w.operands, ((w.m, w.k), (w.n, w.k)), strict=True):
         if not any(x.inner == parts[-1] for parts in sides):

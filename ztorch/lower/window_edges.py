@@ -1,4 +1,4 @@
-"""Where windows reach over the border of an image. Loops over them leave the border out."""
+"""Where windows cross the border of an image. Loops over windows skip the border."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ztorch.lower.region import Region, is_view, reads
 
 @dataclass(frozen=True)
 class Edge:
-    """An axis of an image with a border, and the place of a window on it."""
+    """An axis of an image with a border, and the position of a window element on it."""
 
-    at: Index  # where an element of a window is on that axis
-    low: int
-    high: int
+    at: Index  # position of a window element on the padded axis
+    low: int  # first position inside the image
+    high: int  # first position after the image
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
-        """Whether all elements at these places are inside; None if only some do."""
+        """Whether all elements at these positions are inside; None if only some are."""
         least, most = self.at.replace(at).range
         return True if self.low <= least and most < self.high else (
             False if most < self.low or least >= self.high else None)
@@ -31,7 +31,7 @@ Edges = tuple[Edge, ...]
 
 
 def edges_of(region: Region, full: dict[Var, Index]) -> Edges:
-    """The axes of images over which the windows of a reducing region reach."""
+    """The image axes on which the windows of a reduction cross a border."""
     edges: dict[Edge, None] = {}
     for v in region.members:
         if not region.is_row(v) or v.op.kind == "reduce":
@@ -54,20 +54,20 @@ def _borders(v: Value, index: Sequence[Index]) -> Iterator[Edge]:
 
 
 def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
-    """Whether elements at these places are inside of all edges; None if only some do."""
+    """Whether elements at these positions are inside on all axes; None if only some are."""
     known = {edge.inside(at) for edge in edges}
     return False if False in known else None if None in known else True
 
 
 def overlap(at: Index, across: Var, last: Var) -> bool:
-    """Whether neighbouring results along one loop meet the same elements along the other."""
+    """Whether neighbouring results along one loop read common elements along the other."""
     step, gap = at.factor(across), at.factor(last)
     return step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
                                      or (gap % step == 0 and gap // step < across.extent))
 
 
 def runs(extent: int, most: int, inside: Callable[[Index], bool | None]) -> Iterator[Run]:
-    """Groups of at most so many neighbours: those that meet a border each alone."""
+    """Groups of at most `most` neighbours. Those at a border form groups of one."""
     for run in split(extent, most):
         neighbours = Index.of(Var("p", run.size))
         starts = range(run.start, run.start + run.size * run.count, run.size)

@@ -1,12 +1,12 @@
-"""Convolutions of 3 x 3 windows with a quarter of the multiplications: Winograd's F(4 x 4, 3 x 3).
+"""Winograd convolutions F(4 x 4, 3 x 3), with a quarter of the multiplications.
 
-A tile of 6 x 6 elements of an image gives 4 x 4 results. Tile and kernel are both evaluated at the
-same 36 points, where a convolution is a product of numbers, and so a matrix product over channels:
+A tile of 6 x 6 elements of an image gives 4 x 4 results. Tile and kernel are transformed to the
+same 36 points. At each point the convolution is a matrix product over channels:
 
-    result = across(evaluated(tile) @ evaluated(kernel))        for each of 36 points
+    result = inverse(transform(tile) @ transform(kernel))
 
-The points of each axis are 0, +-3/4, +-3/2 and infinity. With 0, +-1, +-2 constants would be whole
-numbers, and errors four times as large.
+The points of each axis are 0, +-3/4, +-3/2 and infinity. With 0, +-1, +-2 the constants would be
+integers, but errors four times as large.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
     return shape, products.dtype
 
 
-# A kernel (9 * channels, filters) at each point: (points, rows, filters), in the first rows.
+# The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
 AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
-# The tiles of an image that cover it at each point: (points, rows, channels), in the first rows.
+# The transformed tiles of an image: (points, rows, channels). Extra rows are padding.
 TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
-# The results of products at all points (points, tiles, filters) as an image.
+# The inverse transform of products (points, tiles, filters) to an image.
 RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 
 
 def transformed(v: Value, left: Value, fixed: bool,
                 limits: Limits) -> tuple[Value, Value, Shape] | None:
-    """The operands of the product that takes the place of a convolution, and the shape of its
-    image; None where it is none, or would gain too little.
+    """The transformed operands of a convolution, and the shape of its result; None if v is no such
+    convolution, or if the transform does not pay.
 
     Args:
         v: A product, which may be one of windows and a kernel.
         left: Its left operand as views alone, without copies.
-        fixed: Whether the kernel is the same at every call.
-        limits: Those of the machine.
+        fixed: Whether the kernel is the same in every call.
+        limits: The limits of the machine.
     """
     image = _image_of(v, left) if limits.transforms and v.dtype is f32 and v.rank == 2 else None
     if image is None:
@@ -88,14 +88,14 @@ def transformed(v: Value, left: Value, fixed: bool,
     if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
         return None
     kernel = COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]
-    rows = _rows_apart(channels, filters)
+    rows = _padded_rows(channels, filters)
     return (_tiles(image, down, across), _first_rows(AT_POINTS(kernel, rows=rows), channels),
             (batch, height, width, filters))
 
 
-def _rows_apart(rows: int, columns: int) -> int:
-    """The rows at each point, padded so that points are not whole pages apart, because they would
-    evict one another."""
+def _padded_rows(rows: int, columns: int) -> int:
+    """The rows at each point, padded so that the stride between points is not a multiple of the
+    page size, which would cause conflict misses."""
     return rows + (rows * columns * f32.bytes % PAGE_BYTES == 0)
 
 
@@ -107,7 +107,7 @@ def _first_rows(at_points: Value, rows: int) -> Value:
 
 
 def _image_of(v: Value, left: Value) -> Value | None:
-    """The image of which the left operand of a product is all windows of 3 x 3, in steps of 1."""
+    """The image whose 3 x 3 windows with stride 1 are the left operand; None if it is another."""
     rows, depth = left.shape
     first = view_of(left, (Index(), Index()))
     if first is None or first[0].rank != len(IMAGE) or not all(a.dtype is v.dtype for a in v.args):
@@ -125,19 +125,19 @@ def _image_of(v: Value, left: Value) -> Value | None:
 
 
 def _tiles(image: Value, down: int, across: int) -> Value:
-    """The tiles of an image at each point, which read zeros outside of it."""
+    """The transformed tiles of an image. Elements outside the image are zeros."""
     low = (0,) * len(IMAGE)
     if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
             image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
         [image], low = image.args, image.attrs["low"]
     tiles = image.shape[0] * down * across
-    at_points = TILES(image if _lies(image) else COPY(image), low=low[1:-1], down=down,
-                      across=across, rows=_rows_apart(tiles, image.shape[-1]))
+    at_points = TILES(image if _is_channels_last(image) else COPY(image), low=low[1:-1], down=down,
+                      across=across, rows=_padded_rows(tiles, image.shape[-1]))
     return _first_rows(at_points, tiles)
 
 
-def _lies(image: Value) -> bool:
-    """Whether an image is in memory with its channels side by side."""
+def _is_channels_last(image: Value) -> bool:
+    """Whether an image is in memory with contiguous channels."""
     axes = [Var(name, n) for name, n in zip(IMAGE, image.shape, strict=True)]
     base = view_of(image, [Index.of(a) for a in axes])
     return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1
@@ -145,8 +145,8 @@ def _lies(image: Value) -> bool:
 
 def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
                         limits: Limits) -> float:
-    """Estimated cycles of a transformed convolution: products at all points; transforms; and the
-    way of tiles and products at all points to memory and back, and of the kernel."""
+    """The estimated cycles of a transformed convolution: products at all points, transforms, and
+    memory traffic of transformed tiles, products and the kernel."""
     cpu, lanes = limits.processor, limits.lanes(f32)
     vectors = math.ceil(channels / lanes) + math.ceil(filters / lanes)
     stored = POINTS * f32.bytes * tiles * (channels + filters)

@@ -1,5 +1,5 @@
-"""The loop nests of transformed convolutions on a processor: kernels and tiles at their points, and
-the results of products at these."""
+"""The loop nests of Winograd convolutions on a processor: transforms of kernels and tiles, and the
+inverse transform of products."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _matrix(rows: Sequence[Sequence[Fraction | int]]) -> tuple[tuple[float, ...]
 
 
 def _kernel_rows() -> Iterator[tuple[Fraction | int, ...]]:
-    """The value of a kernel at each point, over the product of its distances to the others."""
+    """The rows that evaluate a kernel at each point, divided by the product of the distances to the
+    other points."""
     finite = (0, _P, -_P, _Q, -_Q)
     for p in finite:
         scale = 1 / math.prod((Fraction(p) - q for q in finite if q != p), start=Fraction(1))
@@ -39,7 +40,7 @@ def _kernel_rows() -> Iterator[tuple[Fraction | int, ...]]:
     yield 0, 0, 1
 
 
-# The matrices that multiply each axis of a kernel, of a tile and of the products at all points.
+# The transforms along one axis: of a kernel, of a tile, and the inverse transform of products.
 _KERNEL = _matrix([*_kernel_rows()])
 _TILE = _matrix([
     (_P ** 2 * _Q ** 2, 0, -_P ** 2 - _Q ** 2, 0, 1, 0),
@@ -52,7 +53,7 @@ _RESULT = _matrix([(int(k == 0), *(p ** k for p in (_P, -_P, _Q, -_Q)), int(k ==
 
 @dataclass(frozen=True, repr=False)
 class WinogradSchedule(Schedule):
-    """A transform of a convolution on a processor."""
+    """A transform of a Winograd convolution on a processor."""
 
     kind = KIND
     lanes: int  # channels computed at once
@@ -78,7 +79,7 @@ def refusal(s: WinogradSchedule, region: Region, limits: Limits) -> str:
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: WinogradSchedule) -> None:
-    """One transform; workers share out channels of a kernel, or tiles."""
+    """One transform. Workers share the channels of a kernel, or the tiles."""
     v, e = _main(region), Emitter(b, memory, members=region.flat)
     if v.op is AT_POINTS:
         _kernel(e, v, target[v], limits, s.lanes)
@@ -89,7 +90,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 
 def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> None:
-    """A kernel at each point."""
+    """The transform of a kernel."""
     [kernel] = v.args
     channel, column = Var("c", kernel.shape[0] // WINDOW ** 2), Var("f", v.shape[-1])
     with e.b.loop(0, channel.extent, kind="parallel") as r:
@@ -102,7 +103,7 @@ def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> No
 
 
 class _ImageTiles:
-    """The tiles of an image at each point."""
+    """The transform of the tiles of an image."""
 
     def __init__(self, v: Value, memory: str, limits: Limits, lanes: int):
         self.v, self.memory, self.limits = v, memory, limits
@@ -111,21 +112,21 @@ class _ImageTiles:
         self.tile = [Var("n", self.image.shape[0]), Var("y", v.attrs["down"]),
                      Var("x", v.attrs["across"])]
         self.n, *places = (Index.of(a) for a in self.tile)
-        # Where the first row and column of a tile are in the image.
+        # The first row and column of a tile, in the image.
         self.first = [i * RESULTS - low for i, low in zip(places, v.attrs["low"], strict=True)]
         self.sides = self.image.shape[1:-1]
         self.column = Var("c", v.shape[-1])
 
     def emit(self, e: Emitter) -> None:
-        """All tiles; those that reach over the border come from a small local array, which is zero
-        where the image has nothing."""
+        """All tiles. Tiles that cross the border are first copied to a small local array, with
+        zeros outside the image."""
         b, places = e.b, range(TILE)
         local = b.memory("tile", self.v.dtype, POINTS * self.lanes, "local", "rw")
         with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
             scope = e.within(bound=spread(e, t, self.tile))
             inside = self._inside(scope)
             with b.if_(inside):
-                if min(self.sides) >= TILE:  # else there is no such tile
+                if min(self.sides) >= TILE:  # else no tile is inside
                     for one in self._vectors(scope):
                         self._transform(one, [[self._element(one, i, j) for j in places]
                                               for i in places])
@@ -162,7 +163,7 @@ class _ImageTiles:
             b.store(local, b.mul(b.add(b.mul(i, TILE), j), self.lanes), x)
 
     def _inside(self, e: Emitter) -> Operand:
-        """Whether all of a tile is in the image."""
+        """Whether a tile is entirely inside the image."""
         b = e.b
         inside: Operand = b.const(int(min(self.sides) >= TILE), boolean)
         for i, n in zip(self.first, self.sides, strict=True):
@@ -180,7 +181,7 @@ def _store_points(e: Emitter, v: Value, memory: str, values: Sequence[Sequence[O
 
 
 class _Results:
-    """The results of products at all points, with the work that follows on each of them."""
+    """The inverse transform of products, with the epilogue of each result."""
 
     def __init__(self, region: Region, v: Value, target: Mapping[Value, str], limits: Limits,
                  lanes: int):
@@ -193,8 +194,8 @@ class _Results:
         self.inside = [Var("i", RESULTS), Var("j", RESULTS)]
 
     def emit(self, e: Emitter) -> None:
-        """All tiles; the sums of each go through a small local array, and a loop finishes those
-        that are within the image."""
+        """All tiles. The results of a tile are stored to a small local array, and a loop over those
+        inside the image applies the epilogue."""
         b, [products], (down, across) = e.b, self.v.args, self.inside
         n, y, x, i, j, f = (Index.of(a) for a in (*self.tile, down, across, self.column))
         number = flatten((n, y, x), [a.extent for a in self.tile])
@@ -219,7 +220,7 @@ class _Results:
                              self.target)
 
     def _within(self, e: Emitter, tile: Operand, size: int) -> Operand | int:
-        """How many results of a tile are within an axis."""
+        """The number of results of a tile that are inside an axis."""
         if size % RESULTS == 0:
             return RESULTS
         return e.b.min(e.b.sub(size, e.b.mul(tile, RESULTS)), RESULTS)
@@ -236,8 +237,8 @@ def _both_axes(b: Builder, limits: Limits, matrix: Sequence[Sequence[float]],
 
 def _combined(b: Builder, limits: Limits, matrix: Sequence[Sequence[float]],
               xs: Sequence[Operand]) -> list[Operand]:
-    """matrix @ xs. Rows of points p and -p differ in the signs of odd places alone, so each is a
-    sum or difference of the same two: the builder computes these once."""
+    """matrix @ xs. The rows of points p and -p differ only in the signs of odd terms, so both are
+    computed from the same two sums, which the builder emits once."""
     return [_row(b, limits, row, xs) for row in matrix]
 
 
@@ -253,8 +254,8 @@ def _row(b: Builder, limits: Limits, row: Sequence[float], xs: Sequence[Operand]
 
 def _sum(b: Builder, limits: Limits, factors: Sequence[float],
          xs: Sequence[Operand]) -> tuple[Operand, int] | None:
-    """The sum of products up to a sign, which comes with it: the last factor counts as positive;
-    None for nothing."""
+    """The sum of products up to its sign, and the sign, chosen so that the last factor is positive;
+    None for no terms."""
     terms = [(f, x) for f, x in zip(factors, xs, strict=True) if f]
     if not terms:
         return None

@@ -1,10 +1,10 @@
-"""Blocks of threads on processors: workers share the blocks, and each runs the threads of a block.
+"""Workgroups on processors: workers share the workgroups, and run the threads of each in loops.
 
-A barrier splits the work of a thread into segments. A segment is a loop over the threads of the
-block: each does its part before the first one begins the next segment. A value that is
-the same for all threads is computed once, outside of these loops; so are loops and branches with
-barriers in them, which all threads take together. A thread's values that live from one segment to
-the next are in arrays with an element for each thread. Shared memory is an array of the worker's.
+Barriers split the work of a thread into segments. A segment becomes a loop over the threads of the
+workgroup, so all threads finish it before the next segment begins. Values that are uniform over
+threads are computed once, outside these loops, as are loops and branches that contain barriers,
+which all threads execute together. A thread's values that are live across segments are stored in
+arrays with an element per thread. Shared memory is a local array of the worker.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ztorch.lower.passes import share_out
 
 
 def workgroups_as_loops(kernel: Kernel) -> Kernel:
-    """The kernel with its grid and block loops in a form that CPU workers run; a kernel without
-    them as it is."""
+    """The kernel with grid and block loops as loops of CPU workers. A kernel without these loops is
+    unchanged."""
     if not any(i.attrs.get("kind") == "block" for i in kernel.body):
         return kernel
     return share_out(_Blocks(kernel).kernel())
@@ -35,20 +35,20 @@ class _Segment:
     """The work of each thread between two barriers."""
 
     nodes: list[Nested] = field(default_factory=list)
-    repeated: bool = False  # whether a loop with meetings is around it
+    repeated: bool = False  # whether it is inside a loop with barriers
 
     def instructions(self) -> Iterator[Instr]:
         for n in self.nodes:
             yield from n.instructions()
 
     @property
-    def own(self) -> set[int]:
-        """Ids that it defines."""
+    def defined(self) -> set[int]:
+        """The ids that the segment defines."""
         return {i.dest.id for i in self.instructions()}
 
 
 class _Blocks:
-    """One kernel on its way to workers."""
+    """The conversion of one kernel."""
 
     def __init__(self, kernel: Kernel):
         self.old = kernel
@@ -59,18 +59,18 @@ class _Blocks:
         self.before = [n for n in self.grid.yes if n is not block]
         self.counter, self.size = block.instr.dest, block.instr.args[1]
         self.read_only = {m.name for m in kernel.memories if m.access == "r"}
-        self.private: set[int] = set()  # variables of which each thread has its own
-        self.uniform: set[int] = set()  # values that all threads compute alike
+        self.private: set[int] = set()  # variables with one value per thread
+        self.uniform: set[int] = set()  # values that are the same in all threads
         self._classify(block.yes)
         self.items: list[_Segment | Instr] = []  # segments, and work done once for all threads
         self._split(block.yes, False)
         self.segments = [x for x in self.items if isinstance(x, _Segment)]
         self.made = {i.dest.id: i for s in self.segments for n in s.nodes
                      for i in n.instructions()}
-        self.home = {i: s for s in self.segments for i in s.own}
+        self.home = {i: s for s in self.segments for i in s.defined}
         self.cheap = self._cheap()
 
-    # -- work that all threads do alike ----------------------------------------------------------
+    # -- uniform work ----------------------------------------------------------------------------
 
     def _classify(self, nodes: Sequence[Nested]) -> None:
         while True:
@@ -89,13 +89,13 @@ class _Blocks:
                     self._walk([*n.yes, *n.no])
                 else:
                     self.private |= {i.args[0].id for i in n.instructions() if i.opcode == "set"}
-            elif self._is_alike(n.instr):
+            elif self._is_uniform(n.instr):
                 self.uniform.add(n.instr.dest.id)
             elif n.instr.opcode == "set":
                 self.private.add(n.instr.args[0].id)
 
-    def _is_alike(self, i: Instr) -> bool:
-        """Whether an instruction outside of loops and branches of single threads is done once."""
+    def _is_uniform(self, i: Instr) -> bool:
+        """Whether an instruction outside of divergent loops and branches is uniform."""
         if i.opcode in ("get", "set") and i.args[0].id in self.private:
             return False
         if i.opcode not in PURE and i.opcode not in ("get", "set") and not (
@@ -130,7 +130,7 @@ class _Blocks:
                 flush()
                 self.items.append(i)
             elif n.end is None and i.dest.id in self.uniform:
-                if i.opcode == "set":  # threads have read the value before until here
+                if i.opcode == "set":  # earlier reads of threads must see the old value
                     flush()
                 self.items.append(i)
             else:
@@ -138,7 +138,7 @@ class _Blocks:
         flush()
 
     def _cheap(self) -> set[int]:
-        """Values that each segment that needs them computes again."""
+        """Values that each segment recomputes, in place of storing them."""
         cheap = {self.counter.id}
         for s in self.segments:
             for n in s.nodes:
@@ -157,12 +157,12 @@ class _Blocks:
         for m in old.memories:
             b.memories[m.name] = replace(m, space="local") if m.space == "shared" else m
         b.variables = list(old.variables)
-        self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with meetings, by counter
+        self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with barriers, by counter
         self.stays = {v: self._stays(v) for v in self.private}
         used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
         for s in self.segments:
-            used |= {a.id for i in s.instructions() for a in i.args if a.id not in s.own}
-        # By id, the location of a value from segment to segment.
+            used |= {a.id for i in s.instructions() for a in i.args if a.id not in s.defined}
+        # The arrays of values that are live across segments, by id.
         self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
                        if i not in self.cheap or self._once(i)}
         self.kept = {v.id: self._place(v) for v in old.variables
@@ -184,11 +184,11 @@ class _Blocks:
                        body=tuple(b.body), workgroup=(1, 1, 1))
 
     def _once(self, value: int) -> bool:
-        """Whether a value is read where something is done once for all threads."""
+        """Whether a uniform instruction reads a value."""
         return any(a.id == value for x in self.items if isinstance(x, Instr) for a in x.args)
 
     def _stays(self, variable: int) -> bool:
-        """Whether a variable is of no use after the segment that sets it."""
+        """Whether a variable is live only within one segment."""
         homes = [s for s in self.segments if any(
             i.opcode in ("get", "set") and i.args[0].id == variable for i in s.instructions())]
         return len(homes) == 1 and not homes[0].repeated
@@ -198,7 +198,7 @@ class _Blocks:
         return self.b.memory(name, storage_dtype(x.dtype), self.size.number, "local", "rw")
 
     def _args_of_first(self, i: Instr) -> tuple[Operand, ...]:
-        """The operands of an instruction that is done once; a loop's end has those of the loop."""
+        """The operands of a uniform instruction. The end of a loop has those of the loop."""
         if i.opcode == "end_loop":
             return (i.args[0], *self.bounds[i.args[0].id])
         args = tuple(map(self._of_first, i.args))
@@ -207,7 +207,7 @@ class _Blocks:
         return args
 
     def _of_first(self, a: Operand) -> Operand:
-        """An operand of an instruction that is done once: the first thread's, if each has one."""
+        """An operand of a uniform instruction: the value of the first thread."""
         if a.is_const or a.id not in self.places:
             return a
         return self._load(a, self.b.const(0, self.b.index))
@@ -221,7 +221,7 @@ class _Blocks:
         self.b.store(mem, at, self.b.cast(x, dtype=self.b.memories[mem].dtype))
 
     def _segment(self, s: _Segment) -> None:
-        b, own = self.b, s.own
+        b, defined = self.b, s.defined
         touched = [i for i in s.instructions() if i.opcode in ("get", "set")]
         variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.kept}
         changed = {i.args[0].id for i in touched if i.opcode == "set"}
@@ -232,7 +232,7 @@ class _Blocks:
                     first.setdefault(i.args[0].id, i.opcode == "set" and n.instr is i)
         with b.loop(0, self.size) as t:
             new: dict[int, Operand] = {self.counter.id: t}
-            self._bring(s, t, new, own)
+            self._load_inputs(s, t, new, defined)
             for v in variables.values():
                 if not first[v.id]:
                     b.set(v, self._load(v, t))
@@ -247,15 +247,16 @@ class _Blocks:
                 if v.id in changed:
                     self._store(self.kept[v.id], t, b.get(v))
 
-    def _bring(self, s: _Segment, t: Operand, new: dict[int, Operand], own: set[int]) -> None:
-        """Loads the results of other segments."""
-        def bring(a: Operand) -> None:
-            if a.is_const or a.id in own or a.id in new or a.id not in self.made:
+    def _load_inputs(self, s: _Segment, t: Operand, new: dict[int, Operand],
+                     defined: set[int]) -> None:
+        """Loads or recomputes the values of other segments."""
+        def resolve(a: Operand) -> None:
+            if a.is_const or a.id in defined or a.id in new or a.id not in self.made:
                 return
             if a.id in self.cheap:
                 i = self.made[a.id]
                 for x in i.args:
-                    bring(x)
+                    resolve(x)
                 args = tuple(new.get(x.id, x) if not x.is_const else x for x in i.args)
                 new[a.id] = self.b.raw(i.opcode, a.dtype, a.lanes, args, **i.attrs)
             else:
@@ -263,21 +264,21 @@ class _Blocks:
 
         for i in s.instructions():
             for a in i.args:
-                bring(a)
+                resolve(a)
 
     def _emit(self, i: Instr, new: dict[int, Operand]) -> None:
-        """An instruction; atomic updates of a worker's private memory are plain ones."""
+        """An instruction. Atomic updates of a worker's local memory need not be atomic."""
         b = self.b
         if i.opcode not in ATOMICS or self.spaces[i.attrs["mem"]] == "global":
             b.body.append(i)
             return
         mem, at, off, xs = i.attrs["mem"], i.args[0], i.attrs["off"], i.args[1:]
-        old, how = b.load(mem, at, off=off), i.opcode.removeprefix("atomic_")
+        old, update = b.load(mem, at, off=off), i.opcode.removeprefix("atomic_")
         x = xs[-1]
-        if how == "cas":
+        if update == "cas":
             same = b.eq(*(b.bitcast(y, dtype=BITS.get(y.dtype, y.dtype)) for y in (old, xs[0])))
             x = b.select(same, x, old)
-        elif how != "exchange":
-            x = b.emit(how, old, x)
+        elif update != "exchange":
+            x = b.emit(update, old, x)
         b.store(mem, at, x, off=off)
         new[i.dest.id] = old

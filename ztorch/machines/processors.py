@@ -39,11 +39,11 @@ class Processor(NamedTuple):
     name: str
     level: str = ""  # its best SIMD level; empty where the row is not a particular processor
     l1_bytes: int = 32 * KIB  # data cache of a core
-    l2_bytes: int = MIB  # second cache of a core
-    l2_ways: int = 8  # lines of the second cache that one address may be in
+    l2_bytes: int = MIB  # L2 cache of a core
+    l2_ways: int = 8  # lines of the L2 cache that one address may be in
     l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
-    l2_bytes_per_cycle: float = 24.0  # from the second cache while the core computes (Zen 4)
-    outer_bytes_per_cycle: float = 16.0  # from beyond the second cache
+    l2_bytes_per_cycle: float = 24.0  # from the L2 cache while the core computes (Zen 4)
+    outer_bytes_per_cycle: float = 16.0  # from beyond the L2 cache
     memory_bytes_per_cycle: float = 5.0  # of one core to memory and back (measured on Zen 5)
     fma_ports: int = 2  # vector multiply-adds that start in a cycle
     load_ports: int = 2  # vector loads that start in a cycle

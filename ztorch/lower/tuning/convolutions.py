@@ -1,4 +1,4 @@
-"""Convolutions on a processor: transformed ones, sums over sliding windows, and correlations."""
+"""Convolutions on a processor: Winograd transforms, sums over sliding windows, correlations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CODE_SIZE = "chosen by the size of the code"
 
 TRANSFORM_CHANNELS = row(
     "TRANSFORM_CHANNELS", 16, "channels and filters",
-    "the fewest channels and filters for which windows of 3 x 3 are transformed", CHOSEN)
+    "the fewest channels and filters for which a 3 x 3 convolution is transformed", CHOSEN)
 TRANSFORM_RESULTS = row(
     "TRANSFORM_RESULTS", 4, "results",
     "results along each axis of a tile: 36 multiplications give 16; with 2, 16 give 4",
@@ -41,8 +41,8 @@ TRANSFORM_GAIN = row(
 
 SLIDING_REGISTERS = row(
     "SLIDING_REGISTERS", 0.5, "share of the vector registers",
-    "how many hold sums of neighbouring windows; the others hold the weights of a row of the "
-    "window, and elements", CHOSEN)
+    "those that hold sums of neighbouring windows; the others hold weights of a row of the window, "
+    "and elements", CHOSEN)
 SLIDING_PAIRS = row(
     "SLIDING_PAIRS", 96, "pairs",
     "the most pairs of a window and an element of one of its rows that are computed without a "
@@ -59,7 +59,7 @@ SLIDING_BORDERS = row(
 
 CORRELATION_REGISTERS = row(
     "CORRELATION_REGISTERS", 0.8, "share of the vector registers",
-    "how many hold the sums of positions of a window; the others hold elements", CHOSEN)
+    "those that hold the sums of offsets in a window; the others hold elements", CHOSEN)
 CORRELATION_RESULTS = row(
     "CORRELATION_RESULTS", 64, "positions", "the most positions of a window", _CODE_SIZE)
 CORRELATION_PAIRS = row(
@@ -71,6 +71,6 @@ CORRELATION_CODE = row(
     "the most such pairs in the code of all borders together", _CODE_SIZE)
 CORRELATION_VECTORS = row(
     "CORRELATION_VECTORS", 2, "vectors",
-    "the most vectors of channels that go through a row of an image in turn",
+    "the most vectors of channels that are interleaved over each row of an image",
     "on Zen 4, 4 images of 56 x 56 x 128: 1229 us with 1, 347 with 2, 354 with 4, 315 with 8, "
-    "which leave less for workers to share")
+    "which leave fewer iterations for workers to share")

@@ -19,7 +19,7 @@ ATTENTION_SHARE = row(
     "products that keep scores in memory")
 SEEN_ROWS = row(
     "SEEN_ROWS", 16, "rows",
-    "rows of scores that share one answer to which columns they see",
+    "rows of scores for which masked columns are found together",
     "chosen: a matrix of a tensor core")
 
 # -- by threads ------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ ATTENTION_TILES = row(
     "ATTENTION_TILES", tuple((subgroups, high, block, held) for high, block, held in (
         (2, 64, 16), (2, 64, 0), (2, 32, 16), (2, 32, 2), (2, 32, 0), (1, 64, 16), (1, 64, 0),
         (1, 32, 0)) for subgroups in (4, 8)),
-    "subgroups; matrices of scores below one another; columns of a block; steps in registers",
+    "subgroups; matrices of scores per subgroup; columns of a block; steps in registers",
     "the tiles that are tried", CHOSEN)
 ATTENTION_STAGES = row(
     "ATTENTION_STAGES", 2, "stages",

@@ -26,8 +26,8 @@ THREAD_UNROLL = row(
     "steps in one iteration of the inner loop: one is loaded while another is multiplied", CHOSEN)
 TEAMS_MOST = row(
     "TEAMS_MOST", 8, "groups of threads",
-    "how many share out the depth of a strip where a product has fewer tiles than the machine has "
-    "compute units",
+    "the most teams that divide the depth of a strip if a product has fewer tiles than the machine "
+    "has compute units",
     "predicted for an H200, whose other times it predicts within a tenth: 32 x 128 with k of 784 "
     "takes 0.4 of the time of one")
 TEAMS_THREADS = row(
@@ -88,8 +88,8 @@ COPY_BYTES = row(
     "chosen: the widest load of GPUs, and half of it")
 PITCH_REUSE = row(
     "PITCH_REUSE", 512, "products",
-    "how many products an element must be part of so that a copy pays which pads rows to the "
-    "alignment that copies of tiles need",
+    "the multiply-adds per element from which padding rows, for the alignment that tile copies "
+    "need, pays for its copy",
     "public figures of an H200: a copy takes as long as 460 multiply-adds of an element; without "
     "it products take four times as long")
 
@@ -168,7 +168,7 @@ ROLES_STAGES_LEAST = row(
 ROLES_STAGES_MOST = row("ROLES_STAGES_MOST", 8, "stages", "the most stages of a ring", CHOSEN)
 RASTER_ROWS = row(
     "RASTER_ROWS", 8, "tiles",
-    "the most tiles below one another that workgroups take before the next column of tiles",
+    "the most tiles of a column that workgroups compute before the next column of tiles",
     "public figures: on Hopper 8 and 16 differ by a few percent")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers",
@@ -195,9 +195,9 @@ WINDOW_PASSES = row(
     "read in the model of banks: matrices are stored at half the rate")
 WINDOW_FINISH_SHARE = row(
     "WINDOW_FINISH_SHARE", 0.5, "share of the time",
-    "the part of the time to finish a tile that copies for the next one do not hide", CHOSEN)
+    "the part of a tile's epilogue that does not overlap with copies for the next tile", CHOSEN)
 WINDOW_STRIP_LINES = row(
     "WINDOW_STRIP_LINES", 16, "lines", "the time to begin and end a strip", CHOSEN)
 WINDOW_UNITS = row(
     "WINDOW_UNITS", 0.5, "share of the compute units",
-    "the fewest that tiles of a convolution occupy; otherwise its steps along k are cut up", CHOSEN)
+    "the fewest that the tiles of a convolution must occupy; otherwise k is split", CHOSEN)

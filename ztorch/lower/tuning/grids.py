@@ -12,7 +12,7 @@ SHORT_BYTES = row(
     "the windows of 7 x 7 x 3 of 64 images 173 for 365")
 THREAD_ELEMENTS = row(
     "THREAD_ELEMENTS", 4, "elements",
-    "elements of a reduction that a thread adds up before another thread joins in", CHOSEN)
+    "elements of a reduction per thread, below which no further thread is added", CHOSEN)
 THREAD_ELEMENTS_FEW = row(
     "THREAD_ELEMENTS_FEW", 2, "elements",
     "the same if there are too few results to occupy the machine", CHOSEN)
@@ -60,20 +60,20 @@ REDUCTION_PART_ROWS = row(
     "chosen: 8 loads of 4 elements of each of 256 threads")
 GRID_WIDE_BYTES = row(
     "GRID_WIDE_BYTES", 1 << 33, "bytes",
-    "the size of all wide values of one shape from which a grid computes them in blocks of rows: "
-    "they would not fit its memory", CHOSEN)
+    "the total size of large intermediates from which a grid computes them in blocks of rows: they "
+    "would not fit in its memory", CHOSEN)
 GRID_BLOCK_BYTES = row("GRID_BLOCK_BYTES", 1 << 28, "bytes", "the size of such a block", CHOSEN)
 REMATERIALIZE_BYTES = row(
     "REMATERIALIZE_BYTES", 1 << 20, "bytes",
-    "the least size of a value that its readers compute instead of reading it",
+    "the least size of a value that its readers rematerialize",
     "chosen: smaller values stay in caches")
 REMATERIALIZE_FEW = row(
-    "REMATERIALIZE_FEW", 16, "times",
-    "values smaller than another by this factor are ignored", CHOSEN)
+    "REMATERIALIZE_FEW", 16, "ratio",
+    "operands that are smaller than the value by this factor are not counted", CHOSEN)
 REMATERIALIZE_SLOTS = row(
     "REMATERIALIZE_SLOTS", 6, "issue slots",
-    "the most that they may spend for each byte of memory that this saves",
-    "figures of an H200: it starts 7 instructions in the time in which memory brings a byte")
+    "the most that rematerialization may spend per saved byte of memory traffic",
+    "figures of an H200: it issues 7 instructions in the time in which memory transfers a byte")
 EPILOGUE_BYTES = row(
     "EPILOGUE_BYTES", 1 << 20, "bytes",
     "the least size of a product whose epilogue may become a separate kernel",

@@ -8,27 +8,27 @@ _CODE_SIZE = "chosen by the size of the code"
 
 # -- elementwise work and reductions ---------------------------------------------------------------
 
-SHARED_TURN_ELEMENTS = row(
-    "SHARED_TURN_ELEMENTS", 1024, "elements",
-    "the longest iteration of a loop that workers share; a longer one takes another axis into that "
-    "loop", CHOSEN)
+SHARED_ITERATION_ELEMENTS = row(
+    "SHARED_ITERATION_ELEMENTS", 1024, "elements",
+    "the longest iteration of a loop that workers share; a longer one adds an axis to the loop",
+    CHOSEN)
 LANES_OF_GATHERS = row(
-    "LANES_OF_GATHERS", 4, "lanes", "iterations at once of a loop that reads by an index",
-    "chosen: single loads fill so many as fast as any processor's own gather")
+    "LANES_OF_GATHERS", 4, "lanes", "lanes of a vectorized loop with indirect loads",
+    "chosen: four scalar loads are as fast as a gather instruction on any processor")
 WEIGHTS_MIN = row(
     "WEIGHTS_MIN", 4, "elements",
-    "the fewest elements, the same for all rows, that are kept in registers", CHOSEN)
+    "the fewest row-invariant elements that are kept in registers", CHOSEN)
 WEIGHTS_SHARE = row(
     "WEIGHTS_SHARE", 0.5, "of vector registers", "the most that such elements may take", CHOSEN)
-SHARED_TURNS = row(
-    "SHARED_TURNS", 64, "iterations",
+SHARED_ITERATIONS = row(
+    "SHARED_ITERATIONS", 64, "iterations",
     "the fewest iterations that remain for workers to share", CHOSEN)
 COLUMN_VECTORS = row(
     "COLUMN_VECTORS", 4, "vectors",
     "vectors of columns that are reduced side by side in one loop",
     "chosen: four sums cover the latency of an addition")
-COLUMN_TURNS = row(
-    "COLUMN_TURNS", 4, "iterations",
+COLUMN_ITERATIONS = row(
+    "COLUMN_ITERATIONS", 4, "iterations",
     "the fewest iterations that remain for workers to share if there are no rows to share", CHOSEN)
 COLUMN_MEMBERS = row(
     "COLUMN_MEMBERS", 32, "values for each reduction",
@@ -61,14 +61,14 @@ LONG_REDUCTION_PARTS = row(
 
 SCATTER_BYTES_MAX = row(
     "SCATTER_BYTES_MAX", 256, "bytes",
-    "the longest run of neighbours for which a copy follows the order of its source, not of "
-    "its destination",
-    "on Zen 3 packing 1024 x 1024 in panels of 64 bytes takes a third of the time so")
+    "the longest contiguous run for which a copy follows the order of its source, not of its "
+    "destination",
+    "on Zen 3 this packs 1024 x 1024 in panels of 64 bytes in a third of the time")
 SCATTER_STRIDE_BYTES = row(
     "SCATTER_STRIDE_BYTES", 1024, "bytes", "the least distance between such runs", CHOSEN)
 SCATTER_RUNS = row(
     "SCATTER_RUNS", 4, "runs",
-    "the most runs that are written side by side where they are a multiple of PAGE_BYTES apart",
+    "the most runs that are interleaved if their stride is a multiple of PAGE_BYTES",
     "on Zen 5 packing 1024 x 1024 in panels of 128 and 64 bytes takes 0.59 and 0.39 of the time, "
     "64 x 4096 0.32 and 0.27; 2 and 8 runs as much, 16 more")
 SCATTER_PART = row(
@@ -84,14 +84,14 @@ SCATTER_UNROLL = row(
     "each waits for the one before, 275 us in one table, 72 in 4 and 39 in 8")
 SCATTER_TABLES = row(
     "SCATTER_TABLES", 8192, "bytes",
-    "the largest tables on the stack that updates take in turn: a part of the first cache", CHOSEN)
+    "the largest private tables on the stack: part of the L1 cache", CHOSEN)
 SCATTER_UPDATES = row(
     "SCATTER_UPDATES", 4, "updates",
     "updates for each element of these tables from which they pay", CHOSEN)
 PART_GAIN = row(
     "PART_GAIN", 0.75, "ratio",
-    "the work of separate loops for the parts of joined values and borders, to that of one loop "
-    "that tests each element, below which they are separate",
+    "index-set splitting pays if the work of separate loops for parts and borders is below this "
+    "share of the work of one loop that tests each element",
     "on Sapphire Rapids a border around 224 x 224 x 3 takes 18 us in place of 83")
 PART_VALUES = row(
     "PART_VALUES", 512, "values", "the most values that all these loops compute", _CODE_SIZE)
@@ -99,7 +99,7 @@ TRANSPOSE_EXTENT = row(
     "TRANSPOSE_EXTENT", 4, "elements",
     "the shortest axes that are transposed in tiles of registers", CHOSEN)
 
-# -- wide values, such as the scores of attention --------------------------------------------------
+# -- large intermediates, such as the scores of attention ------------------------------------------
 
 WIDE_RATIO = row(
     "WIDE_RATIO", 4.0, "ratio",
@@ -112,11 +112,11 @@ WIDE_BYTES = row(
     "at 256, 0.87 at 512, 0.6 at 1024; training likewise; causal less than that")
 WIDE_STEPS = row(
     "WIDE_STEPS", 256, "steps along k",
-    "the deepest product in blocks: each block reads the right operand again",
+    "the largest k of a product in blocks: each block reads the right operand again",
     "chosen: the widest head of attention in use")
 BLOCK_SHARE = row(
     "BLOCK_SHARE", 0.5, "share of the cache",
-    "how much of the second cache a block may fill",
+    "how much of the L2 cache a block may fill",
     "on Zen 3, 8 x 1024 x 64: blocks of 32, 64 and 128 rows take 29.3, 29.8 and 31.4 ms")
 BLOCK_ROWS_MIN = row(
     "BLOCK_ROWS_MIN", 32, "rows",
@@ -129,8 +129,8 @@ BLOCK_ROWS_MAX = row(
     "on Zen 3, 128 rows are slower than 64 at 1024 positions")
 BLOCK_SEGMENTS = row(
     "BLOCK_SEGMENTS", 4, "segments",
-    "segments of rows that see different numbers of columns: with four, causal attention takes "
-    "5/8 of the work of all columns", CHOSEN)
+    "segments of rows with different numbers of unmasked columns: with four, causal attention does "
+    "5/8 of the work", CHOSEN)
 BLOCK_SEGMENTS_MAX = row(
     "BLOCK_SEGMENTS_MAX", 8, "segments",
     "the most segments, where nothing is summed over rows",
@@ -151,21 +151,21 @@ RECURRENCE_READS = row(
     "value that is read at several positions is computed at each", _CODE_SIZE)
 RECURRENCE_JOIN_SLOTS = row(
     "RECURRENCE_JOIN_SLOTS", 4, "issue slots",
-    "the highest cost of an element of a sequence that is computed where such a kernel reads it, "
-    "if nothing else does", CHOSEN)
+    "the highest cost of an element of a sequence that is computed inside such a kernel, its only "
+    "reader", CHOSEN)
 RECURRENCE_ROW_SLOTS = row(
     "RECURRENCE_ROW_SLOTS", 12, "issue slots",
-    "the highest cost of an iteration whose rows of results are computed one number at a time",
+    "the highest cost of an iteration for which contiguous iterations are computed by scalar code",
     "on Sapphire Rapids 256 iterations of 1024 rows take 0.16 ms with 2 slots, and 0.40 in "
     "vectors; with 16 slots 0.42 and 0.44")
 RECURRENCE_VECTORS = row(
     "RECURRENCE_VECTORS", 4, "vectors",
-    "the most vectors of elements that iterate side by side: each iteration needs the one before",
+    "the most vectors of elements that are interleaved: each iteration depends on the previous one",
     "on Zen 3, 100 iterations of 512 x 512 points of Mandelbrot's set take 7.0 ms with 1 vector, "
     "4.3 with 2, 3.5 with 4 and 4.4 with 8")
 RECURRENCE_VECTORS_FAR = row(
     "RECURRENCE_VECTORS_FAR", 8, "vectors",
-    "the same where rows of two iterations are a multiple of PAGE_BYTES apart: they evict others",
+    "the same if the stride between iterations is a multiple of PAGE_BYTES: conflict misses",
     "on Zen 3, 1000 iterations of 4096 elements that are read and written take 9.3 ms with 1 "
     "vector, 2.9 with 4, 1.8 with 8")
 RECURRENCE_SLOTS = row(
@@ -173,7 +173,7 @@ RECURRENCE_SLOTS = row(
     "the highest cost of an iteration of all vectors together, if there are several", _CODE_SIZE)
 ITERATION_BLOCK_SHARE = row(
     "ITERATION_BLOCK_SHARE", 0.5, "share of the cache",
-    "how much of the second cache a product for the iterations of a loop may fill before it is "
-    "computed in blocks of iterations",
+    "how much of the L2 cache a product for all iterations of a loop may fill; a larger one is "
+    "strip-mined",
     "on a Xeon with 2 MB, LSTM (64, 32, 128), (1000, 16, 128), (256, 64, 256): 0.25 and 0.5 take "
     "0.88 to 0.94 of the time")

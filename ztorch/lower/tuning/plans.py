@@ -1,4 +1,4 @@
-"""Plans of whole graphs: regions, views, the order of copies, and kernels that run again."""
+"""Plans of whole graphs: regions, views, the order of copies, and recomputation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LATE_BYTES = row(
     "in place of 7.1 with 1 MiB; 4 KiB saves no more")
 INSET_RUN = row(
     "INSET_RUN", 16, "elements",
-    "the fewest contiguous elements in a part of a larger value that is computed in place "
-    "in it", "chosen: a vector")
+    "the fewest contiguous elements of a part that is computed in place in a larger value",
+    "chosen: a vector")
 INSET_SHARE = row(
     "INSET_SHARE", 0.75, "share of the elements",
-    "the least part of a padded or joined value that other kernels compute in place",
-    "measured: a ShuffleNet, which joins as much of what it has read, takes 1.04 of its time so at "
-    "batch 32")
+    "the least share of a padded or concatenated value that other kernels compute in place",
+    "measured: a ShuffleNet, which concatenates equal parts of new and old values, takes 1.04 of "
+    "the time at batch 32 if these are computed in place, too")
 NAME_LENGTH_MAX = row(
     "NAME_LENGTH_MAX", 48, "characters",
     "the length of layer and ops in the name of a kernel",
     "chosen: profilers cut off longer names")
 
-# -- a limit of memory: kernels that run again -----------------------------------------------------
+# -- a memory limit: recomputation -----------------------------------------------------------------
 
 RERUN_SEGMENTS = row(
     "RERUN_SEGMENTS", (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), "segments",
@@ -42,7 +42,7 @@ RERUN_PARTS = row(
     "the shares, the cheapest regions first, that are tried to run again", CHOSEN)
 RERUN_TRIES_MAX = row(
     "RERUN_TRIES_MAX", 64, "regions",
-    "the most regions that run again of which each is tried to be kept after all", CHOSEN)
+    "the most dropped regions for which keeping them is tried", CHOSEN)
 RERUN_PLACED_MAX = row(
     "RERUN_PLACED_MAX", 4, "choices",
     "choices whose arenas are laid out before a limit is called too small", CHOSEN)

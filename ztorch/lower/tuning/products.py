@@ -19,41 +19,41 @@ TILE_VECTORS_MAX = row(
     "one row of 16 vectors is the best tile of one row on Zen 4")
 HALF_VECTORS_GAIN = row(
     "HALF_VECTORS_GAIN", 0.9, "ratio",
-    "vectors of half the lanes, to twice the whole ones, up to which a product has halves, if a "
-    "whole one occupies a port for two cycles",
+    "half vectors are used if their number is below this share of twice the full vectors, and if a "
+    "full vector occupies a port for two cycles",
     "on Zen 4 at AVX-512, 50,176 rows of 25 x 6: 402 us become 225")
 SPARE_REGISTERS = row(
     "SPARE_REGISTERS", 1, "vector registers",
-    "registers that a tile leaves free; with none free, LLVM keeps some of its sums in memory",
+    "registers that a tile leaves free; with none free, LLVM spills some of its sums",
     "on Zen 3, 4 rows of 3 vectors (all 16 registers) reach 45 GFLOP/s, 6 rows of 2 reach 97")
 L1_SHARE = row(
     "L1_SHARE", 0.5, "share of the cache",
-    "how much of the first cache a panel of the right operand may fill", CHOSEN)
+    "how much of the L1 cache a panel of the right operand may fill", CHOSEN)
 L2_SHARE = row(
     "L2_SHARE", 0.5, "share of the cache",
-    "how much of the second cache the rows of the left operand may fill", _ZEN4)
+    "how much of the L2 cache the rows of the left operand may fill", _ZEN4)
 BLOCK_TILES = row(
     "BLOCK_TILES", 8, "tiles",
-    "the most tiles of rows that share one read of a panel which the second cache would hold: "
-    "where the panel comes from farther away, they share the wait",
+    "the most row tiles in a block that reads its panel once, if the L2 cache could hold B: the "
+    "first read comes from an outer cache, and the block shares its latency",
     "on Sapphire Rapids, 49 x 160 x 1280 within MNASNet: 179 us become 127")
-BLOCK_TURNS = row(
-    "BLOCK_TURNS", 8, "iterations",
+BLOCK_ITERATIONS = row(
+    "BLOCK_ITERATIONS", 8, "iterations",
     "the fewest iterations that then remain for workers to share", CHOSEN)
 PREFETCH_STEPS = row(
     "PREFETCH_STEPS", 8, "steps along k",
-    "how far ahead rows of the right operand are prefetched if the first cache does not hold them",
+    "the prefetch distance of rows of the right operand if the L1 cache does not hold them",
     _ZEN4)
 PREFETCH_SHARE = row(
     "PREFETCH_SHARE", 1 / 8, "share of the rows",
-    "how many of the rows that the first cache can hold, given their distance, are prefetched",
+    "how many of the rows that the L1 cache can hold, given their stride, are prefetched",
     "on Zen 4 at AVX2, 32 x 512 x 512: 8 steps ahead take 198 us, 4 take 169, 2 take 165; "
     "32 x 1024 x 1024 takes 1.63 ms with 8, 1.43 with 4, 1.14 with 2")
 PREFETCH_MAX = row(
     "PREFETCH_MAX", 64, "steps along k", "the farthest that a schedule may prefetch", CHOSEN)
 K_UNROLL = row(
     "K_UNROLL", 4, "steps along k",
-    "steps in one iteration of the loop: fewer updates of counters beside the multiply-adds", _ZEN4)
+    "steps in one iteration of the k loop: fewer counter updates per multiply-add", _ZEN4)
 UNROLL_MAX = row(
     "UNROLL_MAX", 16, "steps along k",
     "the most steps that a schedule may unroll",
@@ -63,12 +63,12 @@ UNROLL_WHOLE = row(
     "the longest inner loop along k, such as the width of a window, that is unrolled whole", CHOSEN)
 INLINE_EPILOGUE_MEMBERS = row(
     "INLINE_EPILOGUE_MEMBERS", 5, "values",
-    "the longest epilogue that is repeated for each row of a tile; a longer one is a loop over a "
+    "the longest epilogue that is unrolled over the rows of a tile; a longer one is a loop over a "
     "local array",
     "chosen by the size of the code")
 INLINE_EPILOGUE_DEPTH = row(
     "INLINE_EPILOGUE_DEPTH", 256, "steps along k",
-    "the depth from which every epilogue is a loop: the product takes far longer", CHOSEN)
+    "the k from which every epilogue is a loop: the product takes far longer", CHOSEN)
 ACCESS_PATTERNS_KEPT = row(
     "ACCESS_PATTERNS_KEPT", 1024, "views",
     "left operands whose access pattern is remembered: finding it takes milliseconds", CHOSEN)
@@ -86,17 +86,17 @@ TILE_RESULT_CYCLES = row(
     "the time to store a finished vector of a tile", CHOSEN)
 FETCH_SHARE = row(
     "FETCH_SHARE", 0.25, "share of the time",
-    "the part of the time to fetch a tile's operands from the second cache that multiply-adds do "
-    "not hide: large tiles need fewer bytes for each multiply-add",
+    "the part of the time to load a tile's operands from the L2 cache that does not overlap with "
+    "multiply-adds: large tiles need fewer bytes per multiply-add",
     "on Sapphire Rapids, 512 x 512 x 512: 7 rows of 3 vectors reach 180 GFLOP/s, 14 of 2 reach "
     "195; 2048 x 2048 x 2048: 6 of 3 reach 139, 14 of 2 reach 150")
 TILING_GAIN = row(
     "TILING_GAIN", 0.999, "ratio",
-    "the share of the best time so far that a later tiling must stay below", CHOSEN)
+    "a later tiling must take less than this share of the best time so far", CHOSEN)
 ONE_HEIGHT_GAIN = row(
     "ONE_HEIGHT_GAIN", 0.965, "ratio",
-    "the share of the time of tiles of one height that tiles of two heights must stay below: they "
-    "are twice the code",
+    "tiles of two heights, which are twice the code, must take less than this share of the time of "
+    "tiles of one height",
     "on Zen 5, 1600 rows of 256 columns take 193 us in tiles of 14 and 13 rows, 191 in tiles of "
     "10; compiling takes 20 ms less")
 ONE_HEIGHT_CYCLES = row(
@@ -109,12 +109,11 @@ ONE_HEIGHT_CYCLES = row(
 
 PAGE_BYTES = row(
     "PAGE_BYTES", 4096, "bytes",
-    "rows of the left operand at a multiple of this distance evict one another from the first "
-    "cache",
+    "row strides that are a multiple of this size cause conflict misses in the L1 cache",
     "on Zen 4 a product of 1024 falls from 107 to 80 GFLOP/s")
 ROW_PADDING_BYTES = row(
     "ROW_PADDING_BYTES", 64, "bytes",
-    "padding of such rows where they are copied or computed: one cache line",
+    "the padding of such rows where they are stored: one cache line",
     "on Zen 4 attention of 1024 positions takes 32.5 ms without, 22.3 with it")
 LINE_BYTES = row(
     "LINE_BYTES", 64, "bytes",
@@ -122,37 +121,37 @@ LINE_BYTES = row(
     "public figure")
 PACK_ROWS = row(
     "PACK_ROWS", 512, "rows",
-    "the fewest rows for which a right operand larger than the second cache is packed", _ZEN4)
+    "the fewest rows for which a right operand larger than the L2 cache is packed", _ZEN4)
 PACK_ROWS_MIN = row(
     "PACK_ROWS_MIN", 12, "rows",
-    "the fewest rows for which a right operand is packed whose rows evict one another from the "
-    "second cache: two tiles of rows", _ZEN3)
+    "the fewest rows for which a right operand with conflict misses in the L2 cache is packed: two "
+    "row tiles", _ZEN3)
 PACK_ROWS_NEAR = row(
     "PACK_ROWS_NEAR", 384, "rows",
-    "the fewest rows for which a right operand is packed whose rows evict one another from the "
-    "first cache, if a vector is less than a cache line",
+    "the fewest rows for which a right operand with conflict misses in the L1 cache is packed, if "
+    "a vector is shorter than a cache line",
     "on Zen 4 at AVX2, gradients of 512 x 512 with k of 128: 694 us become 616, of 768 x 512 "
     "1.14 ms become 0.93; 128 rows are level")
 PACK_OVERFLOW = row(
     "PACK_OVERFLOW", 96, "rows",
-    "rows, times how often such a panel overflows the cache, from which it is packed if a vector "
-    "is a cache line; wider vectors wait less often",
+    "a panel is packed from this product of rows and overflows of the cache on, if a vector is a "
+    "cache line; wider vectors miss less often",
     "on Zen 3 packing wins for 32 rows of 512 x 512 and 16 of 1024 x 1024, and loses for 16 of "
     "512 x 512; on Zen 5 with 784 x 512 it wins from 64 rows on at AVX2, and is level from 128 on "
     "at AVX-512")
 PACK_ROWS_PAGES = row(
     "PACK_ROWS_PAGES", 24, "rows",
-    "the fewest rows for which a right operand is packed whose rows are a multiple of PAGE_BYTES "
-    "apart",
+    "the fewest rows for which a right operand with a row stride of a multiple of PAGE_BYTES is "
+    "packed",
     "on Zen 3, 24 x 64 x 1024: 53 GFLOP/s become 66; 1024 x 64 x 1024: 58 become 93")
 PACK_DEPTH_PAGES = row(
     "PACK_DEPTH_PAGES", 32, "steps along k",
-    "the least depth of such a product",
+    "the least k of such a product",
     "on Zen 3, 100 x 32 x 1024: 53 GFLOP/s become 71")
 PACK_WHOLE_LINES = row(
     "PACK_WHOLE_LINES", 8, "times the rows",
-    "how many more rows it takes before packing pays where a vector is a cache line: each "
-    "line is read once",
+    "the factor of rows from which packing pays if a vector is a cache line: each line is read "
+    "once",
     "on Zen 4 at AVX-512, 32 x 1024 x 1024: 615 us become 725 when packed; 128 x 3072 x 768: 5.9 "
     "ms become 6.6; 256 x 1024 x 1024 and 384 x 512 x 784 are level")
 NARROW_ROWS = row(
@@ -173,24 +172,24 @@ COPY_COLUMNS = row(
     "on Zen 3, 128 x 2048 x 512 with the left operand transposed: 54 GFLOP/s become 88")
 COPY_GAIN = row(
     "COPY_GAIN", 0.95, "ratio",
-    "the estimated time of a product of copied windows to that of windows in place, below which "
-    "they are copied",
+    "windows are copied if the estimated time with the copy is below this share of the time in "
+    "place",
     "Zen 5, AVX2: 7 x 7 x 512 2.5 to 2.0 ms")
 PRODUCT_DEPTH = row(
     "PRODUCT_DEPTH", 2048, "steps along k",
-    "the depth of each part of a deep product, which fits the caches",
+    "the k of each part of a product of large k, which fits the caches",
     "on Zen 3, 256 x 16384 x 768: 50 GFLOP/s become 87; 576 x 12544 x 64: 61 become 72")
 LOOP_DEPTH = row(
     "LOOP_DEPTH", 512, "steps along k",
-    "the depth of each part where a loop adds up a deep product",
+    "the k of each block if a loop sums a product of large k",
     "on Zen 5, against 2048: 256 x 16384 x 768 184 to 222 GFLOP/s, 128 x 2048 x 512 194 to 209")
 LOOP_PARTS = row(
     "LOOP_PARTS", 4, "times LOOP_DEPTH, rows and columns",
-    "the least k of a product that is less deep, but that a loop adds up all the same",
+    "the least k of a smaller product that is also summed by a loop",
     "on Zen 5 1024 x 2048 x 1024 takes longer in parts: 241 to 235 GFLOP/s")
 DEEP_PRODUCT_SIZE = row(
     "DEEP_PRODUCT_SIZE", 64, "rows and columns",
     "the least size of a product that is cut along k", CHOSEN)
 EVEN_PARTS = row(
     "EVEN_PARTS", 2, "times the parts",
-    "how many more parts a loop may have so that all of them have the same size", CHOSEN)
+    "the factor by which the number of parts may grow to make all parts equal", CHOSEN)
