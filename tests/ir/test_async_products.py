@@ -52,7 +52,7 @@ def test_chips_without_them_multiply_at_once() -> None:
 
 MISTAKES = {  # messages of the interpreter and of the PTX machine
     "wait for copies": ("a copy to it is in flight", "a copy to an operand is in flight"),
-    "fence of memory": ("had no fence", "no fence.proxy.async"),
+    "fence of memory": ("without a fence", "no fence.proxy.async"),
     "barrier": ("race", "a race of a product"),
     "fence of matrices": ("without a fence", "no wgmma.fence"),
     "wait for products": ("overwritten while a product in flight", "written while a product in flight"),

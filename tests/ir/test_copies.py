@@ -123,8 +123,8 @@ def test_a_broken_word_is_noticed(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "why"), [
-    ("copy_async s", "copy_async x", "x is not shared"), ("source=x", "source=y", "only read"),
-    ("source=x", "source=s", "only read"), ("source_off=0", "source_off=1", "aligned to 16"),
+    ("copy_async s", "copy_async x", "x is not shared"), ("source=x", "source=y", "read-only global memory"),
+    ("source=x", "source=s", "read-only global memory"), ("source_off=0", "source_off=1", "aligned to 16"),
     ("elements=4", "elements=0", "elements=0 is not possible"), ("pending=1", "pending=-1", "is not possible")])
 def test_what_the_verifier_refuses(old: str, new: str, why: str) -> None:
     with pytest.raises(VerifyError, match=why):

@@ -79,31 +79,31 @@ BAD = (
     (f"{A} = mma_load s[%92] align=16 pitch=16 turned=false", "not known to be aligned"),
     (f"{A} = mma_load s[0] align=16 pitch=20 turned=false", "not known to be aligned"),
     (f"{A} = mma_load o[0] pitch=16 turned=false", "holds f32, not f16"),
-    (f"{A} = mma_load l[0] pitch=16 turned=false", "each thread's own"),
+    (f"{A} = mma_load l[0] pitch=16 turned=false", "private to each thread"),
     (f"if %93 {{\n{C} = mma %80, %81, %82\n}}", "threads of a subgroup may part at the if"),
-    (f"{C} = mma %81, %80, %82", "part of a matrix a"),
+    (f"{C} = mma %81, %80, %82", "fragment of a matrix a"),
     (f"{C} = mma %80, %81, 0.0", "only a matrix c is set to a constant"),
-    ("%1:f32x4 = mma %80, %81, %82", "part of a matrix c"),
+    ("%1:f32x4 = mma %80, %81, %82", "fragment of a matrix c"),
     ("%1:f16x4@b(16x8x16 f16 f32) = mma_load s[0] pitch=8 turned=false\n"
      "%2:f32x2@c(16x8x16 f16 f32) = mma_load o[0] pitch=8 turned=false\n"
-     "%3:f32x2@c(16x8x16 f16 f32) = mma %80, %1, %2", "not whole subgroups|different numbers of threads"),
+     "%3:f32x2@c(16x8x16 f16 f32) = mma %80, %1, %2", "not a multiple|different numbers of threads"),
     ("%1:f16x4@b(16x8x16 f16 f64) = mma_load s[0] pitch=8 turned=false\n"
      f"%2{C[2:]} = mma %80, %1, %82", "of one shape"),
     ("%1:f16x0@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
-    ("%1:f32 = extract %82 lane=0", "of a known layout only"),
+    ("%1:f32 = extract %82 lane=0", "of a known layout"),
     ("%1:f32x4@c(16x8x16 f16 f32) = mma_join 1.0:f32, 1.0:f32, 1.0:f32, 1.0:f32", "of a known layout"),
-    ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f32, 1.0:f32", "as many elements as it takes"),
+    ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f32, 1.0:f32", "as many elements as it has"),
     ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f16, 1.0:f16, 1.0:f16, 1.0:f16", "joins f32"),
     ("%1:f32x8@c(16x16x16 f16 f32 quads) = mma_load o[0] pitch=16 turned=false", "unknown layout"),
-    ("%1:f32x4@c(16x8x16 f16 f32) = add %82, %82", "no parts of matrices"),
+    ("%1:f32x4@c(16x8x16 f16 f32) = add %82, %82", "no fragments of matrices"),
     ("%1:f32x4 = get %90", "may not have been set|do not mix"),
-    ("mma_store o[0], %80 pitch=16 turned=false", "part of a matrix c"),
+    ("mma_store o[0], %80 pitch=16 turned=false", "fragment of a matrix c"),
     ("mma_store q[0], %82 pitch=8 turned=false", "read-only"),
     ("%1:f16x7@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
     ("%1:f16x8@a(16x8x16 f16 f16) = mma_load s[0] pitch=16 turned=false", "sums are f32 or f64"),
     ("%1:f16x8@a(16x8x16 f16:5 f32) = mma_load s[0] pitch=16 turned=false", "keeps 5 bits"),
     ("%1:f16x4@c(16x8x16 f16 f32) = mma_load s[0] pitch=8 turned=false", "c of .* is f32"),
-    ("%1:f16x2@a(16x8x4 f16 f32) = mma_load s[0] pitch=16 turned=false\nshuffle_xor %1 mask=1", "do not spread|no parts"),
+    ("%1:f16x2@a(16x8x4 f16 f32) = mma_load s[0] pitch=16 turned=false\nshuffle_xor %1 mask=1", "do not spread|no fragments"),
 )
 
 
@@ -126,7 +126,7 @@ def test_half_a_subgroup_is_refused() -> None:
     short = replace(start[1], bits=16)
     body[loop] = replace(body[loop], args=(start[0], short, start[2]))
     body[-1] = replace(body[-1], args=(body[-1].args[0], start[0], short, start[2]))
-    with pytest.raises(VerifyError, match="not whole subgroups of 32"):
+    with pytest.raises(VerifyError, match="not a multiple of 32"):
         verify(replace(kernel, body=tuple(body), workgroup=(16, 1, 1)))
 
 

@@ -146,7 +146,7 @@ def test_subgroups() -> None:
     y = {"swapped": np.zeros(32, np.int32)}
     interpret(kernel, y, grid=(2, 1, 1), subgroup=8)
     assert (y["swapped"] == np.arange(32) ^ 1).all()
-    with pytest.raises(InterpretError, match="not whole subgroups of 32"):
+    with pytest.raises(InterpretError, match="not a multiple of the subgroup 32"):
         interpret(kernel, y, grid=(2, 1, 1), subgroup=32)
 
 

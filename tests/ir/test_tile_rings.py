@@ -38,18 +38,18 @@ def test_what_a_ring_computes(given: dict) -> None:
 
 MISTAKES = {  # messages of the interpreter and of the PTX machine
     "fence of barriers": ({"leave_out": "fence of barriers"}, "no mbarrier_fence", "no fence and barrier"),
-    "barrier": ({"leave_out": "barrier"}, "no barrier behind", "no fence and barrier"),
+    "barrier": ({"leave_out": "barrier"}, "no barrier after", "no fence and barrier"),
     "wait for consumers": ({"leave_out": "wait for consumers"}, "overwritten while a copy", "a stage is overwritten"),
     "expected bytes": ({"leave_out": "expected bytes"}, r"deadlock: .*barrier full\[0\]", "deadlock"),
     "wait for copies": ({"leave_out": "wait for copies"}, "touched while a copy", "a copy to an operand is in flight"),
     "wait for products": ({"leave_out": "wait for products"}, "a product in flight reads it", "a product in flight reads it"),
     "arrival": ({"leave_out": "arrival of consumers"}, r"deadlock: .*barrier empty\[0\]", "deadlock"),
     "too few bytes": ({"expected": STAGE - 1024}, "more bytes than mbarrier_expect", "more bytes come"),
-    "too many bytes": ({"expected": STAGE + 1024}, "for which 1024 bytes are not on their way", "deadlock"),
+    "too many bytes": ({"expected": STAGE + 1024}, "for which 1024 bytes are not in flight", "deadlock"),
     "a wrong phase": ({"parity": 0}, "deadlock", "deadlock"),
     "a swapped stage": ({"ahead": 1}, "touched while a copy", "a copy to an operand is in flight"),
     "the end of a cluster": ({"groups": 2, "cluster": 2, "k": 64, "leave_out": "barrier at the end"},
-                             "no cluster_barrier behind", "a block may end"),
+                             "no cluster_barrier after", "a block may end"),
 }
 
 

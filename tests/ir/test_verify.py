@@ -58,14 +58,14 @@ BAD = [
      "may not have been set"),
     ("set %100, 0.0\nloop %1 = 0, 4, 1 grid {\nset %100, 1.0\n}\n%2:f32 = get %100",
      "may not have been set"),
-    ("set %100, 0:i32", "f32 does not go with i32"),
-    ("set %101, 0.0:f32", "4 lanes do not go with 1"),
-    ("set %100, 0.0\n%1:f64 = get %100", "f64 does not go with f32"),
+    ("set %100, 0:i32", "f32 does not match i32"),
+    ("set %101, 0.0:f32", "4 lanes do not match 1"),
+    ("set %100, 0.0\n%1:f64 = get %100", "f64 does not match f32"),
     ("loop %1 = 0, 4, 1 serial {\nset %1, 3:i64\n}", "operand 0 is a counter, not a variable"),
     ("%1:f32 = add %100, 1.0", "operand 0 is a variable, not a value"),
     # dtypes and lanes
-    ("%1:f32 = add 1.0, 1.0:f64", "f32 does not go with f64"),
-    ("%1:f32x4 = add 1.0, 1.0:f32", "1 lanes do not go with 4"),
+    ("%1:f32 = add 1.0, 1.0:f64", "f32 does not match f64"),
+    ("%1:f32x4 = add 1.0, 1.0:f32", "1 lanes do not match 4"),
     ("%1:f32 = and 1.0, 1.0", "is not defined on f32"),
     ("%1:bool = add true, true", "is not defined on bool"),
     ("%1:f32 = lt 1.0, 1.0", "gives bool, not f32"),
@@ -188,7 +188,7 @@ BAD = [
      }""", "may part at the if"),
     ("%1:f32 = shuffle_xor 1.0 mask=0", "mask=0 is not possible"),
     ("%1:f32 = shuffle_xor 1.0 mask=128", "mask=128 is not possible"),
-    ("%1:f64 = shuffle_xor 1.0:f32 mask=1", "f64 does not go with f32"),
+    ("%1:f64 = shuffle_xor 1.0:f32 mask=1", "f64 does not match f32"),
 ]
 
 

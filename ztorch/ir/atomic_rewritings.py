@@ -1,4 +1,4 @@
-"""How machines that lack an atomic update do it with a compare-and-swap, tried until it succeeds.
+"""Atomic updates by a compare-and-swap loop, for machines that lack the update itself.
 
 Compare-and-swap compares bits, so it is needed on integers only: a memory of floats is declared as
 one of integers of the same size (`ir/atomic_memories.py`).
@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.dtypes import DType, boolean
 from ztorch.ir.kernel import Instr, Operand
 
-TRIES_MAX = (1 << 31) - 1  # turns of the loop: another thread succeeds whenever this one does not
+TRIES_MAX = (1 << 31) - 1  # iterations of the loop; whenever one fails, another thread succeeded
 
 
 def by_exchange(b: Any, instr: Instr) -> Operand | None:
@@ -22,9 +22,9 @@ def by_exchange(b: Any, instr: Instr) -> Operand | None:
 
 def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, held: DType
             ) -> Operand:
-    """The old element, which is of the dtype of x but is in memory as `held`.
+    """The old element, which has the dtype of x but is stored as `held`.
 
-    The first try takes it for zero: to load it would race with other threads' updates."""
+    The first try assumes that it is zero: a plain load would race with other threads' updates."""
     def bits(y: Operand) -> Operand:
         return y if y.dtype == held else b.bitcast(y, dtype=held)
 

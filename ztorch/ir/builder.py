@@ -141,7 +141,7 @@ class Builder(Rings):
     @contextmanager
     def loop(self, start: Arg, stop: Arg, step: Arg = 1, kind: str = "serial",
              **attrs: Any) -> Iterator[Operand]:
-        """A counted loop, tested before each trip. kind: serial, parallel, grid or block."""
+        """A counted loop, tested before each iteration. kind: serial, parallel, grid or block."""
         bounds = tuple(self._index(x) for x in (start, stop, step))
         counter = Operand(self.fresh(), self.index, 1, "counter")
         self.body.append(Instr("loop", counter, bounds, {"kind": kind, **attrs}))
@@ -150,9 +150,9 @@ class Builder(Rings):
         self._token("end_loop", counter, *bounds)
 
     def while_(self, counter: Operand, condition: Operand, rare: bool = False) -> None:
-        """Go on with the innermost loop, whose counter this is, only if some lane of the condition
-        holds. Otherwise the rest of the trip does not run, nor do later trips. A rare rest gets no
-        registers that the code around it could use."""
+        """Leave the innermost loop, whose counter this is, unless the condition is true in some
+        lane. The rest of the iteration and later iterations do not run then. `rare`: the condition
+        is rarely true, so the rest must not take registers from the surrounding code."""
         self._token("while", counter, condition, rare=rare)
 
     @contextmanager
@@ -170,45 +170,45 @@ class Builder(Rings):
 
     # -- threads -----------------------------------------------------------------------------
 
-    def identity(self, which: str, axis: int = 0) -> Operand:
+    def identity(self, name: str, axis: int = 0) -> Operand:
         """The value of `worker`, `workers` (CPU threads), `grid_id` or `block_id` (per axis)."""
-        return self._pure(which, self.index, 1, (), axis=axis)
+        return self._pure(name, self.index, 1, (), axis=axis)
 
     def barrier(self) -> None:
         """Wait for all threads of the workgroup. Earlier writes to shared memory become visible."""
         self._token("barrier")
 
-    def atomic(self, how: str, mem: str, index: Arg, *xs: Operand, off: int = 0) -> Operand:
-        """Update an element so that no other thread comes in between: `add`, `min`, `max`,
-        `exchange`, or `cas` (expected, new). Returns the element before."""
-        return self.raw(f"atomic_{how}", xs[-1].dtype, 1, (self._index(index), *xs), mem=mem,
+    def atomic(self, update: str, mem: str, index: Arg, *xs: Operand, off: int = 0) -> Operand:
+        """Update an element atomically: `add`, `min`, `max`, `exchange`, or `cas` (expected, new).
+        Returns the old element."""
+        return self.raw(f"atomic_{update}", xs[-1].dtype, 1, (self._index(index), *xs), mem=mem,
                         off=off)
 
     def shuffle_xor(self, x: Operand, mask: int) -> Operand:
-        """x of another thread: the one whose number in the subgroup is this one's xor mask."""
+        """x of the thread whose number in the subgroup is this thread's number xor mask."""
         return self.raw("shuffle_xor", x.dtype, x.lanes, (x,), mask=mask)
 
     def copy_async(self, mem: str, index: Arg, source: str, source_index: Arg, elements: int,
                    inside: Operand | None = None, off: int = 0, source_off: int = 0,
                    align: int = 0) -> None:
-        """Start to copy neighbours of the global memory `source` to the shared memory `mem`, both
-        aligned to `align` bytes; zeros where not `inside`. Nobody may touch the target until this
-        thread has waited for the copy."""
+        """Start to copy contiguous elements of the global memory `source` to the shared memory
+        `mem`, both aligned to `align` bytes; zeros if not `inside`. No thread may access the target
+        until this thread has waited for the copy."""
         holds = constant(True, boolean) if inside is None else inside
         self._token("copy_async", self._index(index), self._index(source_index), holds, mem=mem,
                     off=off, align=align, source=source, source_off=source_off, elements=elements)
 
     def copies_commit(self) -> None:
-        """End a group of the copies that each thread has started since the last one."""
+        """End the group of copies that each thread has started since the last group."""
         self._token("copies_commit")
 
     def copies_wait(self, pending: int = 0) -> None:
-        """Wait until all groups of a thread but its last `pending` have landed."""
+        """Wait until all groups of a thread but its last `pending` have completed."""
         self._token("copies_wait", pending=pending)
 
     def mma_load(self, mem: str, index: Arg, fragment: Fragment, subgroup: int, pitch: int,
                  turned: bool = False, off: int = 0, align: int = 0) -> Operand:
-        """Load a matrix. Its rows are `pitch` elements apart, or its columns if it is turned. Each
+        """Load a matrix. `pitch` is the stride of its rows, or of its columns if `turned`. Each
         thread of the subgroup gets its fragment."""
         return self.raw("mma_load", fragment.dtype, fragment.size // subgroup,
                         (self._index(index),), fragment=fragment, mem=mem, off=off, align=align,
@@ -219,12 +219,12 @@ class Builder(Rings):
         return self.raw("mma", c.dtype, c.lanes, (a, b, c), fragment=c.fragment)
 
     def mma_join(self, fragment: Fragment, *xs: Operand) -> Operand:
-        """Elements of a thread as its part of a matrix, rounded to the dtype of that."""
+        """A fragment from the elements of each thread, rounded to the fragment's dtype."""
         return self.raw("mma_join", fragment.dtype, len(xs), xs, fragment=fragment)
 
     def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
                   off: int = 0, align: int = 0) -> None:
-        """Store a matrix. Its rows are `pitch` elements apart, or its columns if it is turned."""
+        """Store a matrix. `pitch` is the stride of its rows, or of its columns if `turned`."""
         self._token("mma_store", self._index(index), c, mem=mem, off=off, align=align,
                     pitch=pitch, turned=turned)
 
@@ -232,9 +232,9 @@ class Builder(Rings):
                   sums: Sequence[Operand], off: int = 0, turned: bool = False, source_off: int = 0,
                   source_turned: bool = False, panel: int = 0,
                   fresh: bool = False) -> None:
-        """Start to add a @ b to the adjacent variables `sums`; to zero if they are
-        `fresh`. a is in the swizzled memory `mem`, b in `source`. Nobody may touch the variables
-        or write to the operands until the threads have waited for the product."""
+        """Start to add a @ b to the adjacent variables `sums`, or to zero if `fresh`. a is in the
+        swizzled memory `mem`, b in `source`. No thread may access the variables or write to the
+        operands until the threads have waited for the product."""
         self._token("mma_async", self._index(index), self._index(source_index), *sums, mem=mem,
                     off=off, turned=turned, source=source, source_off=source_off,
                     source_turned=source_turned, panel=panel, fresh=fresh)
@@ -243,7 +243,7 @@ class Builder(Rings):
                        off: int = 0, turned: bool = False, panel: int = 0,
                        fresh: bool = False) -> None:
         """The same with a in registers of each subgroup, and b in the swizzled memory `mem`, whose
-        lines run along k if it is turned."""
+        lines run along k if `turned`."""
         self._token("mma_held_async", self._index(index), a, *sums, mem=mem, off=off,
                     turned=turned, panel=panel, fresh=fresh)
 
@@ -256,9 +256,9 @@ class Builder(Rings):
         self._token("shared_fence")
 
     def mma_commit(self) -> None:
-        """End a group of the products that each thread has started since the last one."""
+        """End the group of products that each thread has started since the last group."""
         self._token("mma_commit")
 
     def mma_wait(self, pending: int = 0) -> None:
-        """Wait until all groups of products of a thread but its last `pending` are done."""
+        """Wait until all groups of products of a thread but its last `pending` are complete."""
         self._token("mma_wait", pending=pending)

@@ -1,8 +1,8 @@
 """The NumPy definition of asynchronous copies.
 
-A copy lands when its thread waits for its group, and not before. From its start until then nobody
-may touch the elements that it writes, its own thread no more than others. For the race detector its
-thread writes them twice: when the copy starts and when it lands.
+A copy completes when its thread waits for its group, and not before. From its start until then no
+thread, not even its own, may access the elements that it writes. For the race detector its thread
+writes them twice: when the copy starts and when it completes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step = Callable[[], None]  # runs one instruction
 
 @dataclass
 class CopyInFlight:
-    """The same copy of several threads, on its way."""
+    """The same copy by several threads, in flight."""
 
     at: int  # number of its instruction
     store: Watched  # that it writes
@@ -38,8 +38,8 @@ class CopyGroup:
 
 
 class Copies:
-    """The copies of a launch that are on their way. The machine is handed in, not held: it holds
-    these, and memory that a cycle holds is free late."""
+    """The copies of a launch that are in flight. The machine is passed to methods, not stored: it
+    refers to this object, and a reference cycle would free memory late."""
 
     def __init__(self) -> None:
         self.open: list[CopyInFlight] = []  # in no group yet
@@ -60,10 +60,10 @@ class Copies:
                 source.data[np.where(inside, read, 0)], shape), np.zeros(1, source.data.dtype))
             places = np.broadcast_to(places, shape)
             m.touch(at, target, "write", places, live)
-            if target.flying is None:
-                target.flying = np.zeros(target.data.size, bool)
+            if target.in_flight_to is None:
+                target.in_flight_to = np.zeros(target.data.size, bool)
             threads = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
-            target.flying[places[threads]] = True
+            target.in_flight_to[places[threads]] = True
             self.open.append(CopyInFlight(at, target, places, data, threads))
         return step
 
@@ -76,7 +76,7 @@ class Copies:
         self.open = [c for c in others if c.threads.any()]
 
     def wait(self, m: Lockstep, pending: int) -> None:
-        """Lands all groups of the active threads but the last `pending` of each."""
+        """Completes all groups of the active threads but the last `pending` of each."""
         active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
         newer = np.zeros(m.threads, np.int64)
         for group in reversed(self.groups):
@@ -92,7 +92,7 @@ def _land(m: Lockstep, copy: CopyInFlight, threads: np.ndarray) -> None:
     if not threads.any():
         return
     places = copy.places[threads]
-    assert copy.store.flying is not None
-    copy.store.flying[places] = False
+    assert copy.store.in_flight_to is not None
+    copy.store.in_flight_to[places] = False
     copy.store.data[places] = copy.data[threads]
     m.touch(copy.at, copy.store, "write", copy.places, threads[:, None])

@@ -11,7 +11,7 @@ LANES = 4  # elements that are moved at once
 
 
 def at_once(b: Any, instr: Instr) -> Operand:
-    """The copy as loads and stores; of several neighbours where it is certain."""
+    """The copy as loads and stores, of vectors where the condition is known."""
     attrs, (to, origin, inside) = instr.attrs, instr.args
     target, count = b.memories[attrs["mem"]], attrs["elements"]
     certain = inside.is_const
@@ -26,5 +26,5 @@ def at_once(b: Any, instr: Instr) -> Operand:
 
 
 def nothing(b: Any, instr: Instr) -> Operand:
-    """Where copies are done at once there is nothing to wait for."""
+    """No operation: copies that are not asynchronous need no wait."""
     return instr.dest

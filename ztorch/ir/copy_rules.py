@@ -16,7 +16,7 @@ class CopyRules(Rules):
         target, source = self.memories[attrs["mem"]], self.memories[attrs["source"]]
         self.rule(target.space == "shared", "{} is not shared", target.name)
         self.rule(source.space == "global" and source.access == "r",
-                  "{} is not global memory that is only read", source.name)
+                  "{} is not read-only global memory", source.name)
         self.rule(source.dtype == target.dtype, "copies {!r} to {!r}", source.dtype, target.dtype)
         self.rule(inside.dtype.kind == "b", "a mask is bool, not {!r}", inside.dtype)
         self.one_lane(to, origin, inside)
@@ -30,6 +30,6 @@ class CopyRules(Rules):
                           source.name, attrs["align"])
 
     def check_copies_commit(self) -> None:
-        """Needs nothing."""
+        """Has no rules."""
 
     check_copies_wait = check_copies_commit

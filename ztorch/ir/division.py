@@ -1,8 +1,8 @@
 """Cheaper division of integers whose ranges a kernel declares.
 
-By a constant: shifts, masks and products give the same numbers. Compilers of GPUs divide where they
-are told to, and those of CPUs cannot know which numbers are never negative, as most positions are.
-By a number that is positive for certain: the machine's own division, unguarded.
+By a constant: shifts, masks and products give the same results. GPU compilers do not always replace
+divisions, and CPU compilers cannot know that most positions are never negative. By a number that is
+certainly positive: the machine's own division, unguarded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ztorch.ir.kernel import Instr, Kernel, Operand, constant
 from ztorch.ir.ranges import range_of, ranges
 from ztorch.ir.rewrite import rewrite
 
-UNSIGNED = {32: u32, 64: u64}  # by width: the dtype of which products give upper halves
+UNSIGNED = {32: u32, 64: u64}  # by width: the dtype for which `mulhi` exists
 
 
 def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
-    """The kernel with integers divided in cheaper ways, where their ranges allow it. `speaks` tells
-    whether the target has a word for an instruction.
+    """The kernel with cheaper integer divisions where ranges allow it. `speaks` returns whether the
+    target has a word for an instruction.
 
     >>> b = Builder("k")
     >>> _ = b.memory("y", b.index, 100, access="w")

@@ -60,7 +60,7 @@ LOG2_TAIL: Coefficients = {
     f32: (0.336489528, 0.411927283, 0.577078819, 0.961796701),
     f64: (0.1909143948784706, 0.19119094515352714, 0.22198717981468818, 0.2623076185544622,
           0.32059890346814657, 0.4121985830825015, 0.5770780163556545, 0.9617966939259756)}
-# 2 / ln 2: whole, and in two parts of which the first has half the bits.
+# 2 / ln 2: in one number, and in two parts of which the first has half the bits.
 TWO_LOG2_E = 2.8853900817779268
 TWO_LOG2_E_PARTS: Coefficients = {
     f32: (2.8857421875, -0.0003521057078614831), f64: (2.8853901028633118, -2.1085384952858276e-08)}
@@ -70,10 +70,9 @@ def _split_power(b: Arithmetic, x: Operand, rate: float, high: float, low: float
                  ) -> tuple[Operand, Operand]:
     """r and 2 ** (n - 1), for a whole n next to x * rate and r = x - n * (high + low).
 
-    Each part of a sum serves twice: it moves n into the low bits of a float, which lack a shift to
-    be the exponent of that power, and minus the addend it is n. The largest n is chosen from
-    the bits, because for larger x it is right that r grows, and a compiler sees no two sums of
-    floats in a row that it might join.
+    The sum x * rate + addend is used twice: its low bits are n, which a shift makes the exponent of
+    the power, and minus the addend it is n as a float. n is clamped as bits, because r must grow
+    for larger x, and because a compiler could merge two float additions in a row.
     """
     f = FORMATS[x.dtype]
     added = f.whole + (f.bias - 1)
@@ -86,14 +85,14 @@ def _split_power(b: Arithmetic, x: Operand, rate: float, high: float, low: float
 
 
 def _raised(b: Arithmetic, r: Operand, half: Operand, polynomial: tuple[float, ...]) -> Operand:
-    """polynomial(r) * 2 ** n, of half that power: doubled coefficients, as 2 ** n may be infinite
-    where the product is not. Infinity and zero then come out of the multiplication alone."""
+    """polynomial(r) * 2 ** n, given half of that power: coefficients are doubled, since 2 ** n may
+    be infinite where the product is not. The multiplication alone gives infinity and zero."""
     return b.mul(horner(b, r, [2.0 * c for c in polynomial]), half)
 
 
 @widened
 def exp(b: Arithmetic, x: Operand) -> Operand:
-    """e ** x. The bound reaches just so far that the power of two is zero."""
+    """e ** x. x is clamped where the power of two becomes zero."""
     x = b.max(x, {f32: -87.4, f64: -708.5}[x.dtype])
     r, half = _split_power(b, x, LOG2_E, *LN_2[x.dtype])
     return _raised(b, r, half, (*EXPM1[x.dtype], 1.0, 1.0))
@@ -117,9 +116,8 @@ def expm1(b: Arithmetic, x: Operand) -> Operand:
 
 
 def _exponent(b: Arithmetic, bits: Operand, mantissa: int) -> Operand:
-    """k of the positive number m * 2 ** k with m from sqrt(1/2) to sqrt(2), of its bits.
-
-    Around one, so that no digits cancel where the logarithm is small."""
+    """k of the positive number m * 2 ** k with m from sqrt(1/2) to sqrt(2), from its bits. With m
+    around one, no digits cancel where the logarithm is small."""
     sqrt_half = {23: 0x3F3504F3, 52: 0x3FE6A09E667F3BCD}[mantissa]
     return b.shr(b.sub(bits, sqrt_half), mantissa)
 
@@ -154,7 +152,7 @@ def _natural(b: Arithmetic, k: Operand, t: Operand) -> Operand:
 
 
 def _log_ends(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """The logarithm y of x, right for infinity, zero, negative numbers and NaN as well."""
+    """The logarithm y of x, corrected for infinity, zero, negative numbers and NaN."""
     ends = b.select(b.eq(x, 0.0), b.const(-inf, x.dtype), nan)
     return b.select(b.gt(x, 0.0), b.select(b.lt(x, inf), y, x), ends)
 

@@ -102,11 +102,11 @@ class Expressions:
         return self._pure(opcode, result, lanes, typed)
 
     def apply(self, formula: Callable[..., Operand], *args: Operand) -> Operand:
-        """The result of a function of a builder and operands, such as a rewriting."""
+        """The result of a formula, such as a rewriting: a function of a builder and operands."""
         return formula(self, *args)
 
     def _adapt(self, args: tuple[Arg, ...], first: int = 0) -> tuple[Operand, ...]:
-        """Turn numbers into constants of the dtype of args[first:]; broadcast scalars to lanes."""
+        """Make numbers constants of the dtype of args[first:], and broadcast scalars to lanes."""
         operands = [a for a in args if isinstance(a, Operand)]
         widths = {a.lanes for a in operands}
         if len(operands) == len(args) and len(widths) == 1:  # most are so

@@ -16,7 +16,7 @@ Coefficients = dict[DType, tuple[float, ...]]  # by dtype, the highest power fir
 
 @dataclass(frozen=True)
 class Format:
-    """How an IEEE number is in an integer of the same width."""
+    """The layout of an IEEE number in an integer of the same width."""
 
     ints: DType
     mantissa: int  # bits after the leading one
@@ -24,7 +24,7 @@ class Format:
 
     @property
     def whole(self) -> float:
-        """Added to a whole number, leaves it in the low bits of the sum."""
+        """The addend that moves an integer-valued float into the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
     @property

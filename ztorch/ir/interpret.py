@@ -34,12 +34,12 @@ def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
     """Run a kernel on NumPy arrays (as they are in memory: bf16 as uint16), writing in place.
 
     Without `grid` the launch is as large as the kernel's grid loops. A grid or block loop gives
-    every workgroup or thread its own counter values (and is a serial loop where there is but one);
-    a parallel loop runs serially, and where the kernel asks for `worker` so many of them run side
-    by side. For the race detector each trip of a parallel loop is a separate thread. `written` are
-    masks of the elements that were written before, for buffers that were partly written; the
-    kernel's writes are added to them. Raises `InterpretError` for an access out of bounds, a race,
-    a divergent barrier or a read of something never written.
+    every workgroup or thread its own counter values, and is a serial loop if there is only one. A
+    parallel loop runs serially; if the kernel reads `worker`, that many workers run side by side.
+    For the race detector each iteration of a parallel loop is a separate thread. `written` has
+    masks of the elements that were written before, for partly written buffers; the kernel's writes
+    are added to them. Raises `InterpretError` for an access out of bounds, a race, a divergent
+    barrier or a read of an element that was never written.
 
     >>> from ztorch.dtypes import f32
     >>> from ztorch.ir.builder import Builder

@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.dtypes import DType, from_storage, to_storage
 
 OPENING = {"loop": "end_loop", "if": "end_if"}  # opcodes that open a scope, and their ends
-PRIVATE_KINDS = ("parallel", "grid", "block")  # kinds of loops whose trips may run on own threads
+PRIVATE_KINDS = ("parallel", "grid", "block")  # loops whose iterations may run on own threads
 
 SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
 SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned
@@ -32,11 +32,11 @@ class MmaShape:
     k: int  # columns of a, rows of b
     of: DType  # dtype of a and b
     into: DType  # dtype of c
-    mantissa_bits: int = 0  # kept of a and b, rounded (asynchronously: truncated); 0: all
+    mantissa_bits: int = 0  # kept of a and b by rounding (asynchronous: truncation); 0: all
 
     @property
     def rate(self) -> str:
-        """The name under which data sheets have the rate of such products."""
+        """The name of the rate of such products in data sheets."""
         return "tf32" if self.mantissa_bits else self.of.name
 
     def __str__(self) -> str:
@@ -46,12 +46,12 @@ class MmaShape:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Marks a value as one thread's part of a matrix. Unless it names a layout, that depends on the
-    machine."""
+    """Marks a value as one thread's part of a matrix. Without a named layout, the layout depends on
+    the machine."""
 
     role: str  # which of the matrices: a, b or c
     shape: MmaShape  # shape of the product that it takes part in
-    layout: str = ""  # name in `layouts.py`: which thread has which element; empty: not said
+    layout: str = ""  # name in `layouts.py`: which thread has which element; empty: unknown
 
     @property
     def dtype(self) -> DType:
@@ -69,8 +69,8 @@ class Fragment:
         return self.extent[0] * self.extent[1]
 
 
-# Operands and instructions never change. They are not `frozen`, because there are very many of them
-# and a frozen one takes four times as long to make: `Final` lets mypy keep the rule.
+# Operands and instructions are immutable. They are not `frozen`, because there are very many of
+# them and a frozen one takes four times as long to create: `Final` lets mypy check the rule.
 @dataclass(slots=True)
 class Operand:
     """Something that an instruction reads or defines.
@@ -146,8 +146,8 @@ class Memory:
     (one array per thread, on its stack).
 
     Indices count elements in their logical order, also in a swizzled memory. There a target may
-    place chunk c (16 bytes) of line r (128 bytes) where chunk `c ^ (r % 8)` would be, so that
-    threads that access the same chunk of eight lines find different banks.
+    store chunk c (16 bytes) of line r (128 bytes) at chunk `c ^ (r % 8)`, so that threads that
+    access the same chunk of eight lines use different banks.
     """
 
     name: str  # an identifier, unique in the kernel
@@ -245,7 +245,7 @@ def assigned(instr: Instr) -> tuple[Operand, ...]:
 
 
 def launch_grid(kernel: Kernel) -> Grid:
-    """The number of workgroups along each axis: one for each trip of the kernel's grid loops."""
+    """The number of workgroups along each axis: one per iteration of the kernel's grid loops."""
     size = [1, 1, 1]
     for i in kernel.body:
         if i.opcode == "loop" and i.attrs["kind"] == "grid" and all(a.is_const for a in i.args):

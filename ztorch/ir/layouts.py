@@ -1,6 +1,6 @@
-"""Which thread of a subgroup holds which element of a matrix, for machines that say so.
+"""The elements of a matrix that each thread of a subgroup holds, for machines that document it.
 
-A kernel that works on single elements of a fragment depends on it; all others do not.
+Only kernels that work on single elements of a fragment depend on this.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ztorch.ir.kernel import Fragment
 
 @dataclass(frozen=True)
 class ElementLayout:
-    """The position of element number p of a subgroup, p = thread * elements of a thread + element:
-    the bits of p that are the bits of its row and of its column, the lowest first."""
+    """The position of element p of a subgroup, p = thread * elements per thread + element: the bits
+    of p that form its row and its column, lowest bit first."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
     def thread_bits(self, elements: int, along: Sequence[int]) -> list[tuple[int, int]]:
-        """Bits of the number of a thread that are bits of a place along an axis."""
+        """The bits of a thread number that are bits of a position along an axis, as pairs."""
         first = elements.bit_length() - 1
         return [(bit - first, k) for k, bit in enumerate(along) if bit >= first]
 
@@ -36,7 +36,7 @@ LAYOUTS: dict[str, dict[str, ElementLayout]] = {
 
 
 def layout_of(fragment: Fragment) -> ElementLayout | None:
-    """The layout of a fragment; None if it has none, or one of a matrix of another size.
+    """The layout of a fragment; None if it has none, or if the layout is for another size.
 
     >>> from ztorch.dtypes import f16, f32
     >>> from ztorch.ir.kernel import MmaShape
@@ -51,7 +51,7 @@ def layout_of(fragment: Fragment) -> ElementLayout | None:
 
 
 def places(fragment: Fragment) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the elements of a subgroup, in their order; row by row without a layout.
+    """The row and column of each element of a subgroup, in order; row by row without a layout.
 
     >>> from ztorch.dtypes import f16, f32
     >>> from ztorch.ir.kernel import MmaShape

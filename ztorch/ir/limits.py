@@ -17,25 +17,25 @@ class GridLimits:
 
     threads: int = 256  # maximum threads per workgroup
     shared_bytes: int = 32 * 1024  # shared memory per workgroup, in bytes
-    static_shared_bytes: int = 0  # the part that kernels may declare; launches ask for more; 0: all
-    shared_unit_bytes: int = 0  # shared memory of all workgroups of a compute unit; 0: unknown
+    static_shared_bytes: int = 0  # the part that kernels can declare; launches set more; 0: all
+    shared_unit_bytes: int = 0  # shared memory of a compute unit, for all workgroups; 0: unknown
     subgroup: int = 0  # threads that exchange values without memory; 0: unknown, use shared memory
     max_groups: int = 65535  # maximum workgroups along one axis
     max_buffers: int = 64  # maximum buffers bound to one kernel
     max_buffer_bytes: int = (1 << 31) - 1  # maximum bytes of one buffer that a kernel can address
-    max_buffer_elements: int = (1 << 31) - 1  # the same in elements, which indices of 32 bits count
+    max_buffer_elements: int = (1 << 31) - 1  # the same in elements, which 32-bit indices count
     buffer_align: int = 256  # alignment of buffer offsets, in bytes
     compute_units: int = 32  # rough number of workgroups that run at once
-    unit: UnitRates = ANY_UNIT  # the rates of each
-    resident_threads: int = 0  # on a compute unit, which registers are shared out for; 0: unknown
+    unit: UnitRates = ANY_UNIT  # the rates of a compute unit
+    resident_threads: int = 0  # threads per compute unit that registers suffice for; 0: unknown
     load_width: int = 1  # neighbouring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
-    asynchronous_copies: bool = False  # from global to shared memory, while threads go on
+    asynchronous_copies: bool = False  # from global to shared memory, while threads continue
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
-    mma_layout: str = ""  # the thread of each element of a matrix of 16 bits; empty: not known
-    asynchronous_products: bool = False  # of 16 bits from shared memory, of four subgroups each
-    tile_copies: bool = False  # of boxes by maps, counted by barriers of phases; and clusters
+    mma_layout: str = ""  # layout of 16-bit fragments; empty: unknown
+    asynchronous_products: bool = False  # of 16 bits from shared memory, by four subgroups
+    tile_copies: bool = False  # of boxes by tensor maps, with mbarriers; and clusters
 
     @property
     def declared_shared_bytes(self) -> int:
@@ -43,8 +43,8 @@ class GridLimits:
         return self.static_shared_bytes or self.shared_bytes
 
     def shared_share(self, threads: int) -> int:
-        """Shared memory that a workgroup of so many threads may take so that a compute unit runs as
-        many at once as it has registers for.
+        """Shared memory that a workgroup of so many threads may take without reducing the number of
+        workgroups per compute unit that registers allow.
 
         >>> GridLimits(shared_bytes=99 << 10, shared_unit_bytes=100 << 10,
         ...            resident_threads=512).shared_share(256)
@@ -63,9 +63,9 @@ class Limits:
     fma: bool  # has a fused multiply-add instruction
     processor: Processor = ANY  # caches and ports of a CPU; unused on a grid
     grid: GridLimits | None = None  # None: a CPU, whose workers split parallel loops
-    product_mantissa_bits: int = 23  # minimum mantissa bits kept of float32 operands; 23: all
-    transforms: bool = True  # convolutions may be computed with fewer multiplications
-    mask_registers: bool = False  # of a CPU: storing some lanes costs no more than storing all
+    product_mantissa_bits: int = 23  # least mantissa bits kept of float32 operands; 23: all
+    transforms: bool = True  # convolutions may use Winograd transforms
+    mask_registers: bool = False  # of a CPU: masked stores cost no more than full stores
 
     @property
     def index(self) -> DType:

@@ -27,12 +27,12 @@ class Watched:
         self.data = data  # flat, all copies one after the other
         self.known = np.zeros(data.size, bool) if spec.space != "global" else None  # was written
         self.base = None if copies == 1 else owners * spec.size  # start of each thread's copy
-        self.races: Detector | None = None  # None: races are not looked for
-        self.flying: np.ndarray | None = None  # elements that copies are on their way to
-        # Of memories that copies of tiles fill, by element; None of others:
-        self.brought_by: np.ndarray | None = None  # 1 + the barrier that counted it
-        self.brought_in: np.ndarray | None = None  # the phase in which it did
-        # Of memories that asynchronous products read, by element; None of others:
+        self.races: Detector | None = None  # None: races are not checked
+        self.in_flight_to: np.ndarray | None = None  # elements that copies in flight write
+        # By element, for memories that tile copies fill; None for others:
+        self.filled_by: np.ndarray | None = None  # 1 + the barrier that counted the copy
+        self.filled_in: np.ndarray | None = None  # the phase of that barrier
+        # By element, for memories that asynchronous products read; None for others:
         self.reading: np.ndarray | None = None  # products in flight that read it
         self.unfenced: np.ndarray | None = None  # 1 + the thread that wrote it without a fence
 
@@ -50,7 +50,7 @@ class Lockstep:
         self.number = np.arange(self.threads)[:, None]  # of each thread
         self.group = self.number // self.size  # workgroup of each thread
         self.epoch = np.zeros_like(self.number)  # barriers that each thread has passed
-        self.shift = 0  # added to thread numbers, so that each parallel trip has its own threads
+        self.shift = 0  # added to thread numbers: iterations of parallel loops have own threads
         self.shifts = 0  # the largest shift so far
         self.subgroup = subgroup  # threads of a subgroup
         self.active: np.ndarray | None = None  # mask (threads, 1); None: all
@@ -119,8 +119,8 @@ class Lockstep:
         places, *access = [np.broadcast_to(v, shape)[accessed] for v in (
             places, self.number + self.shift if who is None else who, self.group + self.shift,
             self.epoch)]
-        if store.flying is not None and store.flying[places].any():
-            place = places[store.flying[places]][0] % store.spec.size
+        if store.in_flight_to is not None and store.in_flight_to[places].any():
+            place = places[store.in_flight_to[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
                                  "flight: nothing has waited for it")
         if store.reading is not None and how == "write":
@@ -180,7 +180,7 @@ class Lockstep:
     def neighbours(self, at: int, x: np.ndarray, lanes: int) -> np.ndarray:
         """x by subgroups: an array of shape (subgroups, threads of one, lanes)."""
         if self.size % self.subgroup:
-            raise self.fail(at, f"a workgroup of {self.size} is not whole subgroups of "
+            raise self.fail(at, f"a workgroup of {self.size} is not a multiple of the subgroup "
                                  f"{self.subgroup}")
         self.together(at, self.subgroup, "subgroup")
         return np.broadcast_to(x, (self.threads, lanes)).reshape(-1, self.subgroup, lanes)

@@ -1,8 +1,8 @@
 """The NumPy definition of `mma`, `mma_load`, `mma_store` and `mma_join`.
 
 Here a subgroup holds a matrix row by row, one element per lane of each thread, unless its fragment
-names a layout. Machines use other layouts, and a kernel cannot tell which. So the race detector
-treats each matrix access as one by a thread that makes no other access.
+names a layout. Machines use other layouts, which kernels do not know. So the race detector treats
+each matrix access as that of a separate thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rounded(x: np.ndarray, kept: int) -> np.ndarray:
 
 
 def truncated(x: np.ndarray, kept: int) -> np.ndarray:
-    """Float32 without the mantissa bits behind the first `kept` (0: all).
+    """Float32 truncated to the first `kept` bits of mantissa (0: all).
 
     >>> truncated(np.array([1 + 2**-10 + 2**-11, -np.inf], np.float32), 10).tolist()
     [1.0009765625, -inf]

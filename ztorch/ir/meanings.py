@@ -68,7 +68,7 @@ def raw_remainder(a: Any, b: Any) -> Any:
 
 
 def _undivided(a: Any, b: Any) -> Any:
-    """Where machines trap."""
+    """The operands for which machines trap."""
     a, b = np.asarray(a), np.asarray(b)
     least = np.iinfo(a.dtype).min
     return (b == 0) | ((a == least) & (b == -1)) if least else b == 0
@@ -97,7 +97,7 @@ def raw_reciprocal(a: Any) -> Any:
 
 
 def _wrong_where(undefined: Any, result: Any) -> Any:
-    """The complement of every bit is never the result by chance."""
+    """The result with wrong bits where it is undefined: the complement, which is never correct."""
     return np.where(undefined, ~result, result)
 
 

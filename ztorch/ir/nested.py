@@ -20,7 +20,7 @@ class Nested:
 
     @property
     def meets(self) -> bool:
-        """Whether threads meet here."""
+        """Whether the node contains a barrier."""
         return self.instr.opcode == "barrier" or any(n.meets for n in (*self.yes, *self.no))
 
     def instructions(self) -> Iterator[Instr]:

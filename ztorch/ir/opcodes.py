@@ -1,4 +1,4 @@
-"""The table of opcodes: operands, NumPy meaning, gradient, and the rewriting for lack of a word.
+"""The table of opcodes: operands, NumPy meaning, gradient, and rewriting for targets without it.
 
 A row is all it takes to add a scalar opcode. `meaning` is the definition that every target is held
 to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
@@ -49,7 +49,7 @@ class Opcode:
     variadic: bool = False  # takes more operands than `arity`
 
     def rewriting(self, operand: DType) -> Via | None:
-        """How a target does without the opcode on operands of a dtype, if it can."""
+        """The rewriting of the opcode on operands of a dtype; None if there is none."""
         return self.via_int if self.via_int and operand.is_int else self.via
 
 
@@ -190,7 +190,7 @@ _row("gather", 1, "one element a lane (indices[, mask])", kinds="fsub", result="
      attrs=("mem", "off", "align"), cost=16)
 _row("scatter", 2, "write one element a lane (indices, x[, mask])", kinds="fsub", result="none",
      attrs=("mem", "off", "align"), cost=16)
-_row("prefetch", 1, "bring the cache line of an element closer; changes no value",
+_row("prefetch", 1, "prefetch the cache line of an element; changes no value",
      kinds="fsub", result="none", attrs=("mem", "off", "cache"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
@@ -206,10 +206,10 @@ _row("workers", 0, "how many CPU workers run", kinds="su", result="attr", attrs=
 _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=("axis",))
 _row("block_id", 0, "number of this thread in its workgroup", kinds="su", result="attr",
      attrs=("axis",))
-_row("barrier", 0, "the threads of a workgroup meet", result="none")
+_row("barrier", 0, "a barrier of the threads of a workgroup", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
-# -- atomic updates of an element, which give the one before --------------------------------------
+# -- atomic updates of an element, which return the old one ---------------------------------------
 _row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
      via_whole=atomics.by_exchange, cost=20)
 _row("atomic_min", 2, "an element becomes the smaller of it and x (index, x)",
@@ -221,14 +221,14 @@ _row("atomic_exchange", 2, "an element becomes x (index, x)", attrs=("mem", "off
 _row("atomic_cas", 3, "an element becomes x if its bits are those of the expected number (index, "
      "expected, x)", attrs=("mem", "off"), by_dtype=True, cost=20)
 
-# -- copies, while threads go on -----------------------------------------------------------------
-_row("copy_async", 3, "start to copy neighbours of a global memory that is only read into shared "
-     "memory; zeros where not inside (target index, source index, inside)", kinds="fsu",
+# -- asynchronous copies -------------------------------------------------------------------------
+_row("copy_async", 3, "start to copy contiguous elements of a read-only global memory to shared "
+     "memory; zeros if not inside (target index, source index, inside)", kinds="fsu",
      result="none", attrs=("mem", "off", "align", "source", "source_off", "elements"), cost=2,
      via_whole=copies.at_once)
 _row("copies_commit", 0, "end a group of the copies that this thread has started", result="none",
      via_whole=copies.nothing)
-_row("copies_wait", 0, "until all groups of this thread but the last `pending` have landed",
+_row("copies_wait", 0, "wait until all groups of this thread but the last `pending` are complete",
      result="none", attrs=("pending",), via_whole=copies.nothing)
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
@@ -242,29 +242,29 @@ _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="non
 _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a known layout, "
      "rounded to its dtype", kinds="f", result="attr", variadic=True)
 
-# -- products, while threads go on -----------------------------------------------------------------
+# -- asynchronous products -------------------------------------------------------------------------
 # Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
-# as the variables c together. Both are in swizzled memories, in lines of 128 bytes. Lines of a run
-# along k, and with `turned` along its rows. Lines of b run along its columns, and those of the next
-# 128 bytes of columns are `panel` elements further; with `source_turned` they run along k. `fresh`:
-# the variables begin at zero. Lines of float32 run along k, and are truncated to the mantissa bits
-# of the shape.
-_row("mma_async", 2, "start to add a @ b to matrices, which nobody may touch before it is waited "
-     "for (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
+# as all variables c. Both are in swizzled memories, in lines of 128 bytes. Lines of a run along k,
+# or with `turned` along its columns. Lines of b run along its rows, and the next 128 bytes of a row
+# are `panel` elements further; with `source_turned` lines run along k. `fresh`: the variables begin
+# at zero. Lines of float32 run along k, and are truncated to the mantissa bits of the shape.
+_row("mma_async", 2, "start to add a @ b to matrices, which no thread may access before it has "
+     "waited (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
      attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel", "fresh"),
      cost=64, via_whole=product_rewritings.at_once)
-_row("mma_held_async", 2, "the same with a in registers, which stay as they are until it is waited "
-     "for; the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
+_row("mma_held_async", 2, "the same with a in registers, which must not change before the wait; "
+     "the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
      variadic=True, attrs=("mem", "off", "turned", "panel", "fresh"), cost=64,
      via_whole=product_rewritings.held_at_once)
 _row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous "
      "products", result="none", via_whole=copies.nothing)
 _row("shared_fence", 0, "writes of this thread to shared memory are visible to asynchronous "
-     "products, behind a barrier also for those of others", result="none",
+     "products, after a barrier also to those of other threads", result="none",
      via_whole=copies.nothing)
 _row("mma_commit", 0, "end a group of the asynchronous products that this thread has started",
      result="none", via_whole=copies.nothing)
-_row("mma_wait", 0, "until all groups of products of this thread but the last `pending` are done",
+_row("mma_wait", 0, "wait until all groups of products of this thread but the last `pending` are "
+     "complete",
      result="none", attrs=("pending",), via_whole=copies.nothing)
 
 for _name, (_arity, _doc, _attrs, _more) in RINGS.items():

@@ -1,4 +1,4 @@
-"""How the IR does without a word: `via` functions, written once for every target.
+"""Rewritings of opcodes (`via` functions), for all targets without a native instruction.
 
 They take any number of lanes. Only round, trunc, sqrt and division are assumed beyond arithmetic,
 bits and comparisons; no table is looked up. Exact kernels (see `floating.step`) give the same bits
@@ -32,8 +32,8 @@ __all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "fma",
            "log2", "nearest", "power", "rsqrt", "sin", "tanh", "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
-# neighbours for the least error with all roundings. Above these ranges both rise past one, to be
-# cut there.
+# neighbours for the least error with all roundings. Beyond these ranges both exceed one, and are
+# clamped.
 # tanh(x) / x for |x| < 9.02
 TANH_OVER = (1.33190268e-08, 2.05834549e-05, 0.00349403266, 0.133797139, 1.0)
 TANH_UNDER = (7.76199954e-07, 0.000328309019, 0.0258710645, 0.467130244, 1.0)
@@ -65,8 +65,8 @@ QUARTER_PI: Coefficients = {f32: (0.785398185253143, -2.1855695e-08),
 
 @widened
 def atan(b: Arithmetic, x: Operand) -> Operand:
-    """The arctangent, by t = x, (x - 1) / (x + 1) or -1 / x: it is 0, 1 or 2 eighths of a turn
-    below that of x."""
+    """The arctangent, by t = x, (x - 1) / (x + 1) or -1 / x, whose arctangent differs by 0, pi / 4
+    or pi / 2."""
     size = b.abs(x)
     middle, far = b.gt(size, 0.4142135623730951), b.gt(size, 2.414213562373095)
     over = b.select(far, -1.0, b.select(middle, b.sub(size, 1.0), size))
@@ -106,7 +106,7 @@ def erf(b: Arithmetic, x: Operand) -> Operand:
 
 def _quotient(b: Arithmetic, x: Operand, over: tuple[float, ...],
               under: tuple[float, ...]) -> Operand:
-    """x over(x^2) / under(x^2), cut at +-1."""
+    """x over(x^2) / under(x^2), clamped to +-1."""
     z = b.mul(x, x)
     y = b.div(b.mul(x, horner(b, z, over)), horner(b, z, under))
     return clamp(b, y, -1.0, 1.0)

@@ -43,9 +43,9 @@ def _multiply(b: Any, a: Operand, mem: str, index: Operand, off: int, turned: bo
     shape, subgroup, line = _sizes(sums)
     for k, total in enumerate(sums):
         column = k * shape.n
-        far = column * line if turned else column // line * attrs["panel"] + column % line
+        start = column * line if turned else column // line * attrs["panel"] + column % line
         x = b.mma_load(mem, index, Fragment("b", shape), subgroup, line, turned=turned,
-                       off=off + far, align=ALIGN_BYTES)
+                       off=off + start, align=ALIGN_BYTES)
         if attrs["fresh"]:
             b.set(total, 0)
         b.set(total, b.mma(a, x, b.get(total)))

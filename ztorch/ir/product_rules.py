@@ -15,16 +15,16 @@ from ztorch.ir.kernel import (
 )
 from ztorch.ir.thread_rules import ScopeRules
 
-CHUNK = 16  # bytes that stay together in a swizzled memory
-MAX_SUMS = 32  # matrices side by side that one product adds to
+CHUNK = 16  # bytes that stay contiguous in a swizzled memory
+MAX_SUMS = 32  # the most adjacent matrices that one product adds to
 
 
 class ProductRules(ScopeRules):
     """The rules for single instructions, asynchronous products among them."""
 
     def swizzled_access(self) -> None:
-        """An access to a swizzled memory takes no more than a chunk, or is one of whole chunks by
-        an instruction that knows lines."""
+        """An access to a swizzled memory stays within a chunk, or is an access to whole chunks by a
+        matrix instruction."""
         i = self.instr
         m = self.memories[i.attrs["mem"]]
         if not m.swizzled or i.opcode in (*ASYNC_PRODUCTS, "copy_tile"):
@@ -100,8 +100,8 @@ class ProductRules(ScopeRules):
                   "panels are a multiple of {} elements apart, not {}", repeat, panel)
 
     def _start(self, index: Operand, off: int, along_k: bool, k: int, size: int) -> None:
-        """An operand begins at the begin of a line, of which eight repeat; along k in a line it may
-        begin at any step."""
+        """An operand starts at the first of eight lines of the swizzle; along k it may start at any
+        step within a line."""
         self.index(index)
         repeat, line = SWIZZLE_REPEAT // size, SWIZZLE_LINE // size
         inside = off % repeat if along_k else 0
@@ -110,7 +110,7 @@ class ProductRules(ScopeRules):
                   "an operand is not known to begin where lines of a swizzle repeat")
 
     def check_mma_commit(self) -> None:
-        """Needs nothing."""
+        """Has no rules."""
 
     check_mma_wait = check_mma_fence = check_shared_fence = check_mma_commit
 

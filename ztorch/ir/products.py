@@ -1,9 +1,9 @@
 """The NumPy definition of asynchronous products.
 
 A product reads its operands and adds to its matrices at any time from its start until its threads
-have waited for its group. Until then nobody may touch the matrices or write to the operands. For
-the race detector a thread that makes no other access reads them twice: when the product starts and
-when it is waited for.
+have waited for its group. Until then no thread may access the matrices or write to the operands.
+For the race detector a separate thread reads the operands twice: when the product starts and at the
+wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = Callable[[], None]  # runs one instruction
 
 @dataclass
 class ProductInFlight:
-    """The same product of several warpgroups, on its way."""
+    """The same product by several warpgroups, in flight."""
 
     at: int  # number of its instruction
     operands: list[tuple[Watched, np.ndarray]]  # each with its places, by thread
@@ -42,7 +42,7 @@ class ProductGroup:
 
 
 class AsyncProducts:
-    """The products of a launch that are on their way. The machine is handed in, not held."""
+    """The products of a launch that are in flight. The machine is passed to methods, not stored."""
 
     def __init__(self, m: Lockstep) -> None:
         self.open: list[ProductInFlight] = []  # in no group yet
@@ -93,7 +93,7 @@ class AsyncProducts:
             teams, threads = self._teams(m, at, team)
             held = m.regs[left]
             if self.fenced.get(left) is not held:
-                raise m.fail(at, f"%{left} was computed without a fence (mma_fence) behind it")
+                raise m.fail(at, f"%{left} was computed without a fence (mma_fence) after it")
             places = self._places(m, at, right, offsets, m.regs[index], team)
             a = matrix_of(m, at, left, instr.args[1])[teams[:, ::m.subgroup] // m.subgroup]
             b = from_storage(shape.of, right.data[places[teams]]).astype(np.float64).reshape(
@@ -106,7 +106,8 @@ class AsyncProducts:
     def _begin(self, m: Lockstep, at: int, instr: Instr, product: np.ndarray,
                reads: list[tuple[Watched, np.ndarray]], teams: np.ndarray, threads: np.ndarray,
                held: tuple[int, np.ndarray] | None = None) -> None:
-        """Adds the products of all subgroups to matrices, which are out of reach from now on."""
+        """Adds the products of all subgroups to matrices, which must not be accessed from now on.
+        """
         sums = instr.args[2:]
         every = np.zeros((m.threads // m.subgroup, *product.shape[1:]))
         every[teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
@@ -143,12 +144,12 @@ class AsyncProducts:
         places, live = m.reach(at, store, each, None)
         here = active[:, None]
         self._touch(m, at, store, places, here if live is None else live & here, team)
-        if store.brought_by is not None:
+        if store.filled_by is not None:
             m.arrived(at, store, places, active)
         assert store.unfenced is not None
         if store.unfenced[places[active]].any():
-            raise m.fail(at, f"{store.spec.name} was written by a thread that had no fence "
-                             "(shared_fence) behind it")
+            raise m.fail(at, f"{store.spec.name} was written by a thread without a fence "
+                             "(shared_fence) after it")
         return places
 
     def _touch(self, m: Lockstep, at: int, store: Watched, places: np.ndarray,
@@ -159,12 +160,12 @@ class AsyncProducts:
 
     def _add(self, m: Lockstep, at: int, v: int, product: np.ndarray, threads: np.ndarray,
              fresh: bool) -> None:
-        """Adds to a matrix, as if it were done at once: nobody may look before it is waited for."""
+        """Adds to a matrix immediately, since no thread may read it before the wait."""
         held = m.vars.get(v)
         if held is None or (v in m.unset and (m.unset[v][:, 0] & threads).any()):
             raise m.fail(at, f"variable %{v} was never set")
         if self.fenced.get(v) is not held:
-            raise m.fail(at, f"variable %{v} was assigned without a fence (mma_fence) behind it")
+            raise m.fail(at, f"variable %{v} was assigned without a fence (mma_fence) after it")
         lanes = product[0].size // m.subgroup
         total = np.broadcast_to(held, (m.threads, lanes)).astype(np.float64)
         total = (0 if fresh else total) + product.reshape(m.threads, lanes)
@@ -221,7 +222,7 @@ class AsyncProducts:
 
 
 def _whole_teams(m: Lockstep, team: int) -> np.ndarray:
-    """The numbers of the threads of each warpgroup. The last threads of a workgroup may be none."""
+    """The thread numbers of each warpgroup. The last threads of a workgroup may belong to none."""
     return np.arange(m.threads).reshape(-1, m.size)[:, :m.size // team * team].reshape(-1, team)
 
 

@@ -1,8 +1,8 @@
 """The remainder of floats, exact for every quotient, without a fused multiplication.
 
-x = q * y + r is exact where q has so few bits that its products with both halves of y are. Where
-the quotient has more, multiples y * 2^s are taken away first, some bits of the quotient a turn. Few
-numbers ask for that, and a vector whose lanes do not asks once.
+x = q * y + r is exact if q has so few bits that its products with both halves of y are exact. For
+larger quotients, multiples y * 2^s are subtracted first, which removes some bits of the quotient
+per iteration. Few numbers need that; a vector without such lanes pays for one test.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ztorch.dtypes import f32, f64
 from ztorch.ir.floating import FORMATS, bits_of, upper_half, widened, with_sign_of
 from ztorch.ir.kernel import Operand
 
-BITS = {f32: 9, f64: 24}  # of a quotient: with those of half a number, at most a whole number's
-TURNS = {f32: 40, f64: 100}  # for all exponents there are: each turn takes BITS - 2 or more
+BITS = {f32: 9, f64: 24}  # of a quotient whose products with half of y are exact
+MAX_ITERATIONS = {f32: 40, f64: 100}  # for all exponents; each removes at least BITS - 2 bits
 
 
 @widened
@@ -24,7 +24,7 @@ def rem(b: Any, x: Operand, y: Operand) -> Operand:
     size, unit = b.abs(x), b.abs(y)
     most = b.mul(unit, 2.0**bits)
     rest = b.var(x.dtype, x.lanes, init=size)
-    with b.loop(0, TURNS[x.dtype]) as turn:
+    with b.loop(0, MAX_ITERATIONS[x.dtype]) as turn:
         far = b.get(rest)
         b.while_(turn, b.ge(far, most), rare=True)
         small = b.lt(unit, f.smallest)
@@ -39,8 +39,8 @@ def rem(b: Any, x: Operand, y: Operand) -> Operand:
 
 
 def _rest(b: Any, size: Operand, unit: Operand) -> Operand:
-    """size modulo unit, where the quotient has few bits. It may be off by one: the nearest whole
-    number, and a division that is not correctly rounded, give a negative rest."""
+    """size modulo unit, where the quotient has few bits. The rounded quotient may be too large by
+    one, which gives a negative rest and is corrected."""
     quotient = b.round(b.div(size, unit))
     largest = 2.0**FORMATS[size.dtype].bias
     large = b.ge(size, largest)  # where a product might exceed the largest number: by halves

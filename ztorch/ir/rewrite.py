@@ -12,8 +12,8 @@ Change = Callable[[Builder, Instr], Operand | None]
 
 
 def rewrite(kernel: Kernel, change: Change) -> Kernel:
-    """The kernel with the result of each instruction as `change` emits it; where it gives None, the
-    instruction stays.
+    """The kernel with each instruction replaced by what `change` emits; if that returns None, the
+    instruction is kept.
 
     >>> b = Builder("double")
     >>> _ = b.memory("x", b.index, 1, access="rw")
@@ -45,6 +45,6 @@ def rewrite(kernel: Kernel, change: Change) -> Kernel:
 
 
 def next_id(kernel: Kernel) -> int:
-    """An id from which on all are free."""
+    """The first id from which on all ids are free."""
     used = [i.dest.id for i in kernel.body] + [v.id for v in kernel.variables]
     return max(used, default=-1) + 1

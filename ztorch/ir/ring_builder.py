@@ -21,19 +21,19 @@ class Rings(Expressions):
         return name
 
     def mbarrier_init(self, mem: str, index: Arg, count: int, off: int = 0) -> None:
-        """Begin a barrier. Each of its phases ends after this many arrivals."""
+        """Initialise a barrier. Each of its phases ends after `count` arrivals."""
         self._token("mbarrier_init", self._place(index), mem=mem, off=off, count=count)
 
     def mbarrier_fence(self) -> None:
-        """Order the beginning of barriers before copies, and before other threads' use of them."""
+        """Order the initialisation of barriers before copies and uses by other threads."""
         self._token("mbarrier_fence")
 
     def mbarrier_arrive(self, mem: str, index: Arg, off: int = 0, cluster: int = 1) -> None:
-        """Arrive at a barrier; at that of each workgroup of a cluster of so many."""
+        """Arrive at a barrier, in each workgroup of a cluster of `cluster` workgroups."""
         self._token("mbarrier_arrive", self._place(index), mem=mem, off=off, cluster=cluster)
 
     def mbarrier_expect(self, mem: str, index: Arg, nbytes: int, off: int = 0) -> None:
-        """Arrive at a barrier, whose phase then lasts until copies have brought so many bytes."""
+        """Arrive at a barrier, whose phase also waits until copies have transferred `nbytes`."""
         self._token("mbarrier_expect", self._place(index), mem=mem, off=off, bytes=nbytes)
 
     def mbarrier_wait(self, mem: str, index: Arg, parity: Operand, off: int = 0) -> None:
@@ -47,19 +47,18 @@ class Rings(Expressions):
         """Start to copy a box of the global memory `source` to the swizzled memory `mem`.
 
         Args:
-            mem: The memory that it goes to.
-            index: Where in it, a multiple of the elements after which a swizzle repeats.
-            source: The memory that it comes from.
-            at: Where the box begins in the source, along each axis, the innermost first.
-            extents: How long the source is along each axis; elements beyond are zero.
-            pitches: How far neighbours along each axis are apart; those along the first are beside
-                each other.
-            box: How long the box is along each axis.
+            mem: The target memory.
+            index: The target index, a multiple of the period of the swizzle in elements.
+            source: The source memory.
+            at: The coordinates of the box in the source, innermost axis first.
+            extents: The extents of the source; elements beyond are zero.
+            pitches: The strides of the source's axes in elements; the first is 1.
+            box: The extents of the box.
             barriers: The barriers that count arrived bytes.
-            barrier: Which of them.
+            barrier: The index of the barrier.
             off: Added to the index. Default: 0.
-            source_off: Where in the source its first element is. Default: 0.
-            cluster: Workgroups that the box goes to, all of a cluster. Default: 1.
+            source_off: The source's first element. Default: 0.
+            cluster: Workgroups of the cluster that all receive the box. Default: 1.
         """
         self._token("copy_tile", self._place(index), self._place(barrier), *at, mem=mem, off=off,
                     source=source, source_off=source_off, barriers=barriers,
@@ -75,7 +74,7 @@ class Rings(Expressions):
         self._token("cluster_barrier")
 
     def thread_registers(self, count: int, fewer: bool) -> None:
-        """Let the threads of a warpgroup have so many registers from here on, fewer than before or
+        """Set the registers of the threads of a warpgroup from here on, to fewer than before or to
         more."""
         self._token("thread_registers", count=count, fewer=fewer)
 

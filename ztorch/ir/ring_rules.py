@@ -18,15 +18,15 @@ from ztorch.ir.thread_rules import SUBGROUP
 
 MAX_BOX = 256  # elements of a box along an axis
 MAX_AXES = 5  # of a box
-MAX_CLUSTER = 8  # workgroups of a cluster that all chips with clusters can have
+MAX_CLUSTER = 8  # the most workgroups of a cluster on all chips with clusters
 REGISTER_FILE = 1 << 16  # registers of a unit, on every machine that has teams
 MOST_REGISTERS = 255  # of a thread
 REGISTERS = range(24, 257, 8)  # that threads of a warpgroup can ask for
 
 
 def registers_of(threads: int) -> int:
-    """The most registers of a thread with which a unit holds so many threads. A unit has four
-    quarters, among which it deals out subgroups: with nine, one quarter has three.
+    """The most registers per thread with which a unit holds so many threads. A unit distributes
+    subgroups among four quarters: of nine subgroups, one quarter has three.
 
     >>> registers_of(256), registers_of(288)
     (255, 168)
@@ -45,7 +45,7 @@ class RingRules(ProductRules):
         self.tile_memories = {i.attrs.get("mem") for i in kernel.body if i.opcode == "copy_tile"}
 
     def ring_access(self) -> None:
-        """Memories of barriers or tiles are touched by nothing else."""
+        """Memories of barriers or tiles have no other accesses."""
         opcode = self.instr.opcode
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
@@ -119,7 +119,7 @@ class RingRules(ProductRules):
         for x in corner:
             self.index(x)
         self.rule(math.gcd(self.known_multiple(to), attrs["off"]) * size % SWIZZLE_REPEAT == 0,
-                  "a tile is not known to begin where lines of a swizzle repeat")
+                  "a tile is not known to be aligned to the period of the swizzle")
         self._barrier_at(attrs["barriers"], barrier)
         self._cluster()
 

@@ -1,4 +1,4 @@
-"""The NumPy definition of rings: barriers of phases, copies of tiles, and the roles they join.
+"""The NumPy definition of rings: phase barriers, copies of tiles, and the roles they synchronize.
 
 A copy lands when a thread waits for the phase of the barrier that counts it, and not before. From
 its start until then no thread may touch its destination, and it may not overwrite the operands of a
@@ -20,40 +20,40 @@ from ztorch.ir.roles import Role, Roles
 
 @dataclass
 class TileInFlight:
-    """A tile on its way to one workgroup."""
+    """A copy of a tile to one workgroup, in flight."""
 
     store: Watched
     places: np.ndarray
     data: np.ndarray
-    barrier: int  # that counts it
-    phase: int  # of the barrier
+    barrier: int  # the barrier that counts it
+    phase: int  # the phase of that barrier
 
 
 class PhaseBarriers:
     """The barriers of one memory, those of all workgroups one after the other."""
 
     def __init__(self, size: int, threads: int):
-        self.count = np.zeros(size, np.int64)  # arrivals that end a phase; 0: not begun
-        self.pending = np.zeros(size, np.int64)  # of them, those that have not come
+        self.count = np.zeros(size, np.int64)  # arrivals that end a phase; 0: not initialized
+        self.pending = np.zeros(size, np.int64)  # of them, those still missing
         self.expected = np.zeros(size, np.int64)  # bytes, in this phase
-        self.brought = np.zeros(size, np.int64)
+        self.transferred = np.zeros(size, np.int64)
         self.done = np.zeros(size, np.int64)  # phases that have ended
-        self.owner = np.zeros(size, np.int64)  # thread that has begun it
-        self.epoch = np.zeros(size, np.int64)  # barriers that it had passed then
-        self.cluster_epoch = np.zeros(size, np.int64)  # the same of barriers of the cluster
+        self.owner = np.zeros(size, np.int64)  # the thread that initialized it
+        self.epoch = np.zeros(size, np.int64)  # barriers that the thread had passed by then
+        self.cluster_epoch = np.zeros(size, np.int64)  # cluster barriers that it had passed
         self.fenced = np.zeros(size, bool)
         self.seen = np.zeros((threads, size), np.int64)  # phases that each thread has waited for
-        self.flying: list[TileInFlight] = []
+        self.in_flight: list[TileInFlight] = []
 
     def advance(self) -> bool:
-        """Ends phases for which all has come; False if more bytes came than were expected."""
+        """End the complete phases; False if more bytes were transferred than were expected."""
         ended = (self.count > 0) & (self.pending == 0)
-        if (self.brought > self.expected)[ended].any():
+        if (self.transferred > self.expected)[ended].any():
             return False
-        ended &= self.brought == self.expected
+        ended &= self.transferred == self.expected
         self.done[ended] += 1
         self.pending[ended] = self.count[ended]
-        self.expected[ended] = self.brought[ended] = 0
+        self.expected[ended] = self.transferred[ended] = 0
         return True
 
 
@@ -65,30 +65,30 @@ class RingSteps(Registers):
         self.roles = Roles()
         self.rings: dict[str, PhaseBarriers] = {}
         self.cluster_epoch = np.zeros_like(self.number)  # of each thread
-        self.reached_others = np.full(self.threads, -1)  # the same at its last arrival elsewhere
-        self.team: np.ndarray | None = None  # the threads that meet without others
+        self.reached_others = np.full(self.threads, -1)  # the same, when last arriving elsewhere
+        self.team: np.ndarray | None = None  # the threads of team_barrier
         for i in kernel.body:
             if i.opcode == "mbarrier_init":
                 size = self.stores[i.attrs["mem"]].data.size
                 self.rings.setdefault(i.attrs["mem"], PhaseBarriers(size, self.threads))
             if i.opcode == "copy_tile":
                 store = self.stores[i.attrs["mem"]]
-                store.brought_by = np.zeros(store.data.size, np.int64)
-                store.brought_in = np.zeros(store.data.size, np.int64)
-                store.flying = np.zeros(store.data.size, bool)
+                store.filled_by = np.zeros(store.data.size, np.int64)
+                store.filled_in = np.zeros(store.data.size, np.int64)
+                store.in_flight_to = np.zeros(store.data.size, bool)
         self.ring_of = {i.attrs["mem"]: i.attrs["barriers"] for i in kernel.body
                         if i.opcode == "copy_tile"}
 
     def finish(self) -> None:
-        """Check that nothing is left on its way when the kernel ends."""
+        """Check that no copy is in flight when the kernel ends."""
         end = len(self.kernel.body) - 1
         for ring in self.rings.values():
-            if ring.flying:
+            if ring.in_flight:
                 raise self.fail(end, f"the kernel ends while a copy to "
-                                     f"{ring.flying[0].store.spec.name} is in flight")
+                                     f"{ring.in_flight[0].store.spec.name} is in flight")
         if (self.reached_others >= self.cluster_epoch[:, 0]).any():
             raise self.fail(end, "a workgroup may end while others of its cluster reach it: there "
-                                 "is no cluster_barrier behind the last arrival")
+                                 "is no cluster_barrier after the last arrival")
 
     def side_by_side(self, at: int, condition: int, yes: list[Step], no: list[Step]) -> Step:
         """Both branches of an `if` whose threads wait for each other."""
@@ -96,7 +96,7 @@ class RingSteps(Registers):
             c = np.broadcast_to(self.regs[condition], (self.threads, 1))
             masks = [c & self.present(), ~c & self.present()]
             if self.roles.current is not None:
-                raise self.fail(at, "roles inside of a role")
+                raise self.fail(at, "roles are nested in a role")
             self.roles.run(self, [Role(mask, steps) for mask, steps in zip(
                 masks, (yes, no), strict=True) if mask.any()])
         return step
@@ -108,35 +108,35 @@ class RingSteps(Registers):
 
     def _barriers(self, at: int, instr: Instr, key: int, mem: str, off: int = 0,
                   ) -> tuple[PhaseBarriers, np.ndarray, np.ndarray]:
-        """The barriers that active threads mean, and the numbers of these threads."""
+        """The barriers that the active threads refer to, and the numbers of these threads."""
         if mem not in self.rings:
-            raise self.fail(at, f"{mem} holds no barriers: none is ever begun")
+            raise self.fail(at, f"{mem} holds no barriers: none is ever initialized")
         places, _ = self.reach(at, self.stores[mem], self.regs[key] + off, None)
         active = np.flatnonzero(self._each(self.present()))
         return self.rings[mem], self._each(places)[active].astype(np.int64), active
 
     def _usable(self, at: int, ring: PhaseBarriers, places: np.ndarray, threads: np.ndarray,
                 elsewhere: bool = False) -> None:
-        """Check that barriers were begun, and that these threads know of it."""
+        """Check that barriers were initialized, visibly to these threads."""
         if not ring.count[places].all():
-            raise self.fail(at, "the barrier was never begun (mbarrier_init)")
+            raise self.fail(at, "the barrier was never initialized (mbarrier_init)")
         if not ring.fenced[places].all():
-            raise self.fail(at, "there is no mbarrier_fence behind the beginning of the barrier")
+            raise self.fail(at, "there is no mbarrier_fence after the mbarrier_init")
         epoch, since = ((self.cluster_epoch, ring.cluster_epoch) if elsewhere else
                         (self.epoch, ring.epoch))
         unknown = (ring.owner[places] != threads) & (epoch[threads, 0] <= since[places])
         if unknown.any():
-            raise self.fail(at, "race: there is no barrier behind the beginning of the barrier")
+            raise self.fail(at, "race: there is no barrier after the mbarrier_init")
 
     def _elsewhere(self, at: int, threads: np.ndarray, places: np.ndarray, size: int,
                    cluster: int) -> list[np.ndarray]:
-        """The same places in the memory of each workgroup of a cluster, beginning with the first;
-        those of the workgroup itself alone if the cluster is 1."""
+        """The same indices in the memory of each workgroup of a cluster, the first workgroup first;
+        only the workgroup's own indices if the cluster is 1."""
         if cluster == 1:
             return [places]
         if len(self.group) // self.size % cluster:
-            raise self.fail(at, f"{len(self.group) // self.size} workgroups are not whole clusters "
-                                f"of {cluster}")
+            raise self.fail(at, f"{len(self.group) // self.size} workgroups are not a multiple of "
+                                f"the cluster of {cluster}")
         group = self.group[threads, 0]
         return [places + (group // cluster * cluster + k - group) * size for k in range(cluster)]
 
@@ -146,7 +146,7 @@ class RingSteps(Registers):
         def step() -> None:
             ring, places, threads = self._barriers(at, instr, key, attrs["mem"], attrs["off"])
             if ring.count[places].any() or len(set(places.tolist())) < len(places):
-                raise self.fail(at, "the barrier is begun twice")
+                raise self.fail(at, "the barrier is initialized twice")
             ring.count[places] = ring.pending[places] = attrs["count"]
             ring.owner[places] = threads
             ring.epoch[places] = self.epoch[threads, 0]
@@ -182,7 +182,7 @@ class RingSteps(Registers):
 
     def _advance(self, at: int, ring: PhaseBarriers) -> None:
         if not ring.advance():
-            raise self.fail(at, "copies bring more bytes than mbarrier_expect said")
+            raise self.fail(at, "copies transfer more bytes than mbarrier_expect expects")
         self.roles.offer(self)
 
     def _mbarrier_wait(self, at: int, instr: Instr) -> Step:
@@ -192,8 +192,8 @@ class RingSteps(Registers):
             ring, places, threads = self._barriers(at, instr, key, attrs["mem"], attrs["off"])
             self._usable(at, ring, places, threads)
             bits = self._each(self.regs[parity])[threads] & 1
-            lacking = ring.expected[places] - ring.brought[places]
-            some = (f", for which {lacking.max()} bytes are not on their way"
+            lacking = ring.expected[places] - ring.transferred[places]
+            some = (f", for which {lacking.max()} bytes are not in flight"
                     if lacking.max() > 0 else "")
             waits = (f"instruction {at} waits for barrier {attrs['mem']}"
                      f"[{int(places[0]) % self.stores[attrs['mem']].spec.size}]{some}")
@@ -209,7 +209,7 @@ class RingSteps(Registers):
         attrs, (to, barrier, *corner) = instr.attrs, map(self.key, instr.args)
         target, source = self.stores[attrs["mem"]], self.stores[attrs["source"]]
         cluster, size = attrs["cluster"], target.spec.size
-        # The outermost axis first, as lines of the target are one after the other.
+        # The outermost axis first: the lines of the target are contiguous.
         offsets = np.indices(attrs["box"][::-1]).reshape(len(attrs["box"]), -1)[::-1]
 
         def step() -> None:
@@ -238,39 +238,39 @@ class RingSteps(Registers):
     def _start(self, at: int, ring: PhaseBarriers, barrier: int, store: Watched, begin: int,
                data: np.ndarray) -> None:
         places = begin + np.arange(len(data))
-        assert store.flying is not None
+        assert store.in_flight_to is not None
         reading = store.reading is not None and store.reading[places].any()
-        if store.flying[places].any() or reading:
+        if store.in_flight_to[places].any() or reading:
             why = "a product in flight reads it" if reading else "a copy to it is in flight"
             raise self.fail(at, f"{store.spec.name}[{begin % store.spec.size}] is overwritten "
                                 f"while {why}: nothing has waited for it")
-        store.flying[places] = True
-        ring.brought[barrier] += data.nbytes
-        ring.flying.append(TileInFlight(store, places, data, barrier, int(ring.done[barrier])))
+        store.in_flight_to[places] = True
+        ring.transferred[barrier] += data.nbytes
+        ring.in_flight.append(TileInFlight(store, places, data, barrier, int(ring.done[barrier])))
 
     def _land(self, at: int, ring: PhaseBarriers, barriers: np.ndarray) -> None:
         waited, left = set(barriers.tolist()), []
-        for tile in ring.flying:
+        for tile in ring.in_flight:
             if tile.barrier not in waited or tile.phase >= ring.done[tile.barrier]:
                 left.append(tile)
                 continue
             store, places = tile.store, tile.places
-            assert store.flying is not None and store.known is not None
-            assert store.brought_by is not None and store.brought_in is not None
-            store.flying[places], store.known[places] = False, True
+            assert store.in_flight_to is not None and store.known is not None
+            assert store.filled_by is not None and store.filled_in is not None
+            store.in_flight_to[places], store.known[places] = False, True
             store.data[places] = tile.data
-            store.brought_by[places], store.brought_in[places] = tile.barrier + 1, tile.phase
-        ring.flying = left
+            store.filled_by[places], store.filled_in[places] = tile.barrier + 1, tile.phase
+        ring.in_flight = left
 
     def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
-        assert store.brought_by is not None and store.brought_in is not None
+        assert store.filled_by is not None and store.filled_in is not None
         seen = self.rings[self.ring_of[store.spec.name]].seen
         mine = places[active]
-        barrier = store.brought_by[mine] - 1
+        barrier = store.filled_by[mine] - 1
         threads = np.broadcast_to(np.flatnonzero(active)[:, None], mine.shape)
-        if ((barrier >= 0) & (seen[threads, barrier] <= store.brought_in[mine])).any():
+        if ((barrier >= 0) & (seen[threads, barrier] <= store.filled_in[mine])).any():
             raise self.fail(at, f"{store.spec.name} is read by a thread that has not waited for "
-                                "the copy that brought it")
+                                "the copy that wrote it")
 
     # -- teams -----------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Runs the branches of an `if` side by side where their threads wait for each other.
 
-One of them runs at a time, until it has to wait. The first one that can go on is always preferred,
-so a producer, which comes first, runs as far ahead as its waits allow. Memory that the waits fail
-to protect is then overwritten, and tests notice.
+One of them runs at a time, until it has to wait. The first one that is ready runs next, so the
+producer, which comes first, runs as far ahead as its waits allow. Memory that the waits fail to
+protect is then overwritten, and tests notice.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Role:
     def __init__(self, active: np.ndarray, steps: list[Step]):
         self.active: np.ndarray | None = active
         self.steps = steps
-        self.turn = threading.Semaphore(0)
-        self.ready: Callable[[], bool] | None = None  # None: it can go on
-        self.waits = ""  # the reason it waits, in words
+        self.resume = threading.Semaphore(0)  # released when it is scheduled
+        self.ready: Callable[[], bool] | None = None  # None: it does not wait
+        self.waits = ""  # what it waits for, for messages
         self.done = False
 
     def can_go_on(self) -> bool:
@@ -47,11 +47,11 @@ class Roles:
         self.over = threading.Semaphore(0)
 
     def run(self, m: Any, roles: list[Role]) -> None:
-        """Runs roles to their ends."""
+        """Run roles to completion."""
         outer, self.all = m.active, roles
         for role in roles:
             threading.Thread(target=self._play, args=(m, role), daemon=True).start()
-        self._next().turn.release()
+        self._next().resume.release()
         self.over.acquire()
         m.active, self.all, self.current = outer, [], None
         if self.error is not None:
@@ -60,7 +60,7 @@ class Roles:
 
     def until(self, m: Any, ready: Callable[[], bool], waits: str,
               fail: Callable[[str], InterpretError]) -> None:
-        """Returns when `ready()` holds; other roles run until then."""
+        """Return when `ready()` holds; other roles run until then."""
         me = self.current
         if me is None:
             if not ready():
@@ -73,15 +73,15 @@ class Roles:
             raise fail(f"deadlock: {waits}; {others or 'all others have ended'}")
         if first is not me:
             me.active = m.active
-            first.turn.release()
-            me.turn.acquire()
+            first.resume.release()
+            me.resume.acquire()
             if self.error is not None:
                 raise _Stopped
             self.current, m.active = me, me.active
         me.ready = None
 
     def offer(self, m: Any) -> None:
-        """Lets earlier roles run that can go on."""
+        """Let earlier roles that are ready run."""
         if self.current is not None and self._first() is not self.current:
             self.until(m, lambda: True, "", InterpretError)
 
@@ -89,11 +89,11 @@ class Roles:
         return next((r for r in self.all if r.can_go_on()), None)
 
     def _next(self) -> Role:
-        """Whose turn it is after one has ended; after an error each ends in turn."""
+        """The role to run after one has ended; after an error each of them is ended."""
         return next(r for r in self.all if not r.done and (self.error or r.can_go_on()))
 
     def _play(self, m: Any, role: Role) -> None:
-        role.turn.acquire()
+        role.resume.acquire()
         try:
             if self.error is None:
                 self.current, m.active = role, role.active
@@ -110,6 +110,6 @@ class Roles:
             self.error = InterpretError(f"kernel {m.kernel.name}: deadlock: " + "; ".join(
                 r.waits for r in left))
         if left:
-            self._next().turn.release()
+            self._next().resume.release()
         else:
             self.over.release()

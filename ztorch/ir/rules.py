@@ -94,9 +94,9 @@ class Rules:
         first = operands[0]
         for a in operands[1:]:
             if a.dtype != first.dtype:
-                self.fail("{!r} does not go with {!r}", first.dtype, a.dtype)
+                self.fail("{!r} does not match {!r}", first.dtype, a.dtype)
             if a.lanes != first.lanes:
-                self.fail("{} lanes do not go with {}", first.lanes, a.lanes)
+                self.fail("{} lanes do not match {}", first.lanes, a.lanes)
             if a.fragment != first.fragment:
                 self.fail("fragments of different matrices do not mix")
 
@@ -132,7 +132,7 @@ class Rules:
             self.rule(i.args[0].dtype.kind == "b", "chooses by bool, not {!r}", i.args[0].dtype)
         for a in i.args:
             if a.lanes != i.dest.lanes:
-                self.fail("{} lanes do not go with {}", a.lanes, i.dest.lanes)
+                self.fail("{} lanes do not match {}", a.lanes, i.dest.lanes)
         self.kinds(*typed)
         self.same_type(*typed)
         if row.result == "same":
@@ -249,12 +249,12 @@ class Rules:
 
     def matrix(self, x: Operand, roles: str) -> None:
         self.rule(x.fragment is not None and x.fragment.role in roles,
-                  f"works on a part of a matrix {' or '.join(roles)} here")
+                  f"takes a fragment of a matrix {' or '.join(roles)} here")
         if self.instr.opcode == "mma":
             return
         m = self.memories[self.instr.attrs["mem"]]
         self.rule(x.dtype == m.dtype, f"{m.name} holds {m.dtype!r}, not {x.dtype!r}")
-        self.rule(m.space != "local", f"{m.name} is local, so each thread's own")
+        self.rule(m.space != "local", f"{m.name} is local: private to each thread")
         self.access(x, (), reads=self.instr.opcode == "mma_load",
                     writes=self.instr.opcode == "mma_store")
         assert x.fragment is not None

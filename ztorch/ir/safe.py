@@ -1,8 +1,8 @@
 """The meaning of div, rem, min, max, abs, mulhi and cast where machines differ, for all targets.
 
-The machine's own instruction traps, is undefined or gives something else for some operands. A
-target that has no word for the opcode of the table gets the raw instruction, with those operands
-kept away from it and the results for them chosen afterwards.
+The machine's instruction traps, is undefined or gives another result for some operands. A target
+whose table has no text for the opcode gets the raw instruction: those operands are replaced before
+it, and their results are selected after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ztorch.ir.kernel import Operand
 
 
 def div(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """Integers: x / 0 is 0, and the least number / -1 is itself."""
+    """Integers: x / 0 is 0, and the minimum / -1 is the minimum."""
     if y.is_const:
         if y.number == 0:
             return b.const(0, x.dtype, x.lanes)
@@ -37,7 +37,7 @@ def rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
 
 
 def raw_rem(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """For machines that divide but give no remainder."""
+    """For machines that divide but have no remainder instruction."""
     return b.sub(x, b.mul(b.raw_div(x, y), y))
 
 
@@ -61,10 +61,10 @@ def minimum(b: Arithmetic, x: Operand, y: Operand) -> Operand:
 
 
 def _chosen(b: Arithmetic, compare: str, x: Operand, y: Operand) -> Operand:
-    """x where it compares so with y, else y; NaN if either is NaN.
+    """x where the comparison of x and y holds, else y; NaN if either is NaN.
 
-    NaN compares as false, so that a NaN in y stays. That is all there is to say where x is known
-    to be a number, and one instruction of most machines; otherwise a NaN in x is looked for.
+    NaN compares as false, so a NaN in y is kept. Where x is known to be a number this is enough,
+    and one instruction on most machines; otherwise x is tested for NaN.
     """
     if y.is_const and y.number == y.number:
         x, y = y, x
@@ -75,12 +75,12 @@ def _chosen(b: Arithmetic, compare: str, x: Operand, y: Operand) -> Operand:
 
 
 def absolute(b: Arithmetic, x: Operand) -> Operand:
-    """Integers: the least number is its own."""
+    """Integers: the absolute value of the minimum is the minimum."""
     return b.select(b.lt(x, 0), b.neg(x), x)
 
 
 def mulhi(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """The upper half of a product: narrow numbers in 32 bits, wide ones by four half products."""
+    """The upper half of a product: up to 16 bits in 32 bits, others by four half products."""
     bits = x.dtype.bits
     if bits < 32:
         product = b.mul(b.cast(x, dtype=u32), b.cast(y, dtype=u32))
@@ -94,7 +94,7 @@ def mulhi(b: Arithmetic, x: Operand, y: Operand) -> Operand:
 
 
 def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
-    """Conversions that few machines have, by those that all have."""
+    """Conversions that few machines have, expressed by those that all machines have."""
     if dtype is boolean:
         return b.ne(x, 0)
     if x.dtype in halves.HALVES or dtype in halves.HALVES:

@@ -1,8 +1,8 @@
-"""sin and cos as one polynomial of an angle's remainder over whole half turns.
+"""sin and cos as one polynomial of the angle reduced by multiples of pi.
 
-Small angles lose pi in parts. Large ones are whole numbers m times 2^e, and are multiplied by those
-bits of 1 / pi that neither make whole turns nor are too low to count, in integers. Few numbers ask
-for that, and a vector whose lanes do not asks once.
+Small angles: Cody-Waite reduction, with pi as a sum of parts. Large ones: Payne-Hanek reduction in
+integers. The angle is m * 2^e, and m is multiplied by those bits of 1 / pi that determine the
+remainder. Large angles are rare, so a vector without any of them skips this after one test.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SINE: Coefficients = {
     f64: (2.721411007162231e-15, -7.643018766738586e-13, 1.6058940985981346e-10,
           -2.50521069042148e-08, 2.755731921156824e-06, -0.00019841269841212476,
           0.008333333333333207, -0.16666666666666666)}
-# pi in parts. All but the last have so few bits (f32: 8, f64: 28) that their products with a
-# number of half turns below 2^16 (f64: 2^25) are exact.
+# pi as a sum. All terms but the last have so few bits (f32: 8, f64: 28) that their products with
+# a multiple below 2^16 (f64: 2^25) are exact.
 PI: Coefficients = {
     f32: (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.984187258941006e-09),
     f64: (3.141592651605606, 1.9841871617964912e-09, -2.435410355594793e-18)}
-PI_BITS = {f32: 8, f64: 28}  # of its first part
-HALF_TURNS = 0.3183098861837907  # in one radian
+PI_BITS = {f32: 8, f64: 28}  # bits of the first term of PI
+ONE_OVER_PI = 0.3183098861837907
 
-FAR = {f32: 1e5, f64: 5e7}  # above this, angles are large
-LEAD = {f32: 8, f64: 28}  # zeros before 1 / pi, so that the window of the least of them is in it
-INVERSE_PI_BITS = 1216  # bits of the fraction that this number has:
+LARGE = {f32: 1e5, f64: 5e7}  # larger angles use Payne-Hanek reduction
+LEAD = {f32: 8, f64: 28}  # zeros before 1 / pi, so that the window of the smallest LARGE fits
+INVERSE_PI_BITS = 1216  # bits of the fraction in INVERSE_PI
 INVERSE_PI = int(
     "517cc1b727220a94fe13abe8fa9a6ee06db14acc9e21c820ff28b1d5ef5de2b0db92371d2126e97003249775"
     "04e8c90e7f0ef58e5894d39f74411afa975da24274ce38135a2fbf209cc8eb1cc1a99cfa4e422fc5defc941d"
@@ -51,56 +51,56 @@ INVERSE_PI = int(
 @widened
 def sin(b: Any, x: Operand) -> Operand:
     """The sine."""
-    n = b.round(b.mul(x, HALF_TURNS))
-    return zero_kept(b, _sine(b, x, n, turns=n, quarter=False), x)
+    n = b.round(b.mul(x, ONE_OVER_PI))
+    return zero_kept(b, _sine(b, x, n, multiple=n, quarter=False), x)
 
 
 @widened
 def cos(b: Any, x: Operand) -> Operand:
-    """The cosine: as a sine shifted by a quarter turn, so that its zeros are accurate."""
-    n = b.round(step(b, x, HALF_TURNS, -0.5))
-    return _sine(b, x, n, turns=b.add(n, 0.5), quarter=True)
+    """The cosine: as a sine shifted by pi / 2, so that its zeros are accurate."""
+    n = b.round(step(b, x, ONE_OVER_PI, -0.5))
+    return _sine(b, x, n, multiple=b.add(n, 0.5), quarter=True)
 
 
-def _sine(b: Any, x: Operand, n: Operand, turns: Operand, quarter: bool) -> Operand:
-    """sin(x - turns * pi), negated for odd n, or for even n of the cosine. Infinity gives NaN.
+def _sine(b: Any, x: Operand, n: Operand, multiple: Operand, quarter: bool) -> Operand:
+    """sin(x - multiple * pi), negated for odd n, or for even n of the cosine. Infinity gives NaN.
 
-    Half turns, not quarters: one longer polynomial is cheaper than two and a choice.
+    Multiples of pi, not of pi / 2: one longer polynomial is cheaper than two and a select.
     """
     f = FORMATS[x.dtype]
     r = x
     for part in PI[x.dtype]:
-        r = step(b, turns, -part, r)
+        r = step(b, multiple, -part, r)
     sign = b.shl(bits_of(b, b.add(n, f.whole + quarter)), f.ints.bits - 1)
-    r, sign = _far_too(b, x, r, sign, quarter)
+    r, sign = _with_large(b, x, r, sign, quarter)
     z = b.mul(r, r)
     y = clamp(b, step(b, b.mul(r, z), horner(b, z, SINE[x.dtype]), r), -1.0, 1.0)
     return b.bitcast(b.xor(bits_of(b, y), sign), dtype=x.dtype)
 
 
-def _far_too(b: Any, x: Operand, r: Operand, sign: Operand, quarter: bool) -> tuple[Any, Any]:
-    """The reduced angle of x and the sign of its sine; computed again exactly where x is large."""
+def _with_large(b: Any, x: Operand, r: Operand, sign: Operand, quarter: bool) -> tuple[Any, Any]:
+    """The reduced angle of x and the sign of its sine, by Payne-Hanek reduction if x is large."""
     f = FORMATS[x.dtype]
     size = b.abs(x)
-    far = b.gt(size, FAR[x.dtype])
+    large = b.gt(size, LARGE[x.dtype])
     rest, flips = b.var(x.dtype, x.lanes, init=r), b.var(f.ints, x.lanes, init=sign)
     with b.loop(0, 1) as once:
-        b.while_(once, far, rare=True)
-        far_rest, far_sign = _reduced(b, size, quarter)
+        b.while_(once, large, rare=True)
+        large_rest, large_sign = _reduced(b, size, quarter)
         if not quarter:
-            far_sign = b.xor(far_sign, b.and_(bits_of(b, x), f.sign))
-        number = b.and_(far, b.lt(size, inf))
-        b.set(rest, b.select(number, far_rest, r))
-        b.set(flips, b.select(number, far_sign, sign))
+            large_sign = b.xor(large_sign, b.and_(bits_of(b, x), f.sign))
+        number = b.and_(large, b.lt(size, inf))
+        b.set(rest, b.select(number, large_rest, r))
+        b.set(flips, b.select(number, large_sign, sign))
     return b.get(rest), b.get(flips)
 
 
 def _reduced(b: Any, size: Operand, quarter: bool) -> tuple[Operand, Operand]:
-    """The distance of a large number (plus pi / 2 for a quarter turn) to the nearest multiple of
-    pi, and the sign bit where that is below it or an odd one, but not both.
+    """The distance of a large number (plus pi / 2 for the cosine) to the nearest multiple of pi,
+    and the sign: set if the distance is negative or the multiple odd, but not both.
 
-    The product has the weight 1 / 2 of a turn in its highest bit. Its two words err by a unit or
-    two, 2^-62 or 2^-126, and no number is closer to a multiple of pi / 2 than 2^-30 or 2^-61.
+    The highest bit of the product has the weight pi. Its two words have an error of one or two
+    units, 2^-62 or 2^-126, and no number is closer to a multiple of pi / 2 than 2^-30 or 2^-61.
     """
     d, f = size.dtype, FORMATS[size.dtype]
     word, bits = (u32, 32) if d == f32 else (u64, 64)
@@ -121,7 +121,7 @@ def _reduced(b: Any, size: Operand, quarter: bool) -> tuple[Operand, Operand]:
     near = b.xor(b.or_(half, b.shr(lower, bits - 1)), mask)
     rest = b.xor(b.shl(lower, 1), mask)
     sign = b.and_(b.xor(b.bitcast(odd, dtype=f.ints), below), f.sign)
-    # In parts, of which the first has so few bits that its product with that of pi is exact.
+    # A sum, whose first term has so few bits that its product with the first term of pi is exact.
     cut = bits - 2 - f.mantissa + PI_BITS[d]
     high = _scaled(b, b.and_(near, -1 << cut), d, -bits)
     middle = _scaled(b, b.and_(near, (1 << cut) - 1), d, -bits)
@@ -131,21 +131,21 @@ def _reduced(b: Any, size: Operand, quarter: bool) -> tuple[Operand, Operand]:
     return step(b, high, first_part, step(b, high, sum(parts), over)), sign
 
 
-def _scaled(b: Any, whole: Operand, d: Any, exponent: int) -> Operand:
-    """A whole number without its sign bit, times a power of two."""
+def _scaled(b: Any, integer: Operand, d: Any, exponent: int) -> Operand:
+    """A non-negative integer times a power of two."""
     ints = FORMATS[d].ints
-    return b.mul(b.cast(b.bitcast(whole, dtype=ints), dtype=d), 2.0**exponent)
+    return b.mul(b.cast(b.bitcast(integer, dtype=ints), dtype=d), 2.0**exponent)
 
 
 def _window(b: Any, at: Operand, lead: int) -> tuple[Operand, Operand, Operand]:
-    """Three words of the bits of 1 / pi behind `lead` zeros, from a place on: nobody looks it up in
-    memory, each bit of the word's number chooses one half of the words that are left."""
+    """Three words of 1 / pi with `lead` zeros before it, beginning at bit `at`. A binary search by
+    selects instead of a table: each bit of the word index selects half of the remaining words."""
     word, bits = at.dtype, at.dtype.bits
     shift, number = b.and_(at, bits - 1), b.shr(at, bits.bit_length() - 1)
     halves = (1, 2) if bits == 32 else (1, 2, 4, 8)
     count = sum(halves) + 4
-    behind = INVERSE_PI >> (INVERSE_PI_BITS + lead - bits * count)
-    words = [b.const(behind >> (bits * k) & ((1 << bits) - 1), word)
+    padded = INVERSE_PI >> (INVERSE_PI_BITS + lead - bits * count)
+    words = [b.const(padded >> (bits * k) & ((1 << bits) - 1), word)
              for k in reversed(range(count))]
     for half in reversed(halves):
         later = b.ne(b.and_(number, half), 0)

@@ -30,7 +30,7 @@ class ScopeRules(CopyRules):
         super().__init__(kernel)
         self.assigned: set[int] = set()  # variables surely set here
         self.open: list[OpenScope] = []  # open loops and ifs, outermost first
-        # Where threads have roles it is known how many are a subgroup; 0: it may be any number.
+        # Kernels with roles have subgroups of a known size.
         roles = any(i.opcode.startswith("mbarrier_") for i in kernel.body)
         self.roles_subgroup = SUBGROUP if roles else 0
         self.divergent: dict[int, set[int]] = {}  # divergent ids by subgroup size; 0: workgroup
@@ -65,7 +65,7 @@ class ScopeRules(CopyRules):
         assert x.fragment is not None
         subgroup = x.fragment.size // x.lanes
         self.rule(math.prod(self.kernel.workgroup) % subgroup == 0,
-                  f"the workgroup {self.kernel.workgroup} is not whole subgroups of {subgroup}")
+                  f"the workgroup {self.kernel.workgroup} is not a multiple of {subgroup} threads")
         self.check_barrier(subgroup)
         if "mem" in self.instr.attrs:
             self.rule(self.instr.args[0].id not in self.varying(subgroup),
@@ -82,23 +82,23 @@ class ScopeRules(CopyRules):
     def fragment(self, x: Operand) -> None:
         super().fragment(x)
         self.rule(x.fragment is None or not x.fragment.layout or layout_of(x.fragment),
-                  "{} is a part of no such matrix: unknown layout", x.fragment)
+                  "{} is no fragment of such a matrix: unknown layout", x.fragment)
 
     def check_extract(self) -> None:
         super().check_extract()
         x = self.instr.args[0].fragment
         self.rule(x is None or (x.role == "c" and layout_of(x)),
-                  "takes elements out of matrices c of a known layout only")
+                  "extracts only from matrices c of a known layout")
 
     def check_mma_join(self) -> None:
         i, fragment = self.instr, self.instr.dest.fragment
         self.rule(fragment is not None and layout_of(fragment) is not None,
-                  "makes a part of a matrix of a known layout")
+                  "gives a fragment of a matrix of a known layout")
         assert fragment is not None
         self.one_lane(*i.args)
         self.rule(all(a.dtype == fragment.shape.into for a in i.args),
                   f"joins {fragment.shape.into!r}, the dtype of sums")
-        self.rule(i.dest.lanes == len(i.args), "gives as many elements as it takes")
+        self.rule(i.dest.lanes == len(i.args), "gives as many elements as it has operands")
 
     def check_mma(self) -> None:
         self.product()

@@ -8,12 +8,12 @@ from ztorch.ir.kernel import Instr, Kernel
 
 
 class TileMap(NamedTuple):
-    """How boxes are cut out of a global memory, the innermost axis first."""
+    """Tensor map: how boxes of a global memory are addressed, the innermost axis first."""
 
     memory: str
-    first: int  # element of the memory at which it begins
+    first: int  # the element of the memory at which the tensor begins
     extents: tuple[int, ...]  # elements along each axis
-    pitches: tuple[int, ...]  # elements from one to the next along each axis
+    pitches: tuple[int, ...]  # stride of each axis, in elements
     box: tuple[int, ...]  # elements of a box along each axis
 
 

@@ -11,7 +11,7 @@ from ztorch.ir.opcodes import ATOMICS
 def divergent(kernel: Kernel, subgroup: int = 0) -> set[int]:
     """Ids of the values and variables that may differ between the threads of a workgroup.
 
-    With `subgroup` > 0: between the threads of a subgroup, which are that many neighbours.
+    With `subgroup` > 0: between the threads of a subgroup, which are that many consecutive ones.
 
     Everything derived from `block_id` or from the counter of a block loop may differ, and so may a
     variable that is set in divergent code. Variables carry this from one trip of a loop to the
@@ -71,7 +71,7 @@ def whole_block(kernel: Kernel, loop: Instr) -> bool:
 
 
 def parted_at(kernel: Kernel) -> list[int]:
-    """Where in the body all threads of a workgroup must meet, but some may not get there.
+    """Where in the body all threads of a workgroup must synchronize, but some may not get there.
 
     >>> from ztorch.ir.builder import Builder
     >>> b = Builder("k")

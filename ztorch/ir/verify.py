@@ -63,7 +63,7 @@ class _Verifier(RingRules):
                   f"{k.resident_threads} resident threads are not a number of threads")
         for name in k.origin:  # is written into a comment of the rendered text
             self.rule(name.isprintable() and "*/" not in name and "\\" not in name,
-                      f"the origin {name!r} cannot stand in a comment")
+                      f"the origin {name!r} is not valid in a comment")
         for m in k.memories:
             self.rule(NAME.fullmatch(m.name), f"the memory name {m.name!r} is not an identifier")
             self.rule(m.name not in self.memories, f"memory {m.name} is declared twice")
@@ -113,7 +113,7 @@ class _Verifier(RingRules):
             fragments = fragments or a.fragment is not None
         if fragments:
             self.fragment(i.dest)
-            self.rule(i.opcode in MATRICES, "works on no parts of matrices")
+            self.rule(i.opcode in MATRICES, "takes no fragments of matrices")
         kind = "counter" if i.opcode == "loop" else "token" if row.result == "none" else "value"
         if i.dest.kind != kind:
             self.fail("defines a {}, not a {}", kind, i.dest.kind)
@@ -177,7 +177,7 @@ class _Verifier(RingRules):
             self.one_lane(a)
         step = i.args[2]
         self.rule(step.is_const and step.number > 0, "the step is not a positive constant")
-        self.rule(kind != "parallel" or not self.open, "a parallel loop stands at the top level")
+        self.rule(kind != "parallel" or not self.open, "a parallel loop is not at the top level")
         for scope in self.open:
             outer = scope.start.attrs
             if kind in ("grid", "block") and outer.get("kind") == kind:
@@ -194,7 +194,7 @@ class _Verifier(RingRules):
             scope.before -= carried
             self.assigned -= carried
 
-    def leave(self, opening: str) -> OpenScope:
+    def close(self, opening: str) -> OpenScope:
         """Close the innermost scope, which the opcode `opening` must have opened."""
         self.rule(self.open and self.open[-1].start.opcode == opening,
                   f"there is no open {opening} to end")
@@ -208,7 +208,7 @@ class _Verifier(RingRules):
         self.open[-1].defined.clear()
 
     def check_end_loop(self) -> None:
-        scope = self.leave("loop")
+        scope = self.close("loop")
         self.rule(self.instr.args == (scope.start.dest, *scope.start.args),
                   "does not repeat the operands of its loop")
         self.assigned = scope.before  # a loop of zero trips sets nothing
@@ -217,7 +217,7 @@ class _Verifier(RingRules):
         counter, condition = self.instr.args
         self.kinds(condition)
         loop = self.open[-1].start if self.open else self.instr
-        self.rule(loop.dest == counter, "stands in a block of its own, not directly in its loop")
+        self.rule(loop.dest == counter, "is in a nested block, not directly in its loop")
         self.rule(loop.attrs.get("kind") == "serial", "ends a loop whose trips may run at once")
 
     def check_if(self) -> None:
@@ -234,7 +234,7 @@ class _Verifier(RingRules):
         scope.after_then, self.assigned = self.assigned, set(scope.before)
 
     def check_end_if(self) -> None:
-        scope = self.leave("if")
+        scope = self.close("if")
         self.rule(self.instr.args == (scope.start.dest,), "does not name its if")
         self.rule(self.instr.attrs["els"] == scope.start.attrs["els"]
                   == (scope.after_then is not None), "els does not say whether there is an else")

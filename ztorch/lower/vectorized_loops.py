@@ -85,7 +85,7 @@ def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
 
 
 def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
-                  known: Mapping[int, Range]) -> _Loop | None:
+                  known: Mapping[int, Range]) -> _VectorizedLoop | None:
     """A loop that can be vectorized; None for any other node."""
     i = n.instr
     if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
@@ -95,7 +95,7 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    loop = _Loop(i, instructions, kernel, known, limits)
+    loop = _VectorizedLoop(i, instructions, kernel, known, limits)
     return loop if loop.is_legal() else None
 
 
@@ -105,7 +105,7 @@ def _place(access: Instr) -> tuple[Operand, int]:
 
 
 @dataclass
-class _Loop:
+class _VectorizedLoop:
     """An innermost loop."""
 
     loop: Instr
