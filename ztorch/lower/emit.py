@@ -146,7 +146,7 @@ class Emitter:
         and n lanes; other lanes give a vector of positions to gather from."""
         if self.lane is None or not flat.mentions(self.lane):
             return *self._sum(flat), 1
-        rest = flat - Index(((self.lane, flat.factor(self.lane)),))
+        rest = flat.without(self.lane)
         if flat.factor(self.lane) == 1 and not rest.mentions(self.lane):
             base, off = self._sum(rest)
             start = self.bound[self.lane]

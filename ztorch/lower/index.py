@@ -127,13 +127,22 @@ class Index:
         return low, high
 
     def factor(self, atom: Atom) -> int:
-        return next((f for a, f in self.terms if a == atom), 0)
+        for a, f in self.terms:
+            if a is atom or a == atom:
+                return f
+        return 0
+
+    def without(self, atom: Atom) -> Index:
+        """The index where the atom is zero, outside quotients and remainders."""
+        return Index(tuple([t for t in self.terms if t[0] != atom]), self.const)
 
     def mentions(self, atom: Atom) -> bool:
         """Whether the atom occurs at all, also inside quotients and remainders."""
-        return any(
-            a == atom or (isinstance(a, (Quotient, Remainder)) and a.inner.mentions(atom))
-            for a, _ in self.terms)
+        for a, _ in self.terms:
+            if a is atom or a == atom or (
+                    isinstance(a, (Quotient, Remainder)) and a.inner.mentions(atom)):
+                return True
+        return False
 
     @property
     def parts(self) -> list[Quotient | Remainder]:
@@ -186,8 +195,8 @@ class Index:
 
     def _split(self, by: int) -> tuple[Index, Index]:
         """(a, b) with self == a * by + b, b holding no multiples of `by`."""
-        whole = tuple((a, f // by) for a, f in self.terms if f % by == 0)
-        rest = tuple((a, f) for a, f in self.terms if f % by)
+        whole = tuple([(a, f // by) for a, f in self.terms if f % by == 0])
+        rest = tuple([(a, f) for a, f in self.terms if f % by])
         return Index(whole, self.const // by), Index(rest, self.const % by)
 
     def _units(self, by: int) -> list[int]:
@@ -227,7 +236,7 @@ def _quotient(x: Index, by: int) -> Index:
             return whole + coarse // (by // unit)
     for atom, f in rest.terms:
         if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
-            others = rest - Index(((atom, 1),))
+            others = rest.without(atom)
             return whole + (atom.inner + others * atom.by) // (atom.by * by)
     return whole + Index(((Quotient(rest, by), 1),), 0)
 
