@@ -37,6 +37,10 @@ def same(x: Value, w: Value) -> Value:
     return ops.conv(x, w, padding="same")
 
 
+def halving(x: Value, w: Value) -> Value:
+    return ops.conv(x, w, padding="same", stride=2)
+
+
 def valid(x: Value, w: Value) -> Value:
     return ops.conv(x, w)
 
@@ -53,6 +57,11 @@ def of_kernel(x: Value, g: Value) -> Value:
     return pullback({same(x, w): g}, [w])[0]
 
 
+def of_halving_kernel(x: Value, g: Value) -> Value:
+    w = leaf("input", "w", (3, 3, x.shape[-1], g.shape[-1]), x.dtype)
+    return pullback({halving(x, w): g}, [w])[0]
+
+
 # Patches that fit and that reach over edges, in one strip for all rows of a window or not; and how many sums a result has.
 CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
     (same, (IMAGES, KERNEL), f16,
@@ -61,6 +70,12 @@ CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 8)", TWO),
     (valid, ((2, 11, 9, 128), (4, 2, 128, 72)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 16, 4)", TWO),
+    (halving, (IMAGES, KERNEL), bf16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(1, 8, 8)", TWO),
+    (lambda x, w: ops.conv(x, w, padding=((2, 1), (1, 2)), stride=2), ((3, 8, 12, 64), (5, 4, 64, 64)), f16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=2) cluster(1) taps(1) patch(2, 4, 8)", ONE),
+    (of_halving_kernel, ((4, 8, 8, 64), (4, 4, 4, 64)), f16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(2, 4, 4)", ONE),
     (lambda x, w: ops.relu(ops.conv(x, w, padding="same", dilation=2) + 1), ((1, 9, 8, 64), (3, 3, 64, 64)), f16,
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(8, 8)", ONE),
     (same, ((3, 40, 64), (5, 64, 64)), f16,  # sequences
@@ -151,7 +166,8 @@ def kinds(one: Job, limits: Limits) -> list[str]:
 @pytest.mark.parametrize(("make", "shapes", "d", "want"), [
     (same, ((2, 12, 12, 64), KERNEL), f16, "grid_windows"),
     (same, ((2, 12, 12, 32), (3, 3, 32, 64)), f16, "grid_async"),  # channels that are half a line
-    (lambda x, w: ops.conv(x, w, stride=2, padding="same"), (IMAGES, KERNEL), f16, "grid_async"),  # positions two apart
+    (halving, (IMAGES, KERNEL), f16, "grid_windows"),
+    (halving, ((2, 11, 12, 64), KERNEL), f16, "grid_async"),  # images that are no whole number of steps
     (same, ((2, 12, 12, 64), KERNEL), f32, "grid_product")])
 def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None:
     """Threads copy what does not, and only float32 is computed from a copy with a border."""

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, i32, u16, u32
 from ztorch.ir.arithmetic import Arithmetic
-from ztorch.ir.kernel import Operand
+from ztorch.ir.kernel import Instr, Operand
 
 HALVES = tuple(d for d in ALL if d.is_float and d.bits < 32)  # floats that are computed in f32
+
+
+def rounds_pairs(i: Instr, into: DType) -> bool:
+    """Whether a store of a matrix to a memory of 16 bits rounds neighbours and stores each pair as
+    one word."""
+    return (i.opcode == "mma_store" and i.args[1].dtype is f32 and into in HALVES
+            and i.attrs["align"] >= 2 * into.bytes and not i.attrs["turned"])
 
 
 def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:

@@ -15,6 +15,7 @@ from ztorch.dtypes import from_storage, to_storage
 from ztorch.ir.kernel import Instr, Operand
 from ztorch.ir.layouts import places
 from ztorch.ir.lockstep import Lockstep, Watched
+from ztorch.ir.registers import conversion
 
 Step = Callable[[], None]  # runs one instruction
 
@@ -58,12 +59,12 @@ def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step
 
 
 def store(m: Lockstep, at: int, instr: Instr, store: Watched, index: int, value: int) -> Step:
-    c = instr.args[1]
-    reach = _Reach(m, at, instr, c)
+    c, stored = instr.args[1], store.spec.dtype
+    reach, convert = _Reach(m, at, instr, c), conversion(c.dtype, stored)
 
     def step() -> None:
         places, live = reach(store, index, "write")
-        elements = np.broadcast_to(to_storage(c.dtype, m.regs[value]), places.shape)
+        elements = np.broadcast_to(to_storage(stored, convert(m.regs[value])), places.shape)
         if live is not None:
             live = np.broadcast_to(live, places.shape)
             places, elements = places[live], elements[live]

@@ -24,7 +24,8 @@ def _settle(d: DType) -> Callable[[np.ndarray], np.ndarray]:
     return lambda out: out if out.dtype == working else out.astype(working)
 
 
-def _conversion(source: DType, target: DType) -> Callable[[np.ndarray], np.ndarray]:
+def conversion(source: DType, target: DType) -> Callable[[np.ndarray], np.ndarray]:
+    """Brings numbers of a dtype to another one."""
     if source == target:
         return lambda x: x
     cast, settle = OPCODES["cast"].meaning, _settle(target)
@@ -168,7 +169,7 @@ class Registers(Lockstep):
         data, size, stored = store.data, store.spec.size, store.spec.dtype
         index = self.key(instr.args[0])
         mask = self.key(instr.args[1]) if len(instr.args) > 1 else None
-        convert = _conversion(stored, instr.dest.dtype)
+        convert = conversion(stored, instr.dest.dtype)
         columns = off + (np.arange(lanes) if instr.opcode == "load" else np.zeros(1, np.int64))
         checked = store.races is not None or store.known is not None or store.base is not None
         plain = instr.opcode == "load" and mask is None and not checked
@@ -196,7 +197,7 @@ class Registers(Lockstep):
         store = self.memory(at, instr, reads=False, writes=True)
         index, value = self.key(instr.args[0]), self.key(x)
         mask = self.key(instr.args[2]) if len(instr.args) > 2 else None
-        convert, stored = _conversion(x.dtype, store.spec.dtype), store.spec.dtype
+        convert, stored = conversion(x.dtype, store.spec.dtype), store.spec.dtype
         columns = off + (np.arange(x.lanes) if instr.opcode == "store" else np.zeros(1, np.int64))
         checked = store.races is not None or store.known is not None
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.errors import VerifyError
+from ztorch.ir.halves import rounds_pairs
 from ztorch.ir.kernel import Instr, Kernel, Memory, Operand
 from ztorch.ir.opcodes import OPCODES
 
@@ -253,7 +254,8 @@ class Rules:
         if self.instr.opcode == "mma":
             return
         m = self.memories[self.instr.attrs["mem"]]
-        self.rule(x.dtype == m.dtype, f"{m.name} holds {m.dtype!r}, not {x.dtype!r}")
+        self.rule(x.dtype == m.dtype or rounds_pairs(self.instr, m.dtype),
+                  f"{m.name} holds {m.dtype!r}, not {x.dtype!r}")
         self.rule(m.space != "local", f"{m.name} is local: private to each thread")
         self.access(x, (), reads=self.instr.opcode == "mma_load",
                     writes=self.instr.opcode == "mma_store")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ztorch.dtypes import f16
+from ztorch.dtypes import DType, f16
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
@@ -42,6 +43,7 @@ class AsyncTile(Block):
     subgroup: int
     stages: int  # strips in shared memory at once
     bands: int = 1  # side by side, by which the finished tile passes through shared memory
+    padding: int = field(default=MMA_PADDING, kw_only=True)  # elements between rows of a band
 
     @property
     def threads(self) -> int:
@@ -60,8 +62,10 @@ class AsyncTile(Block):
 
     @property
     def pitch(self) -> int:
-        """Elements between rows of a band of the finished tile in shared memory."""
-        return self.columns // self.bands + MMA_PADDING // 2
+        """Elements from one row of a band of the finished tile in shared memory to the next. Where
+        threads store pairs, those of four rows use different banks; with half of that padding,
+        those of two."""
+        return self.columns // self.bands + self.padding
 
     @property
     def shared(self) -> int:
@@ -157,6 +161,13 @@ class AsyncStrips(Strips):
         self.tile = tile
         self.lay_out()
 
+    @property
+    def passed(self) -> DType:
+        """As what a finished tile passes through shared memory: sums that are rounded to 16 bits
+        are rounded on the way there."""
+        d = self.product.dtype
+        return d if d in HALVES else self.tile.shape.into
+
     def lay_out(self) -> None:
         """Declares the shared memory of both strips."""
         for side, length in enumerate((self.tile.rows, self.tile.columns)):
@@ -183,7 +194,8 @@ class AsyncStrips(Strips):
 
         def store(array: str, band: int) -> None:
             for j, v in enumerate(sums[band * share:(band + 1) * share]):
-                b.mma_store(array, start, b.get(v), tile.pitch, off=j * shape.n)
+                b.mma_store(array, start, b.get(v), tile.pitch, off=j * shape.n,
+                            align=2 * self.passed.bytes)
         return store
 
 
@@ -198,7 +210,7 @@ class AsyncNest(AsyncStrips):
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
         store = self.leave(sums, b.div(t, tile.subgroup))
         self._multiply_strips(at, batch, first, left, t, sums)
-        self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
+        self.tile_epilogue(bands, self.passed, at, batch, first, left, t, store)
 
     def _multiply_strips(self, at: dict[Var, Operand], batch: tuple[Index, ...], first: Operand,
                          left: Operand, t: Operand, sums: list[Operand]) -> None:

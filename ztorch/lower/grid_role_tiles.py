@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ztorch.dtypes import f16
 from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, MmaShape
@@ -21,10 +21,14 @@ from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     CONSUMER_REGISTERS,
+    MMA_PADDING,
     PRODUCER_REGISTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +64,10 @@ class RolesTile(AsyncTile):
     @property
     def shared(self) -> int:
         return super().shared + 2 * self.stages * CHUNK  # barriers take less, but are aligned
+
+    def padded(self, grid: GridLimits) -> Self:
+        """The same with half of the padding where it fits so alone."""
+        return self if self.shared <= grid.shared_bytes else replace(self, padding=MMA_PADDING // 2)
 
     @property
     def used(self) -> int:
@@ -110,7 +118,7 @@ class TeamRegisters:
 def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
     depth = SWIZZLE_LINE // shape.of.bytes
     return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
-                     s.epilogue_bands, s.cluster)
+                     s.epilogue_bands, s.cluster).padded(grid)
 
 
 def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
@@ -184,7 +192,8 @@ def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
     """The same with every number of stages and bands that fits, the most stages first."""
     most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
     return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), tile.cuts)
-            if (t := replace(tile, stages=n, bands=m)).shared <= grid.shared_bytes)
+            if (t := replace(tile, stages=n, bands=m, padding=MMA_PADDING).padded(grid)).shared
+            <= grid.shared_bytes)
 
 
 def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:

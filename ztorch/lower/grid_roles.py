@@ -204,7 +204,7 @@ class RolesNest(AsyncStrips):
             b.mma_wait(0)
             release(elected)
             at, batch = self.batch_index(which)
-            self.tile_epilogue(bands, shape.into, at, batch, row, column, t, store)
+            self.tile_epilogue(bands, self.passed, at, batch, row, column, t, store)
 
     def meet(self) -> None:
         self.b.team_barrier(self.tile.threads)

@@ -58,7 +58,8 @@ def cut_of(product: Value, limits: Limits) -> tuple[MmaShape, WindowAxes] | None
     if shape is None or shape.of.bits != f16.bits or any(x.dtype != shape.of for x in product.args):
         return None
     w = windows_of(product)
-    if w is None or len(w.spatial) == 1 or any(len(x.axes) > MAX_AXES for x in w.operands):
+    plain = w is not None and all(len(parts) == 1 for parts in (w.m, w.n, w.k))
+    if w is None or plain or any(len(x.axes) > MAX_AXES for x in w.operands):
         return None
     return shape, w
 
@@ -70,8 +71,9 @@ def tile_of(s: GridWindowsSchedule, shape: MmaShape, w: WindowAxes, grid: GridLi
     if tap:  # its lines are consecutive
         sizes = {tap[1]: sizes.pop(tap[1]), **sizes}
     patch = Patch(sizes, tap[0] if tap else None, tap[2] if tap else 0)
-    return WindowTile(s.tile_rows, s.tile_columns, patch.positions if deep else line, shape,
+    tile = WindowTile(s.tile_rows, s.tile_columns, patch.positions if deep else line, shape,
                       grid.subgroup, s.stages, s.epilogue_bands, s.cluster, patch, deep)
+    return tile.padded(grid)
 
 
 def propose(region: Region, limits: Limits) -> GridWindowsSchedule | None:

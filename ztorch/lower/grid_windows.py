@@ -21,7 +21,7 @@ from ztorch.lower.grid_patches import WindowTile
 from ztorch.lower.grid_roles import Corner, Raster, RolesNest, workers
 from ztorch.lower.grid_strips import Strip
 from ztorch.lower.grid_window_tiles import GridWindowsSchedule, cut_of, tile_of
-from ztorch.lower.index import Index, Var
+from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.region import Region
 from ztorch.lower.window_axes import Boxed, Parts, WindowAxes
 
@@ -251,6 +251,11 @@ def _number(b: Builder, digits: Place, parts: Parts) -> Operand:
 def _value(b: Builder, at: Index, place: Place) -> Operand:
     total = b.const(at.const, b.index)
     for atom, factor in at.terms:
-        assert isinstance(atom, Var)
-        total = b.add(total, b.mul(place[atom], factor))
+        if isinstance(atom, Var):
+            x = place[atom]
+        else:
+            assert isinstance(atom, (Quotient, Remainder)) and atom.inner.range[0] >= 0
+            divide = b.div if isinstance(atom, Quotient) else b.rem
+            x = divide(_value(b, atom.inner, place), atom.by)
+        total = b.add(total, b.mul(x, factor))
     return total

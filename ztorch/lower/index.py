@@ -82,6 +82,9 @@ class Index:
     >>> flat = i * 6 + j
     >>> flat // 6 == i, flat % 6 == j, flat // 12 * 2 + flat // 6 % 2 == i
     (True, True, True)
+    >>> k = Index.of(Var("k", 147))
+    >>> k // 3 % 7 * 3 + k % 3 == k % 21
+    True
     """
 
     __slots__ = ("_hash", "const", "terms")
@@ -261,7 +264,8 @@ def _remainder(x: Index, by: int) -> Index:
 
 
 def _merged(sums: dict[Atom, int], const: int) -> Index:
-    """An index of terms in a fixed order, with x // d * d + x % d simplified to x."""
+    """An index of terms in a fixed order, with x // d * d + x % d simplified to x, and
+    x // d % e * d + x % d to x % (d * e)."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:
         f = sums[atom]
         whole = atom.inner // atom.by
@@ -272,6 +276,16 @@ def _merged(sums: dict[Atom, int], const: int) -> Index:
             for a, g in atom.inner.terms:
                 sums[a] = sums.get(a, 0) + g * f
             return _merged(sums, const + (atom.inner.const - whole.const * atom.by) * f)
+        coarse = whole.terms[0][0] if f and len(whole.terms) == 1 and not whole.const else None
+        if isinstance(coarse, Quotient) and whole.terms[0][1] == 1:  # the digit above
+            above = next((a for a, g in sums.items() if isinstance(a, Remainder)
+                          and a.inner == whole and g == f * atom.by), None)
+            if above is not None:
+                del sums[atom], sums[above]
+                both = atom.inner % (atom.by * above.by) * f
+                for a, g in both.terms:
+                    sums[a] = sums.get(a, 0) + g
+                return _merged(sums, const + both.const)
     kept = [(a, f) for a, f in sums.items() if f]
     return Index(tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept), const)
 

@@ -18,6 +18,7 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.product_rules import CHUNK
+from ztorch.ir.ring_rules import MAX_AXES
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.positions import proper, unflatten
 from ztorch.lower.region import as_view, certain, is_view, traced, view_of
@@ -45,8 +46,10 @@ class Boxed:
     @property
     def inner(self) -> Var | None:
         """The contiguous part."""
-        terms = self.axes[0].at.terms
-        return terms[0][0] if len(terms) == 1 and isinstance(terms[0][0], Var) else None
+        near, *others = sorted(self.axes[0].at.terms, key=lambda term: term[1])
+        line = SWIZZLE_LINE // self.source.dtype.bytes
+        alone = near[1] == 1 and not any(f % line for _, f in others)
+        return near[0] if alone and isinstance(near[0], Var) else None
 
     def axis_of(self, part: Var) -> Axis | None:
         """The axis along which a part moves a box in steps of one; None if there is none."""
@@ -134,13 +137,15 @@ def windows_of(product: Value) -> WindowAxes | None:
             return None
         whole[v] = sum((Index.of(p) * math.prod(q.extent for q in split[i + 1:])
                         for i, p in enumerate(split)), Index())
-    operands = [_boxed(*base, whole) for base in bases]
-    left, right = operands
-    if left is None or right is None:
-        return None
     rows, columns, steps = (split or () for split in parts.values())
-    windows = WindowAxes(rows, columns, steps, batch, (left, right))
-    return windows if _fits(windows) else None
+    for phases in (False, True):
+        left, right = (_boxed(*base, whole, phases) for base in bases)
+        if left is None or right is None:
+            return None
+        windows = WindowAxes(rows, columns, steps, batch, (left, right))
+        if _fits(windows):
+            return windows
+    return None
 
 
 def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
@@ -193,7 +198,9 @@ def _unit(index: Index, v: Var) -> Fraction | None:
 
 
 def _boxed(base: Value, index: Sequence[Index], bordered: bool,
-           whole: Mapping[Var, Index]) -> Boxed | None:
+           whole: Mapping[Var, Index], phases: bool) -> Boxed | None:
+    """An operand as boxes; with `phases`, axes along which windows move several elements at once
+    are two."""
     loops = [Var(f"d{k}", n) for k, n in enumerate(base.shape)]
     positions = [Index.of(v) for v in loops]
     memory = view_of(base, positions)
@@ -214,12 +221,39 @@ def _boxed(base: Value, index: Sequence[Index], bordered: bool,
             axes += [Axis(part.range[1] + 1, pitch * factor, Index.of(part))
                      for part, factor in terms]
         else:
-            axes.append(Axis(v.extent, pitch or chunk, at))
+            axis = Axis(v.extent, pitch or chunk, at)
+            axes += _phases(axis) if phases else [axis]
     axes.sort(key=lambda axis: axis.pitch != 1)
+    axes = _with_nearest(axes)
     if len(axes) < 2 or axes[0].pitch != 1 or first % chunk or any(
             a.pitch % chunk for a in axes[1:]):
         return None
     return Boxed(source, first, tuple(axes))
+
+
+def _phases(axis: Axis) -> list[Axis]:
+    """An axis along which a window moves several elements at once, as two: these steps, and the
+    elements of one. A box then moves along the first by one step, and is outside of an image
+    where it is outside of that axis."""
+    slides = axis.at.const or not _are_digits(axis.at)
+    step = max((f for _, f in axis.at.terms), default=1) if slides else 1
+    if step < 2 or axis.extent % step:
+        return [axis]
+    return [Axis(axis.extent // step, axis.pitch * step, axis.at // step),
+            Axis(step, axis.pitch, axis.at % step)]
+
+
+def _with_nearest(axes: list[Axis]) -> list[Axis]:
+    """The axes, of which the innermost and elements right behind it are one where there are more
+    than a machine copies."""
+    if len(axes) <= MAX_AXES or axes[0].pitch != 1:
+        return axes
+    inner = axes[0]
+    behind = next((a for a in axes if a.pitch == inner.extent and a.at.parts), None)
+    if behind is None:
+        return axes
+    whole = Axis(inner.extent * behind.extent, 1, inner.at + behind.at * inner.extent)
+    return [whole, *(a for a in axes[1:] if a is not behind)]
 
 
 def _are_digits(at: Index) -> bool:

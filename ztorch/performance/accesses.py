@@ -97,7 +97,7 @@ def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tup
 
 
 def matrix_places(fragment: Fragment, pitch: int, turned: bool,
-                  whole_rows: bool) -> tuple[np.ndarray, int]:
+                  whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
     """The offsets in bytes at which the threads of a subgroup of 32 reach for a matrix in memory, a
     row for each instruction's turn, and the bytes of each; as NVIDIA's chips lay matrices out.
 
@@ -106,6 +106,8 @@ def matrix_places(fragment: Fragment, pitch: int, turned: bool,
         pitch: Elements from one of its rows in memory to the next.
         turned: Whether its columns are rows in memory.
         whole_rows: Whether one instruction loads 16 bytes of each of 8 rows at once.
+        pairs: Bytes of an element in memory where a thread stores two neighbours at once.
+            Default: `0`, one at a time.
 
     >>> from ztorch.dtypes import f16, f32
     >>> from ztorch.ir.kernel import MmaShape
@@ -122,6 +124,10 @@ def matrix_places(fragment: Fragment, pitch: int, turned: bool,
                   for r in range(0, rows, 8) for c in range(0, columns * size, 16)]
         return np.array(starts), 16
     lane = np.arange(32)
+    if pairs:
+        near = lane // 4 * pitch + lane % 4 * 2
+        return np.array([(r * pitch + c + near) * pairs
+                         for r in range(0, rows, 8) for c in range(0, columns, 8)]), 2 * pairs
     along = BANK // size if fragment.role != "c" else 2  # neighbours that one thread has
     eights, fours = lane // 4, lane % 4 * along
     across = 4 * along

@@ -114,7 +114,10 @@ class MemoryWork:
         assert fragment is not None
         m = self.memories[i.attrs["mem"]]
         whole = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
-        offsets, size = matrix_places(fragment, i.attrs["pitch"], i.attrs["turned"], whole)
+        pairs = fragment.role == "c" and not i.attrs["turned"] and (
+            i.attrs["align"] >= 2 * m.dtype.bytes)
+        offsets, size = matrix_places(fragment, i.attrs["pitch"], i.attrs["turned"], whole,
+                                      m.dtype.bytes if pairs else 0)
         places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
         firsts = places[subgroups_in(active, self.subgroup), 0]
         addresses = (firsts[:, None, None] + offsets).reshape(-1, offsets.shape[1])

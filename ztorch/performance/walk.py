@@ -119,6 +119,8 @@ class _Walk:
     def _step(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
         if i.opcode in ACCESSES:
             self._issue("memory", 1, active, weight)
+            if i.opcode == "mma_store" and self.memory.memories[i.attrs["mem"]].dtype.bits == 16:
+                self._issue("int", i.args[1].lanes // 2, active, weight)  # rounds pairs
             return self.memory.access(at, i, active, weight)
         self.values.step(i, active)
         if i.opcode == "copies_wait":

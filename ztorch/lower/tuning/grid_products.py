@@ -175,7 +175,7 @@ PRODUCER_REGISTERS = row(
     "registers of a thread that only copies",
     "public figures: 24 to 40")
 CONSUMER_REGISTERS = row(
-    "CONSUMER_REGISTERS", 24, "registers",
+    "CONSUMER_REGISTERS", 26, "registers",
     "registers of a thread that multiplies, beside its sums",
     "read in machine code: 154 with sums of 128")
 
@@ -190,9 +190,9 @@ WINDOW_DEPTHS = row(
     "WINDOW_DEPTHS", (32, 256), "positions",
     "the least and the greatest depth of a strip of positions", CHOSEN)
 WINDOW_PASSES = row(
-    "WINDOW_PASSES", 3, "passes",
+    "WINDOW_PASSES", 2, "passes",
     "passes through shared memory that it takes to store a finished tile there and load it",
-    "read in the model of banks: matrices are stored at half the rate")
+    "read in the model of banks: pairs of numbers are stored without conflicts")
 WINDOW_FINISH_SHARE = row(
     "WINDOW_FINISH_SHARE", 0.5, "share of the time",
     "the part of a tile's epilogue that does not overlap with copies for the next tile", CHOSEN)
