@@ -29,8 +29,9 @@ os.environ.setdefault("ZTORCH_CACHE", f"{Path(__file__).parent.parent}/.pytest_c
 
 # Workers and hundreds of processes of tests would compile all sources anew where Python is told to leave no
 # bytecode: it is left beside them. (Kept in another folder, it would be that of all installed packages.)
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from _pytest.doctest import DoctestModule
