@@ -95,7 +95,7 @@ def test_files_that_are_something_else(program: Program, tmp_path: Path) -> None
         (zt.load, weights, ArtifactError, "not a ztorch artifact"),
         (program.load_weights, tmp_path / "none", WeightsError, "cannot read .*none"),
         (program.load_weights, other, WeightsError, "not a whole safetensors file"),
-        (program.load_checkpoint, weights, WeightsError, "use load_weights"),
+        (program.load_checkpoint, weights, WeightsError, "load weights with load_weights"),
         (compiled(units=6).load_weights, weights, WeightsError, r"\(4, 6\).*\(4, 5\)"),
         (compiled(units=6).load_checkpoint, checkpoint, WeightsError, r"\(4, 6\).*\(4, 5\)"),
     ]
