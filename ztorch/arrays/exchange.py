@@ -26,7 +26,8 @@ def as_host_array(label: str, x: Any, kind: DType | None = None,
     Raises:
         DataError: x is not an array of numbers.
     """
-    if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy and DLPack cannot read it
+    if type(x) is not np.ndarray and str(getattr(x, "dtype", "")) == "torch.bfloat16":
+        # NumPy and DLPack cannot read it
         return _bits_of_torch(x).view(_of_ml_dtypes(bf16))
     if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
