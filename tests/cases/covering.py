@@ -1,6 +1,7 @@
-"""The part of a product of cases and machines that one run tries.
+"""The part of a product of cases and machines that is tried without `--full`.
 
-Each run covers every op on every CPU level and every played device, and every dtype. Dtypes beside
+It covers every op on every CPU level and every played device, and every dtype; a run of the whole suite takes a
+half or a third of it, by the day (`turns.py`). Dtypes beside
 float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
 and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
 round: over all machines, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
