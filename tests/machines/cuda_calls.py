@@ -48,6 +48,10 @@ def _form(x: Any) -> Any:
     return (type(x), x < 0, x.bit_length()) if type(x) is int else type(x)
 
 
+# Calls whose arguments the real package has taken: each looks for the driver, which is not there.
+CONVERTED: set[tuple] = set()
+
+
 @dataclass
 class Node:
     """A node of a graph: its operation, and the nodes before it."""
@@ -70,7 +74,6 @@ class CudaCalls:
         self.real, self.capability, self.devices, self.total = real, capability, devices, memory
         self.shuffled = shuffled  # run the nodes of a graph in the last order that is allowed
         self.process = os.getpid()
-        self.converted: set[tuple] = set()  # calls whose arguments the real package has taken
         self.calls: list[str] = []
         self.fail: dict[str, str] = {}
         self.sick = ""
@@ -111,10 +114,10 @@ class CudaCalls:
         function = getattr(type(self), f"do_{name}")
         missing = _without_library(self.real)
         form = (name, _form(args))
-        if missing and form not in self.converted:  # it converts the arguments before it fails
+        if missing and form not in CONVERTED:  # it converts the arguments before it fails
             with contextlib.suppress(missing):
                 getattr(self.real, name)(*args)
-            self.converted.add(form)
+            CONVERTED.add(form)
         with self.lock:
             self.calls.append(name)
             code = self.refuse(name)

@@ -19,10 +19,13 @@ class _Log:
         self.who = np.full(size, NOBODY, np.int64)  # thread
         self.group = np.full(size, NOBODY, np.int64)  # workgroup
         self.epoch = np.zeros(size, np.int64)  # barriers passed before the access
+        self.empty = True  # as most are: inputs are only read, and few memories have atomics
 
     def clashes(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
                 epoch: np.ndarray) -> np.ndarray:
         """Mask of the accesses that are not ordered after those in the log."""
+        if self.empty:
+            return np.zeros(at.shape, bool)
         last = self.group.take(at)
         same_epoch = (self.epoch.take(at) == epoch) & (self.who.take(at) != who)
         return (last != NOBODY) & ((last != group) | same_epoch)
@@ -33,6 +36,7 @@ class _Log:
         shared = self.clashes(at, who, group, epoch)
         last = self.group.take(at)
         across_groups = (last != NOBODY) & (last != group)
+        self.empty = False
         self.who[at], self.group[at], self.epoch[at] = who, group, epoch
         # If several of these threads access one element, the last one overwrote the entry.
         shared |= self.who.take(at) != who

@@ -51,7 +51,7 @@ def _starts(valid: np.ndarray, size: int) -> np.ndarray:
     """Where an aligned access of so many bytes reaches none that is not valid."""
     starts = np.zeros(valid.size, bool)
     whole = valid.size // size * size
-    starts[:whole:size] = valid[:whole].reshape(-1, size).all(1)
+    starts[:whole:size] = np.logical_and.reduce([valid[at:whole:size] for at in range(size)])
     return starts
 
 
