@@ -3,8 +3,8 @@
 The tests of `PARTS` try each entry of a registry on each machine, dtype or schedule, and each of their
 cases has relatives: the same op on another machine, another op in the same loop. A run takes one in two
 of them, or one in three, and the next day's run the next ones: two days, or three, meet all. The number
-of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run that names files or
-cases: nothing is left out of what was asked for, nor of the inner loop.
+of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run
+that names files or cases: nothing is left out of what was asked for, nor of the inner loop.
 
 Tests of one item that groups many cases take turns among these.
 """
@@ -23,14 +23,15 @@ from tests.cases.grouping import group_of
 # A folder, a file or a test, and in how many parts its cases are cut. The longest name that fits counts.
 # Tests whose cases are each about something else, such as those of examples and messages, take no turns.
 PARTS: dict[str, int] = {
-    **dict.fromkeys((  # models, and ops on devices: kernels that a driver compiles for seconds
+    **dict.fromkeys((  # ops and layers of all kinds on many machines: drivers and LLVM compile them for seconds
+        "tests/artifact/test_web.py",
         "tests/backends/test_every_op.py", "tests/backends/test_recurrent.py", "tests/backends/test_vectors.py",
         "tests/backends/test_words.py", "tests/backends/test_zoo.py", "tests/codegen/c/test_programs.py",
-        "tests/layers/test_twins.py", "tests/lower/test_every_op.py", "tests/model/test_mixed_kernels.py",
+        "tests/kernels", "tests/layers/test_twins.py", "tests/lower", "tests/model/test_mixed_kernels.py",
         "tests/program/test_memory_limit.py", "tests/zoo/test_vs_torch.py"), 3),
     **dict.fromkeys((
         "tests/arrays/test_array_api.py", "tests/arrays/test_ops_on_arrays.py",
-        "tests/artifact/test_c_export.py", "tests/artifact/test_c_sizes.py", "tests/artifact/test_web.py",
+        "tests/artifact/test_c_export.py", "tests/artifact/test_c_sizes.py",
         "tests/backends/test_cuda.py", "tests/backends/test_rocm.py",
         "tests/codegen/c", "tests/codegen/metal", "tests/codegen/ptx", "tests/codegen/rocm",
         "tests/codegen/test_cross.py", "tests/codegen/test_gpu_words.py", "tests/codegen/test_ptx.py",
@@ -38,11 +39,11 @@ PARTS: dict[str, int] = {
         "tests/interchange/test_onnx_layers.py", "tests/interchange/test_onnx_torch.py",
         "tests/interchange/test_torch_export.py",
         "tests/test_keras_scripts.py::test_a_port_learns_as_well_as_the_original",
-        "tests/kernels", "tests/layers/test_augmentation.py", "tests/layers/test_bad_arguments.py",
+        "tests/layers/test_augmentation.py", "tests/layers/test_bad_arguments.py",
         "tests/layers/test_convolution.py", "tests/layers/test_cross_attention.py",
         "tests/layers/test_pooling.py", "tests/layers/test_recurrent_training.py",
         "tests/layers/test_warps_and_colors.py",
-        "tests/lower", "tests/machines/metal", "tests/machines/ptx", "tests/machines/rocm",
+        "tests/machines/metal", "tests/machines/ptx", "tests/machines/rocm",
         "tests/ops/test_every_dtype.py", "tests/ops/test_every_op.py", "tests/ops/test_indexing.py",
         "tests/ops/test_normals.py", "tests/ops/test_sorting.py", "tests/ops/test_windows.py",
         "tests/program/test_batch_sizes.py", "tests/program/test_generate.py",
