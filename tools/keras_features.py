@@ -43,7 +43,6 @@ OTHER_NAMES = {
                     "`fit(verbose=...)`"),
     ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",
     ("utils", "get_file"): "-: ztorch downloads nothing",
-    ("utils", "model_to_dot"): "`zt.utils.plot_model`",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "the result of `fit`",

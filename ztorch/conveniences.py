@@ -33,7 +33,7 @@ from ztorch.interchange.keras_objects import (
 from ztorch.layers.defaults import clear_session, floatx, is_keras_tensor
 from ztorch.layers.feature_space import FeatureSpace
 from ztorch.layers.symbol import as_symbol, upstream
-from ztorch.model.diagram import plot_model
+from ztorch.model.diagram import model_to_dot, plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
 from ztorch.progress_bar import Progbar
 from ztorch.settings_of_scripts import ScriptSettings as Config
@@ -44,7 +44,7 @@ __all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset"
            "deserialize_keras_object",
            "get_custom_objects", "get_registered_name", "get_registered_object",
            "get_source_inputs", "image_dataset_from_directory", "img_to_array", "is_keras_tensor",
-           "load_img", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
+           "load_img", "model_to_dot", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
            "register_keras_serializable", "save_img", "serialize_keras_object", "set_random_seed",
            "split_dataset", "standardize_dtype", "text_dataset_from_directory",
            "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]

@@ -59,8 +59,7 @@ OF_UTILS = {  # of keras.utils
     "enable_interactive_logging": "fit(verbose=...)",
     "disable_interactive_logging": "fit(verbose=...)",
     "is_interactive_logging_enabled": "fit(verbose=...)",
-    "get_file": "nothing: ztorch downloads nothing; pass the path of a local file",
-    "model_to_dot": "zt.utils.plot_model"}
+    "get_file": "nothing: ztorch downloads nothing; pass the path of a local file"}
 
 
 def no_attribute(layer: Any, name: str) -> AttributeError:

@@ -12,7 +12,7 @@ from PIL import Image
 import ztorch as zt
 from tests import references
 from ztorch import utils
-from ztorch.errors import ConfigError, DataError
+from ztorch.errors import ConfigError, DataError, Unsupported
 
 RANDOM = np.random.default_rng(0)
 TEXTS = [[1, 2, 3], [4], [], [5, 6, 7, 8]]
@@ -213,3 +213,16 @@ def test_single_images_are_those_of_keras(tmp_path: Path) -> None:
             (lambda: utils.img_to_array(x[0, 0]), DataError, "takes an image")):
         with pytest.raises(error, match=message):
             wrong()
+
+
+def test_models_as_dot(tmp_path: Path) -> None:
+    x = zt.layers.Input((4,), name="x")
+    a, b = zt.layers.Dense(3, name="a")(x), zt.layers.Dense(3, name="b")(x)
+    dot = utils.model_to_dot(zt.Model(x, zt.layers.Add(name="sum")([a, b])), show_shapes=True)
+    assert dot.write(tmp_path / "m.dot")
+    lines = [line.strip() for line in (tmp_path / "m.dot").read_text().splitlines()]
+    assert lines[3:] == ['0 [label="x (Input)|(4,)"];', '1 [label="a (Dense)|(3,)"];',
+                         '2 [label="b (Dense)|(3,)"];', '3 [label="sum (Add)|(3,)"];', "0 -> 1;",
+                         "0 -> 2;", "1 -> 3;", "2 -> 3;", "}"]
+    with pytest.raises(Unsupported, match="Graphviz makes 'png' of it"):
+        dot.write(tmp_path / "m.png", format="png")

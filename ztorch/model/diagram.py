@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 from ztorch.arguments import checked
+from ztorch.errors import Unsupported
+from ztorch.files.atomic import write_atomic
 from ztorch.files.figures import add_rectangle, new_figure, save_figure
 from ztorch.keras_calls import as_in_keras
 from ztorch.layers.core import Input
@@ -44,13 +46,8 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
         >>> [text.get_text() for text in figure.axes[0].texts][:2]
         ['input (Input)', 'dense (Dense)']
     """
-    model.build()
-    edges = _edges(model)
-    inputs = model.inputs_by_name.values()
-    boxes = list(dict.fromkeys([*inputs, *(b for edge in edges for b in edge)]))
+    boxes, edges, shapes = _graph(model)
     rows = _rows(boxes, edges)
-    shapes = {row.layer: row.shape for row in model.traced_layers() if row.depth == 0}
-    shapes |= {x: x.row_shape for x in model.inputs_by_name.values()}
     widest = max(map(len, rows))
     width, height = widest * (_WIDTH + _GAP) + _GAP, len(rows) * (_HEIGHT + _GAP) + _GAP
     figure = new_figure(width, height)
@@ -66,10 +63,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
             at[layer] = (x, y)
             add_rectangle(axes, x - _WIDTH / 2, y, _WIDTH, _HEIGHT, facecolor="#eef3fc",
                           edgecolor="#2f6fdb")
-            lines = [f"{layer.name} ({type(layer).__name__})" if show_layer_names else
-                     type(layer).__name__]
-            if show_shapes:
-                lines.append(str(shapes.get(layer, "")))
+            lines = _lines(layer, shapes, show_shapes, show_layer_names)
             axes.text(x, y + _HEIGHT / 2, "\n".join(lines), ha="center", va="center", fontsize=8)
     for source, target in edges:
         (x0, y0), (x1, y1) = at[source], at[target]
@@ -78,6 +72,94 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     if to_file is not None:
         save_figure(figure, to_file)
     return figure
+
+
+class DotText:
+    """A graph in the language DOT, which Graphviz draws."""
+
+    def __init__(self, lines: list[str]):
+        self._lines = lines
+
+    def to_string(self) -> str:
+        """The text of the graph."""
+        return "\n".join(["digraph G {", *(f"  {line};" for line in self._lines), "}", ""])
+
+    def write(self, path: str | os.PathLike[str], prog: str = "dot", format: str = "raw") -> bool:
+        """Writes the text to a file.
+
+        Args:
+            path: The file.
+            prog: Has no effect. Default: `"dot"`.
+            format: "raw" or "dot", which are the text. Default: `"raw"`.
+
+        Returns:
+            True.
+
+        Raises:
+            Unsupported: Another format, which Graphviz makes of the text.
+        """
+        if format not in ("raw", "dot"):
+            raise Unsupported(f"model_to_dot writes text, and Graphviz makes {format!r} of it: "
+                              f"dot -T{format} FILE; zt.utils.plot_model draws without Graphviz")
+        write_atomic(path, self.to_string().encode())
+        return True
+
+
+@as_in_keras(ignored="show_dtype expand_nested dpi subgraph show_layer_activations "
+                     "show_trainable splines")
+@checked
+def model_to_dot(model: Network, show_shapes: bool = False, show_layer_names: bool = True,
+                 rankdir: str = "TB") -> DotText:
+    """A model as a graph in the language DOT, which Graphviz draws: a box for each layer.
+
+    Args:
+        model: A model whose inputs are known.
+        show_shapes: Whether boxes have the shapes of outputs. Default: `False`.
+        show_layer_names: Whether boxes have the names of layers. Default: `True`.
+        rankdir: "TB" draws from the top to the bottom, "LR" from left to right. Default: `"TB"`.
+
+    Returns:
+        An object with `to_string()` and `write(path)`.
+
+    Raises:
+        ConfigError: The inputs of the model are not known.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(2)])
+        >>> print(model_to_dot(model).to_string(), end="")
+        digraph G {
+          rankdir=TB;
+          node [shape=record];
+          0 [label="input (Input)"];
+          1 [label="dense (Dense)"];
+          0 -> 1;
+        }
+    """
+    boxes, edges, shapes = _graph(model)
+    number = {layer: k for k, layer in enumerate(boxes)}
+    labels = ["|".join(_lines(layer, shapes, show_shapes, show_layer_names)) for layer in boxes]
+    return DotText([f"rankdir={rankdir}", "node [shape=record]",
+                *(f'{k} [label="{label}"]' for k, label in enumerate(labels)),
+                *(f"{number[a]} -> {number[b]}" for a, b in edges)])
+
+
+def _graph(model: Network) -> tuple[list[Layer], list[tuple[Layer, Layer]], dict[Any, Any]]:
+    """The boxes of a model, its arrows, and the shapes of outputs by layer."""
+    model.build()
+    edges = _edges(model)
+    inputs = model.inputs_by_name.values()
+    shapes = {row.layer: row.shape for row in model.traced_layers() if row.depth == 0}
+    shapes |= {x: x.row_shape for x in inputs}
+    return list(dict.fromkeys([*inputs, *(b for edge in edges for b in edge)])), edges, shapes
+
+
+def _lines(layer: Layer, shapes: dict[Any, Any], show_shapes: bool,
+           show_layer_names: bool) -> list[str]:
+    """The text in a box."""
+    kind = type(layer).__name__
+    lines = [f"{layer.name} ({kind})" if show_layer_names else kind]
+    return [*lines, str(shapes.get(layer, ""))] if show_shapes else lines
 
 
 def _edges(model: Network) -> list[tuple[Layer, Layer]]:
