@@ -19,7 +19,8 @@ HEAD = """# Keras, name by name
 The features of Keras {version} and where they are here, by `python -m tools.keras_features >
 docs/keras_features.md` from the registries. A dash: it is not here, and where
 it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a
-layer lacks it refuses by name.
+layer lacks it refuses by name. A layer that was called with `training=False` stays so, as Keras'
+guides say; Keras 3 itself trains it once it is unfrozen.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,

@@ -41,13 +41,13 @@ from ztorch.settings_of_scripts import ScriptSettings as Config
 Sequence = PyDataset  # its older name
 __all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset", "Sequence",
            "array_to_img", "audio_dataset_from_directory", "clear_session", "custom_object_scope",
-           "deserialize_keras_object",
-           "get_custom_objects", "get_registered_name", "get_registered_object",
-           "get_source_inputs", "image_dataset_from_directory", "img_to_array", "is_keras_tensor",
-           "load_img", "model_to_dot", "normalize", "pack_x_y_sample_weight", "pad_sequences", "plot_model",
-           "register_keras_serializable", "save_img", "serialize_keras_object", "set_random_seed",
-           "split_dataset", "standardize_dtype", "text_dataset_from_directory",
-           "timeseries_dataset_from_array", "to_categorical", "unpack_x_y_sample_weight"]
+           "deserialize_keras_object", "get_custom_objects", "get_registered_name",
+           "get_registered_object", "get_source_inputs", "image_dataset_from_directory",
+           "img_to_array", "is_keras_tensor", "load_img", "model_to_dot", "normalize",
+           "pack_x_y_sample_weight", "pad_sequences", "plot_model", "register_keras_serializable",
+           "save_img", "serialize_keras_object", "set_random_seed", "split_dataset",
+           "standardize_dtype", "text_dataset_from_directory", "timeseries_dataset_from_array",
+           "to_categorical", "unpack_x_y_sample_weight"]
 
 
 def set_random_seed(seed: int) -> None:

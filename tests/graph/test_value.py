@@ -9,7 +9,7 @@ import pytest
 
 from tests.cases.grouping import together
 from ztorch import ops
-from ztorch.dtypes import f64
+from ztorch.dtypes import boolean, f64
 from ztorch.errors import ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, normal_axes, op
@@ -44,9 +44,11 @@ def test_numbers_take_the_dtype_of_their_neighbour() -> None:
     assert (X + np.ones(3, np.float64)).dtype == X.dtype  # float arrays adopt it, too
 
 
-def test_values_are_compared_by_identity_and_have_no_truth() -> None:
+def test_values_are_compared_by_element_and_have_no_truth() -> None:
     other = leaf("input", "x", (2, 3), "float32")
-    assert other != X and len({X, other, X}) == 2
+    assert len({X, other, X}) == 2
+    assert [(other != X).op.name, (X == 0).op.name] == ["not_equal", "equal"]
+    assert (X == 0).dtype is boolean and X is not None and (X == None) is False  # noqa: E711
     with pytest.raises(TypeError, match=r"ops\.where"):
         bool(X < 1)
     with pytest.raises(TypeError, match="cannot be iterated"):

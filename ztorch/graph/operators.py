@@ -7,11 +7,12 @@ too: `x.relu()` is `zt.ops.relu(x)`.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ztorch.errors import ShapeError, nearest
+from ztorch.errors import ConfigError, ShapeError, nearest
 
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": "power",
@@ -125,6 +126,33 @@ class Operators:
         __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __add__
         __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__
+
+
+def compared(op: str, x: Operators, other: Any) -> Any:
+    """x == other or x != other: by element where users write it, as in Keras, and by identity in
+    this package, whose graphs look values up."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    if caller.startswith("ztorch.") or not (hasattr(other, "shape") or isinstance(
+            other, (bool, int, float))):
+        return NotImplemented
+    try:
+        return x.apply_op(op, x, other)
+    except ConfigError:  # a weight outside of calls has no tensor
+        return NotImplemented
+
+
+class ComparedByElement(Operators):
+    """Operands with == and !=, which are hashed by identity."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> Any:
+        return compared("equal", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return compared("not_equal", self, other)
+
+    __hash__ = object.__hash__
 
 
 def _is_tuple(arguments: tuple[Any, ...]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import DType
-from ztorch.graph.operators import Operators
+from ztorch.graph.operators import ComparedByElement
 
 _serial = itertools.count()
 _layer: ContextVar[str] = ContextVar("layer", default="")
@@ -102,8 +102,8 @@ class Op:
         return f"<op {self.name}>"
 
 
-class Value(Operators):
-    """A node of the graph: an op applied to values. Compared and hashed by identity."""
+class Value(ComparedByElement):
+    """A node of the graph: an op applied to values. Hashed by identity."""
 
     __slots__ = ("args", "attrs", "dtype", "layer", "op", "serial", "shape")
 
@@ -145,7 +145,7 @@ class Value(Operators):
         raise TypeError("a symbolic tensor cannot be iterated; slice it, or use ops.split")
 
 
-class StandIn(Operators):
+class StandIn(ComparedByElement):
     """An object that users write in place of a value, such as a weight in the call of a layer."""
 
     __slots__ = ()

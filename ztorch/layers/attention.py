@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.config import fraction, number, positive, whole_seed
+from ztorch.dtypes import boolean
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value, layer_scope
@@ -145,8 +146,7 @@ class MultiHeadAttention(Layer):
         if not self.built:
             self.own_weights = []
             value = x if value is None else value
-            self.build(*(v.shape[1:] for v in (x, value, value if key is None else key)))
-            self.built = True
+            self.build_now(*(v.shape[1:] for v in (x, value, value if key is None else key)))
 
     def call(self, x: Value, context: Context, value: Value | None = None, key: Value | None = None,
              attention_mask: Value | None = None, use_causal_mask: bool = False,
@@ -191,8 +191,7 @@ class MultiHeadAttention(Layer):
         key = value if key is None else key
         with layer_scope(self.path):
             if not self.built:
-                self.build(query.shape[1:], value.shape[1:], key.shape[1:])
-                self.built = True
+                self.build_now(query.shape[1:], value.shape[1:], key.shape[1:])
             for x in (query, value, key):
                 need_sequence(self, x.shape[1:])
             if key.shape[1] != value.shape[1]:
@@ -242,6 +241,8 @@ def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
 
     The mask of the query is left out: it only affects results at masked steps.
     """
+    if attention_mask is not None and attention_mask.dtype is not boolean:  # of 0 and 1
+        attention_mask = OPS.not_equal(attention_mask, 0)
     if attention_mask is not None and attention_mask.rank == 3:  # one for all heads
         attention_mask = OPS.expand_dims(attention_mask, 1)
     for mask in dict.fromkeys(masks):

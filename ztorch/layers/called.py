@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import current_layer
+from ztorch.layers.building import nested_shapes
 from ztorch.layers.context import Context, States
 from ztorch.layers.symbol import LayerCall, as_symbol, leaves, nested
 
@@ -54,15 +55,9 @@ class CalledLayer:
             >>> Dense(4).compute_output_shape((None, 3))
             (None, 4)
         """
-        def value(shape: Any) -> Any:
-            if isinstance(shape, dict):
-                return {name: value(part) for name, part in shape.items()}
-            if isinstance(shape, list) and shape and isinstance(shape[0], (list, tuple)):
-                return [value(part) for part in shape]
-            return leaf("input", "x", (1, *shape[1:]), "float32")
-
         layer: Any = self
-        y = layer(value(input_shape), context=Context(states=States(data=False)))
+        y = layer(nested_shapes(lambda shape: leaf("input", "x", (1, *shape[1:]), "float32"),
+                                input_shape), context=Context(states=States(data=False)))
         return nested(lambda v: (None, *v.shape[1:]), y)
 
     def _input_of_first_call(self) -> Any:

@@ -31,7 +31,10 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
             "join them first, such as Concatenate()([a, b])" if takes_one else
             f"pass them one by one: {layer.name}(a, b)"))
     try:
-        inspect.signature(layer.call).bind(inputs[0], context, *inputs[1:], **keywords)
+        signature = inspect.signature(layer.call)
+        if "training" in signature.parameters:  # which the context tells
+            keywords = {**keywords, "training": None}
+        signature.bind(inputs[0], context, *inputs[1:], **keywords)
     except TypeError as error:
         raise _wrong_arguments(layer, error) from None
 

@@ -9,7 +9,7 @@ from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.op import OPS, shape_error
-from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
+from ztorch.graph.operators import BINARY, COMPARISONS, UNARY, ComparedByElement
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, activate, checked_activation
@@ -144,6 +144,14 @@ class Input(Layer, names=("InputLayer",)):
 
     def __getitem__(self, key: Any) -> Any:
         return self.symbol[key]
+
+    @staticmethod
+    def apply_op(name: str, x: Input, other: Any) -> Any:
+        """A comparison of the symbolic tensor."""
+        return x.symbol.apply_op(name, x.symbol, other)
+
+    __eq__, __ne__ = ComparedByElement.__eq__, ComparedByElement.__ne__
+    __hash__ = Layer.__hash__
 
 
 def _of_symbol(operator: str) -> Any:

@@ -12,6 +12,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value, current_layer, layer_scope
 from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
+from ztorch.layers.building import BuiltLayer
 from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, made_with_model, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats
 from ztorch.layers.context import Context
@@ -22,14 +23,12 @@ from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_numbers
 from ztorch.layers.own_policy import WithPolicy
 from ztorch.layers.plain_calls import (
-    adopt_attributes,
     is_plain,
     need_free,
     weight_arguments,
     with_context,
 )
-from ztorch.layers.symbol import declare, leaves, nested, symbols
-from ztorch.layers.tree import LayerNode
+from ztorch.layers.symbol import declare, leaves, symbols
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules
 from ztorch.names_elsewhere import no_attribute
@@ -38,7 +37,7 @@ from ztorch.tabular.host_layer import HostLayer
 _serial = itertools.count()
 
 
-class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, WithMasks,
+class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, WithMasks,
             CalledLayer, family="layer", such_as="ReLU"):
     """Base class of all layers.
 
@@ -158,19 +157,6 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
             context.remember(self, [v for v in leaves(inputs) if isinstance(v, Value)], y)
         return y
 
-    def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
-        """Builds the layer at its first call."""
-        if not self.built:
-            if self.first_weights is None:
-                self.first_weights = list(self.own_weights)
-            self.own_weights = list(self.first_weights)  # drops those of a build that failed
-            adopt_attributes(self)
-            batch: Any = (None,) if self.is_plain else ()  # as in Keras
-            parts = x if isinstance(x, (Value, dict)) else list(x)
-            self.build(nested(lambda v: (*batch, *v.shape[1:]), parts))
-            adopt_attributes(self)
-            self.built = True
-
     def add_weight(self, name: str | Shape | None = None, shape: Any = (),
                    initializer: Any = "glorot_uniform", trainable: bool = True,
                    regularizer: Any = None, constraint: Any = None) -> Weight:
@@ -281,7 +267,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, LayerNode, OnTensors, Wit
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.is_plain:
-            need_free(self, name)
+            need_free(self, name, value)
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:

@@ -34,7 +34,7 @@ from ztorch.layers.weight import Weight
 class Network(ModelTensors, CopiedModel, abstract=True):
     """A graph of layers: inputs, outputs, the layers between them, their shapes and weights."""
 
-    takes_many = True
+    takes_many = is_network = True
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)

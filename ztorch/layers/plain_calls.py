@@ -21,9 +21,16 @@ from ztorch.layers.weight import Weight, tensors_of
 NOT_ATTRIBUTES = ("adopted", "adopter", "_traced_of")
 
 
-def need_free(layer: Any, name: str) -> None:
-    """Raises an error if an attribute would hide a method that all layers have here but not in
-    Keras."""
+# Attributes of all layers here besides those of Keras, and their types.
+_KEPT = {"calls": list, "adopted": list, "own_weights": list, "rules": dict}
+
+
+def need_free(layer: Any, name: str, value: Any) -> None:
+    """Raises where an attribute would hide one of all layers, which layers here have besides those
+    of Keras."""
+    if name in _KEPT and not isinstance(value, _KEPT[name]):
+        raise ConfigError(f"{type(layer).__name__}.{name} is an attribute of all layers and models "
+                          f"here; give yours another name, such as self.own_{name}")
     owner: Any = next((c for c in type(layer).__mro__ if name in vars(c)), None)
     member = vars(owner)[name] if owner and owner.__module__.startswith("ztorch.") else None
     if callable(member) or (isinstance(member, property) and not member.fset):

@@ -116,8 +116,7 @@ class Normalization(Layer):
         count, mean, spread = 0, np.zeros(()), np.zeros(())
         for batch in _batches(data):
             if not self.built:
-                self.build(batch.shape[1:])
-                self.built = True
+                self.build_now(batch.shape[1:])
             if batch.shape[1:] != self.example:
                 raise DataError(f"layer {self.name!r} takes rows of shape {self.example}, not "
                                 f"{batch.shape[1:]}")
@@ -138,10 +137,12 @@ class Normalization(Layer):
             weight.value = value
 
     def call(self, x: Value, context: Context) -> Value:
-        if x.shape[1:] != self.example:
+        # As in Keras the last axes count: one adapted to rows (3,) takes rows (24, 3), too.
+        along = tuple(n if k in self.kept else 1 for k, n in enumerate((1, *self.example)))
+        if any(n not in (1, m) for n, m in zip(along[::-1], x.shape[::-1], strict=False)) or (
+                len(along) > x.rank):
             raise shape_error("this layer was built for inputs of shape", self.example,
                               fix=f"make another for inputs of shape {x.shape[1:]}")
-        along = tuple(n if k in self.kept else 1 for k, n in enumerate(x.shape))
         mean, variance = self._statistics(context)
         mean, deviation = OPS.reshape(mean, along), OPS.reshape(
             OPS.maximum(OPS.sqrt(variance), _LEAST_DEVIATION), along)

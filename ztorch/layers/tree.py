@@ -15,11 +15,13 @@ class LayerNode(Named, abstract=True):
 
     takes_many = False  # whether it is called on a list of tensors
     is_plain = False  # whether it is written as in Keras: its call takes no context
+    is_network = False  # whether it is a model, which builds the layers inside
     is_wrapper = False  # whether names omit it: the inner layer has its path
 
     name: str  # unique among its siblings
     given_name: str | None  # None: the name is derived from the class
     trainable: bool  # whether an optimizer may change the weights
+    building = False  # whether its `build` is running
     adopter: LayerNode | None  # the model or layer that adopted this one
     calls: list[Any]  # calls on symbolic tensors, in order
 

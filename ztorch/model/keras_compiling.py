@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
 from ztorch.optimizers import MultiOptimizer, Optimizer, OptimizerMap
-from ztorch.own_functions import own_function
+from ztorch.own_functions import own_function, registered_name
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_describing import named
 
@@ -121,6 +122,9 @@ def _written(get: Callable[[str], Any], argument: str) -> Callable[[Any], Any]:
     def written(x: Any) -> Any:
         if x is None or (isinstance(x, str) and x in _SHORT):
             return x
+        if inspect.isfunction(x) and x.__name__ != "<lambda>":  # loading names it again
+            return {"module": "builtins", "class_name": "function",
+                    "config": registered_name(x) or x.__name__, "registered_name": "function"}
         member = get(x)
         if isinstance(x, str) and isinstance(member, Loss):
             return type(member).names[0]  # Keras' own name, where ours has others
