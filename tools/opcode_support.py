@@ -43,8 +43,8 @@ def _opcode_cells(target: Target) -> dict[str, str]:
             out[o] = _cell({d: atomic_state(o, d, target) for d in able
                             if d.bits >= 32 and d.kind in OPCODES[o].kinds})
         elif o not in COMPUTING:
-            speaks = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
-            out[o] = NATIVE if speaks else "–"
+            supported = o in words.words and not {o, (o, "f32")} & target.missing_opcodes
+            out[o] = NATIVE if supported else "–"
     return out
 
 
@@ -69,11 +69,11 @@ def scalar_state(opcode: str, d: DType, target: Target) -> str:
     words = renderer(target)
     kernel, asked = _alone(opcode, d, target.limits)
     try:
-        plain = decompose(kernel, words.speaks, target.name)
+        plain = decompose(kernel, words.supports, target.name)
         words.kernel(plain)
     except Unsupported:
         return NO
-    return NATIVE if words.speaks(asked) else VIA
+    return NATIVE if words.supports(asked) else VIA
 
 
 def atomic_state(opcode: str, d: DType, target: Target) -> str:
@@ -90,10 +90,10 @@ def atomic_state(opcode: str, d: DType, target: Target) -> str:
     x = b.const(1, d)
     b.atomic(opcode.removeprefix("atomic_"), "y", 0, *(x,) * (OPCODES[opcode].arity - 1))
     try:
-        words.kernel(decompose(b.kernel(), words.speaks, target.name))
+        words.kernel(decompose(b.kernel(), words.supports, target.name))
     except Unsupported:
         return NO
-    return NATIVE if words.speaks(b.body[0]) else VIA
+    return NATIVE if words.supports(b.body[0]) else VIA
 
 
 def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:

@@ -45,7 +45,7 @@ def test_every_opcode(backend: str, d: DType) -> None:
     made = {opcode: kernel_for(opcode, d, 1, i32) for opcode in opcodes_of(d)}
     for opcode, got in computed(made, backend).items():
         kernel, held = made[opcode]
-        want = answer(decompose(kernel, words.speaks, backend), held)
+        want = answer(decompose(kernel, words.supports, backend), held)
         same(numbers(kernel, got), numbers(kernel, want), f"{opcode} {d!r} on {backend}",
              opcode in ("min", "max"))
 
@@ -80,7 +80,7 @@ def test_random_kernels(backend: str) -> None:
     got = [{n: a.copy() for n, a in held.items()} for held in wanted]
     run_kernels(kernels, got, backend)
     for seed, (kernel, want, actual) in enumerate(zip(kernels, wanted, got, strict=True)):
-        interpret(decompose(kernel, words.speaks, backend), want)
+        interpret(decompose(kernel, words.supports, backend), want)
         same(numbers(kernel, actual), numbers(kernel, want), f"random kernel {seed} on {backend}",
              signless=True)
 

@@ -39,7 +39,7 @@ def test_every_opcode(name: str, d: DType) -> None:
     for opcode in opcodes_of(d):
         kernel, held = kernel_for(opcode, d, 1, i32)
         try:
-            decompose(kernel, renderer(target).speaks, name)
+            decompose(kernel, renderer(target).supports, name)
         except Unsupported as error:
             assert name in str(error)
             continue

@@ -62,7 +62,7 @@ def test_every_opcode(d: DType, target: str, lanes: int) -> None:
     ready = []
     for _, kernel, _ in made:
         verify(kernel)
-        ready.append(decompose(kernel, words.speaks, target))
+        ready.append(decompose(kernel, words.supports, target))
     got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
     run_kernels(ready, got, target)
     for (opcode, _, held), kernel, actual in zip(made, ready, got, strict=True):
@@ -84,7 +84,7 @@ def test_random_kernels(target: str) -> None:
     words = renderer(TARGETS[target])
     kernels = [random_kernel(Random(seed), dtypes=tuple(d for d in ALL if d is not boolean))
                for seed in range(80)]
-    ready = [decompose(k, words.speaks, target) for k in kernels]
+    ready = [decompose(k, words.supports, target) for k in kernels]
     held = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
     got = [{n: a.copy() for n, a in h.items()} for h in held]
     run_kernels(ready, got, target)
@@ -161,7 +161,7 @@ def test_the_most_special_macro_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
         arity = OPCODES[opcode].arity
         instr = Instr(opcode, constant(0, result or d), (constant(0, d),) * arity)
         word = r.word(instr)
-        assert r.speaks(instr) == (word is not None)
+        assert r.supports(instr) == (word is not None)
         return str(word(0, 0, 0)) if word else ""
 
     assert [said("max", d) for d in (f32, f64, i32)] == ["max_f32", "max_float", ""]
@@ -181,7 +181,7 @@ def test_narrow_integers_wrap_by_way_of_32_bits(name: str) -> None:
             result = boolean if opcode in ("lt", "eq") else d
             instr = Instr(opcode, constant(0, result), (constant(0, d),) * OPCODES[opcode].arity)
             inside = opcode in ("and", "lt", "shr", "eq")
-            assert words.speaks(instr) == (inside or d.bits == 32), (opcode, d)
+            assert words.supports(instr) == (inside or d.bits == 32), (opcode, d)
 
 
 HOSTILE = ["x) { ret void }", 'a"b', "%0", "é", "a b", "k\n", "", "1x", "x;", "{{ 7 * 7 }}"]

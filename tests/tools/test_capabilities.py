@@ -76,7 +76,7 @@ def test_states_are_what_compiling_finds(name: str, d: object) -> None:
         state = support.scalar_state(opcode, d, target)  # type: ignore[arg-type]
         kernel, _ = kernel_for(opcode, d, 1, target.limits.index)  # type: ignore[arg-type]
         try:
-            plain = decompose(kernel, words.speaks, name)
+            plain = decompose(kernel, words.supports, name)
             words.kernel(plain)
         except Unsupported:
             assert state == support.NO, opcode

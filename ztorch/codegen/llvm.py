@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_rlock
 
-_using = new_rlock()  # its holder is inside LLVM, and may have changed a setting of it
+_using = new_rlock()  # held while LLVM runs, since a global setting of it may be changed
 
 
 class MachineOptions(NamedTuple):
@@ -22,7 +22,8 @@ class MachineOptions(NamedTuple):
     cpu: str  # processor or chip
     features: tuple[str, ...]  # instructions that it may use
     opt_level: int  # of the code generator, 0 to 3
-    strength_reduction: bool = True  # of loops: a third of the time, and no gain on x86
+    # loop strength reduction: a third of the compile time, and no gain on x86
+    strength_reduction: bool = True
 
 
 def object_file(text: str, options: MachineOptions) -> bytes:
@@ -46,7 +47,7 @@ def assembly(text: str, options: MachineOptions) -> str:
 
 @contextmanager
 def _loop_passes(options: MachineOptions) -> Iterator[None]:
-    """Inside, the code generator leaves loops as they are, if the options say so.
+    """Disables loop strength reduction in the code generator, if the options say so.
 
     LLVM has one such setting for the whole process, and other users of llvmlite share it. It is
     therefore changed only while one module is compiled.
@@ -90,8 +91,8 @@ def _prepared(text: str, options: MachineOptions) -> Any:
     constants.
 
     The constants are the masks of rows that end within a vector. Where a machine has no masked
-    access to 8 or 16-bit numbers, the code generator makes a branch for each lane of a mask that is
-    no constant: rows of 16-bit numbers took three times as long, and twice the code.
+    access to 8 or 16-bit numbers, the code generator emits a branch for each lane of a mask that
+    is not constant: rows of 16-bit numbers took three times as long, with twice the code.
 
     No other pass of LLVM's optimiser runs. Kernels are already explicit vector code in its final
     order. The larger pipelines do not make it faster, take most of the compile time, and add calls

@@ -24,11 +24,11 @@ from ztorch.codegen.llvm import MachineOptions, object_file
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_lock
 
-MODULES = 500  # that one child compiles; a new one has none of the memory that LLVM kept
-SECONDS = 600.0  # for one module, then the child is stuck
+MODULES = 500  # modules per child: a new one begins without the memory that LLVM never frees
+SECONDS = 600.0  # time limit of one module
 _SIZES = struct.Struct("<QQ")  # request: bytes of options and of text; answer: failed, bytes
 
-_lock = new_lock()  # its holder talks to the child
+_lock = new_lock()  # held while communicating with the child
 
 
 class _Child:
@@ -40,7 +40,7 @@ class _Child:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ztorch.codegen.llvm_child"], bufsize=0, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._errors, cwd=Path(__file__).parents[2])
-        self.modules = 0  # that it has compiled
+        self.modules = 0  # number of modules compiled so far
 
     def ask(self, text: bytes, options: MachineOptions) -> tuple[bool, bytes] | None:
         """Whether the module failed, and its object file or the error; None if the child died."""
@@ -114,7 +114,7 @@ def object_file_in_child(text: str, options: MachineOptions) -> bytes:
 
 
 def _running() -> _Child:
-    """The child, started if there is none that can take another module."""
+    """The child; a new one if there is none or if it has compiled MODULES modules."""
     global _child
     if _child is not None and (_child.modules >= MODULES or _child.process.poll() is not None):
         _end()

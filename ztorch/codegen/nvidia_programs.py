@@ -16,7 +16,7 @@ PACKAGES = {"nvdisasm": "nvidia-cuda-nvdisasm", "ptxas": "nvidia-cuda-nvcc"}
 
 @functools.cache
 def installed(name: str) -> str:
-    """Where a program is: on the PATH, or in a package of NVIDIA's; empty if nowhere."""
+    """The path of a program: on the PATH, or in a package of NVIDIA's; empty if not installed."""
     program = shutil.which(name)
     if program is None and (packages := importlib.util.find_spec("nvidia")) is not None:
         program = next((str(path) for place in packages.submodule_search_locations or ()
@@ -33,13 +33,13 @@ def disassembled(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernels.cubin")
         path.write_bytes(cubin)
-        return _said("nvdisasm", "--print-code", str(path))
+        return _output("nvdisasm", "--print-code", str(path))
 
 
 @functools.cache
 def ptxas_version() -> str:
-    """The last line that ptxas says of itself; empty where it is not installed."""
-    return _said("ptxas", "--version").strip().rsplit("\n", 1)[-1] if installed("ptxas") else ""
+    """The last line of `ptxas --version`; empty where it is not installed."""
+    return _output("ptxas", "--version").strip().rsplit("\n", 1)[-1] if installed("ptxas") else ""
 
 
 def by_ptxas(text: str, chip: str) -> tuple[bytes, str]:
@@ -51,11 +51,11 @@ def by_ptxas(text: str, chip: str) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
         source.write_text(text)
-        log = _said("ptxas", "--verbose", f"--gpu-name={chip}", str(source), "-o", str(code))
+        log = _output("ptxas", "--verbose", f"--gpu-name={chip}", str(source), "-o", str(code))
         return code.read_bytes(), log
 
 
-def _said(name: str, *args: str) -> str:
+def _output(name: str, *args: str) -> str:
     """The output of a program."""
     if not installed(name):
         raise Unsupported(f"this needs {name}, which is not installed; pip install "

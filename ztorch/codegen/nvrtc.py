@@ -28,7 +28,7 @@ def assembly(text: str, target: Target) -> str:
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
-    """The code that NVRTC makes of a text; its complaints are in the error."""
+    """The code that NVRTC compiles a text to; errors contain its log."""
     nvrtc = _nvrtc()
     program = _answer(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:

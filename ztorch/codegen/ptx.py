@@ -1,12 +1,12 @@
-"""Turns PTX into code for the CUDA driver: the text itself, and behind it its machine code.
+"""Turns PTX into code for the CUDA driver: the text itself, followed by its machine code.
 
 Any driver assembles the text for any later chip, which takes half a minute for a large model. The
 machine code, a cubin, is made here by nvJitLink where that is installed. It is for one chip and for
 drivers as new as nvJitLink; others take the text.
 
-nvJitLink assembles for linking, and then leaves out the instructions by which warps share out their
-registers anew. Texts that have some are assembled by ptxas where that is installed, else by the
-driver.
+nvJitLink assembles for linking, and then drops the instructions that reallocate registers between
+warps (setmaxnreg). Texts that have them are assembled by ptxas where that is installed, else by
+the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ztorch.host import settings
 
 def assemble(text: str, target: Target) -> bytes:
     """The code of a text: the text with the final zero byte that the driver requires, then the
-    cubin, unless there is no assembler or ZTORCH_CUBIN=0 says to do without."""
+    cubin, unless there is no assembler or ZTORCH_CUBIN is 0."""
     version = assembler(text)
     if not version:
         return text.encode() + b"\0"
@@ -32,8 +32,8 @@ def assemble(text: str, target: Target) -> bytes:
                                           lambda: cubin(text, target.chip)[0])
 
 
-def shares_registers(text: str) -> bool:
-    """Whether warps of a text share out their registers anew."""
+def reallocates_registers(text: str) -> bool:
+    """Whether a text reallocates registers between warps."""
     return "setmaxnreg" in text
 
 
@@ -48,7 +48,7 @@ def assembler(text: str = "") -> str:
     """The version of the assembler that makes the cubin of a text; empty if none is made."""
     if not settings.current().cubin:
         return ""
-    return ptxas_version() if shares_registers(text) else _version()
+    return ptxas_version() if reallocates_registers(text) else _version()
 
 
 def assemblers() -> str:
@@ -69,7 +69,7 @@ def cubin(text: str, chip: str) -> tuple[bytes, str]:
 
     The log lists registers, spills and shared bytes of each kernel.
     """
-    if shares_registers(text):
+    if reallocates_registers(text):
         return by_ptxas(text, chip)
     link = _nvjitlink()
     handle = link.create(2, [f"-arch={chip}", "-verbose"])

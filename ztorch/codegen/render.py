@@ -28,8 +28,8 @@ from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 # barriers, T: its map.
 _MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
 _NAMED = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
-TEXTS_KEPT = 1 << 11  # of one target
-SHARED_ALIGN = 16  # bytes that memories of threads are aligned to: the widest access
+TEXTS_KEPT = 1 << 11  # cached texts of instructions of one target
+SHARED_ALIGN = 16  # alignment of shared memories in bytes: the widest access
 _MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
 
 
@@ -53,7 +53,7 @@ class Renderer:
             self._macro_of[key] = self.words[names[0]] if names else None
         return self._macro_of[key]
 
-    def speaks(self, instr: Instr) -> bool:
+    def supports(self, instr: Instr) -> bool:
         """Whether the target can render this instruction, which depends on its types alone."""
         key = (instr.opcode, *[o.type for o in (instr.dest, *instr.args)])
         spoken = self._spoken.get(key)
@@ -142,7 +142,7 @@ class Renderer:
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """The constants of a kernel and the constant parts of its offsets, each once."""
-        constants: dict[tuple, Operand] = {}  # by all that tells them apart but lanes
+        constants: dict[tuple, Operand] = {}  # by dtype and value, not lanes
         for i in kernel.body:
             for a in i.args:
                 if a.is_const and (a.dtype, a.bits, a.fragment) not in constants:
@@ -192,7 +192,7 @@ class Renderer:
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
         rendered = self._texts.get(key)
         if rendered is None:
-            if len(self._texts) >= TEXTS_KEPT:  # each has the constants of its instruction in it
+            if len(self._texts) >= TEXTS_KEPT:  # constants are part of the key
                 self._texts.clear()
             rendered = self._texts[key] = self._render(instr, memories)
         text, marks = rendered
@@ -234,7 +234,7 @@ class Renderer:
 
 
 def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
-    """Where each memory that threads share begins if they are in one block, and its bytes."""
+    """The offset of each shared memory in one block, and the bytes of the block."""
     offsets, total = [], 0
     for m in kernel.memories:
         if m.space == "shared":
@@ -245,8 +245,8 @@ def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
 
 
 def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
-    """Of each map: the number of its memory among those that the kernel is given, the dtype, and in
-    bytes where it begins and how far neighbours are apart beyond the first axis."""
+    """Of each map: the number of its memory among the kernel's parameters, the dtype, and in bytes
+    its offset and the strides beyond the first axis."""
     named = [m.name for m in kernel.memories if m.space == "global"]
     rows = []
     for m in maps:

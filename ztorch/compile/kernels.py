@@ -44,7 +44,7 @@ def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, G
     its launch."""
     grid = target.limits.grid
     threads = kernel if grid is not None else _of_workers(kernel, target.limits)
-    speakable, size = launched(decompose(threads, words.speaks, target.name))
+    speakable, size = launched(decompose(threads, words.supports, target.name))
     if grid is not None:
         speakable = with_atomic_memories(speakable)
         speakable = vectored(speakable, grid.scalar_stores_readable_as_vectors)

@@ -15,9 +15,9 @@ from ztorch.ir.rewrite import rewrite
 BITS: dict[DType, DType] = {f32: u32, f64: u64}  # integers that hold the bits of a float
 
 
-def with_integer_memories(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
+def with_integer_memories(kernel: Kernel, supports: Callable[[Instr], bool]) -> Kernel:
     """The kernel with memories of integers in place of those of floats that have an atomic update
-    for which `speaks` says that the target lacks the word.
+    that the target does not support.
 
     >>> b = Builder("total")
     >>> _ = b.memory("y", f32, 1, access="rw")
@@ -28,7 +28,7 @@ def with_integer_memories(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Ke
     """
     dtypes = {m.name: m.dtype for m in kernel.memories}
     lacking = {i.attrs["mem"] for i in kernel.body if i.opcode in ATOMICS
-               and i.dest.dtype in BITS and not speaks(i)}
+               and i.dest.dtype in BITS and not supports(i)}
     if not lacking:
         return kernel
     kernel = replace(kernel, memories=tuple(
@@ -57,13 +57,13 @@ def with_integer_memories(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Ke
     return rewrite(kernel, change)
 
 
-def lacking_updates(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Instr | None:
+def lacking_updates(kernel: Kernel, supports: Callable[[Instr], bool]) -> Instr | None:
     """The first atomic update that a target can do neither by a word nor by compare-and-swap."""
     for i in kernel.body:
-        if i.opcode in ATOMICS and not speaks(i):
+        if i.opcode in ATOMICS and not supports(i):
             d = BITS.get(i.dest.dtype, i.dest.dtype)
             bits = replace(i.dest, dtype=d)
-            if not speaks(Instr("atomic_cas", bits, (i.args[0], bits, bits), i.attrs)):
+            if not supports(Instr("atomic_cas", bits, (i.args[0], bits, bits), i.attrs)):
                 return i
     return None
 

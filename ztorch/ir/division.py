@@ -18,8 +18,8 @@ from ztorch.ir.rewrite import rewrite
 UNSIGNED = {32: u32, 64: u64}  # by width: the dtype for which `mulhi` exists
 
 
-def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
-    """The kernel with cheaper integer divisions where ranges allow it. `speaks` returns whether the
+def without_division(kernel: Kernel, supports: Callable[[Instr], bool]) -> Kernel:
+    """The kernel with cheaper integer divisions where ranges allow it. `supports` returns whether the
     target has a word for an instruction.
 
     >>> b = Builder("k")
@@ -40,14 +40,14 @@ def without_division(kernel: Kernel, speaks: Callable[[Instr], bool]) -> Kernel:
         if divisor[0] <= 0:
             return None
         if i.args[1].is_const:
-            return _by_constant(b, i, dividend[1], speaks) if dividend[0] >= 0 else None
-        return None if speaks(i) else b.emit(f"raw_{i.opcode}", *i.args)
+            return _by_constant(b, i, dividend[1], supports) if dividend[0] >= 0 else None
+        return None if supports(i) else b.emit(f"raw_{i.opcode}", *i.args)
 
     return rewrite(kernel, change)
 
 
 def _by_constant(b: Builder, i: Instr, most: int,
-                 speaks: Callable[[Instr], bool]) -> Operand | None:
+                 supports: Callable[[Instr], bool]) -> Operand | None:
     """The quotient or remainder of a number from 0 to `most`."""
     x, by = i.args[0], int(i.args[1].number)
     whole = i.opcode == "div"
@@ -57,14 +57,14 @@ def _by_constant(b: Builder, i: Instr, most: int,
         return x if whole else b.const(0, x.dtype, x.lanes)
     if by & (by - 1) == 0:
         return b.shr(x, by.bit_length() - 1) if whole else b.and_(x, by - 1)
-    quotient = _quotient(b, x, by, most, speaks)
+    quotient = _quotient(b, x, by, most, supports)
     if quotient is None or whole:
         return quotient
     return b.sub(x, b.mul(quotient, by))
 
 
 def _quotient(b: Builder, x: Operand, by: int, most: int,
-              speaks: Callable[[Instr], bool]) -> Operand | None:
+              supports: Callable[[Instr], bool]) -> Operand | None:
     """x / by as (x * factor) >> shift: of the product where it fits, else of its upper half."""
     d, bits = x.dtype, x.dtype.bits
     room = bits - (d.kind == "s")
@@ -72,7 +72,7 @@ def _quotient(b: Builder, x: Operand, by: int, most: int,
         factor = _factor(by, most, shift)
         if factor and factor * most < 1 << room:
             return b.shr(b.mul(x, factor), shift)
-    if bits not in UNSIGNED or not speaks(_upper_half(UNSIGNED[bits], x.lanes)):
+    if bits not in UNSIGNED or not supports(_upper_half(UNSIGNED[bits], x.lanes)):
         return None
     for shift in range(bits):
         factor = _factor(by, most, bits + shift)

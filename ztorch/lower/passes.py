@@ -15,20 +15,20 @@ from ztorch.ir.kernel import Grid, Instr, Kernel, Operand, launch_grid, matching
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES, PURE
 from ztorch.ir.rewrite import next_id, rewrite
 
-Speaks = Callable[[Instr], bool]  # whether a target has the word for an instruction
+Supports = Callable[[Instr], bool]  # whether a target has the word for an instruction
 # Narrow dtypes are computed in the one of 32 bits of their kind.
 WIDER = {d: {"f": f32, "s": i32, "u": u32}[d.kind] for d in ALL if 1 < d.bits < 32}
 
 
-def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Kernel:
+def decompose(kernel: Kernel, supports: Supports, target: str, depth: int = 8) -> Kernel:
     """The kernel with only opcodes that the target has words for.
 
     Others are rewritten: 16-bit floats are computed in f32, an opcode without a word by the
-    rewriting of its row, and narrow integers in 32 bits. `speaks` returns whether the target has a
-    word for an instruction; `depth` limits repeated rewriting.
+    rewriting of its row, and narrow integers in 32 bits. `supports` returns whether the target has
+    an instruction; `depth` limits repeated rewriting.
     """
     def change(b: Builder, instr: Instr) -> Operand | None:
-        if speaks(instr):
+        if supports(instr):
             return None
         result = _rewritten(b, instr)
         if result is None:
@@ -37,13 +37,13 @@ def decompose(kernel: Kernel, speaks: Speaks, target: str, depth: int = 8) -> Ke
                               "dtype or device")
         return result
 
-    if (update := lacking_updates(kernel, speaks)) is not None:
+    if (update := lacking_updates(kernel, supports)) is not None:
         raise Unsupported(f"kernel {kernel.name}: {target} lacks {update.opcode} on "
                           f"{update.dest.dtype}; use a dtype of 32 bits, or another device")
-    kernel = with_integer_memories(_plain_access(kernel), speaks)
-    kernel = without_division(kernel, speaks)
+    kernel = with_integer_memories(_plain_access(kernel), supports)
+    kernel = without_division(kernel, supports)
     for _ in range(depth):
-        if all(speaks(i) for i in kernel.body):
+        if all(supports(i) for i in kernel.body):
             return kernel
         kernel = rewrite(kernel, change)
     raise Unsupported(f"kernel {kernel.name}: no rewriting ends in words of {target}")

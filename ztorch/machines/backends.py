@@ -10,11 +10,11 @@ class BackendRow:
     """A backend, the CPU among them."""
 
     name: str
-    # "auto" takes the highest that has a GPU here, if that is more than the CPU's. To ask a driver
-    # must cost nothing then, and it must not be one that imitates a GPU on the CPU.
+    # "auto" takes the available backend with the highest preference, if above that of the CPU. Such
+    # a driver must be cheap to query, and must not emulate a GPU on the CPU.
     preference: int
-    languages: tuple[str, ...]  # that it takes kernels in; text is taken for the first
-    computes: bool = True  # False: it only plays a device, to try all else
+    languages: tuple[str, ...]  # the languages of its kernels, the default first
+    computes: bool = True  # False: a dummy device for tests, which computes nothing
 
 
 BACKENDS: tuple[BackendRow, ...] = (
@@ -41,7 +41,7 @@ def before_cpu() -> tuple[str, ...]:
 
 
 def computes(backend: str) -> bool:
-    """Whether a backend computes, as all do that users have.
+    """Whether a backend computes, unlike the dummy device of tests.
 
     >>> computes("opencl"), computes("dummy")
     (True, False)

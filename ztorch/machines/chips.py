@@ -10,12 +10,12 @@ class Chip:
     """A chip whose code is made before it runs, not from text by its driver."""
 
     backend: str  # the driver that runs its code
-    name: str  # in its maker's compilers
+    name: str  # its name in the vendor's compilers
     family: str  # chips with the same instructions: a row of FAMILIES in codegen/targets.py
     generation: int = 0  # code for a chip runs on later generations too; 0: on no other chip
-    exact: bool = False  # code runs on that very chip only, in spite of its generation
-    shared_bytes: int = 0  # that a workgroup can ask for; 0: that of its target's row
-    isa: str = ""  # least version of the assembly language that has the chip: old drivers take it
+    exact: bool = False  # code runs only on this chip, not on later generations
+    shared_bytes: int = 0  # shared memory limit of a workgroup; 0: that of its target's row
+    isa: str = ""  # oldest version of the assembly language with this chip, for old drivers
 
 
 CHIPS: tuple[Chip, ...] = (

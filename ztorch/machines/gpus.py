@@ -39,13 +39,13 @@ ANY_UNIT = UnitRates()  # of chips without a row
 class Gpu:
     """A GPU as the performance model sees it. A unit is a multiprocessor, compute unit or core."""
 
-    name: str  # that it is sold under
-    targets: tuple[str, ...]  # whose code it runs, the best first
+    name: str  # its product name
+    targets: tuple[str, ...]  # the targets whose code it runs, the fastest first
     units: int  # multiprocessors, compute units or cores
     clock_ghz: float  # of the units at boost
-    memory_gb_s: float  # of the data sheet
-    l2_bytes: int  # of the cache that all units share
-    l2_gb_s: float  # that this cache delivers
+    memory_gb_s: float  # memory bandwidth of the data sheet
+    l2_bytes: int  # size of the L2 cache, which all units share
+    l2_gb_s: float  # bandwidth of the L2 cache
     shared_bytes: int  # of a unit, for all its workgroups
     cache_bytes: int  # first-level cache of a unit; where it is one with shared memory, both
     matrix_tflops: tuple[tuple[str, float], ...]  # of matrix instructions: dtype or tf32, dense
@@ -56,19 +56,19 @@ class Gpu:
     issue: int = 4  # instructions of subgroups that a unit starts in a cycle
     subgroup: int = 32  # threads that run in lockstep
     registers: int = 64 << 10  # of a unit, each of 32 bits
-    threads: int = 2048  # that a unit holds at once
-    groups: int = 32  # workgroups that a unit holds at once
-    mma_share: float = 1.0  # of matrix_tflops that instructions of one subgroup reach
-    copy_share: float = 0.9  # of memory_gb_s that a copy reaches
-    memory_cycles: int = 480  # from a load of memory to its value
-    l2_cycles: int = 262  # from a load that hits the shared cache to its value
-    l2_unit_bytes: int = 64  # that a unit takes out of the shared cache in a cycle
-    shared_cycles: int = 30  # from a load of shared memory to its value
-    arithmetic_cycles: int = 4  # from an operation to the next that takes its result
-    mma_cycles: int = 33  # from a matrix instruction to the next that takes its result
-    tile_copy_cycles: int = 250  # of a copy of a tile besides those of its source; a guess
-    busy_cycles: int = 950  # from a load of memory to its value while all units load
-    barrier_cycles: int = 20  # for which a barrier holds threads that arrive together
+    threads: int = 2048  # resident threads of a unit, at most
+    groups: int = 32  # resident workgroups of a unit, at most
+    mma_share: float = 1.0  # the share of matrix_tflops that instructions of one subgroup reach
+    copy_share: float = 0.9  # the share of memory_gb_s that a copy reaches
+    memory_cycles: int = 480  # latency of a load from memory
+    l2_cycles: int = 262  # latency of a load that hits the L2 cache
+    l2_unit_bytes: int = 64  # bytes that a unit reads from the L2 cache in a cycle
+    shared_cycles: int = 30  # latency of a load from shared memory
+    arithmetic_cycles: int = 4  # latency of an arithmetic instruction
+    mma_cycles: int = 33  # latency of a matrix instruction
+    tile_copy_cycles: int = 250  # latency of a tile copy on top of that of its source; a guess
+    busy_cycles: int = 950  # latency of a load of memory while all units load
+    barrier_cycles: int = 20  # cost of a barrier at which all threads arrive together
     launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
     step_us: float = 6.0  # from the call that starts recorded launches to the first of them
 
@@ -172,11 +172,11 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
 )}
 
 
-_OTHER_CARDS = "D|Ti|Super|Laptop|Max-Q"  # words behind a name that make it that of another card
+_OTHER_CARDS = "D|Ti|Super|Laptop|Max-Q"  # suffixes of names that denote another card
 
 
 def gpu(name: str) -> Gpu:
-    """The row of a name, whichever way it is capitalised.
+    """The row of a name, ignoring case.
 
     >>> gpu("h200").matrix_rate("bf16")
     989000000000000.0

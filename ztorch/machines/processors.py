@@ -47,18 +47,19 @@ class Processor(NamedTuple):
     memory_bytes_per_cycle: float = 5.0  # of one core to memory and back (measured on Zen 5)
     fma_ports: int = 2  # vector multiply-adds that start in a cycle
     load_ports: int = 2  # vector loads that start in a cycle
-    port_bits: int = 512  # width of these ports; a wider vector takes several turns
-    fma_cycles: int = 4  # from a multiply-add to the next that takes its result
-    ids: tuple[tuple[str, int, range], ...] = ()  # (maker, family, models) that CPUID answers
-    feature: str = ""  # that no earlier processor of the maker has: virtual machines hide models
+    port_bits: int = 512  # width of these ports; a wider vector takes several cycles
+    fma_cycles: int = 4  # latency of a multiply-add
+    ids: tuple[tuple[str, int, range], ...] = ()  # (vendor, family, models) as CPUID reports them
+    # A feature that no earlier processor of the vendor has: virtual machines hide models.
+    feature: str = ""
 
-    def with_caches(self, **told: int) -> Processor:
+    def with_caches(self, **sizes: int) -> Processor:
         """The row with the cache sizes that the system reports; 0 leaves a field unchanged.
 
         >>> processor("zen4").with_caches(l1_bytes=0, l2_bytes=2 * MIB).l2_bytes
         2097152
         """
-        return self._replace(**{field: n for field, n in told.items() if n > 0})  # type: ignore[arg-type]
+        return self._replace(**{field: n for field, n in sizes.items() if n > 0})  # type: ignore[arg-type]
 
 
 def _amd(family: int, *models: tuple[int, int]) -> tuple[tuple[str, int, range], ...]:
@@ -72,11 +73,11 @@ def _intel(*models: int) -> tuple[tuple[str, int, range], ...]:
 
 
 def _arm(part: int) -> tuple[tuple[str, int, range], ...]:
-    """A core of Arm's own; the family is the architecture's version."""
+    """A core designed by Arm; the family is the architecture's version."""
     return (("0x41", 8, range(part, part + 1)),)
 
 
-# Code is made for this row where nobody says which processor it will run on.
+# Code is compiled for this row if the processor that will run it is not known.
 ANY = Processor("any")
 
 PROCESSORS: dict[str, Processor] = {p.name: p for p in (
@@ -138,7 +139,7 @@ def identified(maker: str, family: int, model: int,
     ('zen3', 'skylake-server')
     """
     rows = PROCESSORS.values()
-    told = (row for row in rows if any(
+    reported = (row for row in rows if any(
         maker == m and family == f and model in models for m, f, models in row.ids))
     given_away = (row for row in rows if row.feature in flags and maker in {m for m, *_ in row.ids})
-    return next(chain(told, given_away), ANY)
+    return next(chain(reported, given_away), ANY)

@@ -11,10 +11,10 @@ import numpy as np
 
 from ztorch.ir.kernel import Fragment
 
-SECTOR = 32  # bytes that memory and caches hand over at least
-LINE = 128  # bytes that a unit takes from its cache, or from shared memory, in a cycle
-BANK = 4  # bytes of shared memory that one bank holds side by side
-BANKS = LINE // BANK  # that shared memory has: each hands over one word in a cycle
+SECTOR = 32  # bytes of the smallest transfer from memory and caches
+LINE = 128  # bytes that a unit reads from its cache, or from shared memory, in a cycle
+BANK = 4  # bytes of a word of a shared memory bank
+BANKS = LINE // BANK  # banks of shared memory: each delivers one word in a cycle
 
 
 @dataclass
@@ -28,7 +28,7 @@ class AccessCost:
     lines: float = 0.0  # of 128 bytes that they touched in global memory
     sectors: float = 0.0  # of 32 bytes that they touched in global memory
     wavefronts: float = 0.0  # cycles for which they occupied shared memory
-    least_wavefronts: float = 0.0  # the same if no two threads wanted one bank
+    least_wavefronts: float = 0.0  # the same without bank conflicts
 
     @property
     def transactions(self) -> float:
@@ -63,7 +63,7 @@ def sectors_touched(addresses: np.ndarray, size: int,
 
 
 def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
-    """Cycles for which accesses occupy shared memory, and how many without conflicts of banks.
+    """Cycles for which accesses occupy shared memory, and how many without bank conflicts.
 
     As many threads take part in an iteration as ask for 128 bytes; twice as many where each asks
     for the same as its neighbour, or as the second next. A bank hands over one word of 4 bytes in

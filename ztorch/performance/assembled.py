@@ -22,21 +22,21 @@ class RegisterFigures(NamedTuple):
 
 
 def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int, RegisterFigures]:
-    """The figures of kernels, by the keys that they are given with; of those that ptxas alone
-    assembles where it is installed.
+    """The figures of kernels, by the keys of `kernels`. Kernels that only ptxas assembles are left
+    out where it is not installed.
 
     Raises:
         Unsupported: The target is not NVIDIA's, or nvJitLink is not installed.
     """
     if target.assembler != "ptx":
-        raise Unsupported(f"{target.name}: registers are known from NVIDIA's assembler alone; "
-                          "leave out --assemble to have them estimated")
+        raise Unsupported(f"{target.name}: only NVIDIA's assembler reports registers; omit "
+                          "--assemble to estimate them")
     rendered = Kernels(target)
     numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
     # Symbols of rendered kernels are unique: they end in a number.
     figures = {}
     for own in (False, True):
-        some = [k for k in rendered.rendered if ptx.shares_registers(k["body"]) == own]
+        some = [k for k in rendered.rendered if ptx.reallocates_registers(k["body"]) == own]
         if some and (installed("ptxas") or not own):  # which assembles some, and nothing else does
             figures.update(ptx.figures(ptx.cubin(rendered.module(some), target.chip)[1]))
     symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}

@@ -1,5 +1,4 @@
-"""How many different sectors of each memory a workgroup touches, of which caches need bring each
-but once."""
+"""How many different sectors of each memory a workgroup touches. Caches load each of them once."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Footprint = dict[tuple[str, bool], Touched]  # by the name of the memory, and wh
 
 
 def new_share(later: Touched, earlier: Touched) -> float:
-    """Which share of the later sectors were not touched earlier."""
+    """The share of the later sectors that were not touched earlier."""
     if not len(later.sectors):
         return 0.0
     return float(np.isin(later.sectors, earlier.sectors, invert=True).mean())

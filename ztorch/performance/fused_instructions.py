@@ -1,8 +1,8 @@
-"""Which integer instructions assemblers join with the one that uses their result.
+"""Which integer instructions assemblers fuse with the one that uses their result.
 
-NVIDIA's assembler makes one instruction of a multiplication and the addition or subtraction behind
-it, of two additions, of two bitwise operations, and of the two shifts that turn the bits of a
-word. A conversion between integers of one size names a register.
+NVIDIA's assembler fuses a multiplication with the addition or subtraction that follows, two
+additions, two bitwise operations, and the two shifts that rotate a word. A conversion between
+integers of one size only renames a register.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from ztorch.ir.kernel import Instr, Kernel, Operand
 BITWISE = frozenset({"and", "or", "xor"})
 
 
-def absorbed(kernel: Kernel) -> frozenset[int]:
-    """The results of the instructions of which nothing is left.
+def fused_results(kernel: Kernel) -> frozenset[int]:
+    """The results of the instructions that are fused into others or only rename a register.
 
     >>> from ztorch.dtypes import u32
     >>> from ztorch.ir.builder import Builder
-    >>> b = Builder("turned")
+    >>> b = Builder("rotated")
     >>> _ = b.memory("x", u32, 1, access="rw")
     >>> x = b.load("x", 0)
     >>> b.store("x", 0, b.or_(b.shl(x, 13), b.shr(x, 19)))
-    >>> gone = absorbed(b.kernel())
-    >>> [i.opcode for i in b.kernel().body if i.dest.id in gone]
+    >>> fused = fused_results(b.kernel())
+    >>> [i.opcode for i in b.kernel().body if i.dest.id in fused]
     ['shl', 'shr']
     """
     made = {i.dest.id: i for i in kernel.body if i.dest.kind == "value" and i.dest.id >= 0}
     uses = Counter(a.id for i in kernel.body for a in i.args if a.id >= 0)
-    gone: set[int] = set()
+    fused: set[int] = set()
     for i in kernel.body:
         if _renames(i):
-            gone.add(i.dest.id)
+            fused.add(i.dest.id)
     for i in kernel.body:
-        if i.dest.dtype.is_float or i.dest.id in gone or i.dest.lanes > 1:
+        if i.dest.dtype.is_float or i.dest.id in fused or i.dest.lanes > 1:
             continue
         sources = [_source(a, made, uses) for a in i.args]
-        if i.opcode == "or" and _turns(sources):
-            gone.update(s.dest.id for s in sources if s)
-        elif one := next((s for s in sources if s and s.dest.id not in gone and _joins(s, i, gone)),
-                         None):
-            gone.add(one.dest.id)
-    return frozenset(gone)
+        if i.opcode == "or" and _is_rotation(sources):
+            fused.update(s.dest.id for s in sources if s)
+        elif one := next((s for s in sources if s and s.dest.id not in fused
+                          and _can_fuse(s, i, fused)), None):
+            fused.add(one.dest.id)
+    return frozenset(fused)
 
 
 def _renames(i: Instr) -> bool:
@@ -54,7 +54,7 @@ def _renames(i: Instr) -> bool:
 
 
 def _source(a: Operand, made: dict[int, Instr], uses: Counter[int]) -> Instr | None:
-    """The instruction whose only reader an operand is, through names of the register."""
+    """The instruction that computes an operand and has no other use; renamings are followed."""
     while a.id in made and uses[a.id] == 1:
         i = made[a.id]
         if not _renames(i):
@@ -63,8 +63,8 @@ def _source(a: Operand, made: dict[int, Instr], uses: Counter[int]) -> Instr | N
     return None
 
 
-def _turns(sources: list[Instr | None]) -> bool:
-    """Whether shifts to the left and to the right turn the bits of one word."""
+def _is_rotation(sources: list[Instr | None]) -> bool:
+    """Whether a left and a right shift rotate one word."""
     if len(sources) != 2 or not all(sources):
         return False
     left, right = sorted((s for s in sources if s), key=lambda s: s.opcode)
@@ -75,9 +75,9 @@ def _turns(sources: list[Instr | None]) -> bool:
         sum(c.number for c in counts) == left.dest.dtype.bits)
 
 
-def _joins(before: Instr, i: Instr, gone: set[int]) -> bool:
-    """Whether an instruction becomes part of the next, which may have taken in no other."""
-    if before.dest.dtype.bits != i.dest.dtype.bits or any(a.id in gone for a in before.args):
+def _can_fuse(before: Instr, i: Instr, fused: set[int]) -> bool:
+    """Whether an instruction is fused into the next, with which no other may have been fused."""
+    if before.dest.dtype.bits != i.dest.dtype.bits or any(a.id in fused for a in before.args):
         return before.opcode == "mul" and i.opcode in ("add", "sub") and (
             before.dest.dtype.bits == i.dest.dtype.bits)
     pairs = {"mul": ("add", "sub"), "add": ("add",)}

@@ -1,9 +1,9 @@
-"""How long one workgroup takes that has a unit to itself: the waits that others have to fill.
+"""How long one workgroup takes that runs alone on a unit: its latency, which others can hide.
 
 Between two barriers, or in one trip of a loop, an instruction starts as soon as its operands are
-there, as assemblers order instructions so. No instruction starts before those of an earlier
-stretch have started. Loads that a later trip uses thus cost nothing, and those that the same trip
-uses are waited for.
+ready, because assemblers schedule instructions so. No instruction starts before those of an
+earlier stretch have started. So loads for a later trip cost nothing, and the latency of loads for
+the same trip counts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ztorch.performance.ring_clock import (
 )
 from ztorch.performance.work import LOOP_SLOTS, Work
 
-INNER_TRIPS = 12  # of a loop without others inside that are run: more than copies have stages
-OUTER_TRIPS = 3  # the same of a loop with others inside
+INNER_TRIPS = 12  # simulated trips of an innermost loop: more than copies have stages
+OUTER_TRIPS = 3  # simulated trips of other loops
 
 
 def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool = False) -> float:
@@ -31,7 +31,7 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
 
     Args:
         kernel: The kernel of one thread, in words of its target.
-        work: How often its loops turn, and which branches are taken.
+        work: The trip counts of its loops, and which branches are taken.
         gpu: The GPU that it runs on.
         groups: Workgroups of the launch.
         cached: Whether its loads hit the shared cache. Default: `False`.
@@ -55,7 +55,7 @@ class _Clock:
         self.start = 0.0  # of the present stretch
         self.latest = 0.0  # start of an instruction in it
         self.slots = 0.0  # instructions in it
-        self.ready: dict[int, float] = {}  # when values and variables are there, by id
+        self.ready: dict[int, float] = {}  # when values and variables are ready, by id
         self.copies = [0.0]  # when groups of copies land; the last group is still open
         self.products = [0.0]  # the same of groups of asynchronous products
         self.ended = 0.0  # when the last asynchronous product ends
@@ -80,7 +80,7 @@ class _Clock:
             at = self.ends.get(at, at) + 1
 
     def _loop(self, at: int) -> None:
-        """Some trips; the others take as long as the later half of these."""
+        """Simulate some trips; the others take as long as the later half of these."""
         trips = self.work.trips.get(at, 0.0)
         end = self.ends[at]
         nested = any(i.opcode == "loop" for i in self.kernel.body[at + 1:end])
@@ -99,7 +99,7 @@ class _Clock:
             self._pass(each * (trips - most))
 
     def _pass(self, cycles: float) -> None:
-        """Lets time pass in which things go on as they do."""
+        """Advance the clock by some cycles in a steady state."""
         self.start += cycles
         self.latest = self.start
         self.ready = {v: t + cycles for v, t in self.ready.items()}

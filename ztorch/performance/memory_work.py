@@ -96,7 +96,7 @@ class MemoryWork:
         cost.least_wavefronts += weight * nbytes / LINE
 
     def _places(self, i: Instr, argument: int, mem: str, off: str) -> np.ndarray:
-        """The address of each thread. Where it is not known, each has a sector of its own."""
+        """The address of each thread; where unknown, each thread gets a different sector."""
         index = self.values.column(i.args[argument])
         size = self.memories[i.attrs[mem]].dtype.bytes
         if index is None:
@@ -126,8 +126,8 @@ class MemoryWork:
                            np.ones_like(addresses, bool), weight)
 
     def _reach_tile(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
-        """A box that one thread has copied. It passes by the units that load and store, but takes
-        its iterations of the shared memory of each workgroup that gets it."""
+        """A box that one thread copies. It bypasses the load-store units, but occupies the shared
+        memory of each workgroup that receives it."""
         attrs, size = i.attrs, self.memories[i.attrs["source"]].dtype.bytes
         corner = [self.values.column(a) for a in i.args[2:]]
         thread = int(np.flatnonzero(active)[0])
@@ -154,7 +154,7 @@ class MemoryWork:
         cost = self.work.accesses.setdefault(at, AccessCost(mem, m.space, opcode))
         cost.requests += weight * int(active.any(axis=1).sum())
         if m.space == "shared":
-            if m.swizzled:  # chunks of a line change places
+            if m.swizzled:  # the chunks of a line are permuted
                 line = addresses // SWIZZLE_LINE
                 addresses = addresses ^ (line % 8 * 16)
             wavefronts, least = self._wavefronts(addresses, size, active)
@@ -173,7 +173,7 @@ class MemoryWork:
         return {(mem, writes): Touched(every, float(len(every)))} if len(every) else {}
 
     def _wavefronts(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
-        """Cycles for which an access occupies shared memory. Many differ by whole lines only."""
+        """Cycles for which an access occupies shared memory, cached up to offsets of lines."""
         pattern = addresses - addresses.min() // LINE * LINE
         key = size, pattern.shape, pattern.tobytes(), active.tobytes()
         if key not in self.wavefronts:

@@ -17,7 +17,7 @@ from ztorch.performance.ring_clock import rounds_of
 from ztorch.performance.walk import work_of
 from ztorch.performance.work import WRITES, Work
 
-RESERVED_SHARED = 1024  # bytes of shared memory that NVIDIA's driver takes of each workgroup
+RESERVED_SHARED = 1024  # bytes of shared memory of each workgroup that NVIDIA's driver reserves
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class KernelPrediction:
     parts: Mapping[str, float]  # seconds of each possible bottleneck
     accesses: tuple[AccessCost, ...]  # to global and shared memory
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
-    copies_pending: int = 0  # groups of copies on their way while others are waited for
+    copies_pending: int = 0  # groups of copies in flight during a wait for others
 
     @property
     def matrix_per_load(self) -> float:
@@ -60,7 +60,7 @@ class KernelPrediction:
 
     @property
     def conflicts(self) -> float:
-        """How many times longer shared memory is occupied than without conflicts of banks."""
+        """How many times longer shared memory is occupied than without bank conflicts."""
         least = sum(a.least_wavefronts for a in self.accesses)
         return sum(a.wavefronts for a in self.accesses) / least if least else 1.0
 
@@ -110,7 +110,7 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     work = work_of(kernel, grid, gpu.subgroup, first="copy_tile" in kernel.opcodes())
     groups, threads = math.prod(grid), math.prod(kernel.workgroup)
     rounds, mean = rounds_of(kernel, work.trips)
-    full = groups * mean / rounds  # workgroups that would do it all if they had as much each
+    full = groups * mean / rounds  # workgroups of `rounds` tiles each that do all the work
     used = registers or estimated_registers(kernel)
     shared = _shared_bytes(kernel)
     resident = resident_groups(gpu, threads, used, shared)
@@ -178,13 +178,12 @@ def _shared_bytes(kernel: Kernel) -> int:
 
 def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float, resident: int,
              gpu: Gpu) -> tuple[float, float]:
-    """Bytes between units and the shared cache, and between that and memory.
+    """Bytes between units and the L2 cache, and between that and memory.
 
-    They are those of `full` workgroups, each of which goes on for some rounds. Lines that a
-    workgroup reads again come from its unit's cache if that holds all reads of the workgroups on
-    the unit. Lines that other workgroups touch again come from the shared cache if that holds the
-    whole buffer, or if they run in the same wave. Waves that may touch the whole of a buffer that
-    is larger bring it once each.
+    They are those of `full` workgroups, each of which runs some rounds. Lines that a workgroup
+    reads again hit the L1 cache if that holds all reads of the unit's workgroups. Lines that other
+    workgroups touch again hit the L2 cache if that holds the buffer, or if they run in the same
+    wave. A larger buffer that each wave may touch entirely is loaded once per wave.
     """
     sectors: Counter[tuple[str, bool]] = Counter()
     for a in work.accesses.values():
@@ -201,7 +200,7 @@ def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float
         each = touched.count * SECTOR
         l2 += (each if held else max(sectors[name, writes] * SECTOR, each)) * full
         if name in work.made_here and not writes:
-            continue  # from a cache
+            continue  # an L2 hit
         again = size > gpu.l2_bytes and each / rounds * wave >= size
         memory += min(size, each * full) * (math.ceil(groups / wave) * rounds if again else 1)
     return l2, memory

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from ztorch.ir.kernel import Kernel, Operand, matching
 
-ADDRESSING = 12  # registers that addresses, the thread's number and the like take besides
-LEAST = 16  # registers that any kernel takes
-MOST = 255  # registers that a thread can have
-STEP = 8  # units hand out registers in steps of so many
+ADDRESSING = 12  # additional registers for addresses, thread numbers and so on
+LEAST = 16  # registers of the smallest kernel
+MOST = 255  # largest number of registers of a thread
+STEP = 8  # granularity of register allocation
 
 
 def registers_of(operand: Operand) -> float:
-    """Registers of 32 bits that a value takes; conditions have a file of their own.
+    """Registers of 32 bits that a value takes; predicates have a separate register file.
 
     >>> from ztorch.ir.kernel import constant
     >>> from ztorch.dtypes import f16, f64

@@ -1,10 +1,9 @@
-"""How long a workgroup takes whose roles hand each other strips through a ring of stages.
+"""How long a workgroup takes whose producer and consumers share a ring of stages.
 
-A strip is copied as soon as its stage is empty, comes no faster than the workgroup's share of the
-shared cache allows, and is multiplied when it has come and the strip before is done. A stage is
-empty again when its products are done. Nothing is copied for which there is no stage, so a ring
-that is too short for the latency is waited for, and so is a tile that is finished while nobody
-multiplies.
+A strip is copied as soon as its stage is empty, at most at the workgroup's share of the L2
+bandwidth, and is multiplied when it has arrived and the strip before is done. A stage is empty
+again when its products are done. So two kinds of stalls are counted: a ring with too few stages
+for the latency, and the end of a tile, during which nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class RingPlaces:
 
 def ring_places(kernel: Kernel, ends: dict[int, int], start: int, middle: int,
                 end: int) -> RingPlaces | None:
-    """The loops of an `if` whose branches are a producer and its consumers; None of others."""
+    """The loops of an `if` whose branches are a producer and its consumers; None for others."""
     def innermost(low: int, high: int, opcode: str) -> int | None:
         at = next((k for k in range(low, high) if kernel.body[k].opcode == opcode), None)
         around = [s for s, e in ends.items() if kernel.body[s].opcode == "loop"
@@ -89,16 +88,15 @@ def stages_of(kernel: Kernel) -> int:
 
 
 def strip_bytes(kernel: Kernel, within: range) -> float:
-    """Bytes of a strip that one workgroup has to bring out of the shared cache."""
+    """Bytes of a strip that one workgroup reads from the L2 cache."""
     return float(sum(
         math.prod(i.attrs["box"]) * kernel.memory(i.attrs["source"]).dtype.bytes
         for i in map(kernel.body.__getitem__, within) if i.opcode == "copy_tile"))
 
 
 def rounds_of(kernel: Kernel, trips: Mapping[int, float]) -> tuple[float, float]:
-    """Tiles that the first workgroup takes in turn, and those that each has on average; both 1
-    where workgroups take no tiles in turn. `trips` is how often loops of the first one
-    iteration."""
+    """Tiles of the first workgroup, and of each on average; both 1 unless workgroups loop over
+    tiles. `trips` are the trip counts of the loops of the first workgroup."""
     for at, end in matching(kernel.body):
         i = kernel.body[at]
         if i.opcode == "loop" and i.attrs["kind"] == "serial" and any(

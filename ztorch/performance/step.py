@@ -79,7 +79,7 @@ class FunctionPrediction:
 
     @property
     def floor(self) -> float:
-        """Seconds that the FLOPs at the GPU's best rate, or the bytes at that of a copy, need."""
+        """Seconds of the FLOPs at the GPU's peak rate, or of the bytes at the rate of a copy."""
         rates = [self.gpu.f32_rate, *(r * 1e12 for _, r in self.gpu.matrix_tflops)]
         return max(self.flops / max(rates), self.memory_bytes / self.gpu.copy_rate)
 

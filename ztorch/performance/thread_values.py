@@ -1,6 +1,6 @@
 """The integers that the threads of one workgroup compute: indices, counters, conditions.
 
-An integer that comes from memory is taken for a small number that depends on its address alone.
+An integer from memory is assumed to be a small number that depends only on its address.
 Floats are not known, nor are values computed from them.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.ir.kernel import Grid, Instr, Kernel, Operand
 from ztorch.ir.opcodes import OPCODES
 
-MEMORY_INTEGERS = 8  # different numbers that integers in memory are taken for
+MEMORY_INTEGERS = 8  # number of different integers that memory is assumed to hold
 
 Known = np.ndarray | None  # (threads or 1, lanes or 1); None: not known
 

@@ -1,7 +1,7 @@
-"""Counts the work of one workgroup in the kernel as its target speaks it.
+"""Counts the work of one workgroup in the kernel, in the opcodes of its target.
 
-Its integers are computed for all threads, so the addresses of accesses are exact. Of each loop two
-trips are run; the others are taken to be like the second.
+Its integers are computed for all threads, so the addresses of accesses are exact. Two trips of each
+loop are evaluated; the others are assumed to be like the second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Grid, Instr, Kernel, branches, matching
 from ztorch.ir.opcodes import OPCODES
 from ztorch.performance.footprint import Footprint, joined, repeated
-from ztorch.performance.fused_instructions import absorbed
+from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
@@ -32,8 +32,8 @@ def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> W
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         subgroup: Threads that run in lockstep.
-        first: The work of the first one instead: where workgroups take tiles in turn, none has
-            more. Default: `False`.
+        first: The work of the first one instead: where workgroups loop over tiles, none has more.
+            Default: `False`.
     """
     walk = _Walk(kernel, grid, subgroup, first)
     walk.work.footprint = walk.block(0, len(kernel.body), np.ones(walk.threads, bool), 1.0, None)
@@ -49,7 +49,7 @@ class _Walk:
         self.values = ThreadValues(kernel, grid, middle)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
-        self.work = Work(absorbed=absorbed(kernel))
+        self.work = Work(fused=fused_results(kernel))
         self.memory = MemoryWork(kernel, self.values, subgroup, self.work)
 
     def block(self, at: int, stop: int, active: np.ndarray, weight: float,
@@ -125,7 +125,7 @@ class _Walk:
         self.values.step(i, active)
         if i.opcode == "copies_wait":
             self.work.copies_pending = max(self.work.copies_pending, i.attrs["pending"])
-        if i.opcode == "mbarrier_expect":  # one stage is read, and all others may be on their way
+        if i.opcode == "mbarrier_expect":  # one stage is read, and all others may be in flight
             self.work.copies_pending = self.kernel.memory(i.attrs["mem"]).size - 1
         if self.work.is_free(i):
             return {}

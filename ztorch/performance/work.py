@@ -9,7 +9,7 @@ from ztorch.ir.kernel import Instr
 from ztorch.performance.accesses import AccessCost
 from ztorch.performance.footprint import Footprint
 
-FREE = frozenset({  # name a register or a constant; assemblers leave nothing of them
+FREE = frozenset({  # name a register or a constant: no machine instruction
     "get", "set", "extract", "join", "splat", "iota", "bitcast", "grid_id", "block_id",
     "end_loop", "end_if", "else", "copies_commit", "mma_commit"})
 LOOP_SLOTS = 3  # instructions that a trip of a loop takes by itself: add, compare, branch
@@ -32,12 +32,12 @@ class Work:
     loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
     loop_runs: Counter[int] = field(default_factory=Counter)  # trips of each loop in all, by place
     async_flops: Counter[str] = field(default_factory=Counter)  # of asynchronous products, the same
-    absorbed: frozenset[int] = frozenset()  # results of instructions that others take in
-    copies_pending: int = 0  # groups of copies on their way while others are waited for
+    fused: frozenset[int] = frozenset()  # results of instructions that are fused into others
+    copies_pending: int = 0  # groups of copies in flight during a wait for others
 
     def is_free(self, i: Instr) -> bool:
-        """Whether assemblers leave nothing of an instruction."""
-        return i.opcode in FREE or i.dest.id in self.absorbed
+        """Whether an instruction emits no machine instruction."""
+        return i.opcode in FREE or i.dest.id in self.fused
 
     @property
     def main_loop(self) -> int | None:

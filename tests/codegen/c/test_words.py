@@ -42,8 +42,8 @@ C = TARGETS["c"]
 @pytest.mark.parametrize(("compiler", "d"), pairs(COMPILERS, ALL), ids=str)
 def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
     made = [(o, *kernel_for(o, d, 1)) for o in opcodes_of(d)]
-    speaks = renderer(C).speaks
-    ready = [decompose(kernel, speaks, "c") for _, kernel, _ in made]
+    supports = renderer(C).supports
+    ready = [decompose(kernel, supports, "c") for _, kernel, _ in made]
     got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
     with using(cc=compiler):
         run_kernels(ready, got, "c")
@@ -67,7 +67,7 @@ def test_random_kernels(compiler: str) -> None:
     held = [random_buffers(k, Random(seed)) for seed, k in enumerate(kernels)]
     got = [{n: a.copy() for n, a in h.items()} for h in held]
     with using(cc=compiler):
-        run_kernels([decompose(k, renderer(C).speaks, "c") for k in kernels], got, "c")
+        run_kernels([decompose(k, renderer(C).supports, "c") for k in kernels], got, "c")
     for seed, (kernel, want, actual) in enumerate(zip(kernels, held, got, strict=True)):
         interpret(kernel, want)
         same(actual, want, f"random kernel {seed} by {compiler}", signless=True)

@@ -25,7 +25,7 @@ def spoken(kernel: Kernel, chip: str) -> Kernel:
     """The kernel in words that a chip has."""
     target = TARGETS[f"cuda:{chip}"]
     verify(kernel)
-    return decompose(kernel, renderer(target).speaks, target.name)
+    return decompose(kernel, renderer(target).supports, target.name)
 
 
 def rendered(kernels: Iterable[Kernel], chip: str) -> str:

@@ -218,9 +218,9 @@ def rendered(kernels: Sequence[Kernel], target: Target) -> tuple[str, list[tuple
     made, result = [], []
     for k, kernel in enumerate(kernels):
         flat, grid = launched(kernel)
-        ready = decompose(flat, words.speaks, target.name)
+        ready = decompose(flat, words.supports, target.name)
         made.append({**words.kernel(ready), "symbol": f"{kernel.name}_{k}"})
-        result.append((made[-1]["symbol"], decompose(kernel, words.speaks, target.name), grid))
+        result.append((made[-1]["symbol"], decompose(kernel, words.supports, target.name), grid))
     return words.frame(kernels=made, limits=target.limits.grid, chip=target.chip,
                        **dict(target.frame_data)), result
 
