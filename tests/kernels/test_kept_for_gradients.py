@@ -30,7 +30,7 @@ def dear_or_cheap(x, dear):
 def test_what_is_dear_is_kept_and_what_is_cheap_is_computed_again() -> None:
     """Of nine sines in a row, two are kept in each of three turns: others are near enough to one."""
     x, way, h = np.linspace(-0.3, 0.9, 8), np.linspace(1, 2, 8), 1e-6
-    for dear, said in ((False, "keeps nothing of each thread's way"), (True, "keeps 48 bytes")):
+    for dear, said in ((False, "keeps nothing of each thread's forward pass"), (True, "keeps 48 bytes")):
         slope = zt.grad(lambda x, dear=dear: zt.ops.sum(dear_or_cheap(x, dear)))
         ends = [dear_or_cheap.debug(x + s * h * way, dear).sum() for s in (1, -1)]
         np.testing.assert_allclose(slope(zt.tensor(x)).numpy() @ way, (ends[0] - ends[1]) / (2 * h),

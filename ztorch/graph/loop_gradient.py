@@ -25,7 +25,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
 
-CHEAP = 2  # issue slots of an op that is computed again rather than stored for every iteration
+CHEAP = 2  # issue slots of an op that is recomputed rather than stored for every iteration
 
 
 class Backward:
@@ -37,8 +37,7 @@ class Backward:
             loop: The loop.
             upstreams: Gradients of results, by their index.
             in_segments: Whether the forward loop only keeps its states, and the other values that
-            this
-                loop reads are computed again. Default: `False`.
+                this loop reads are recomputed. Default: `False`.
         """
         self.forward, self.upstreams, self.in_segments = loop, upstreams, in_segments
         self.first = OPS.full((), 0).serial  # number from which on values are made here
@@ -49,9 +48,9 @@ class Backward:
         self.inits, self.sequences, self.shared = arguments(body, loop.args)
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # values that the forward loop keeps for this one
-        self.again: dict[Value, Value] = {}  # more leaves: values that segments compute again
-        self.beside: set[Value] = set()  # next values of states kept per iteration
-        self.states: list[Value | None] = []  # of each carry, per iteration; None: it stays
+        self.again: dict[Value, Value] = {}  # more leaves: values that segments recompute
+        self.next_states: set[Value] = set()  # next values of states kept per iteration
+        self.states: list[Value | None] = []  # of each carry, per iteration; None: unchanged
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
         self.carried = [k for k, c in enumerate(body.carries) if c.dtype.is_float]
 
@@ -91,8 +90,8 @@ class Backward:
         return iteration, inits, list(self.slices.values())
 
     def inside(self, v: Value) -> bool:
-        """Whether a value is computed in this loop, though it does not depend on the iteration:
-        where there is one iteration, so that recomputed values are not in memory before."""
+        """Whether a value that does not depend on the iteration is computed inside of this loop: if
+        there is one iteration, so that recomputed values do not take memory before it."""
         return is_number(v) or (self.body.trip_count == 1 and v.serial > self.first)
 
     def slopes(self, last: Sequence[Value],
@@ -118,27 +117,28 @@ class Backward:
     def _moved(self, slopes: dict[Value, Value], own: set[Value]) -> dict[Value, Value]:
         """The slopes in terms of this loop's leaves."""
         body = self.body
-        turning = dependents([*slopes.values(), *body.roots], {*body.carries, *body.slices})
+        varying = dependents([*slopes.values(), *body.roots], {*body.carries, *body.slices})
         backward = dependents(slopes.values(), own)
         self.known = dict(zip(body.shared, self.shared, strict=True))
         edge = {a for v in topological(slopes.values(), own) if v in backward for a in v.args}
         edge |= set(slopes.values())
-        needed = sorted((v for v in edge if v in turning and v not in backward),
+        needed = sorted((v for v in edge if v in varying and v not in backward),
                         key=lambda v: v.serial)
-        read = {s for v in needed for s in self._sources(v, turning)}
-        self.beside = {new for c, new in zip(body.carries, body.news, strict=True) if c in read}
-        for again in (False, True):  # cheap values are computed again, where that stores no more
+        read = {s for v in needed for s in self._sources(v, varying)}
+        self.next_states = {new for c, new in zip(body.carries, body.news, strict=True)
+                            if c in read}
+        for again in (False, True):  # cheap values are recomputed, where that stores no more
             for v in needed:
-                if self._recomputed(v, turning) is not again:
+                if self._recomputed(v, varying) is not again:
                     continue
-                for source in self._sources(v, turning) if again else [v]:
+                for source in self._sources(v, varying) if again else [v]:
                     self._keep(source)
         self._read_stacks()
         roots = substituted(list(slopes.values()), self.known)
         return dict(zip(slopes, roots, strict=True))
 
     def _read_stacks(self) -> None:
-        """Makes the values that the forward loop keeps known here."""
+        """Add the values that the forward loop keeps to `known`."""
         body = self.body
         self.known |= {c: self.inits[k] for k, c in enumerate(body.carries)
                        if c in self.stored and body.news[k] is c}  # it never changes
@@ -161,7 +161,7 @@ class Backward:
                 self.known[v] = self._slice(stack_of[v])
 
     def _keep(self, v: Value) -> None:
-        """Makes a value of the forward body known here."""
+        """Keep a value of the forward body, and add it to `known`."""
         if v in self.known or v in self.stored:
             return
         if v in self.body.slices:
@@ -169,32 +169,33 @@ class Backward:
         else:
             self.stored.append(v)
 
-    def _recomputed(self, v: Value, turning: set[Value]) -> bool:
-        """Whether v is computed again: its operands are kept anyway."""
+    def _recomputed(self, v: Value, varying: set[Value]) -> bool:
+        """Whether v is recomputed: its operands are kept anyway."""
         if self.body.recompute:
             return v.op.kind != "leaf"
         if v.op.movement and not v.op.written and v.args:
-            sources = self._sources(v, turning)  # a part of them is stored rather than all
+            sources = self._sources(v, varying)  # a part of them is stored rather than all
             return v.size >= sum(s.size for s in sources) or all(map(self._is_kept, sources))
         return bool(v.args) and self._is_cheap(v) and all(
-            map(self._is_kept, self._sources(v, turning)))
+            map(self._is_kept, self._sources(v, varying)))
 
     def _is_cheap(self, v: Value) -> bool:
         """Whether recomputing v is cheaper than to store and load it: true for a function of a
         state alone, which is stored next to the one before."""
-        return v.op.kind == "map" and (v.op.cost <= CHEAP or self.beside.issuperset(v.args))
+        return v.op.kind == "map" and (v.op.cost <= CHEAP or self.next_states.issuperset(v.args))
 
     def _is_kept(self, v: Value) -> bool:
-        return any(v in kept for kept in (self.known, self.stored, self.body.slices, self.beside))
+        return any(v in kept for kept in (
+            self.known, self.stored, self.body.slices, self.next_states))
 
-    def _sources(self, v: Value, turning: set[Value]) -> list[Value]:
-        """The operands of v, where all cheap values are computed again."""
-        if v not in turning:
+    def _sources(self, v: Value, varying: set[Value]) -> list[Value]:
+        """The operands of v, where all cheap values are recomputed."""
+        if v not in varying:
             return []
-        if v in self.known or v in self.stored or v in self.beside or not v.args:
+        if v in self.known or v in self.stored or v in self.next_states or not v.args:
             return [v]
         cheap = self.body.recompute or v.op.movement or self._is_cheap(v)
-        return [s for a in v.args for s in self._sources(a, turning)] if cheap else [v]
+        return [s for a in v.args for s in self._sources(a, varying)] if cheap else [v]
 
 
 def _add(cotangents: dict[Value, Value], v: Value, g: Value) -> None:

@@ -20,7 +20,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
 
-MIN_TRIP_COUNT = 4  # of a loop that is worth cutting
+MIN_TRIP_COUNT = 4  # the shortest loop that is split into segments
 Results = tuple[list[Value], list[Value]]  # last values of carries, stacks
 Loop = Callable[..., Results]  # makes a loop: body, first values, sequences, ahead=
 Parts = Mapping[Value, Value]  # sequences: the segment's part of each
@@ -55,7 +55,7 @@ class Segments:
     """The loop that goes back through the segments of another one."""
 
     def __init__(self, backward: Backward, iteration: Body, loop: Loop):
-        """`turn` is the body of the loop that would go back through all iterations."""
+        """`iteration` is the body of the loop that would go back through all iterations."""
         self.backward, self.iteration, self.loop = backward, iteration, loop
         forward = backward.body
         shared = dict(zip(forward.shared, backward.shared, strict=True))

@@ -37,8 +37,8 @@ class Totals:
 
     def of(self, v: Value) -> Callable[..., Value]:
         """The sum of v over all iterations, as a function of the results of this loop. A sum of
-        products is one product of stacks, unless iterations are computed again to save memory: then
-        each adds its own. A block has one iteration, in which it computes all again."""
+        products is one product of stacks, unless iterations are recomputed to save memory: then
+        each iteration adds its term. A block is one iteration, which is recomputed as a whole."""
         if self.body.recompute and self.body.trip_count == 1:
             self.outs.append(v)
             return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)

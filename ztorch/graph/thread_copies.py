@@ -23,7 +23,8 @@ from ztorch.graph.thread_program import (
 )
 from ztorch.graph.value import Graph, Value
 
-TURNS_WRITTEN_OUT = 64  # of a loop that ends by a test: enough for halving all numbers there are
+# Unrolled iterations of a loop that ends by a test: enough to halve any 64-bit integer down to 0.
+MAX_UNROLLED = 64
 
 
 def number_leaf(name: str, like: Value) -> Value:
@@ -37,7 +38,7 @@ def number_leaf(name: str, like: Value) -> Value:
 
 
 class ThreadCopies:
-    """Copies statements. Each copy gives new numbers.
+    """Copies statements. The results of each copy get new names.
 
     Args:
         prefix: Of the names of new numbers, other than those in the program.
@@ -90,7 +91,7 @@ class ThreadCopies:
         return [replace(s, **changes)]
 
 
-class WrittenOut(ThreadCopies):
+class UnrolledCopies(ThreadCopies):
     """Copies statements, and unrolls loops that end by a test of known numbers, such as
     `while half > 0`: the known values differ between iterations.
 
@@ -124,7 +125,7 @@ class WrittenOut(ThreadCopies):
             self.numbers = {k: x for k, x in self.numbers.items() if after.get(k) is x}
             return [Branch(condition, yes, no)]
         if isinstance(s, CountedLoop):
-            if s.test is not None and (out := self._written_out(s)) is not None:
+            if s.test is not None and (out := self._unrolled(s)) is not None:
                 return out
             for inner in statements_of((*s.before_test, *s.body)):
                 if isinstance(inner, SetVariable):
@@ -138,14 +139,14 @@ class WrittenOut(ThreadCopies):
             self.lines[made[0]] = self.lines[s]
         return made
 
-    def _written_out(self, s: CountedLoop) -> Sequence[ThreadStatement] | None:
+    def _unrolled(self, s: CountedLoop) -> Sequence[ThreadStatement] | None:
         """The iterations of a loop one after the other; None where its end is not known."""
         start, stop = self.value(s.start), self.value(s.stop)
         if not (filled(start) and filled(stop)):
             return None
         numbers = dict(self.numbers)
         out: list[ThreadStatement] = []
-        for k in range(TURNS_WRITTEN_OUT):
+        for k in range(MAX_UNROLLED):
             counter = start.attrs["value"] + k * s.step
             self.known[s.counter] = OPS.full((), counter, s.counter.dtype)
             first = self.block(s.before_test)
@@ -166,7 +167,7 @@ def side_by_side(program: ThreadProgram, count: int, own: Collection[str]) -> Th
     Args:
         program: The program of one example.
         count: Number of examples.
-        own: Names of the arrays of which each example has its own, one after the other.
+        own: Names of the arrays that each example has separately, concatenated.
     """
     block = number_leaf("e0", program.block)
     example = OPS.floor_divide(block, program.blocks)

@@ -1,10 +1,10 @@
 """The gradient of a program of threads: each thread goes back through its statements.
 
 The gradient of an element that was read is the sum over its readers, added atomically, since there
-may be several; an element that was written passes its gradient to the written value, and starts
-again at 0. So between two barriers, threads meet at the same elements as on the way forward, and
-the barriers stay where they are. Numbers of the way forward are computed again, where that is cheap
-and can be; for others, threads first go forward once more, and keep them (`thread_tape.py`).
+may be several; an element that was written passes its gradient to the written value, and its
+gradient is reset to 0. So between two barriers, threads access the same elements as in the forward
+pass, and the barriers are the same. Numbers of the forward pass are recomputed where possible and
+cheap; for the others, threads first repeat the forward pass and keep them (`thread_tape.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import pullback
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import substituted
-from ztorch.graph.thread_copies import WrittenOut, number_leaf
+from ztorch.graph.thread_copies import UnrolledCopies, number_leaf
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
@@ -68,11 +68,11 @@ def gradient_of(program: ThreadProgram) -> ThreadGradient:
 
 
 class _Backward:
-    """A program on its way to its gradient."""
+    """The construction of the gradient of a program."""
 
     def __init__(self, program: ThreadProgram):
         lines = dict(program.lines)
-        body = WrittenOut(lines).block(program.body)
+        body = UnrolledCopies(lines).block(program.body)
         self.program = replace(program, body=body, lines=lines)
         self.tape = ThreadTape(self.program)
         self.names = itertools.count()
@@ -111,7 +111,7 @@ class _Backward:
         return ThreadGradient(made, tuple(a.name for a in (*first, *rest)),
                               tuple(a.name for a in floats))
 
-    # -- numbers of the way back -------------------------------------------------------------------
+    # -- numbers of the backward pass --------------------------------------------------------------
 
     def fresh(self, d: DType) -> Value:
         """A number that a statement gives."""
@@ -151,7 +151,7 @@ class _Backward:
             slope, variable.dtype)))
 
     def _spread(self, v: Value, slope: Value) -> None:
-        """Gives the numbers that v is computed from their shares of its gradient."""
+        """Adds to the gradients of the numbers from which v is computed."""
         leaves = [x for x in topological([v]) if x in self.tape.origins and x.dtype.is_float]
         shares = pullback({v: OPS.cast(slope, v.dtype)}, leaves)
         for x, share in zip(leaves, shares, strict=True):
@@ -159,7 +159,7 @@ class _Backward:
                 self._give(x, self._again(share))
 
     def _again(self, v: Value) -> Value:
-        """A number of the way forward, computed here."""
+        """A number of the forward pass, recomputed here."""
         leaves = [x for x in topological([v]) if x in self.tape.origins or x in self.tape.counters]
         return substituted([v], {**self.here, **{x: self._number(x) for x in leaves
                                                  if x not in self.here}})[0]
@@ -226,7 +226,7 @@ class _Backward:
         d = s.result.dtype
         if s.result in self.tape.read or (d.is_float and s.how != "add"):
             where = self.program.lines.get(s, f"zt.atomic_{s.how}")
-            why = ("what it gives depends on the order of threads" if s.result in self.tape.read
+            why = ("its result depends on the order of threads" if s.result in self.tape.read
                    else "only zt.atomic_add of floats has one")
             raise Unsupported(f"{where} has no gradient: {why}; {WAY_OUT}")
         if d.is_float:

@@ -1,8 +1,8 @@
 """Bounds tests that a loop can drop because all of its iterations stay inside of arrays.
 
-A row whose bounds are data reads `x[k]` at the nearest element that there is, and writes only where
-there is one. Two comparisons before its loop tell whether all iterations are in bounds; then the
-counter is that element.
+A row whose bounds are data clips the index of reads `x[k]` to the array, and masks writes outside
+of it. Two comparisons before its loop check whether all iterations are in bounds; then neither is
+needed.
 """
 
 from __future__ import annotations

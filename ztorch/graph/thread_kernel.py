@@ -41,7 +41,7 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
         b: Where it goes. The arrays of the program are declared there.
         program: The program.
         memories: Names of the arrays there, by those in the program.
-        max_groups: The most workgroups of a grid; with more blocks, each takes several in turn.
+        max_groups: The most workgroups of a grid; with more blocks, each workgroup runs several.
         subgroup: The threads that exchange values without memory; 0 if there are none.
 
     Returns:
@@ -65,7 +65,7 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
 
 
 def _exchanges(b: Builder, program: ThreadProgram, subgroup: int) -> dict[DType, str]:
-    """Memories by which the threads of a block give one another values, by their dtype."""
+    """Memories by which the threads of a block exchange values, by their dtype."""
     dtypes = dict.fromkeys(s.x.dtype for s in statements_of(program.body)
                            if isinstance(s, Exchange) and not _direct(s, subgroup))
     return {d: b.memory(f"exchange_{d.name}", storage_dtype(d), program.threads, "shared", "rw")
@@ -84,7 +84,7 @@ class _Thread:
         self.b, self.names, self.exchange, self.subgroup = b, names, exchange, subgroup
         self.number = number  # of the thread
         self.here: dict[Value, Operand] = {}  # the values of leaves
-        self.wide: dict[Operand, Operand] = {}  # counters, by their casts to int32
+        self.counters: dict[Operand, Operand] = {}  # counters, by their casts to int32
         self.variables: dict[ThreadVariable, Operand] = {}
         self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
         self.lines: Mapping[ThreadStatement, str] = {}
@@ -156,7 +156,7 @@ class _Thread:
         b = self.b
         with b.loop(first, last, s.step) as counter:
             self.here[s.counter] = x = self._counted(counter)
-            self.wide[x] = counter
+            self.counters[x] = counter
             if known is not None:
                 self.here |= {v: self.number_of(place) for v, place in known.places.items()}
                 self.here |= dict.fromkeys(known.truths, b.const(True, boolean))
@@ -201,7 +201,7 @@ class _Thread:
 
     def _index(self, v: Value) -> Operand:
         x = self.number_of(v)
-        return self.wide.get(x) or self.b.cast(x, dtype=self.b.index)
+        return self.counters.get(x) or self.b.cast(x, dtype=self.b.index)
 
     def number_of(self, v: Value) -> Operand:
         """The number that a value represents, computed here."""

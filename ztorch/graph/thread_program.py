@@ -136,7 +136,7 @@ class ThreadProgram:
     body: tuple[ThreadStatement, ...]
     # Where users wrote the statements, for errors.
     lines: dict[ThreadStatement, str] = field(default_factory=dict)
-    note: str = ""  # of a gradient: the numbers it keeps of the way forward
+    note: str = ""  # of a gradient: the numbers it keeps of the forward pass
 
     @property
     def written(self) -> tuple[ThreadArray, ...]:

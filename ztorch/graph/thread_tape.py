@@ -1,9 +1,9 @@
-"""Numbers of the way forward that the threads of a gradient keep: one for each iteration of the
+"""Numbers of the forward pass that the threads of a gradient keep: one for each iteration of the
 loops around them, in an array of all threads.
 
 A kept number is written and read on an additional forward pass. So reads of arrays that do not
-change are repeated, and the value of a variable is computed again if that takes at most
-`AGAIN_SLOTS`; only the rest is kept.
+change are repeated, and the value of a variable is recomputed if that takes at most
+`RECOMPUTE_SLOTS`; only the rest is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.value import Value, topological
 
 MOST_KEPT = (1 << 31) - 1  # elements of an array that an int32 numbers
-AGAIN_SLOTS = 100  # issue slots, about the cost of a store and a load beyond the caches
+RECOMPUTE_SLOTS = 100  # issue slots, about the cost of a store and a load beyond the caches
 WAY_OUT = "attach a gradient of your own with zt.custom_gradient"
 
 
@@ -46,8 +46,8 @@ class Origin:
 
 
 def _changing(s: ThreadStatement, loops: tuple[CountedLoop, ...]) -> tuple[CountedLoop, ...]:
-    """The loops around a statement in whose turns it gives different numbers: a variable that a
-    loop does not set is the same in all its iterations."""
+    """The loops around a statement whose iterations change its result: a variable that a loop does
+    not set is the same in all its iterations."""
     while loops and isinstance(s, GetVariable) and not any(
             isinstance(x, SetVariable) and x.variable is s.variable
             for x in statements_of((*loops[-1].before_test, *loops[-1].body))):
@@ -125,29 +125,29 @@ class ThreadTape:
         return isinstance(s, LoadElement) and s.array not in self.changing
 
     def again(self, x: Value) -> Value | None:
-        """The value that a variable was set to, if it is computed again rather than kept."""
+        """The value that a variable was set to, if it is recomputed rather than kept."""
         made = self.set_to.get(x)
-        return made if made is not None and self._slots(made) <= AGAIN_SLOTS else None
+        return made if made is not None and self._slots(made) <= RECOMPUTE_SLOTS else None
 
     def _slots(self, v: Value) -> int:
         """Issue slots to compute a number again, with the values assigned to its variables."""
         total = 0
         for x in topological([v]):
             total += x.op.cost if x.op.kind == "map" else 0
-            if x in self.set_to and total <= AGAIN_SLOTS:
+            if x in self.set_to and total <= RECOMPUTE_SLOTS:
                 slots = self._slots(self.set_to[x])
-                total += slots if slots <= AGAIN_SLOTS else 1  # it is kept, and read
+                total += slots if slots <= RECOMPUTE_SLOTS else 1  # it is kept, and read
         return total
 
     @property
     def note(self) -> str:
-        """A description of the values that are kept and of those that are computed again."""
+        """A description of the values that are kept and of those that are recomputed."""
         size = sum(d.bytes * n for d, n in self.lengths.items())
         kept = f"{size} bytes" if size else "nothing"
-        return f"keeps {kept} of each thread's way forward; the rest is computed again"
+        return f"keeps {kept} of each thread's forward pass; the rest is recomputed"
 
     def keep(self, x: Value | CountedLoop) -> None:
-        """Keeps a number, or how many turns a loop takes."""
+        """Keeps a number, or the trip count of a loop."""
         if x in self.slots:
             return
         if isinstance(x, Value):
@@ -179,7 +179,7 @@ class ThreadTape:
         d = x.dtype if isinstance(x, Value) else i32
         loops = self.origins[x].loops if isinstance(x, Value) else self.loops[x]
         slot = flat(iterations, [self.most[loop] or 0 for loop in loops]) + self.slots[x]
-        # Neighbouring threads have neighbouring places.
+        # Consecutive threads have consecutive elements, so that accesses are contiguous.
         number = p.block * p.threads + p.thread
         slot = OPS.full((), slot, i32) if isinstance(slot, int) else slot
         return f"tape_{d.name}", slot * (p.blocks * p.threads) + number
@@ -192,7 +192,7 @@ class ThreadTape:
 
 
 class ForwardAgain:
-    """The way forward once more, keeping numbers.
+    """The forward pass once more, keeping numbers.
 
     Args:
         tape: The kept values.

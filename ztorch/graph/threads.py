@@ -30,7 +30,7 @@ def run(program: ThreadProgram, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def _infer(*args: Value, program: ThreadProgram) -> tuple[tuple[int, ...], DType]:
-    return (), boolean  # by itself it is not a tensor
+    return (), boolean  # a placeholder: the node itself is not a tensor
 
 
 def _numpy(*arrays: np.ndarray, program: ThreadProgram) -> Any:

@@ -19,8 +19,8 @@ UNSIGNED = {32: u32, 64: u64}  # by width: the dtype for which `mulhi` exists
 
 
 def without_division(kernel: Kernel, supports: Callable[[Instr], bool]) -> Kernel:
-    """The kernel with cheaper integer divisions where ranges allow it. `supports` returns whether the
-    target has a word for an instruction.
+    """The kernel with cheaper integer divisions where ranges allow it. `supports` returns whether
+    the target has an instruction.
 
     >>> b = Builder("k")
     >>> _ = b.memory("y", b.index, 100, access="w")
