@@ -176,7 +176,7 @@ class GpuDevice(Device):
 
     @contextlib.contextmanager
     def _waited_for_if_it_fails(self) -> Iterator[None]:
-        """A failure among calls leaves no copy under way, whose memory its owner may give back."""
+        """After a failure no copy is in flight, since the caller may free its memory."""
         try:
             yield
         except DeviceError:

@@ -21,7 +21,7 @@ def submission(*commands: Any) -> Any:
 class Ticket:
     """A submission that something waits for, with a fence of its own until then."""
 
-    commands: Any  # the command buffer, which can be under way once
+    commands: Any  # the command buffer, which can be in flight only once
     fence: Any
 
 
@@ -56,7 +56,7 @@ class VulkanQueue:
         self._made: list[Any] = []  # all fences
         self._free: list[Any] = []  # those that are not in use
         self._fence = self._new_fence()  # of the work that was sent
-        self._sent = False  # whether that may be under way
+        self._sent = False  # whether that may be in flight
         self._tickets: list[Ticket] = []
 
     def _new_fence(self) -> Any:
@@ -108,6 +108,6 @@ class VulkanQueue:
             self._sent = False
 
     def close(self) -> None:
-        """Nothing is under way any more."""
+        """Note that nothing is in flight."""
         for fence in self._made:
             self._calls.destroy("Fence", fence)

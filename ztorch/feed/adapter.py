@@ -110,12 +110,12 @@ class DataAdapter(NamedTuple):
     def sizes(self, columns: Columns) -> tuple[int, ...]:
         """The sizes of the bucket that holds all these rows in one batch."""
         lengths = self.lengths(columns)
-        self.buckets.need_alike(lengths)
+        self.buckets.check_batchable(lengths)
         return (rows_of(columns), *[int(n.max()) for n in lengths.values()])
 
     def fits_one_bucket(self, columns: Columns) -> bool:
         """Whether rows may be in one batch: of one size along axes that are never filled up."""
-        return self.buckets.are_alike(self.lengths(columns))
+        return self.buckets.can_be_batched(self.lengths(columns))
 
     @property
     def several_inputs(self) -> bool:

@@ -141,14 +141,14 @@ class Buckets:
                             f"these alone; crop rows to {size // of * of}, or pad them to "
                             f"{-(-size // of) * of}")
 
-    def are_alike(self, lengths: Mapping[str, Any]) -> bool:
-        """Whether rows of these sizes by axis may be in one batch: they have one size along axes
-        that are never filled up."""
+    def can_be_batched(self, lengths: Mapping[str, Any]) -> bool:
+        """Whether rows of these sizes by axis may be in one batch: sizes must be equal along axes
+        without padding."""
         return all(len({*lengths[axis].tolist()}) == 1 for axis in self.whole_axes)
 
-    def need_alike(self, lengths: Mapping[str, Any]) -> None:
+    def check_batchable(self, lengths: Mapping[str, Any]) -> None:
         """Raises where rows of these sizes by axis may not be in one batch."""
-        if not self.are_alike(lengths):
+        if not self.can_be_batched(lengths):
             said = "; ".join(f"{axis!r}: {', '.join(map(str, sorted({*lengths[axis].tolist()})))}"
                              for axis in sorted(self.whole_axes))
             raise DataError(f"a batch has rows of several sizes ({said}), and rows of this model "

@@ -26,7 +26,7 @@ from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
 # Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
 # 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
 SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
-# Where kernels have less work, sharing does not pay. From there on trials tell: a run that waits
+# Where kernels have less work, sharing does not pay. There, trials decide: a run that waits
 # for memory, or for a core that others use, may be slower with each further worker.
 TRIED_KERNEL_CYCLES = 1_000
 WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
@@ -37,7 +37,7 @@ AWAKE_CYCLES = 20_000
 LENT_BYTES = 1 << 20
 
 
-class _Lent:
+class _SharedParams:
     """Params that others read, as NumPy asks for them. As long as something holds an array of them,
     the program moves to other memory before it writes a state."""
 
@@ -53,7 +53,7 @@ class HostProgram(Running):
     """A program whose states are in memory of this process."""
 
     _params: np.ndarray
-    _lent: weakref.ref[_Lent] | None = None
+    _shared_params: weakref.ref[_SharedParams] | None = None
 
     @property
     def params(self) -> np.ndarray:
@@ -64,44 +64,44 @@ class HostProgram(Running):
         if state.nbytes < LENT_BYTES or state.order is not None:
             return None
         with self.lock:
-            lent = self._lent and self._lent()
+            lent = self._shared_params and self._shared_params()
             if lent is None:
-                lent = _Lent(self._params)
-                self._lent = weakref.ref(lent)
+                lent = _SharedParams(self._params)
+                self._shared_params = weakref.ref(lent)
             return np.asarray(lent)[state.offset:state.offset + state.nbytes]
 
     def ready_for(self, function: FunctionSpec) -> None:
         super().ready_for(function)
-        if self._lent is not None and function.changes_weights:
-            self._leave_lent()
+        if self._shared_params is not None and function.changes_weights:
+            self._copy_if_shared()
 
-    def _leave_lent(self) -> None:
-        """Moves to other memory if something reads the states in place."""
-        if self._lent is not None and self._lent() is not None:
+    def _copy_if_shared(self) -> None:
+        """Copy params to other memory if something reads the states in place."""
+        if self._shared_params is not None and self._shared_params() is not None:
             params = aligned(self._params.nbytes)
             params[:] = self._params
             self._move(params)
-        self._lent = None
+        self._shared_params = None
 
     def _move(self, params: np.ndarray) -> None:
-        """Goes on with another block of params."""
+        """Use another block of params from now on."""
         self._params = params
 
     def _read_state(self, state: StateSpec) -> np.ndarray:
         return state.read(self._params).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        self._leave_lent()
+        self._copy_if_shared()
         state.write(self._params, value)
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
         block = np.ctypeslib.as_array((ctypes.c_uint8 * state.nbytes).from_address(memory))
-        there = block.view(storage_dtype(state.dtype).numpy).reshape(state.shape)
+        target = block.view(storage_dtype(state.dtype).numpy).reshape(state.shape)
         if into_state:
-            self._leave_lent()
-            state.write(self._params, there)
+            self._copy_if_shared()
+            state.write(self._params, target)
         else:
-            there[...] = state.read(self._params)
+            target[...] = state.read(self._params)
 
 
 class Executable(HostProgram):

@@ -12,12 +12,12 @@ from ztorch.work_line import at
 
 BLOCK_SECONDS = 2e-3  # that repeated launches should take, beside which the start does not count
 MOST_REPEATS = 200
-TURNS = 3  # of which the median counts
+ROUNDS = 3  # measurements, whose median is the result
 
 
 def launch_seconds(call: RemoteCall) -> list[float]:
     """Seconds of each launch of a function, from its start to that of the next one, which waits for
-    it. Weights are set back afterwards."""
+    it. Weights are restored afterwards."""
     function, program = call.function, call.program
     assert isinstance(program, Remote)
     weights = program.params
@@ -26,10 +26,10 @@ def launch_seconds(call: RemoteCall) -> list[float]:
     for k, launch in program.launches(function, call.ports.places):
         if k not in seconds:  # else a later iteration of a loop
             at(f"measure kernel {k + 1}", k, len(function.launches))
-            alike = launch.entry, launch.grid
-            if alike not in known:
-                known[alike] = _alone(call, program, launch._replace(barrier=True))
-            seconds[k] = known[alike]
+            key = launch.entry, launch.grid
+            if key not in known:
+                known[key] = _alone(call, program, launch._replace(barrier=True))
+            seconds[k] = known[key]
     program.write_params(weights)
     return [seconds[k] for k in range(len(function.launches))]
 
@@ -50,9 +50,9 @@ def _alone(call: RemoteCall, program: Remote, launch: Launch) -> float:
 
 
 def call_seconds(run: Callable[[], object], call: RemoteCall) -> float:
-    """Seconds of something that a device is told to do, until it is done."""
+    """Seconds of work on a device, from its submission to its end."""
     times = []
-    for _ in range(TURNS + 1):  # the first does not count: it may bring code to the device
+    for _ in range(ROUNDS + 1):  # the first does not count: it may bring code to the device
         begun = perf_counter()
         run()
         call.ports.device.synchronise()

@@ -175,9 +175,9 @@ def _reaches(f: FunctionSpec) -> dict[tuple[int, int], tuple[int, int]]:
     """How far places of launches move down and up, in bytes, by the numbers of launch and place."""
     reaches: dict[tuple[int, int], tuple[int, int]] = {}
     for launch, place, loop, stride in f.moves:
-        way = (f.loops[loop][2] - 1) * stride
+        distance = (f.loops[loop][2] - 1) * stride
         low, high = reaches.get((launch, place), (0, 0))
-        reaches[launch, place] = low + min(way, 0), high + max(way, 0)
+        reaches[launch, place] = low + min(distance, 0), high + max(distance, 0)
     return reaches
 
 

@@ -31,7 +31,7 @@ from ztorch.runtime.device_check import check_device
 from ztorch.runtime.running import BoundCall, MemoryCall, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
-KEPT_RECORDINGS = 16  # of a function, on different buffers; each holds a few objects of the driver
+KEPT_RECORDINGS = 16  # recordings of a function on different buffers, of a few driver objects each
 
 
 class Remote(Running):
@@ -164,11 +164,11 @@ class RemotePorts:
 class RemoteCall(BoundCall):
     """A function bound to its own arrays; a run is two copies and a recording, and one wait."""
 
-    _ticket: Any = None  # of the run that is under way
+    _ticket: Any = None  # of the run in flight
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
-        # The arrays on this side are views of one block each, so that they travel in one copy.
+        # The host arrays are views of one block each, so that one copy transfers all of them.
         self.inputs, self._input_block = _arrays(function.inputs.values())
         self.outputs, self._output_block = _arrays(function.outputs.values())
         self.ports = RemotePorts(program, function)

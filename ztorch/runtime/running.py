@@ -134,7 +134,7 @@ class BoundCall(ABC):
 
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
-    overlaps = False  # whether the host may go on while a run is under way
+    overlaps = False  # whether the host may continue during a run
 
     def __init__(self, program: Running, function: FunctionSpec):
         self.program = program
@@ -199,7 +199,7 @@ class NativeSteps(ABC):
     @property
     @abstractmethod
     def at_once(self) -> int:
-        """How many steps fit between two looks at signals."""
+        """How many steps to run between two checks for signals."""
 
     @abstractmethod
     def run(self, order: np.ndarray | None, first: int, count: int) -> int:

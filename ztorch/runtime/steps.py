@@ -12,10 +12,10 @@ from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.running import BoundCall, NativeSteps, ScorePlace
 from ztorch.runtime.worker_trials import TRIAL_SECONDS, WorkerTrials
 
-WAKE_SECONDS = 0.05  # after which Python looks at signals, progress and callbacks
-LONG_RUN_SECONDS = WAKE_SECONDS / 4  # of a run that is followed by a pause; chosen
-PAUSE_SECONDS = 2e-5  # for threads that wait for the program, which a lock does not serve in turn
-FIRST_SECONDS = 1e-8  # of an estimated cycle: more than it takes, so that the first look is early
+WAKE_SECONDS = 0.05  # interval at which Python handles signals, progress and callbacks
+LONG_RUN_SECONDS = WAKE_SECONDS / 4  # a longer run is followed by a pause; chosen
+PAUSE_SECONDS = 2e-5  # lets threads that wait for the program run: the lock is not fair
+FIRST_SECONDS = 1e-8  # pessimistic time of an estimated cycle, so that the first check is early
 _AT = {name: k for k, name in enumerate(STEPS["record"])}
 
 

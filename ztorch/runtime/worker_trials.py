@@ -1,9 +1,9 @@
 """How many workers share a run: the fastest number, found while it is called again and again.
 
-A barrier takes a hundred nanoseconds on one machine and six times as long on another; where other
-programs keep the cores busy, it takes as long as they have a core; and workers may be asleep
-between calls, but not between the steps of an epoch. So no rule is right everywhere: numbers of
-workers take turns for a moment, now and then. Results are the same bits for any number.
+A barrier takes a hundred nanoseconds on one machine and six times as long on another. Where other
+programs keep the cores busy, it takes as long as they occupy a core. Workers may sleep between
+calls, but not between the steps of an epoch. So no fixed rule is right everywhere: from time to
+time, other numbers of workers are tried briefly. Results are the same bits for any number.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ TRIAL_SECONDS = 4e-4
 # At least, of single calls: the first one wakes workers that sleep, and it takes the system a few
 # milliseconds to move one that it woke on the core of the caller.
 SINGLE_RUNS, SINGLE_SECONDS = 3, 8e-3
-TRIALS_SHARE = 0.01  # of the time of runs, for numbers that were slower
-SLOW_SHARE = 0.25  # that a slower run counts: something else may have had the core for a moment
+TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
+SLOW_SHARE = 0.25  # weight of a slower run: another process may have had the core for a moment
 SLOW_SECONDS = 0.05  # of single calls that count as much together
-SLOW_MOST = 2.0  # times the known figure: it counts as no slower than that
+SLOW_MOST = 2.0  # a slower run counts as at most this many times the known figure
 
 
 class WorkerTrials:
@@ -58,7 +58,7 @@ class WorkerTrials:
         self._spent = 0.0  # seconds of all runs: those between calls are not ours
 
     def took(self, seconds: float, whole: float) -> None:
-        """Takes note of the seconds of a step and of the whole stretch; chooses for the next."""
+        """Records the seconds of a step and of the stretch, and chooses the number for the next."""
         self._spent += whole
         now, last = self._spent, self.workers
         known = self._seconds.get(last, seconds)

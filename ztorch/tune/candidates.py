@@ -12,8 +12,8 @@ from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
 from ztorch.lower.tuning import PREFETCH_STEPS, SIDE_BY_SIDE_MAX, TILE_ROWS_MAX, TILE_VECTORS_MAX
 
-MOST = 10  # schedules of a stage: further ones are estimated to be slow, or unlikely to differ
-MOST_AXES = 3  # of a loop nest, all orders of which are tried
+MOST = 10  # schedules of a stage: the others are estimated to be slow, or unlikely to differ
+MOST_AXES = 3  # all loop orders are tried for nests of at most so many axes
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 # The fields that are varied together, stage by stage: each starts from the best of the last.

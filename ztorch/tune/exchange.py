@@ -19,7 +19,7 @@ from ztorch.lower import schedule
 
 FORMAT = "ztorch tuned schedules 1"
 MOST_KERNELS = 100_000
-MOST_BYTES = 1 << 27  # of a file of them
+MOST_BYTES = 1 << 27  # largest file that is imported
 
 
 class TunedCollection(Record):
@@ -31,7 +31,8 @@ class TunedCollection(Record):
 
 
 def known() -> list[TunedKernel]:
-    """All that was measured here or imported. Damaged files are passed over with a warning."""
+    """All measurements of this machine and imported ones. Damaged files are skipped with a
+    warning."""
     place, kernels = tuned_files.folder(), []
     for name in tuned_files.names():
         assert place is not None

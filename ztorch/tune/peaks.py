@@ -18,10 +18,10 @@ from ztorch.lower.placement import Location
 from ztorch.lower.region_kernel import KernelStep
 from ztorch.tune.race import Race
 
-TURNS = 40_000  # of the loop of multiply-adds: long enough that calling it costs nothing beside it
-MOST_READ = 8 << 20  # small buffers are read again and again, up to this many bytes a thread
+ITERATIONS = 40_000  # of the multiply-add loop, so that the call overhead is negligible
+MOST_READ = 8 << 20  # bytes that each thread reads in total; small buffers are read repeatedly
 ROUNDS = 9  # of the race
-READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes a thread: caches, then memory
+READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes per thread: caches to memory
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Peaks:
     """The peak rates of a processor, for float32."""
 
     flops: float  # multiply-adds count as 2
-    reads: tuple[tuple[int, float], ...]  # bytes that are read again and again, and their rate
+    reads: tuple[tuple[int, float], ...]  # bytes of a buffer that is read repeatedly, bytes/s
 
     def rate(self, nbytes: float) -> float:
         """The bytes read in a second where buffers have so many together: between those measured,
@@ -63,7 +63,7 @@ def _seconds(kernel: Kernel, target: Target, threads: int) -> float:
     second = -(-x // BUFFER_ALIGN) * BUFFER_ALIGN
     step = KernelStep(kernel, (Location("arena", 0, x), Location("arena", second, y)),
                       (False, True), cycles=1e12)  # enough to wake all workers
-    [seconds] = Race([step], target, threads).seconds(ROUNDS, of=min)  # nobody else in the way
+    [seconds] = Race([step], target, threads).seconds(ROUNDS, of=min)  # the least disturbed
     return seconds
 
 
@@ -76,11 +76,11 @@ def fma_kernel(limits: Limits, threads: int) -> tuple[Kernel, float]:
     b.memory("y", f32, threads * lanes, access="w")
     factor, term = b.load("x", 0, lanes=lanes), b.load("x", lanes, lanes=lanes)
     sums = [b.var(f32, lanes, init=0.1 * k) for k in range(chains)]
-    with b.loop(0, TURNS):
+    with b.loop(0, ITERATIONS):
         for s in sums:
             b.set(s, b.fma(b.get(s), factor, term))
     _store_sums(b, sums, lanes)
-    return b.kernel(), 2.0 * lanes * chains * TURNS * threads
+    return b.kernel(), 2.0 * lanes * chains * ITERATIONS * threads
 
 
 def read_kernel(limits: Limits, threads: int, nbytes: int) -> tuple[Kernel, float]:
@@ -104,7 +104,7 @@ def read_kernel(limits: Limits, threads: int, nbytes: int) -> tuple[Kernel, floa
 
 
 def _store_sums(b: Builder, sums: list[Any], lanes: int) -> None:
-    """All chains together, so that none of them is idle work to be optimised away."""
+    """Stores the sum of all chains, so that none of them is dead code."""
     total = b.get(sums[0])
     for s in sums[1:]:
         total = b.add(total, b.get(s))

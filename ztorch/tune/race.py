@@ -24,11 +24,11 @@ from ztorch.lower.region_kernel import KernelStep
 from ztorch.runtime.executable import Executable
 
 CALL_SECONDS = 3e-4  # of a timed call, in which a kernel runs many times: clocks are exact to 1e-6
-CYCLES_PER_SECOND = 3e9  # of a processor, to estimate how often that is
-RUNS_MAX = 2000  # runs of a kernel in a call
-ROUNDS_MIN = 3  # rounds that all kernels run in before slow ones are left out
-SLOW = 1.15  # times the best time from which on a kernel is slow
-RACE_SECONDS = 2.0  # after which a race ends, once all kernels have run ROUNDS_MIN times
+CYCLES_PER_SECOND = 3e9  # assumed clock, to choose the number of runs in a call
+RUNS_MAX = 2000  # runs of a kernel in a call, at most
+ROUNDS_MIN = 3  # rounds of all kernels before slow ones are dropped
+SLOW = 1.15  # a kernel is slow from this multiple of the fastest time on
+RACE_SECONDS = 2.0  # time limit of a race, once all kernels have run ROUNDS_MIN times
 
 
 class Race:
@@ -59,9 +59,9 @@ class Race:
         self.program.arena[:arena] = self._first
 
     def seconds(self, rounds: int, of: Callable[[list[float]], float] = median) -> list[float]:
-        """The median time, or another, of one run of each kernel. All run in turn, so that whatever
-        else the machine does meets all of them; those that are clearly slow are left out after a
-        while."""
+        """The median time, or another statistic, of one run of each kernel. Rounds run all kernels
+        in sequence, so that other load on the machine affects all of them; clearly slow ones are
+        dropped after some rounds."""
         clock = time.perf_counter if self.workers > 1 else time.thread_time
         times: list[list[float]] = [[] for _ in self.calls]
         running = set(range(len(self.calls)))

@@ -12,8 +12,8 @@ from ztorch.tune.candidates import alternatives, other_kinds, stages
 from ztorch.tune.race import Race
 
 ROUNDS = 7  # of a race between the schedules of a stage
-FINAL_ROUNDS = 21  # of the race between the best and that of the rules
-GAIN = 0.97  # times the time of the rules' schedule that another must take at most
+FINAL_ROUNDS = 21  # of the race between the fastest schedule and that of the rules
+GAIN = 0.97  # a schedule must take at most this share of the time of the rules' schedule
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
 
 
 def works_of(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
-    """The kernels of a program, the most work first; kernels that compute the same count as one.
+    """The kernels of a program, the most work first; equal computations count as one.
     Kernels that run once, when the program is loaded, are left out."""
     kernels: dict[str, RegionKernel] = {}
 

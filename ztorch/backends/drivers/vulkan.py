@@ -42,7 +42,7 @@ class Vulkan(Backend):
 
 class VulkanDevice(Device):
     """A logical device with one queue. Submitted commands may overlap: the host writes inputs
-    and reads outputs of one run while another one is under way."""
+    and reads outputs of one run during another one."""
 
     overlaps = True
 

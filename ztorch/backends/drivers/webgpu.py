@@ -227,7 +227,7 @@ class WebGPUDevice(Device):
         self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
 
     def _synchronise(self) -> None:
-        """Waits by reading four bytes: the only way that works in all versions of wgpu."""
+        """Waits by reading four bytes: the only method that works in all versions of wgpu."""
         probe = self._alloc(4)
         self._try("readBuffer", self._device.queue.read_buffer, probe, 0, 4)
         probe.destroy()
