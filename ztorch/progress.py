@@ -162,7 +162,7 @@ def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
     >>> numbers_of({"loss": 0.5, "f1": [0.25, 0.75]})
     {'loss': 0.5, 'f1_0': 0.25, 'f1_1': 0.75}
     """
-    numbers = {}
+    numbers: dict[str, float] = {}
     for name, score in scores.items():
         each = list(_flat(score))
         single = each == [score]
