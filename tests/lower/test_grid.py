@@ -165,7 +165,7 @@ def test_a_tile_fits_its_machine() -> None:
 
 def test_tiles_are_whole() -> None:
     for tile in TILES:
-        assert tile.rows % tile.high == 0 and tile.columns % tile.wide == 0
+        assert tile.rows % tile.thread_rows == 0 and tile.columns % tile.thread_columns == 0
         assert tile.threads <= 256
 
 

@@ -211,8 +211,8 @@ def test_tiles_fit_their_machine() -> None:
             for grid in (TF32.grid, replace(TF32.grid, shared_bytes=16 << 10), replace(TF32.grid, threads=64)):
                 tile = grid_mma.choose(m, n, k, 1, grid, shape, 1e300)
                 assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads
-                assert tile.high * tile.down * shape.m == tile.rows
-                assert tile.wide * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
+                assert tile.fragments_down * tile.down * shape.m == tile.rows
+                assert tile.fragments_across * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
         time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
         assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
         assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None

@@ -29,8 +29,8 @@ def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, he
         return y if y.dtype == held else b.bitcast(y, dtype=held)
 
     old, going = b.var(held, init=0), b.var(boolean, init=True)
-    with b.loop(0, TRIES_MAX) as turn:
-        b.while_(turn, b.get(going))
+    with b.loop(0, TRIES_MAX) as attempt:
+        b.while_(attempt, b.get(going))
         before = b.get(old)
         now = before if held == x.dtype else b.bitcast(before, dtype=x.dtype)
         new = x if opcode == "atomic_exchange" else b.emit(opcode.removeprefix("atomic_"), now, x)

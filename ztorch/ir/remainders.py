@@ -24,9 +24,9 @@ def rem(b: Any, x: Operand, y: Operand) -> Operand:
     size, unit = b.abs(x), b.abs(y)
     most = b.mul(unit, 2.0**bits)
     rest = b.var(x.dtype, x.lanes, init=size)
-    with b.loop(0, MAX_ITERATIONS[x.dtype]) as turn:
+    with b.loop(0, MAX_ITERATIONS[x.dtype]) as iteration:
         far = b.get(rest)
-        b.while_(turn, b.ge(far, most), rare=True)
+        b.while_(iteration, b.ge(far, most), rare=True)
         small = b.lt(unit, f.smallest)
         normal = b.select(small, b.mul(unit, 2.0**f.mantissa), unit)
         apart = b.sub(_exponent(b, far), _exponent(b, normal))

@@ -154,15 +154,15 @@ class BlockLoops:
     def _small_product(self, v: Value, read: dict[Use, Value], made: dict[Value, Value]) -> Value:
         """A product of a large intermediate whose result is small."""
         a, b = v.args
-        wide, factor = _without_factor(a if a in made else b if b in made else a.args[0], made)
+        matrix, factor = _without_factor(a if a in made else b if b in made else a.args[0], made)
         if a in made:
-            y = v.op(made[wide], read[b, "whole"], **v.attrs)
+            y = v.op(made[matrix], read[b, "whole"], **v.attrs)
             return y if factor is None else y * OPS.broadcast_to(factor, y.shape)
         attrs = {"dtype": summing(v.dtype)} if summing(v.dtype) is not v.dtype else v.attrs
         other = OPS.transpose(read[a, "across"]) if b in made else read[b, "rows"]
         if factor is not None:
             other = other * OPS.broadcast_to(factor, other.shape)
-        return v.op(OPS.transpose(made[wide]), other, **attrs)
+        return v.op(OPS.transpose(made[matrix]), other, **attrs)
 
     def _made(self, v: Value, read: dict[Use, Value], made: dict[Value, Value], rows: int,
               columns: int) -> Value:
@@ -189,17 +189,17 @@ class BlockLoops:
         return Value(v.op, args, v.attrs, shape, v.dtype)
 
 
-def _without_factor(wide: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
+def _without_factor(matrix: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
     """A large intermediate as another one times a factor for each row: it is cheaper to multiply
     the product's result by the factor."""
-    if wide.op.opcode == "mul":
-        for x, spread in (wide.args, wide.args[::-1]):
+    if matrix.op.opcode == "mul":
+        for x, spread in (matrix.args, matrix.args[::-1]):
             if x in made and spread in made and is_broadcast(spread) and (
                     spread.args[0] in made) and (
                     spread.args[0].dtype == x.dtype) and spread.args[0].shape[-1] == 1 and (
                     spread.args[0].shape[:-1] == x.shape[:-1]):
                 return x, made[spread.args[0]]
-    return wide, None
+    return matrix, None
 
 
 def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:

@@ -235,7 +235,7 @@ class _Window:
         """Scopes that cover a loop: the first of a group of neighbours, and their number."""
         for run in runs(v.extent, _most(self.axes, v, self.schedule),
                         lambda start: self.axes.inside(self.places, v, start)):
-            group = Var(f"{v.name} turn", run.count)
+            group = Var(f"{v.name} group", run.count)
             with e.b.loop(0, run.count) if run.count > 1 else nullcontext() as counter:
                 bound = e.bound if counter is None else {**e.bound, group: counter}
                 yield (e.within(bound=bound, inside=bool(self.axes.edges)),

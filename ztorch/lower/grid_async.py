@@ -42,7 +42,7 @@ class AsyncTile(Block):
     shape: MmaShape
     subgroup: int
     stages: int  # strips in shared memory at once
-    bands: int = 1  # side by side, by which the finished tile passes through shared memory
+    bands: int = 1  # column bands in which the finished tile passes through shared memory
     padding: int = field(default=MMA_PADDING, kw_only=True)  # elements between rows of a band
 
     @property
@@ -51,13 +51,13 @@ class AsyncTile(Block):
 
     @property
     def across(self) -> int:
-        """The number of a subgroup's matrices side by side."""
+        """The number of a subgroup's matrices along the columns."""
         return self.columns // self.shape.n
 
     @property
     def cuts(self) -> list[int]:
-        """Into how many bands the tile may be cut. Their columns are a multiple of a subgroup, so
-        that a band of attention's heads has whole parts of each."""
+        """The possible numbers of bands. Their columns are a multiple of a subgroup, so that a band
+        does not split parts of attention's heads."""
         return [n for n in range(1, self.across + 1) if self.columns % (n * self.subgroup) == 0]
 
     @property
@@ -163,8 +163,8 @@ class AsyncStrips(Strips):
 
     @property
     def passed(self) -> DType:
-        """As what a finished tile passes through shared memory: sums that are rounded to 16 bits
-        are rounded on the way there."""
+        """The dtype in which a finished tile passes through shared memory: sums that are rounded to
+        16 bits are rounded before that."""
         d = self.product.dtype
         return d if d in HALVES else self.tile.shape.into
 
@@ -187,7 +187,7 @@ class AsyncStrips(Strips):
                         source_turned=right.along_k, panel=right.panel)
         b.mma_commit()
 
-    def leave(self, sums: list[Operand], number: Operand) -> Callable[[str, int], None]:
+    def epilogue_store(self, sums: list[Operand], number: Operand) -> Callable[[str, int], None]:
         """Emits the stores of a subgroup's share of a band of the finished tile."""
         b, tile, shape = self.b, self.tile, self.tile.shape
         share, start = tile.across // tile.bands, b.mul(number, shape.m * tile.pitch)
@@ -208,7 +208,7 @@ class AsyncNest(AsyncStrips):
         sums = [b.matrix(c, tile.subgroup, 0) for _ in range(tile.across)]
         at, batch = self.batch_index(which)
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
-        store = self.leave(sums, b.div(t, tile.subgroup))
+        store = self.epilogue_store(sums, b.div(t, tile.subgroup))
         self._multiply_strips(at, batch, first, left, t, sums)
         self.tile_epilogue(bands, self.passed, at, batch, first, left, t, store)
 
@@ -225,13 +225,13 @@ class AsyncNest(AsyncStrips):
             if number < count:
                 self.start_copies(b.const(number, b.index), batch, at, starts, t)
             b.copies_commit()
-        with b.loop(0, count) as turn:
+        with b.loop(0, count) as iteration:
             b.copies_wait(ahead - 1)
             b.shared_fence()
             b.barrier()
-            self.start_products(b.rem(turn, stages), team, sums)
+            self.start_products(b.rem(iteration, stages), team, sums)
             b.mma_wait(1)
-            later = b.add(turn, ahead)
+            later = b.add(iteration, ahead)
             with b.if_(b.lt(later, count)):
                 self.start_copies(later, batch, at, starts, t)
             b.copies_commit()

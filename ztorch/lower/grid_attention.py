@@ -189,7 +189,7 @@ class _ThreadRows(AttentionRows):
         self.limits, self.s, self.t, self.first = limits, s, t, first
         self.grid: GridLimits = limits.grid
         self.at = b.add(first, b.div(t, s.ways))
-        self.way = b.rem(t, s.ways)
+        self.share = b.rem(t, s.ways)
         self.keys, self.values = (
             b.memory(name, self.node.args[1].dtype, s.block * n, "shared", "rw")
             for name, n in (("keys", self.sizes.depth), ("values", self.sizes.width)))
@@ -221,7 +221,7 @@ class _ThreadRows(AttentionRows):
     def _mine(self, size: int, i: int) -> Operand:
         """The i-th element of a thread's part of a vector."""
         n = self._lanes(size)
-        return self.b.add(self.b.mul(self.way, n), i // n * n * self.s.ways + i % n)
+        return self.b.add(self.b.mul(self.share, n), i // n * n * self.s.ways + i % n)
 
     def _lanes(self, size: int) -> int:
         """The contiguous elements of a thread's part of a vector. Parts of threads alternate."""
@@ -283,7 +283,7 @@ class _ThreadRows(AttentionRows):
         """The contiguous pieces of a thread's part of each key or value of a step, each with its
         offset."""
         b, lanes = self.b, self._lanes(size)
-        at = b.add(b.mul(k, size), b.mul(self.way, lanes))
+        at = b.add(b.mul(k, size), b.mul(self.share, lanes))
         align = lanes * self.node.args[1].dtype.bytes if lanes > 1 else 0
         for n in range(0, size // self.s.ways, lanes):
             pieces = [b.load(name, at, off=i * size + n * self.s.ways, lanes=lanes, align=align)

@@ -108,13 +108,14 @@ class ThreadNest(Strips):
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
             through: bool) -> None:
         b, tile = self.b, self.tile
-        sums = [[b.var(self.of, 1, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
+        sums = [[b.var(self.of, 1, 0) for _ in range(tile.thread_columns)]
+                for _ in range(tile.thread_rows)]
         at, batch = self.batch_index(which)
         team, member = b.const(0, b.index), t
         if tile.teams > 1:
             team, member = b.div(t, tile.team), b.rem(t, tile.team)
         is_first = b.eq(team, 0) if tile.teams > 1 else None  # the team with the whole sums
-        row = b.mul(b.div(member, tile.across), tile.high)
+        row = b.mul(b.div(member, tile.across), tile.thread_rows)
         column = b.mul(b.rem(member, tile.across), self.vectors[1])
         share = tile.depth // tile.teams
         ahead = b.mul(team, share) if tile.teams > 1 else None
@@ -128,7 +129,7 @@ class ThreadNest(Strips):
                     self._multiply(sums, down, along, step * self.steps)
 
         def store(array: str, band: int) -> None:
-            lines = tile.high // tile.bands
+            lines = tile.thread_rows // tile.bands
             with where(b, is_first):
                 start = b.add(b.mul(b.mul(b.div(member, tile.across), lines), tile.columns), column)
                 for i in range(lines):
@@ -140,12 +141,12 @@ class ThreadNest(Strips):
         if tile.teams > 1:
             self._add_teams(sums, team, b.add(b.mul(row, tile.columns), column))
         if through:
-            bands = Bands(tile.rows, tile.columns, tile.high, tile.bands, tile.columns)
+            bands = Bands(tile.rows, tile.columns, tile.thread_rows, tile.bands, tile.columns)
             self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return
         with where(b, is_first):
-            for i in range(tile.high):
-                for j in range(tile.wide):
+            for i in range(tile.thread_rows):
+                for j in range(tile.thread_columns):
                     x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
                     place = b.add(left, b.add(column, self._column(j)))
                     with where(b, self.inside_columns(place)):
@@ -174,8 +175,8 @@ class ThreadNest(Strips):
         """Multiplies a few steps along k, `ahead` steps after the start of a thread's part of both
         strips."""
         b, tile = self.b, self.tile
-        right = [self._column(j) for j in range(tile.wide)]
-        for lefts, rights in zip(self._elements_of(0, down, range(tile.high), ahead),
+        right = [self._column(j) for j in range(tile.thread_columns)]
+        for lefts, rights in zip(self._elements_of(0, down, range(tile.thread_rows), ahead),
                                  self._elements_of(1, along, right, ahead), strict=True):
             for i, x in enumerate(lefts):
                 for j, y in enumerate(rights):

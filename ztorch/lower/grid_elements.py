@@ -60,8 +60,8 @@ def refusal(s: GridElementSchedule, region: Region, limits: Limits) -> str:
 
 
 def _short(region: Region) -> bool:
-    """Whether single elements are shorter than what memory stores at once, so that stores of
-    several are worth loads of single ones."""
+    """Whether elements are shorter than the unit of stores, so that storing several at once pays
+    even if they are loaded one by one."""
     return all(v.dtype.bytes < SHORT_BYTES and v.dtype is not boolean for v in region.stores)
 
 
@@ -100,8 +100,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 def _joined(e: Emitter, region: Region, full: dict[Var, Index],
             target: Mapping[Value, str]) -> None:
-    """Neighbours that are not neighbours in what they are computed from: each by itself, and
-    stored at once."""
+    """Neighbours whose operands are not contiguous: computed one by one, stored at once."""
     assert e.lane is not None
     b, stored = e.b, [v for v in region.members if v in target]
     each: list[list[Operand]] = []

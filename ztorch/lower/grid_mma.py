@@ -51,12 +51,12 @@ class MmaTile(Block):
         return self.down * self.across * self.subgroup
 
     @property
-    def high(self) -> int:
+    def fragments_down(self) -> int:
         """Fragments of a subgroup along the rows of its part."""
         return self.rows // (self.down * self.shape.m)
 
     @property
-    def wide(self) -> int:
+    def fragments_across(self) -> int:
         """Fragments of a subgroup along the columns of its part."""
         return self.columns // (self.across * self.shape.n)
 
@@ -64,7 +64,7 @@ class MmaTile(Block):
     def sum_registers(self) -> int:
         """32-bit registers for the sums of a thread."""
         each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
-        return self.high * self.wide * each
+        return self.fragments_down * self.fragments_across * each
 
     @property
     def pitch(self) -> int:
@@ -91,7 +91,8 @@ class MmaTile(Block):
         """The tile with the most stages, and then the fewest bands, that leave shared memory for
         other workgroups of the compute unit."""
         most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
-        bands = [n for n in range(self.bands, self.high + 1) if self.high % n == 0]
+        bands = [n for n in range(self.bands, self.fragments_down + 1)
+                 if self.fragments_down % n == 0]
         fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
             tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
         return next(fitting, self)
@@ -105,7 +106,7 @@ class MmaTile(Block):
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The tile with the fewest bands that fit in shared memory."""
-        fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
+        fitting = (tile for n in range(1, self.fragments_down + 1) if self.fragments_down % n == 0
                    and (tile := replace(self, bands=n)).shared <= shared_bytes)
         return next(fitting, self)
 
@@ -138,7 +139,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
     >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
-    >>> tile.rows, tile.columns, tile.high, tile.wide, tile.threads
+    >>> tile.rows, tile.columns, tile.fragments_down, tile.fragments_across, tile.threads
     (128, 128, 4, 4, 256)
     """
     narrow = shape.mantissa_bits or shape.of.bits == 16
@@ -182,23 +183,25 @@ class MatrixNest(Strips):
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
         b, tile, shape = self.b, self.tile, self.tile.shape
         c = Fragment("c", shape)
-        sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.wide)] for _ in range(tile.high)]
+        sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.fragments_across)]
+                for _ in range(tile.fragments_down)]
         at, batch = self.batch_index(which)
         number = b.div(t, tile.subgroup)
-        row = b.mul(b.div(number, tile.across), tile.high * shape.m)
-        column = b.mul(b.rem(number, tile.across), tile.wide * shape.n)
+        row = b.mul(b.div(number, tile.across), tile.fragments_down * shape.m)
+        column = b.mul(b.rem(number, tile.across), tile.fragments_across * shape.n)
 
         def multiply(stage: Operand) -> None:
             for d in range(0, tile.depth, shape.k):
-                lefts = [self._matrix(0, stage, row, i * shape.m, d) for i in range(tile.high)]
+                lefts = [self._matrix(0, stage, row, i * shape.m, d)
+                         for i in range(tile.fragments_down)]
                 rights = [self._matrix(1, stage, column, j * shape.n, d)
-                          for j in range(tile.wide)]
+                          for j in range(tile.fragments_across)]
                 for i, x in enumerate(lefts):
                     for j, y in enumerate(rights):
                         b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
 
         def store(array: str, band: int) -> None:
-            share = tile.high // tile.bands
+            share = tile.fragments_down // tile.bands
             line = b.mul(b.div(number, tile.across), share * shape.m)
             start = b.add(b.mul(line, tile.pitch), column)
             for i in range(share):
@@ -207,7 +210,8 @@ class MatrixNest(Strips):
                                 off=i * shape.m * tile.pitch + j * shape.n)
 
         self.run_along_k(at, batch, first, left, t, multiply)
-        bands = Bands(tile.rows, tile.columns, tile.high * shape.m, tile.bands, tile.pitch)
+        bands = Bands(tile.rows, tile.columns, tile.fragments_down * shape.m, tile.bands,
+                      tile.pitch)
         self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
 
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:

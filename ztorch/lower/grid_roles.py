@@ -68,18 +68,18 @@ class Raster:
         self.down = down // tile.cluster
         self.along = math.ceil(product.shape[-1] / tile.columns)
         self.count = math.prod(product.shape[:-2]) * self.down * self.along
-        self.high = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
+        self.raster_rows = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
     def place(self, b: Builder, number: Operand, g: Operand) -> Corner:
         """The number of a product in the batch, and the first row and column of a workgroup's
         tile."""
-        each, band = self.down * self.along, self.high * self.along
+        each, band = self.down * self.along, self.raster_rows * self.along
         which, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
-        row = b.add(b.mul(b.div(rest, band), self.high), b.rem(inside, self.high))
+        row = b.add(b.mul(b.div(rest, band), self.raster_rows), b.rem(inside, self.raster_rows))
         row = b.add(b.mul(row, self.cluster), b.rem(g, self.cluster))
         return (which, b.mul(row, self.step),
-                b.mul(b.div(inside, self.high), self.tile.columns))
+                b.mul(b.div(inside, self.raster_rows), self.tile.columns))
 
 
 class RingPlace:
@@ -113,7 +113,7 @@ class RolesNest(AsyncStrips):
         self.empty = b.barriers("empty", tile.stages)
 
     def run_all(self, g: Operand, clusters: int, t: Operand) -> None:
-        """Every `clusters`-th tile, starting with the workgroup's own."""
+        """Every `clusters`-th tile, starting with the number of the workgroup's cluster."""
         b, tile = self.b, self.roles
         with b.if_(b.eq(t, 0)):
             for stage in range(tile.stages):
@@ -144,13 +144,13 @@ class RolesNest(AsyncStrips):
 
     def _produce(self, g: Operand, first: Operand, clusters: int) -> None:
         """One thread copies strip after strip, into stages that are empty at first."""
-        b, turn = self.b, RingPlace(self.b, self.tile.stages, parity=1)
+        b, ring = self.b, RingPlace(self.b, self.tile.stages, parity=1)
         with self._each(g, first, clusters) as corner, self.along_strips(corner) as place:
-            stage, parity = turn()
+            stage, parity = ring()
             b.mbarrier_wait(self.empty, stage, parity)
             b.mbarrier_expect(self.full, stage, self.roles.stage_bytes)
             self.copy_strips(g, place, stage)
-            turn.step()
+            ring.step()
 
     @contextmanager
     def along_strips(self, corner: Corner) -> Iterator[Any]:
@@ -182,9 +182,9 @@ class RolesNest(AsyncStrips):
         sums = [b.matrix(Fragment("c", shape), tile.subgroup, 0) for _ in range(tile.across)]
         team = b.div(t, tile.team_threads)
         elected = b.eq(b.rem(t, tile.team_threads), 0)
-        turn, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
+        ring, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
-        store = self.leave(sums, b.div(t, tile.subgroup))
+        store = self.epilogue_store(sums, b.div(t, tile.subgroup))
 
         def release(condition: Operand) -> None:
             with b.if_(condition):
@@ -194,13 +194,13 @@ class RolesNest(AsyncStrips):
             for v in sums:
                 b.set(v, 0)
             with b.loop(0, self.count) as strip:
-                stage, parity = turn()
+                stage, parity = ring()
                 b.mbarrier_wait(self.full, stage, parity)
                 self.start_products(stage, team, sums)
                 b.mma_wait(1)  # the products of the previous strip are done
                 release(b.and_(elected, b.gt(strip, 0)))
                 b.set(before, stage)
-                turn.step()
+                ring.step()
             b.mma_wait(0)
             release(elected)
             at, batch = self.batch_index(which)

@@ -134,13 +134,13 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     rows, columns = _counts(axes, s.width)
     shared = Team(s.team_rows, s.team_ways, axes.beside)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
-        row, way = shared.role(b, t)
+        row, share = shared.role(b, t)
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
         e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)
         nest = _TeamNest(b, region, phases, target, axes, columns, across, limits, shared,
                          s.turns_held)
-        nest.run(e, t, row, way, active)
+        nest.run(e, t, row, share, active)
 
 
 class _TeamNest:
@@ -155,7 +155,7 @@ class _TeamNest:
         self.last_active: Operand | None = None  # whether a thread has the last one; None: all do
         self.scratch: dict[DType, str] = {}
 
-    def run(self, e: Emitter, t: Operand, row: Operand, way: Operand,
+    def run(self, e: Emitter, t: Operand, row: Operand, share: Operand,
             active: Operand | None) -> None:
         b, region, phases = self.b, self.region, self.phases
         written: dict[Value, str] = {}
@@ -168,21 +168,21 @@ class _TeamNest:
                 for v in region.members:  # once per row, not per element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
-                self._pass(scope, way, kept, variables)
+                self._pass(scope, share, kept, variables)
             written |= {v: self.target[v] for v in kept}
             for v, variable in variables.items():
                 x = b.get(variable)
                 x = b.fold(v.op.opcode, x) if self.lanes > 1 else x
-                e.here[v] = b.cast(self._total(v, x, t, row, way), dtype=v.dtype)
+                e.here[v] = b.cast(self._total(v, x, t, row, share), dtype=v.dtype)
         rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
                 b.barrier()  # written in place: other threads of the team may still read it
-            first = b.eq(way, 0)
+            first = b.eq(share, 0)
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
 
-    def _pass(self, scope: Emitter, way: Operand, kept: list[Value],
+    def _pass(self, scope: Emitter, share: Operand, kept: list[Value],
               variables: dict[Value, Operand]) -> None:
         """A thread's share of a row: a loop, or unrolled if the row is held in registers."""
         b, ways = self.b, self.team.ways
@@ -195,29 +195,29 @@ class _TeamNest:
                     self._element(along(scope, at, self.inner, self.lanes), kept, variables)
                 return
             even = self.columns // (ways * times) * ways * times
-            with b.loop(way, even, ways * times) as i:
+            with b.loop(share, even, ways * times) as i:
                 for k in range(times):
                     at = b.add(i, k * ways) if k else i
                     self._element(along(scope, at, self.inner, self.lanes), kept, variables)
             if even < self.columns:
-                with b.loop(b.add(way, even), self.columns, ways) as i:
+                with b.loop(b.add(share, even), self.columns, ways) as i:
                     self._element(along(scope, i, self.inner, self.lanes), kept, variables)
             return
         if not self.held:
-            self._hold(scope, way)
+            self._hold(scope, share)
         for e in self.held:
             e.here |= scope.here
             e.known |= scope.known
             self._element(e, kept, variables, self.last_active if e is self.held[-1] else None)
 
-    def _hold(self, scope: Emitter, way: Operand) -> None:
+    def _hold(self, scope: Emitter, share: Operand) -> None:
         """Sets up the iterations of rows that are kept in registers. Threads without an element in
         the last iteration repeat their first one, which no other thread writes, and discard it."""
         b, trip_count = self.b, self.turns_held
-        places = [b.add(way, k * self.team.ways) for k in range(trip_count)]
+        places = [b.add(share, k * self.team.ways) for k in range(trip_count)]
         if trip_count * self.team.ways != self.columns:
             self.last_active = b.lt(places[-1], self.columns)
-            places[-1] = b.select(self.last_active, places[-1], way)
+            places[-1] = b.select(self.last_active, places[-1], share)
         self.held = [along(scope, at, self.inner, self.lanes) for at in places]
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
@@ -237,7 +237,7 @@ class _TeamNest:
             for v, variable in variables.items():
                 b.set(variable, b.emit(v.op.opcode, b.get(variable), added[v]))
 
-    def _total(self, v: Value, x: Operand, t: Operand, row: Operand, way: Operand) -> Operand:
+    def _total(self, v: Value, x: Operand, t: Operand, row: Operand, share: Operand) -> Operand:
         """The combined value of a team, in every thread."""
         b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
         if ways == 1:
@@ -261,8 +261,8 @@ class _TeamNest:
         else:
             distance = ways // 2
             while distance:
-                with b.if_(b.lt(way, distance)):
-                    other = self._fetch(self.team.thread(b, row, b.add(way, distance)), x)
+                with b.if_(b.lt(share, distance)):
+                    other = self._fetch(self.team.thread(b, row, b.add(share, distance)), x)
                     self._put(t, b.emit(v.op.opcode, self._fetch(t, x), other))
                 b.barrier()
                 distance //= 2

@@ -39,16 +39,16 @@ class Team:
             return b.rem(t, self.rows), b.div(t, self.rows)
         return b.div(t, self.ways), b.rem(t, self.ways)
 
-    def thread(self, b: Builder, row: Operand, way: Operand) -> Operand:
+    def thread(self, b: Builder, row: Operand, share: Operand) -> Operand:
         """The thread of a result and a share."""
         if self.beside:
-            return b.add(b.mul(way, self.rows), row)
-        return b.add(b.mul(row, self.ways), way)
+            return b.add(b.mul(share, self.rows), row)
+        return b.add(b.mul(row, self.ways), share)
 
 
 def grid_axes(region: Region) -> Axes:
-    """The loops of a region. Whether neighbours belong to neighbouring results is asked of the
-    memory that is read: where all of it lies the other way, threads share each result."""
+    """The loops of a region. Neighbouring threads have neighbouring results unless all memory that
+    is read is contiguous along the reduction: then threads share each result."""
     axes = axes_of(region)
     if not axes.beside or not axes.inner:
         return axes

@@ -37,19 +37,19 @@ from ztorch.lower.tuning import (
 class Tile(Block):
     """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
 
-    high: int  # rows of a thread, adjacent
-    wide: int  # columns of a thread, interleaved with those of other threads
+    thread_rows: int  # rows of a thread, adjacent
+    thread_columns: int  # columns of a thread, interleaved with those of other threads
     bands: int = 1  # in which the finished tile passes through shared memory
     teams: int = 1  # groups of threads that divide the depth of a strip
 
     @property
     def across(self) -> int:
-        return self.columns // self.wide
+        return self.columns // self.thread_columns
 
     @property
     def team(self) -> int:
         """Threads of a team. Each team covers the whole tile."""
-        return self.rows // self.high * self.across
+        return self.rows // self.thread_rows * self.across
 
     @property
     def threads(self) -> int:
@@ -57,7 +57,7 @@ class Tile(Block):
 
     def vectors(self, most: int) -> tuple[int, int]:
         """Neighbours that a thread reads at once from the strip of either operand."""
-        return math.gcd(self.high, most), math.gcd(self.wide, most)
+        return math.gcd(self.thread_rows, most), math.gcd(self.thread_columns, most)
 
     def shared(self, element: int, through: bool) -> int:
         """Bytes of shared memory; with `through` the finished tile passes through it as well."""
@@ -67,7 +67,7 @@ class Tile(Block):
 
     def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
         """The tile with the fewest bands that fit in shared memory."""
-        fitting = (tile for n in range(1, self.high + 1) if self.high % n == 0
+        fitting = (tile for n in range(1, self.thread_rows + 1) if self.thread_rows % n == 0
                    and (tile := replace(self, bands=n)).shared(element, through) <= shared_bytes)
         return next(fitting, self)
 
@@ -82,16 +82,17 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     includes discarded work at the edges, idle units, and loads from shared memory.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
-    Tile(rows=128, columns=128, depth=8, high=8, wide=8, bands=1, teams=1)
+    Tile(rows=128, columns=128, depth=8, thread_rows=8, thread_columns=8, bands=1, teams=1)
     """
     best: tuple[float, Tile] | None = None
-    for tile in (*_wide(m), *TILES):
+    for tile in (*_wide_tiles(m), *TILES):
         tile = tile.banded(grid.declared_shared_bytes, element, through)
         if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
         tile_time = tile.rows * tile.columns * (
-            1 + SHARED_LOAD_COST / tile.high + SHARED_LOAD_COST / tile.wide) * (k + GRID_TILE_START)
+            1 + SHARED_LOAD_COST / tile.thread_rows + SHARED_LOAD_COST / tile.thread_columns
+        ) * (k + GRID_TILE_START)
         time = math.ceil(tiles / grid.compute_units) * tile_time
         if best is None or time < best[0]:
             best = time, tile
@@ -102,7 +103,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     return best
 
 
-def _wide(m: int) -> list[Tile]:
+def _wide_tiles(m: int) -> list[Tile]:
     """The smallest tile for few rows that covers all of them, so B is read once."""
     return [tile for tile in WIDE_TILES if tile.rows >= m][:1]
 
@@ -112,8 +113,8 @@ def propose(region: Region, limits: Limits) -> GridProductSchedule:
     product, grid = product_of(region), limits.grid
     assert grid is not None
     tile = _in_teams(_estimated(region, limits)[1], product, grid, len(region.members) > 1)
-    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.high, tile.wide,
-                               tile.bands, tile.teams)
+    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.thread_rows,
+                               tile.thread_columns, tile.bands, tile.teams)
 
 
 def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Tile:
@@ -231,14 +232,14 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
         return why
     tile = matrix_tile_of(s, shape, limits)
     if why := _not_divisible(
-            ("matrices of a subgroup below one another", tile.high, s.epilogue_bands)):
+            ("matrices of a subgroup below one another", tile.fragments_down, s.epilogue_bands)):
         return why
     if s.stages < 1:
         return f"stages({s.stages}) must be at least 1"
     if s.stages > 1 and not _copied(product_of(region), tile, limits):
         return (f"stages({s.stages}) must be 1: this target or the layout of an operand does not "
                 "allow asynchronous copies")
-    used = tile.high * tile.wide * shape.m * shape.n // tile.subgroup
+    used = tile.fragments_down * tile.fragments_across * shape.m * shape.n // tile.subgroup
     if used > MMA_SUM_SHARE * limits.vector_registers:
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
     return _too_large(tile.threads, tile.shared, limits)

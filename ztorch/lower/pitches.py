@@ -59,9 +59,9 @@ class Pitches:
         if base not in self.copies:
             high = 0, -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
             source = _narrowed(base, matrix)
-            wide = COPY(OPS.pad(matrix, (0, 0), high)) if source is None else base[0].op(
+            padded = COPY(OPS.pad(matrix, (0, 0), high)) if source is None else base[0].op(
                 OPS.pad(source, (0, 0), high), **base[0].attrs)
-            self.copies[base] = OPS.slice(wide, (0, 0), (1, 1), matrix.shape)
+            self.copies[base] = OPS.slice(padded, (0, 0), (1, 1), matrix.shape)
         return self.copies[base]
 
 

@@ -139,7 +139,7 @@ class RegionKernel:
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
         """The loop nest of the region, with the chosen schedule or that of the rules."""
-        b = Builder("alike", self.limits.index, exact=not self.limits.fma)
+        b = Builder("shared", self.limits.index, exact=not self.limits.fma)
         for v in self.buffers:
             if (name := self.names[self.at[v]]) not in b.memories:
                 b.memory(name, storage_dtype(v.dtype), v.size, access=access[self.at[v]])
