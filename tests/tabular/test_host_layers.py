@@ -18,6 +18,7 @@ from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
 from ztorch.tabular.host_layer import HostLayer
+from ztorch.tabular.text_hashes import fingerprint
 
 ABCD = ["a", "b", "c", "d"]
 TEXTS = ["The cat, the dog.", "A dog!"]
@@ -111,12 +112,31 @@ def test_vocabularies_are_read_and_set(tmp_path: Path) -> None:
     assert batches.get_vocabulary() == ["[UNK]", "b", "a"]
 
 
+FOX = ("The quick brown fox jumps over the lazy dog, and then it goes on to run around the pond of the farm until "
+       "the evening comes at last.")
+FINGERPRINTS = {  # of the first letters, by the package pyfarmhash
+    5: 8805132910519014279, 12: 16046829537012271495, 20: 14682102640708416407, 40: 11893331242100975777,
+    64: 15886855290232242624, 65: 3091623149166920957, 128: 2171361756862388315, 132: 11259259249961879218}
+
+
+@pytest.mark.parametrize(("how", "numbers"), [  # those of Keras' documentation
+    ({}, [1, 0, 1, 1, 2]), ({"salt": [133, 137]}, [1, 2, 1, 0, 2]), ({"salt": 133}, [0, 0, 2, 1, 0])])
+def test_hashes_are_those_of_keras(how: dict[str, Any], numbers: list[int]) -> None:
+    assert L.Hashing(num_bins=3, **how)(["A", "B", "C", "D", "E"]).tolist() == numbers
+    masked = L.Hashing(num_bins=3, mask_value="")(["A", "B", "", "C", "D"])
+    assert masked.tolist() == [1, 1, 0, 2, 2]
+
+
+def test_fingerprints_are_those_of_farmhash() -> None:
+    assert {n: fingerprint(FOX[:n].encode()) for n in FINGERPRINTS} == FINGERPRINTS
+    assert L.IntegerLookup(num_oov_indices=3, vocabulary=[7])([7, 4, 11]).tolist() == [3, 1, 2]
+
+
 def test_hashes_are_spread_and_stay() -> None:
     layer = L.Hashing(num_bins=8)
     values = [f"word {k}" for k in range(400)]
     numbers = layer(values)
     assert numbers.min() == 0 and numbers.max() == 7 and np.bincount(numbers).min() > 25
-    assert layer(values[:5]).tolist() == [2, 2, 1, 2, 2]  # in every process, on every machine
     assert not np.array_equal(L.Hashing(8, salt=3)(values), numbers)
     masked = L.Hashing(4, mask_value="")(["", *values])
     assert masked[0] == 0 and (masked[1:] > 0).all()

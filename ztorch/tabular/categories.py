@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.config import number, positive
+from ztorch.config import number, positive, whole_numbers
 from ztorch.errors import ConfigError, DataError
-from ztorch.tabular.host_layer import HostLayer, as_category_counts, batches, stable_hash
+from ztorch.tabular.host_layer import HostLayer, as_category_counts, batches
+from ztorch.tabular.text_hashes import fingerprint, siphash
 
 
 class CategoryEncoding(HostLayer):
@@ -111,15 +112,14 @@ class Discretization(HostLayer):
 
 
 class Hashing(HostLayer):
-    """Values as numbers by their hash, with no vocabulary, as in Keras; it runs on the host.
-
-    The hash is not that of Keras: models that were trained with numbers from there need theirs.
+    """Values as numbers by their hash, with no vocabulary, as in Keras; it runs on the host. The
+    numbers are those of Keras.
 
     Args:
         num_bins: How many numbers there are.
         mask_value: The value that gets the number 0, which no other value gets then. Default:
             `None`.
-        salt: Another salt gives other numbers. Default: `None`.
+        salt: A number, or two: the key of another hash. Default: `None`.
         output_mode: "int", "one_hot", "multi_hot" or "count". Default: `"int"`.
         sparse: Must be False. Default: `False`.
 
@@ -139,18 +139,25 @@ class Hashing(HostLayer):
         if mask_value is not None and self.num_bins < 2:
             raise ConfigError("Hashing(mask_value=...) needs num_bins of at least 2: one is that "
                               "of the mask")
+        pair = [salt] * 2 if isinstance(salt, int) else salt
         self.mask_value, self.salt = mask_value, salt
+        self._key = None if pair is None else whole_numbers("Hashing(salt=...)", pair)
+        if self._key is not None and len(self._key) != 2:
+            raise ConfigError(f"Hashing(salt={salt!r}) must be a number, or two")
         self.output_mode = self.need_mode(output_mode, ("int", "one_hot", "multi_hot", "count"))
         self.need_no_sparse(sparse)
         self.sparse = sparse
 
     def call(self, inputs: np.ndarray) -> np.ndarray:
         masked = self.mask_value is not None
-        salt = "" if self.salt is None else repr(self.salt)
         numbers = [0 if masked and value == self.mask_value else
-                   stable_hash(value, salt) % (self.num_bins - masked) + masked
+                   self._hash(value) % (self.num_bins - masked) + masked
                    for value in inputs.reshape(-1).tolist()]
         bins = np.array(numbers, np.int64).reshape(inputs.shape)
         if self.output_mode == "int":
             return bins
         return as_category_counts(bins, self.output_mode, self.num_bins)
+
+    def _hash(self, value: Any) -> int:
+        data = str(int(value) if isinstance(value, float) else value).encode()
+        return fingerprint(data) if self._key is None else siphash(data, self._key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -169,13 +168,3 @@ def as_texts(array: np.ndarray) -> np.ndarray:
             for x in array.reshape(-1).tolist()]
     texts.reshape(-1)[:] = flat
     return texts
-
-
-def stable_hash(value: Any, salt: str = "") -> int:
-    """A hash of 64 bits that is the same in every process and on every machine.
-
-    >>> stable_hash("a") % 1000, stable_hash(3) == stable_hash(3)
-    (928, True)
-    """
-    digest = hashlib.blake2b(str(value).encode(), digest_size=8, key=salt.encode()[:64])
-    return int.from_bytes(digest.digest(), "little")

@@ -10,14 +10,8 @@ import numpy as np
 
 from ztorch.config import positive, whole
 from ztorch.errors import ConfigError, DataError
-from ztorch.tabular.host_layer import (
-    MODES,
-    HostLayer,
-    as_category_counts,
-    as_texts,
-    batches,
-    stable_hash,
-)
+from ztorch.tabular.host_layer import MODES, HostLayer, as_category_counts, as_texts, batches
+from ztorch.tabular.text_hashes import fingerprint
 
 
 class _Lookup(HostLayer):
@@ -163,8 +157,8 @@ class _Lookup(HostLayer):
         if not self.num_oov_indices:
             raise DataError(f"{type(self).__name__}: {value!r} is not in the vocabulary; with "
                             "num_oov_indices=1 such values get a number of their own")
-        buckets = self.num_oov_indices
-        return first + (stable_hash(value) % buckets if buckets > 1 else 0)
+        number = value if isinstance(value, int) else fingerprint(str(value).encode())
+        return first + number % self.num_oov_indices  # as in Keras
 
     def encoded(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers in the output mode."""
