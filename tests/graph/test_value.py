@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tests.cases.grouping import together
+from ztorch import layers as L
 from ztorch import ops
 from ztorch.dtypes import boolean, f64
 from ztorch.errors import ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf, normal_axes, op
 from ztorch.graph.value import Graph, Value, layer_scope, show, topological
+from ztorch.layers.context import Context
+from ztorch.layers.weight import Weight
 
 X = leaf("input", "x", (2, 3), "float32")
 DATA = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)
@@ -155,3 +159,21 @@ def test_overflow_of_float16_is_seen_in_float64() -> None:
     numbers = {x: np.array([65519.5, 65520.0, -65520.0, 1.0001])}
     [y] = evaluate([ops.cast(x, "float16")], numbers, oracle=True)
     np.testing.assert_array_equal(y, [65519.5, np.inf, -np.inf, 1.0001])
+
+
+def test_values_are_looked_up_by_identity() -> None:
+    weak: weakref.WeakKeyDictionary[Weight, int] = weakref.WeakKeyDictionary()
+
+    class Looked(L.Layer):
+        def build(self, input_shape: tuple[int, ...]) -> None:
+            self.scale = self.add_weight("scale", input_shape[-1:], "ones")
+
+        def call(self, x: Value, context: Context) -> Value:
+            weak[self.scale] = weak.setdefault(self.scale, 0) + 1
+            return x * context.read(self.scale)
+
+    layer = Looked()
+    layer(np.ones((2, 3)))
+    layer(np.ones((4, 3)))
+    [calls] = weak.values()
+    assert calls > 1

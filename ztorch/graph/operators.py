@@ -130,10 +130,10 @@ class Operators:
 
 def compared(op: str, x: Operators, other: Any) -> Any:
     """x == other or x != other: by element where users write it, as in Keras, and by identity in
-    this package, whose graphs look values up."""
-    caller = sys._getframe(2).f_globals.get("__name__", "")
-    if caller.startswith("ztorch.") or not (hasattr(other, "shape") or isinstance(
-            other, (bool, int, float))):
+    this package and in dicts of Python's own modules, which look values up."""
+    room = sys._getframe(2).f_globals.get("__name__", "").partition(".")[0]
+    if room == "ztorch" or room in sys.stdlib_module_names or not (
+            hasattr(other, "shape") or isinstance(other, (bool, int, float))):
         return NotImplemented
     try:
         return x.apply_op(op, x, other)
