@@ -109,3 +109,26 @@ def test_statistics_of_rows_normalize_their_sequences() -> None:
         layer.adapt(X[:, 0])
         results.append(np.asarray(kind.ops.convert_to_numpy(layer(X))))
     np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_trains_layers_that_it_calls_on_numbers() -> None:
+    """Such as a generator on noise: its weights are no constants there."""
+    class Step(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = zt.layers.Dense(2)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def train_step(self, data: Any) -> Any:
+            loss = zt.ops.mean(self.dense(zt.ops.ones((3, 8)))) + 0.0 * zt.ops.mean(data)
+            self.optimizer.apply(self.gradients(loss), self.trainable_weights)
+            return {"loss": loss}
+
+    model = Step()
+    model.build((None, 8))
+    before = model.get_weights()[0]
+    model.compile(optimizer=zt.optimizers.SGD(1.0))
+    model.fit(X[:, 0], batch_size=6, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], before - 0.5, rtol=1e-6)

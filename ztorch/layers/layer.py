@@ -20,7 +20,7 @@ from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
 from ztorch.layers.naming import checked_name, need_shallow, snake_case
-from ztorch.layers.on_tensors import OnTensors, has_numbers
+from ztorch.layers.on_tensors import OnTensors, has_numbers, in_graph
 from ztorch.layers.own_policy import WithPolicy
 from ztorch.layers.plain_calls import (
     is_plain,
@@ -28,7 +28,7 @@ from ztorch.layers.plain_calls import (
     weight_arguments,
     with_context,
 )
-from ztorch.layers.symbol import declare, leaves, symbols
+from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules
 from ztorch.names_elsewhere import no_attribute
@@ -129,7 +129,10 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         inputs = tuple(map(tensors_of, [keywords.pop(named)] if named else inputs))
         inside = bool(current_layer()) or tracing.get() is not None  # the call of another layer
         if context is None and has_numbers((inputs, keywords), arrays=not inside):
-            return dispatch.call_layer(self, inputs, **keywords)
+            if tracing.get() is None:
+                return dispatch.call_layer(self, inputs, **keywords)
+            inputs = tuple(nested(in_graph, x) for x in inputs)  # weights must not be constants
+            keywords = {name: nested(in_graph, x) for name, x in keywords.items()}
         symbolic = context is None and bool(symbols((inputs, keywords)))
         passed = context is not None
         if not passed and not symbolic:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ztorch import dispatch
+from ztorch.graph.op import as_value
 from ztorch.graph.operators import Operators
 from ztorch.graph.value import StandIn, Value
 from ztorch.layers.symbol import leaves
@@ -19,6 +20,12 @@ def has_numbers(inputs: Sequence[Any], arrays: bool) -> bool:
         return any(isinstance(x, Operators) and not isinstance(x, (Value, StandIn)) for x in parts)
     return any(isinstance(x, Operators) or (arrays and hasattr(x, "shape") and (
         hasattr(x, "__array__") or hasattr(x, "__dlpack__"))) for x in parts)
+
+
+def in_graph(x: Any) -> Any:
+    """x; a tensor as a value of the graph that is being traced."""
+    return as_value(x) if isinstance(x, Operators) and not isinstance(
+        x, (Value, StandIn)) else x
 
 
 class OnTensors:
