@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztorch.codegen import ptx
 from ztorch.codegen.assemble import llvm_identity
 from ztorch.codegen.object_cache import cached, row
 from ztorch.codegen.targets import Target
@@ -105,6 +104,8 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
     if target.assembler == "ptx":
+        from ztorch.codegen import ptx  # other targets need none of NVIDIA's programs
+
         parts.append(ptx.assemblers())
     if settings.tuned and (measured := tuned_files.state()):
         parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
@@ -124,20 +125,19 @@ def _source() -> bytes:
     The file itself is cached under its size and modification time, because reading it takes longer.
     """
     package = Path(__file__).parents[1]
-    files = list(package.glob("*.py"))
+    files = [file.path for file in os.scandir(package) if file.name.endswith(".py")]
     for folder in (assets.folder("templates"), *(package / room for room in SOURCES)):
-        files += [Path(root, name) for root, _, names in os.walk(folder) for name in names
-                  if not name.endswith(".pyc")]
+        files += [f"{root}/{name}" for root, _, names in os.walk(folder) for name in names
+                  if not name.endswith(".pyc")]  # hundreds: strings, not paths
     files.sort()
-    status = [f.stat() for f in files]
-    state = [(str(f), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
-             for f, s in zip(files, status, strict=True)]
+    state = [(f, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+             for f, s in zip(files, map(os.stat, files), strict=True)]
     return cached(("sources", repr(state)), lambda: _digest(files))
 
 
-def _digest(files: Iterable[Path]) -> bytes:
+def _digest(files: Iterable[str]) -> bytes:
     digest = hashlib.sha256()
-    for path in files:
+    for path in map(Path, files):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)} ".encode())
         digest.update(content)
