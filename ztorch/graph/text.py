@@ -108,6 +108,8 @@ def _node(v: Value) -> str | None:
 
 
 def _attribute(x: Any) -> str | None:
+    if type(x) is tuple and _is_plain(x):  # most are shapes and axes
+        return repr(x)
     if isinstance(x, (np.ndarray, np.generic)):
         raw = np.asarray(x, order="C")
         return f"{raw.dtype.str}{raw.shape}{hashlib.sha256(raw.tobytes()).hexdigest()}"

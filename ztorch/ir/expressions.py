@@ -120,7 +120,7 @@ class Expressions:
         for place, a in enumerate(args):
             if not isinstance(a, Operand):
                 a = constant(a, dtype if place >= first else boolean, lanes)
-            adapted.append(self.splat(a, lanes))
+            adapted.append(a if a.lanes == lanes else self.splat(a, lanes))
         return tuple(adapted)
 
     # -- lanes -------------------------------------------------------------------------------
