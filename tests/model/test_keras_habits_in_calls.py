@@ -90,6 +90,11 @@ def test_layers_are_built_by_hand() -> None:
                 (L.TimeDistributed(L.Dense(2)), (None, 4, 3), 2), (L.Embedding(7, 3), (None,), 1)):
             layer.build(shape)
             assert len(layer.weights) == count and layer.built
+        late, x = kind.Sequential([L.Dense(2)]), L.Input((3,))
+        assert [m.built for m in (late, kind.Sequential([x, L.Dense(2)]), kind.Model(x, L.Dense(2)(x)))] == [
+            False, True, True]
+        late.build((None, 3))
+        assert late.built
     with pytest.raises(ConfigError, match="calls is an attribute of all layers"):
         class Counts(zt.layers.Layer):
             def __init__(self) -> None:

@@ -150,6 +150,17 @@ class ModelTensors(CalledLayer):
         return super()._output_of_first_call() if self.own_call is not None else (
             self.wiring.outputs)
 
+    _built = False  # a class, by its first call or its `build`
+
+    @property
+    def built(self) -> bool:
+        """Whether the model has weights: as in Keras, it does once its inputs are known."""
+        return self._built if self.own_call is not None else bool(self.knows_inputs)
+
+    @built.setter
+    def built(self, built: bool) -> None:
+        self._built = built
+
     @property
     def declared_batch_size(self) -> int | None:
         """The batch size that Inputs declare; None: they leave it open."""

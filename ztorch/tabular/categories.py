@@ -141,9 +141,10 @@ class Hashing(HostLayer):
                               "of the mask")
         pair = [salt] * 2 if isinstance(salt, int) else salt
         self.mask_value, self.salt = mask_value, salt
-        self._key = None if pair is None else whole_numbers("Hashing(salt=...)", pair)
-        if self._key is not None and len(self._key) != 2:
+        key = None if pair is None else whole_numbers("Hashing(salt=...)", pair)
+        if key is not None and len(key) != 2:
             raise ConfigError(f"Hashing(salt={salt!r}) must be a number, or two")
+        self._key = None if key is None else (key[0], key[1])
         self.output_mode = self.need_mode(output_mode, ("int", "one_hot", "multi_hot", "count"))
         self.need_no_sparse(sparse)
         self.sparse = sparse
