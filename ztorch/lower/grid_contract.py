@@ -115,8 +115,8 @@ class ThreadNest(Strips):
         if tile.teams > 1:
             team, member = b.div(t, tile.team), b.rem(t, tile.team)
         is_first = b.eq(team, 0) if tile.teams > 1 else None  # the team with the whole sums
-        row = b.mul(b.div(member, tile.across), tile.thread_rows)
-        column = b.mul(b.rem(member, tile.across), self.vectors[1])
+        down, across = self._of_thread(member)
+        row, column = b.mul(down, tile.thread_rows), b.mul(across, self.vectors[1])
         share = tile.depth // tile.teams
         ahead = b.mul(team, share) if tile.teams > 1 else None
 
@@ -131,7 +131,7 @@ class ThreadNest(Strips):
         def store(array: str, band: int) -> None:
             lines = tile.thread_rows // tile.bands
             with where(b, is_first):
-                start = b.add(b.mul(b.mul(b.div(member, tile.across), lines), tile.columns), column)
+                start = b.add(b.mul(b.mul(down, lines), tile.columns), column)
                 for i in range(lines):
                     for j, variable in enumerate(sums[band * lines + i]):
                         b.store(array, start, b.get(variable),
@@ -151,6 +151,23 @@ class ThreadNest(Strips):
                     place = b.add(left, b.add(column, self._column(j)))
                     with where(b, self.inside_columns(place)):
                         self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
+
+    def _of_thread(self, member: Operand) -> tuple[Operand, Operand]:
+        """A thread's small tile: its numbers down and across. A subgroup of 32 has 4 x 8 of them.
+        Neighbouring threads read the same part of the right strip, and second next ones the same
+        of the left, so two of them load 16 bytes each in the time of one."""
+        b, tile = self.b, self.tile
+        assert self.limits.grid is not None
+        high, wide = 4, 8
+        if self.limits.grid.subgroup != high * wide or tile.across % wide or (
+                tile.team // tile.across % high):
+            return b.div(member, tile.across), b.rem(member, tile.across)
+        lane, number = b.rem(member, high * wide), b.div(member, high * wide)
+        down = b.add(b.rem(lane, 2), b.mul(b.rem(b.div(lane, 4), 2), 2))
+        across = b.add(b.rem(b.div(lane, 2), 2), b.mul(b.div(lane, 8), 2))
+        blocks = tile.across // wide
+        return (b.add(b.mul(b.div(number, blocks), high), down),
+                b.add(b.mul(b.rem(number, blocks), wide), across))
 
     def _add_teams(self, sums: Sequence[Sequence[Operand]], team: Operand, start: Operand) -> None:
         """Adds the sums of all teams to those of the first team, in a fixed order. `start` is a

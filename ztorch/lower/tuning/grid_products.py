@@ -22,8 +22,9 @@ STRIP_PADDING = row(
     "padding of each row of a strip: without it, threads that store down a strip wait for one "
     "bank of memory; a multiple of every vector", CHOSEN)
 THREAD_UNROLL = row(
-    "THREAD_UNROLL", 2, "steps along k",
-    "steps in one iteration of the inner loop: one is loaded while another is multiplied", CHOSEN)
+    "THREAD_UNROLL", 8, "steps along k",
+    "steps in one iteration of the inner loop: one is loaded while another is multiplied",
+    "read in Hopper's machine code: 90 % of instructions multiply, 86 % with 2 steps")
 TEAMS_MOST = row(
     "TEAMS_MOST", 8, "groups of threads",
     "the most teams that divide the depth of a strip if a product has fewer tiles than the machine "
