@@ -101,8 +101,7 @@ def test_operators(part: int, decomposed: bool, tmp_path: Path) -> None:
     torch.manual_seed(1)
     x = torch.randn(3, 4, 6, 6).clamp(-2, 2)
     model = zt.torch_export.load(saved(All(), tmp_path / "all.pt2", x, decomposed=decomposed))
-    graph = model.trace(batch_size=3).functions["predict"]
-    near_all(graph, x, All()(x))
+    near_all(model.trace(batch_size=3).functions["predict"], x, All()(x))
 
 
 @pytest.mark.parametrize("decomposed", [False, True])
