@@ -19,7 +19,7 @@ from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, MmaShape, Operan
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import grid_mma
 from ztorch.lower.grid_epilogue import Bands, Block
-from ztorch.lower.grid_operands import copy_width, lies_along_k
+from ztorch.lower.grid_operands import contiguous_along_k, copy_width
 from ztorch.lower.grid_strips import Strips
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import Region
@@ -126,7 +126,7 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     tile = tile_of(*ASYNC_TILES[0], shape, limits.grid, ASYNC_STAGES_LEAST)
     widest = COPY_BYTES[0] // shape.of.bytes
     copied = all(copy_width(product, side, tile, shape.of) == widest and (
-        shape.of.bits == f16.bits or lies_along_k(product, side)) for side in (0, 1))
+        shape.of.bits == f16.bits or contiguous_along_k(product, side)) for side in (0, 1))
     return shape if copied else None
 
 
@@ -171,7 +171,7 @@ class AsyncStrips(Strips):
     def lay_out(self) -> None:
         """Declares the shared memory of both strips."""
         for side, length in enumerate((self.tile.rows, self.tile.columns)):
-            self.swizzled_strip(self.tile.depth, length, lies_along_k(self.product, side))
+            self.swizzled_strip(self.tile.depth, length, contiguous_along_k(self.product, side))
 
     def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
         """Starts the products of the strips of a stage."""

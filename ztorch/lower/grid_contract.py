@@ -19,7 +19,7 @@ from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, where, workgroups
 from ztorch.lower.grid_epilogue import Bands, Block
-from ztorch.lower.grid_operands import lies_along_k
+from ztorch.lower.grid_operands import contiguous_along_k
 from ztorch.lower.grid_strips import Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.loops import multiply_add, summing
@@ -98,7 +98,7 @@ class ThreadNest(Strips):
         threads load from it, n at most."""
         whole, grid = self.store_width(side), self.limits.grid
         assert grid is not None
-        if whole > 1 and lies_along_k(self.product, side):  # as loaded: neighbours are along k
+        if whole > 1 and contiguous_along_k(self.product, side):  # as it is loaded
             self.steps = whole
             self.strip(self.tile.depth, length, along_k=True)
             return 1

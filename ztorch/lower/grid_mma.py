@@ -16,7 +16,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import SWIZZLE_LINE, Fragment, MmaShape, Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.grid_epilogue import Bands, Block
-from ztorch.lower.grid_operands import lies_along_k
+from ztorch.lower.grid_operands import contiguous_along_k
 from ztorch.lower.grid_strips import Strips
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
@@ -174,8 +174,8 @@ class MatrixNest(Strips):
         self.tile = tile
         for side, length in enumerate((tile.rows, tile.columns)):
             if tile.swizzled:
-                self.swizzled_strip(tile.depth, length, lies_along_k(product, side))
-            elif lies_along_k(product, side):
+                self.swizzled_strip(tile.depth, length, contiguous_along_k(product, side))
+            elif contiguous_along_k(product, side):
                 self.strip(_deep_pitch(tile), length, along_k=True)
             else:
                 self.strip(length + MMA_PADDING, tile.depth)

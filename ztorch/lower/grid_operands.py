@@ -15,7 +15,7 @@ from ztorch.lower.region import is_view, traced, view_of
 from ztorch.lower.tuning import COPY_BYTES
 
 
-def lies_along_k(product: Value, side: int) -> bool:
+def contiguous_along_k(product: Value, side: int) -> bool:
     """Whether contiguous elements of an operand are neighbours along k: all of them, or groups of
     two or three, such as the channels at one position of a window."""
     operand, k = product.args[side], product.args[0].shape[-1]
@@ -52,7 +52,7 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
     """The first of `widths` for which vectors of an operand are contiguous, aligned, and entirely
     inside or outside the operand; 1 if there is none. `bordered`: the operand may have borders of
     zeros."""
-    operand, along_k = product.args[side], lies_along_k(product, side)
+    operand, along_k = product.args[side], contiguous_along_k(product, side)
     loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
     index = [Index.of(v) for v in loops]
     base = view_of(operand, index)

@@ -164,11 +164,11 @@ def _shares(tile: RolesTile, m: int) -> bool:
 
 
 class StripBox(NamedTuple):
-    """A box of a strip; each workgroup of a cluster copies one at another position."""
+    """A box of a strip. Each workgroup of a cluster copies a box at another position."""
 
     begin: int  # its position along the tile for the first workgroup
-    apart: int  # the distance from one workgroup to the next
-    deeper: int  # the same along k
+    distance: int  # the distance from one workgroup to the next
+    distance_along_k: int  # the distance along k
     lines: int  # of swizzled memory
 
 

@@ -167,8 +167,8 @@ class RolesNest(AsyncStrips):
             cluster = tile.cluster if side else 1
             length, member = tile.columns if side else tile.rows, b.rem(g, cluster)
             for share in shares_of(length, tile, cluster, boxes.along_k):
-                begin = b.add(b.mul(member, share.apart), share.begin)
-                deeper = b.mul(member, share.deeper)
+                begin = b.add(b.mul(member, share.distance), share.begin)
+                deeper = b.mul(member, share.distance_along_k)
                 line = b.mul(begin, tile.depth)  # panels are as deep as lines are long
                 at = b.add(line, b.mul(deeper, strip.pitch))
                 b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), at),

@@ -18,7 +18,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid import where
 from ztorch.lower.grid_epilogue import Block, TileOfProduct
-from ztorch.lower.grid_operands import border, copy_width, lies_along_k, load_width
+from ztorch.lower.grid_operands import border, contiguous_along_k, copy_width, load_width
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside, unflatten
 from ztorch.lower.region import Region, view_of
@@ -161,7 +161,7 @@ class Strips(TileOfProduct):
     def _copy(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], start: Operand,
               k: Operand, t: Operand, stage: Operand) -> None:
         """Starts to copy a thread's parts of a strip of an operand to a stage."""
-        b, strip, along_k = self.b, self.strips[side], lies_along_k(self.product, side)
+        b, strip, along_k = self.b, self.strips[side], contiguous_along_k(self.product, side)
         n = copy_width(self.product, side, self.block, self.of)
         base = b.mul(stage, strip.size)
         for part in self._shares(side, start, k, t, n):
@@ -187,7 +187,7 @@ class Strips(TileOfProduct):
     def _loaded(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand],
                 start: Operand, k: Operand, t: Operand) -> list[StripPart]:
         """Loads a thread's parts of a strip of an operand, with zeros outside the operand."""
-        b, strip, along_k = self.b, self.strips[side], lies_along_k(self.product, side)
+        b, strip, along_k = self.b, self.strips[side], contiguous_along_k(self.product, side)
         n, parts = load_width(self.product, side, self.block, self.limits), []
         for part in self._shares(side, start, k, t, n):
             both = [test for test in (part.inside, part.active) if test is not None]
@@ -202,7 +202,7 @@ class Strips(TileOfProduct):
         neighbouring vectors."""
         b, tile = self.b, self.block
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
-        along_k, strip = lies_along_k(self.product, side), self.strips[side]
+        along_k, strip = contiguous_along_k(self.product, side), self.strips[side]
         columns, rows = (tile.depth // n, length) if along_k else (length // n, tile.depth)
         shares = []
         for copy in range(math.ceil(columns * rows / tile.threads)):

@@ -55,7 +55,7 @@ class Recurrence:
     @property
     def iteration(self) -> Var:
         """The loop variable of the iterations."""
-        return Var(f"turn{self.depth}", self.trip_count)
+        return Var(f"iteration{self.depth}", self.trip_count)
 
     def substituted(self, new: Mapping[Value, Value]) -> Recurrence:
         """The same with some values replaced."""
@@ -160,7 +160,7 @@ RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evalua
 # The element of a sequence at the current iteration of the enclosing recurrence.
 AT_ITERATION = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
              movement=True, body=lambda e, index, depth: e.read(
-                 0, (Index.of(Var(f"turn{depth}", e.shape(0)[0])), *index)))
+                 0, (Index.of(Var(f"iteration{depth}", e.shape(0)[0])), *index)))
 NESTED = Op("nested", "nested", _infer, _not_evaluated)
 NESTED_RESULT = Op("result", "nested_result", _result_infer, _not_evaluated)
 

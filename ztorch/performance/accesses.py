@@ -98,8 +98,8 @@ def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tup
 
 def matrix_places(fragment: Fragment, pitch: int, turned: bool,
                   whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
-    """The offsets in bytes at which the threads of a subgroup of 32 reach for a matrix in memory, a
-    row for each instruction's turn, and the bytes of each; as NVIDIA's chips lay matrices out.
+    """The byte offsets at which the threads of a subgroup of 32 access a matrix in memory, a row
+    for each wavefront, and the bytes of each access, for the layouts of NVIDIA's chips.
 
     Args:
         fragment: Which matrix of a product it is.

@@ -84,11 +84,11 @@ class _Walk:
         self.work.trips[at] = max(self.work.trips.get(at, 0.0), trips)
         footprints: tuple[Footprint, ...] = ()
         following = float(counts[counts > 1].mean() - 1) if trips > 1 else 0.0
-        for turn, times in enumerate((1.0, following)):
-            live = counts > turn
+        for trip, times in enumerate((1.0, following)):
+            live = counts > trip
             if not times or not live.any():
                 break
-            self.values.values[i.dest.id] = (start + turn * step)[:, None].astype(
+            self.values.values[i.dest.id] = (start + trip * step)[:, None].astype(
                 i.dest.dtype.numpy)
             self.work.loop_slots[at] = Counter()
             self.work.loop_runs[at] += weight * times  # type: ignore[assignment]

@@ -68,7 +68,7 @@ CORRELATION_PAIRS = row(
     "loop", _CODE_SIZE)
 CORRELATION_CODE = row(
     "CORRELATION_CODE", 2048, "pairs",
-    "the most such pairs in the code of all borders together", _CODE_SIZE)
+    "the most unrolled pairs in the code of all borders together", _CODE_SIZE)
 CORRELATION_VECTORS = row(
     "CORRELATION_VECTORS", 2, "vectors",
     "the most vectors of channels that are interleaved over each row of an image",

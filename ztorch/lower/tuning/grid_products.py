@@ -68,7 +68,7 @@ SPLIT_DEPTH_LARGE = row(
     "chosen: adding up parts takes as long as a tenth of that")
 SPLIT_DEEP = row(
     "SPLIT_DEEP", 1 << 14, "steps along k",
-    "from which depth on such a product is cut, however many tiles it has", CHOSEN)
+    "from which depth on a product is cut, however many tiles it has", CHOSEN)
 SPLIT_SHARE = row(
     "SPLIT_SHARE", 0.25, "share of the compute units",
     "the most that its tiles may occupy for it to be cut if it is less deep",
@@ -100,7 +100,7 @@ SPLIT_FLOATS_GAIN = row(
     "chosen: reading and writing the parts takes up to a quarter of the time")
 SPLIT_FLOATS_LEAST = row(
     "SPLIT_FLOATS_LEAST", 1024, "rows and columns",
-    "the least of a product of such parts",
+    "the least size of a product of parts of float32",
     "predicted: 1024 x 1024 x 1024 takes 49 us for 62 on an H200, and 157 for 152 on an A100")
 
 # -- matrix instructions ---------------------------------------------------------------------------

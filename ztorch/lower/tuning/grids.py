@@ -35,7 +35,7 @@ HELD_LONG_THREADS = row(
     "chosen: a compute unit of 65,536 registers has 128 for each")
 HELD_LONG_ELEMENTS = row(
     "HELD_LONG_ELEMENTS", 64, "elements",
-    "the most elements of such a row that a thread holds",
+    "the most elements of a long row that a thread holds",
     "chosen: half of these registers; a row of 30,522 single numbers still spills 152 bytes, and "
     "on an H200 its softmax takes 355 us, 910 if it is not held")
 REDUCTION_LOADS = row(
@@ -52,7 +52,7 @@ REDUCTION_GROUPS = row(
     CHOSEN)
 REDUCTION_PART_COLUMNS = row(
     "REDUCTION_PART_COLUMNS", 128, "elements",
-    "the least part of such a reduction if neighbouring elements belong to different results",
+    "the least part of a two-step reduction if neighbouring elements belong to different results",
     "chosen: 16 loads of each of 8 threads, which take longer than a launch")
 REDUCTION_PART_ROWS = row(
     "REDUCTION_PART_ROWS", 8192, "elements",

@@ -19,7 +19,7 @@ WEIGHTS_MIN = row(
     "WEIGHTS_MIN", 4, "elements",
     "the fewest row-invariant elements that are kept in registers", CHOSEN)
 WEIGHTS_SHARE = row(
-    "WEIGHTS_SHARE", 0.5, "of vector registers", "the most that such elements may take", CHOSEN)
+    "WEIGHTS_SHARE", 0.5, "of vector registers", "for row-invariant elements, at most", CHOSEN)
 SHARED_ITERATIONS = row(
     "SHARED_ITERATIONS", 64, "iterations",
     "the fewest iterations that remain for workers to share", CHOSEN)
@@ -65,7 +65,7 @@ SCATTER_BYTES_MAX = row(
     "destination",
     "on Zen 3 this packs 1024 x 1024 in panels of 64 bytes in a third of the time")
 SCATTER_STRIDE_BYTES = row(
-    "SCATTER_STRIDE_BYTES", 1024, "bytes", "the least distance between such runs", CHOSEN)
+    "SCATTER_STRIDE_BYTES", 1024, "bytes", "the least distance between these runs", CHOSEN)
 SCATTER_RUNS = row(
     "SCATTER_RUNS", 4, "runs",
     "the most runs that are interleaved if their stride is a multiple of PAGE_BYTES",
@@ -147,11 +147,11 @@ RECURRENCE_VALUES = row(
     "the largest body of a loop that becomes one kernel", _CODE_SIZE)
 RECURRENCE_READS = row(
     "RECURRENCE_READS", 4000, "elements",
-    "the most elements that one element of such a kernel computes and reads in an iteration; a "
+    "the most elements that one element of a loop kernel computes and reads in an iteration; a "
     "value that is read at several positions is computed at each", _CODE_SIZE)
 RECURRENCE_JOIN_SLOTS = row(
     "RECURRENCE_JOIN_SLOTS", 4, "issue slots",
-    "the highest cost of an element of a sequence that is computed inside such a kernel, its only "
+    "the highest cost of an element of a sequence that is computed inside a loop kernel, its only "
     "reader", CHOSEN)
 RECURRENCE_ROW_SLOTS = row(
     "RECURRENCE_ROW_SLOTS", 12, "issue slots",
