@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,17 +32,24 @@ class Library(NamedTuple):
     maximum: Callable[[Any, Any], Any]
     one_hot: Callable[[Any, int], Any]
     concat: Callable[[list[Any]], Any]
+    stack: Callable[[list[Any]], Any]
 
 
-def chain(_: Library, x: Any) -> Any:
-    for _turn in range(5):
+def chain(_: Library, x: Any, ops: int = 10) -> Any:
+    for _turn in range(ops // 2):
         x = x * 0.9 + 0.1
     return x
 
 
-CHAIN = "x"  # in numexpr's words
-for _turn in range(5):
-    CHAIN = f"({CHAIN} * 0.9 + 0.1)"
+def chain_text(ops: int) -> str:
+    """The same in numexpr's words."""
+    text = "x"
+    for _turn in range(ops // 2):
+        text = f"({text} * 0.9 + 0.1)"
+    return text
+
+
+CHAIN = chain_text(10)
 
 
 def run(threads: list[int], effort: Effort) -> Section:
@@ -84,30 +92,37 @@ def _elementwise(s: Section, n: int, effort: Effort, size: int) -> None:
     case("where(x > y, x, y)", lambda lib, x, y: lib.where(x > y, x, y), text="where(x > y, x, y)")
     case("x + y + x", lambda lib, x, y: x + y + x, text="x + y + x")
     case("(x + y) * x - y", lambda lib, x, y: (x + y) * x - y, text="(x + y) * x - y")
-    case("chain of ten", chain, 1, text=CHAIN)
+    for ops, name in ((4, "four"), (8, "eight"), (10, "ten")):
+        case(f"chain of {name}", functools.partial(chain, ops=ops), 1, text=chain_text(ops))
     case("sum", lambda lib, x: x.sum(), 1, text="sum(x)")
     case("max", lambda lib, x: x.max(), 1, text="max(x)")
+    case("mean", lambda lib, x: x.mean(), 1)
     if size in SMALL:
         case("concat", lambda lib, x, y: lib.concat([x, y]))
+        case("stack", lambda lib, x, y: lib.stack([x, y]))
+        case("sum of rows", lambda lib, x: x.reshape(-1, 2).sum(1), 1)
         case("reshape", lambda lib, x: x.reshape(-1, 2), 1)
         case("x[2:8]", lambda lib, x: x[2:8], 1)
+        case("x[3]", lambda lib, x: x[3], 1)
 
 
 OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.maximum,
-               zt.ops.one_hot, zt.ops.concat)
+               zt.ops.one_hot, zt.ops.concat, zt.ops.stack)
 _erf = np.vectorize(math.erf)
 NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where, np.maximum,
-                lambda x, n: np.eye(n, dtype=np.float32)[x], np.concatenate)
+                lambda x, n: np.eye(n, dtype=np.float32)[x], np.concatenate, np.stack)
 
 
 def _torch_library(torch: Any) -> Library:
     return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where, torch.maximum,
-                   lambda x, n: torch.nn.functional.one_hot(x, n).float(), torch.cat)
+                   lambda x, n: torch.nn.functional.one_hot(x, n).float(), torch.cat,
+                   torch.stack)
 
 
 def _jax_library(jax: Any) -> Library:
     return Library(jax.numpy.exp, jax.numpy.log, jax.numpy.sqrt, jax.scipy.special.erf,
-                   jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot, jax.numpy.concatenate)
+                   jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot, jax.numpy.concatenate,
+                   jax.numpy.stack)
 
 
 def _jax_contestants(f: Callable[..., Any], arrays: list[np.ndarray]) -> list[Contestant]:

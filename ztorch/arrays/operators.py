@@ -13,7 +13,7 @@ from typing import Any
 
 from ztorch.arrays.applying import recorded
 from ztorch.arrays.memory import is_own
-from ztorch.arrays.node import Handle, computed, keeps_operands
+from ztorch.arrays.node import Handle, TensorNode, keeps_operands
 from ztorch.arrays.quick_recording import Recorder, recorder
 from ztorch.arrays.recording import record, record_quick
 from ztorch.graph.operators import BINARY, COMPARISONS, UNARY
@@ -130,8 +130,13 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
         block = x.block
         if block is None or not call.reshapes or keeps_operands() or not is_own(block):
             result.node = record_quick(call, (x,), x.depth)
-        else:  # there is nothing to compute
-            result.node = computed(call.result, block)
+            return result
+        result.node = node = TensorNode()  # as `computed` does: there is nothing to compute
+        node.spec = call.result
+        node.block = block
+        node.call = node.siblings = None
+        node.operands = ()
+        node.index = node.depth = 0
         return result
 
     return functools.wraps(general)(reshape)
