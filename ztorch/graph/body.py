@@ -103,7 +103,7 @@ def slice_leaf(sequence: Value, number: int) -> Value:
 
 
 def dependents(roots: Iterable[Value], sources: Iterable[Value]) -> set[Value]:
-    """The values on the way from sources to roots, with both ends."""
+    """The values on paths from sources to roots, including both."""
     depends = set(sources)
     for v in topological(roots, depends):
         if any(a in depends for a in v.args):

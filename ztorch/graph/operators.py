@@ -1,4 +1,4 @@
-"""Python's operators and methods of arrays, for the values of a graph and for tensors alike.
+"""Python's operators and methods of arrays, for values of a graph and for tensors.
 
 Each operator is an op, by the tables below. Every other op that begins with a tensor is a method
 too: `x.relu()` is `zt.ops.relu(x)`.

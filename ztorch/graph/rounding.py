@@ -4,7 +4,7 @@ The graph is evaluated several times in float64. Each time, the result of every 
 a random part of the rounding error of its dtype; for a sum of n numbers the error grows with
 sqrt(n) and the sum of their sizes. Sums of 16-bit floats count as float32, rounded once. The spread
 of a value over these evaluations is the tolerance for a correct program. It includes whatever
-amplifies errors on the way: cancellation, division by small numbers, close comparisons.
+amplifies errors: cancellation, division by small numbers, close comparisons.
 """
 
 from __future__ import annotations

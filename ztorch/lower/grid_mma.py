@@ -134,7 +134,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
     """The tile with the least estimated time, if that is below `time`. The estimate is that of
     tiles without matrix instructions, except that a multiply-add takes an eighth of the time (half
     for float32 in full precision) and does not hide the loads of strips. `loaded` returns the
-    registers that a thread needs for strips on their way to shared memory.
+    registers that a thread needs for strips before they are stored in shared memory.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)

@@ -90,7 +90,7 @@ def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
 
 
 def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
-    """32-bit registers for a thread's parts of both strips on their way to shared memory."""
+    """32-bit registers for a thread's parts of both strips before they are stored."""
     total = 0
     for side, length in enumerate((tile.rows, tile.columns)):
         n = load_width(product, side, tile, limits)

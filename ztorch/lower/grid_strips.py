@@ -44,7 +44,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class StripPart:
-    """The part of a strip that a thread has loaded, on its way to shared memory."""
+    """The part of a strip that a thread has loaded and not yet stored in shared memory."""
 
     memory: str  # the strip's
     active: Operand | None  # whether the thread has such a part; None: all have one
