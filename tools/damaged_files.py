@@ -1,10 +1,10 @@
 """Reads files that were damaged, of every kind that people bring from elsewhere.
 
 `python -m tools.damaged_files` damages 10,000, in the same ways in each run, and reads them: models
-of ONNX's own tests, networks, .pt2, .keras, folders of Hugging Face, weights of five kinds and
-artifacts. Each must be an error of ztorch that names the file, or still hold a model; it ends with
-1 where one is another exception, takes more than ten seconds or more than a GiB. `--only KIND
---first K --count 1` reads one of them again.
+of ONNX's own tests, networks, .pt2, .keras, folders of Hugging Face, weights of five kinds,
+artifacts, and rows as NPY, CSV, IDX, PNG and WAV. Each must be an error of ztorch that names the
+file, or still hold a model; it ends with 1 where one is another exception, takes more than ten
+seconds or more than a GiB. `--only KIND --first K --count 1` reads one of them again.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,9 @@ from tools.damage import bytes_changed, content_changed, message_changed
 from tools.onnx_cases import cases, judge
 from tools.onnx_tables import exceptions
 from ztorch import layers as L
+from ztorch.data.mnist import read_idx
+from ztorch.data.sounds import read_wav
+from ztorch.files.png import png
 from ztorch.graph.op import leaf
 from ztorch.layers.context import Context
 
@@ -34,6 +38,7 @@ def write_whole(folder: Path) -> None:
     """Whole files of all kinds. In a separate process: PyTorch takes much memory."""
     from benchmarks import peers
 
+    write_data(folder)
     for ids in (False, True):
         (folder / "onnx").mkdir(exist_ok=True)
         network(ids=ids).export(folder / "onnx" / f"{ids}.onnx")
@@ -50,6 +55,20 @@ def write_whole(folder: Path) -> None:
     batch = {0: torch.export.Dim("batch")}
     torch.export.save(torch.export.export(
         net, (torch.zeros(2, 2, 6, 6),), dynamic_shapes=(batch,)), folder / "net.pt2")
+
+
+def write_data(folder: Path) -> None:
+    """Whole files of rows, as users have them."""
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    np.save(folder / "rows.npy", rows)
+    (folder / "rows.idx").write_bytes(b"\0\0\x08\2" + bytes([0, 0, 0, 6, 0, 0, 0, 4, *range(24)]))
+    cells = [f"{k}.5,{'fir' if k % 3 else 'oak'},2020-01-{k + 1:02d},{'yes' if k % 2 else 'no'}"
+             for k in range(28)]
+    (folder / "rows.csv").write_text("\n".join(["size,kind,day,sold", *cells]))
+    (folder / "rows.png").write_bytes(png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)))
+    with wave.open(str(folder / "rows.wav"), "wb") as file:
+        file.setparams((2, 2, 8000, 0, "NONE", "none"))
+        file.writeframes(bytes(range(200)))
 
 
 class Kind(NamedTuple):
@@ -148,8 +167,8 @@ def kinds(folder: Path) -> dict[str, Kind]:
         return network().load_weights(path)
 
     return {
-        "ONNX, its own tests": from_suite(0.35),
-        "ONNX, networks": from_messages(sorted((folder / "onnx").iterdir()), 0.15),
+        "ONNX, its own tests": from_suite(0.3),
+        "ONNX, networks": from_messages(sorted((folder / "onnx").iterdir()), 0.1),
         ".pt2": from_file(folder / "net.pt2", zt.load_model, 0.1),
         ".keras, images": from_file(folder / "False.keras", zt.load_model, 0.05),
         ".keras, texts": from_file(folder / "True.keras", zt.load_model, 0.05),
@@ -159,4 +178,10 @@ def kinds(folder: Path) -> dict[str, Kind]:
         ".safetensors": from_file(folder / "net.safetensors", weights, 0.04),
         ".weights.h5": from_file(folder / "net.weights.h5", weights, 0.02),
         ".pt": from_file(folder / "net.pt", weights, 0.03),
-        "artifacts": from_file(folder / "net.zt", zt.load, 0.05)}
+        "artifacts": from_file(folder / "net.zt", zt.load, 0.05),
+        ".npy": from_file(folder / "rows.npy", zt.data.read_table, 0.02),
+        ".csv": from_file(folder / "rows.csv", lambda path: zt.Pipeline(
+            zt.data.table(path, "sold")), 0.02),
+        "IDX": from_file(folder / "rows.idx", read_idx, 0.02),
+        ".png": from_file(folder / "rows.png", zt.utils.load_img, 0.02),
+        ".wav": from_file(folder / "rows.wav", read_wav, 0.02)}

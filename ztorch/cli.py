@@ -58,7 +58,8 @@ def demo(**settings: Any) -> None:
 @click.option("--data", "data_name", type=DataName(), metavar="DATA",
               help="Training data: a data set (digits, mnist, fashion_mnist, cifar10), a "
               "table.csv with the label last, .npz or .jsonl with x and y, x.npy,y.npy, or a "
-              "folder with one folder of images per class. Default: from the model's file.")
+              "folder with one folder of images or sounds per class. Default: from the model's "
+              "file.")
 @options.epochs
 @options.batch_size
 @options.sizes
@@ -118,7 +119,8 @@ def train(model: str, metrics: str | None, optimizer: str | None, quiet: bool,
 @click.option("--web", is_flag=True, help="Write a web page that runs the model on WebGPU or "
               "WebAssembly to the folder FILE.")
 @click.option("--samples", metavar="DATA", help="Rows that the page offers: a data set, a CSV, NPZ "
-              "or NPY file, or a folder of images. Default: the data of the model's file.")
+              "or NPY file, or a folder of images or sounds. Default: the data of the model's "
+              "file.")
 @examples("""ztorch train digits_mlp --out digits.zt
              ztorch export digits.zt --device cpu:neon --batch-size 1 -o arm.zt
              ztorch export digits.zt --dtype mixed_bfloat16 -o half.zt

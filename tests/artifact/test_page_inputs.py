@@ -12,6 +12,7 @@ import pytest
 import ztorch as zt
 from tests.artifact.pages import FAILED, NO_GPU, READY, choose, from_docs, png, press, quiet
 from tests.cases.browser import Browser
+from tests.cases.sounds import write
 from ztorch import layers as L
 
 
@@ -103,5 +104,33 @@ def test_a_page_without_webassembly_says_so(browser: Browser, tmp_path: Path, mo
                    tab.evaluate("getComputedStyle(document.body).backgroundColor") for scheme in ("light", "dark"))
     assert light != dark
     assert tab.text("#name") == "<b id=1>small & co" and tab.evaluate("document.querySelector('#main').hidden")
+    quiet(tab)
+    tab.close()
+
+
+def test_a_page_hears_sounds(browser: Browser, tmp_path: Path) -> None:
+    """Of files, brought to the rate of the model, and of the microphone, which is imitated."""
+    model = zt.Sequential([L.Input((64, 1)), L.GlobalAveragePooling1D(), L.Dense(2, activation="softmax")],
+                          name="sounds", seed=3)
+    model.pipeline = zt.Pipeline.of_classes(["low", "high"], rate=8000)
+    low, high = (np.full((90, 1), value) for value in (-0.5, 0.5))
+    tab = browser.open(model.export(tmp_path, format="web", samples=np.stack([low[:64], high[:64]]))[-1], NO_GPU)
+    tab.until(READY)
+    for sound in (low, high):
+        choose(tab, write(tmp_path / "a.wav", np.concatenate([sound, sound], 1)))
+        want = model.predict(sound[None, :64].astype(np.float32), verbose=0)[0]
+        name, share = ("low", "high")[int(want.argmax())], round(100 * float(want.max()))
+        tab.until(f"document.querySelector('#winner').innerText.replace(/\\s+/g, ' ').trim() === '{name} {share} %'")
+    press(tab, "Record")
+    tab.until("[...document.querySelectorAll('button')].some((b) => b.innerText === 'Stop')")
+    press(tab, "Stop")
+    tab.until("[...document.querySelectorAll('button')].some((b) => b.innerText === 'Record')")
+    tab.until("document.querySelector('#time').innerText")
+    tab.evaluate("document.querySelector('#samples button').click()")
+    tab.until("document.querySelector('#winner b').innerText.length")
+    (tmp_path / "a.wav").write_bytes(b"RIFF, and no sound")
+    choose(tab, tmp_path / "a.wav")
+    tab.until(FAILED)
+    assert tab.text("#state") == "a.wav is not a sound that the browser can read"
     quiet(tab)
     tab.close()

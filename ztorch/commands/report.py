@@ -13,7 +13,8 @@ from ztorch.commands.option_types import ModelName
 @click.command()
 @click.argument("artifact", type=ModelName(), metavar="MODEL")
 @click.option("--data", "data_name", required=True, metavar="DATA", help="Rows whose answers are "
-              "known: a table with the target, a data set, an .npz or a folder of images.")
+              "known: a table with the target, a data set, an .npz or a folder of images or "
+              "sounds.")
 @click.option("-o", "--out", type=click.Path(), metavar="FILE.html",
               help="The page to write. Default: MODEL.html.")
 @click.option("--output", metavar="NAME", help="The output that the page is about, of several.")

@@ -102,7 +102,8 @@ class PipelineRecord(Record):
     """How data become the model's input, and its output names."""
 
     version: int = field(Whole(1, 1))  # of these fields
-    source: str = field(OneOf("table", "images", "sounds", "arrays", "values"))  # kind of data
+    source: str = field(  # the kind of data
+        OneOf("table", "images", "sounds", "arrays", "values"))
     columns: tuple[ColumnRecord, ...] = field(  # of a table, in the order of the features
         ListOf(ColumnRecord, MOST_COLUMNS, f"a list of at most {MOST_COLUMNS} columns"), default=())
     target: TargetRecord | None = field(OrNone(TargetRecord), default=None)  # null: unknown
