@@ -96,7 +96,7 @@ def test_a_report_of_files_names_them(run: Run, no_plots: None) -> None:
     model.compile("cpu:scalar", batch_size=2).save("light.zt")
     ok(run("report", "light.zt", "--data", "all"))
     text = Path("light.html").read_text()
-    assert "is dark</figcaption>predicted bright 50 %<small>dark/&lt;2&gt;.png, loss 0.693" in text
+    assert "is dark</figcaption>predicted bright 50\u00a0%<small>dark/&lt;2&gt;.png, loss 0.693" in text
     assert text.count("<figcaption>is") == 1 and Page(text).sources[0].startswith("data:image/png")
 
 

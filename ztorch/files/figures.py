@@ -22,20 +22,20 @@ def new_figure(width: float, height: float) -> Any:
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
     # Not through pyplot, which keeps global state and may need a display.
-    figure = _shown_figure()(figsize=(width, height), dpi=150, layout="constrained")
+    figure = _shown(Figure)(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 @functools.cache
-def _shown_figure() -> Any:
+def _shown(figure: Any) -> Any:
     """The class of figures that notebooks show: those of pyplot alone would be."""
-    from matplotlib.figure import Figure
 
-    class ShownFigure(Figure):
+    class ShownFigure(figure):
         """A figure that a notebook shows as a picture."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
