@@ -121,7 +121,7 @@ COMPILED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"loss": lambda a, b: 1}, ConfigError, "returned 1, not a tensor"),
     ({"loss": lambda a, b: np.exp(a - b)}, TypeError, "zt.ops instead of NumPy"),
     ({"loss": None}, ConfigError, "optimizer but no loss"),
-    ({"decode": "no"}, ConfigError, "decode must be True, False, or how many rows are generated at once, not 'no'"),
+    ({"decode": "no"}, ConfigError, "decode must be True, False, or the number of rows to generate at once, not 'no'"),
     ({"optimizer": "adma"}, UnknownName, "did you mean 'adam'"),
     ({"metrics": ["acuracy"]}, UnknownName, "did you mean 'accuracy'"),
     ({"metrics": 5}, ConfigError, "5 is not a valid metric"),
@@ -161,7 +161,7 @@ def test_devices_that_are_not_here(device: str) -> None:
 
 
 def test_a_chip_is_no_device() -> None:
-    with pytest.raises(DeviceError, match="names a chip, which is enough to export for it"):
+    with pytest.raises(DeviceError, match="names a chip, which can be exported for"):
         model().compile("cuda:sm_90")
     with pytest.raises(UnknownName, match="unknown target 'cuda:sm_95'; did you mean 'cuda:sm_"):
         model().compile("cuda:sm_95")

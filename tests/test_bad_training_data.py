@@ -172,7 +172,7 @@ def test_whole_numbers_are_weights_too(program: Program) -> None:
 @pytest.mark.parametrize(("name", "value", "message"), [
     ("ZTORCH_THREADS", "abc", "ZTORCH_THREADS='abc' must be an integer"),
     ("ZTORCH_DEBUG", "grph", "ZTORCH_DEBUG='grph' is not a stage; did you mean 'graph'"),
-    ("ZTORCH_DUMP", f"{__file__}/x", "ZTORCH_DUMP='.*' cannot be written to: "),
+    ("ZTORCH_DUMP", f"{__file__}/x", "ZTORCH_DUMP='.*' is not writable: "),
 ])
 def test_settings(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
     monkeypatch.setenv(name, value)

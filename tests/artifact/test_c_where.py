@@ -166,7 +166,7 @@ def test_a_library_for_another_architecture(tmp_path: Path) -> None:
 
 def test_questions_for_x86_cannot_be_compiled_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ztorch.compile.c_library, "architecture", lambda: "aarch64")
-    with pytest.raises(Unsupported, match="only be made on x86-64"):
+    with pytest.raises(Unsupported, match="only be built on x86-64"):
         compile_c(net().functions, TARGETS["avx2"], "net")
 
 

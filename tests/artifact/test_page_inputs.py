@@ -95,7 +95,7 @@ def test_a_page_without_webassembly_says_so(browser: Browser, tmp_path: Path, mo
 
     model: Any = zt.Sequential([L.Input((4,)), L.Dense(3)], name="<b id=1>small & co")
     monkeypatch.setattr(wasm, "available", lambda: False)
-    with pytest.warns(UserWarning, match="runs on WebGPU alone.*pip install ziglang"):
+    with pytest.warns(UserWarning, match="runs only on WebGPU.*pip install ziglang"):
         page = model.export(tmp_path, format="web")[-1]
     tab = browser.open(page, NO_GPU)
     tab.until(FAILED)

@@ -144,7 +144,7 @@ def test_running_means_of_weights_in_validation_and_at_the_end() -> None:
         mean = 0.5 * mean + 0.5 * weights
     np.testing.assert_allclose(program.get_weights()[0], mean, rtol=1e-6)
     assert program.evaluate(x, y, verbose=0) == seen[2][1]
-    with pytest.raises(ConfigError, match=r"no running means of weights; .*Adam\(use_ema=True\)"):
+    with pytest.raises(ConfigError, match=r"no moving averages of weights; .*Adam\(use_ema=True\)"):
         made.compile("cpu:scalar", batch_size=8, loss="mse", optimizer="sgd").swap_averages()
 
 

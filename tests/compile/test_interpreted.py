@@ -91,6 +91,6 @@ def test_an_index_out_of_bounds_is_found(interpreting: None) -> None:
 
 
 def test_devices_are_not_interpreted(interpreting: None) -> None:
-    with pytest.raises(Unsupported, match="plays programs of the CPU"):
+    with pytest.raises(Unsupported, match="runs CPU programs"):
         zt.Sequential([L.Input((8,)), L.Dense(4)]).compile("dummy")
     assert zt.best_device().startswith("cpu")

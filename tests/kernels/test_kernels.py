@@ -292,4 +292,4 @@ def test_explain_says_why_threads_stay_apart() -> None:
         return out
 
     said = zt.explain(lambda x: zt.ops.exp(doubled(x * 3.0)), "f32[64]", device="cpu:avx2")
-    assert said.count("a loop over threads is a kernel as it is written") >= 2
+    assert said.count("a loop over threads is one kernel as written") >= 2

@@ -81,5 +81,5 @@ def test_losses_that_depend_on_no_data_are_refused():
 
     model = zt.Sequential([L.Input((3,)), Decayed()])
     model.compile("cpu", optimizer="sgd")
-    with pytest.raises(ConfigError, match="depends on no data, only on weights"):
+    with pytest.raises(ConfigError, match="depends only on weights, not on data"):
         model.fit(np.ones((4, 3)), verbose=0)

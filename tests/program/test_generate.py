@@ -188,7 +188,7 @@ WRONG_PROMPTS = [
     ([], "one or more integers"), ([[1, 2], []], "one or more integers"), ([1.5], "not float64"),
     ([1, [2]], "a list of such lists"), ([[[1]]], r"shape \(1, 1\)"),
     ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1"),
-    ([[1], [WORDS]], "reaches from 7 to 7; layer")]
+    ([[1], [WORDS]], "has numbers from 7 to 7, but layer")]
 
 
 def test_prompts_that_are_none() -> None:
@@ -211,10 +211,10 @@ def test_choices_that_are_none() -> None:
         with pytest.raises(ZtorchError, match=re.escape(message)):
             Drawing(**how)
     program = compiled("pre-norm")
-    with pytest.raises(ConfigError, match=r"stop=...\) has 7; this model gives 0 to 6"):
+    with pytest.raises(ConfigError, match=r"stop=...\) has 7, but this model generates 0 to 6"):
         program.generate([1], 3, stop=[2, 7])
     with pytest.raises(ConfigError, match="takes one prompt, not a list"):
         program.generate([[1], [2]], 3, stream=True)
     for wrong in ("no", -2, 1.0):
-        with pytest.raises(ConfigError, match="how many rows are generated at once"):
+        with pytest.raises(ConfigError, match="the number of rows to generate at once"):
             MODELS["no positions"]().trace(1, decode=wrong)

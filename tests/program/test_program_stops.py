@@ -170,7 +170,7 @@ def test_fit_in_a_thread_and_one_fit_at_a_time() -> None:
     refused = []
 
     def nested(epoch: int, logs: dict) -> None:
-        with pytest.raises(ConfigError, match="being trained already"):
+        with pytest.raises(ConfigError, match="already being trained"):
             program.fit(x, y, verbose=0)
         refused.append(epoch)
 

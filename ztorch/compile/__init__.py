@@ -1,1 +1,1 @@
-"""The compiler. `pipeline.py` shows all its stages on one page."""
+"""The compiler. `pipeline.py` shows all its stages."""

@@ -1,4 +1,4 @@
-"""Compiles a model for C programs: no threads, weights inside, plain functions."""
+"""Compiles a model for C programs: without threads, with weights included, as plain functions."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
              name: str | None = None, weights: Mapping[str, Any] | None = None) -> list[Path]:
     """Writes a model as a C library to a folder: NAME.h, libNAME.so, libNAME.a and an example.
 
-    The library computes the compiled program's results, bit for bit. Where the model is traced for
-    several sizes, NAME_sizes.c chooses among its functions.
+    The results are bit-identical to those of the compiled program. If the model is traced for
+    several sizes, NAME_sizes.c selects the function.
 
     Args:
         traced: The result of `model.trace`. If it was traced with an optimizer, the library can
             train.
         path: The folder.
-        device: "cpu" or a level of it, such as "cpu:avx2"; "c" writes C source, NAME.c, in place of
-            the libraries. Default: `"cpu"`.
-        name: The name of the library; None: that of the model. Default: `None`.
-        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+        device: "cpu" or an instruction level, such as "cpu:avx2"; "c" writes C source, NAME.c,
+            instead of libraries. Default: `"cpu"`.
+        name: The name of the library; None: the name of the model. Default: `None`.
+        weights: Arrays by name that replace the model's own, such as `program.weights`. Default:
             `None`.
 
     Returns:
         The paths of the files.
 
     Raises:
-        Unsupported: The device is not a processor, or its code cannot be made on this machine.
+        Unsupported: The device is not a processor, or its code cannot be generated on this machine.
 
     Examples:
         ```python
@@ -79,10 +79,10 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               pipeline: PipelineRecord | None = None,
               whole_axes: Sequence[str] = (),
               multiples: Mapping[str, int] | None = None) -> CLibrary | CSource:
-    """All stages for a C library but writing its files; arguments as those of `export_c`. `axes`
-    are the sizes of axes that vary, by name; `open_axes` the axis that varies, by port; `pipeline`
-    names inputs and classes; along `whole_axes` rows are never filled up; sizes of axes are
-    multiples of `multiples`."""
+    """All stages for a C library except writing its files; arguments as in `export_c`. `axes` are
+    the sizes of variable axes, by name; `open_axes` the variable axis, by port; `pipeline` names
+    inputs and classes; along `whole_axes` rows are never padded; sizes of axes are multiples of
+    `multiples`."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -108,7 +108,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
 
 
 def _words_of(pipeline: PipelineRecord) -> dict[str, Any]:
-    """The names and units in a header: those of features, of classes, and of the target."""
+    """The names and units in a header: those of features, classes and the target."""
     target = pipeline.target or TargetRecord("")
     units = pipeline.units if any(pipeline.units) else ()
     lists = (("FEATURE_NAMES", "Names of the numbers in a row of x", pipeline.features),
@@ -124,16 +124,16 @@ def _words_of(pipeline: PipelineRecord) -> dict[str, Any]:
 
 def _need_processor(target: Target) -> None:
     if target.limits.grid is not None:
-        raise Unsupported(f"a C library runs on a processor, and {target.name} is none; export it "
-                          "for the device cpu, or c")
+        raise Unsupported(f"a C library runs on a processor, and {target.name} is not one; export "
+                          "it for the device cpu, or c")
     if target.arch == "x86_64" != architecture():
-        raise Unsupported(f"a C library for cpu:{target.name} can only be made on x86-64: LLVM for "
-                          "another machine cannot read the instructions that ask a processor for "
-                          "its features; run the export there, or compile for this machine")
+        raise Unsupported(f"a C library for cpu:{target.name} can only be built on x86-64: LLVM "
+                          "for another machine cannot compile the instructions that query a "
+                          "processor's features; export it there, or compile for this machine")
 
 
 def _functions_that_write_params(plans: Mapping[str, Plan]) -> set[str]:
-    """The functions that change weights or other states; the header says so of each."""
+    """The functions that change weights or other states, for the header."""
     return {name for name, plan in plans.items() for step in plan.steps
             for place, writes in zip(step.locations, step.writes, strict=True)
             if writes and place.space == "params"}

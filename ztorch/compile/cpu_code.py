@@ -1,12 +1,13 @@
-"""From plans to the code of a processor: text, object file, and one library for the program.
+"""From plans to processor code: text, object file, and one library for the program.
 
 A function of the program becomes one native function, which runs its kernels in order. All worker
-threads call it; each does its share of every kernel, and they meet at the barriers of the plan.
+threads call it; each computes its part of every kernel, and they synchronise at the barriers of the
+plan.
 
-Where a target wants it, each kernel is assembled by itself, and so are the functions and the code
-of the workers. The cache holds them by their text: a model in which one layer changed is assembled
-but for that layer's kernels. One module for all would take LLVM a fifth less time, but kernels of a
-module share pools of constants, so that no kernel could be cut out and kept as its own.
+For some targets, each kernel is assembled separately, and so are the functions and the code of the
+workers. The cache stores them by their text: if one layer of a model changed, only that layer's
+kernels are assembled. LLVM would take a fifth less time for a single module, but the kernels of a
+module share pools of constants, so no kernel could be extracted and cached.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RenderedModule:
         plans: The plan of each function.
         target: The machine to render for.
         symbols: The symbol of each function, by its name.
-        c_interface: Adds the wrappers that C programs call, in place of worker threads. Default:
+        c_interface: Adds the wrappers that C programs call, instead of worker threads. Default:
             `None`.
     """
 
@@ -85,21 +86,21 @@ class RenderedModule:
         self.repeated = [f["repeats"] for f in self.functions if f["repeats"]]
 
     def text(self) -> str:
-        """The whole as one text."""
+        """The whole module as one text."""
         return self._frame(kernels=self.kernels.rendered, programs=self.functions,
                            workers="defined" if self.c_interface is None else "",
                            steps=self._steps)
 
     def assembled(self) -> Object:
-        """The whole as one object: assembled at once, or in parts that are merged."""
+        """The whole module as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
             at("assemble")
             return read_object(assembled(self.text(), self.target))
-        # Functions only call kernels: they gain nothing from LLVM's slow passes.
+        # Functions only call kernels: LLVM's slow passes do not help them.
         plain = replace(self.target, llvm_opt_level=0)
         parts: list[tuple[str, Target, dict[str, str]]] = []  # with the names that symbols get
         for kernel in self.kernels.rendered:
-            # All kernels are called alike in their texts, so that those that do the same are equal.
+            # Kernels have the same name in their texts, so that equal kernels have equal text.
             text = self._frame(kernels=[{**kernel, "symbol": "kernel"}], linkage="hidden")
             parts.append((text, self.target, {"kernel": kernel["symbol"]}))
         parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
@@ -111,7 +112,8 @@ class RenderedModule:
 
     @property
     def _steps(self) -> Mapping[str, Any] | None:
-        """The loop over batches, as the template shows it; None where no function has one."""
+        """The loop over batches, in the form that the template expects; None if no function has
+        one."""
         return STEPS if self.repeated else None
 
     def _frame(self, **parts: Any) -> str:
@@ -126,12 +128,11 @@ class RenderedModule:
 
 
 def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
-    """A function, as the module's template shows it: its kernels, the pointers they take, and the
-    loops around them.
+    """A function, in the form that the module's template expects: its kernels, the pointers they
+    take, and the loops around them.
 
-    A pointer that moves is computed once per iteration of the innermost loop that moves it. Others
-    are computed where a kernel takes them: one addition is cheaper than a register for a whole
-    step.
+    A moving pointer is computed once per iteration of the innermost loop that moves it. Others are
+    computed where a kernel takes them: one addition is cheaper than a register for a whole step.
     """
     ids = itertools.count()  # of pointers
     moving: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
@@ -179,9 +180,9 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
 
 
 def _flushes(plan: Plan) -> bool:
-    """Whether a function writes zeros for subnormal numbers. Those with loops do: values that decay
-    from iteration to iteration, such as gradients along a sequence, would end in many of them, and
-    processors take a hundred times as long for each."""
+    """Whether a function flushes subnormal numbers to zero. Functions with loops do: values that
+    decay from iteration to iteration, such as gradients along a sequence, would often become
+    subnormal, and processors take a hundred times as long for such numbers."""
     return bool(plan.loops) or any(step.schedule is not None and step.schedule.kind == "recurrence"
                                    for step in plan.steps)
 
@@ -202,5 +203,5 @@ def pointer_of(place: Location) -> Pointer:
 
 
 def _file_name(name: str) -> str:
-    """A name that is safe in files, whatever the user called the model."""
+    """A name that is valid in file names, whatever the model is called."""
     return "zt_" + re.sub(r"[^A-Za-z0-9_]", "_", name)

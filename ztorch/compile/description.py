@@ -46,7 +46,7 @@ def _describe_function(plan: Plan, params_bytes: int, arena_bytes: int,
 
 
 def _moves(plan: Plan) -> tuple[tuple[int, int, int, int], ...]:
-    """Reads and writes of launches at other places in other iterations."""
+    """Accesses of launches that move with the iterations of loops."""
     return tuple((k, n, around[depth], stride) for k, step in enumerate(plan.steps)
                  for around in [[n for n, loop in enumerate(plan.loops)
                                  if loop.first <= k < loop.end]]

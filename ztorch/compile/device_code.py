@@ -1,7 +1,7 @@
 """From plans to the code of a device with separate memory: kernels, and lists of launches.
 
-A function of the program becomes the list of its launches. Each names a kernel, a grid, and the
-parts of inputs, outputs, parameters and arena that the kernel works on.
+A function of the program becomes the list of its launches. Each launch names a kernel, a grid, and
+the parts of inputs, outputs, parameters and arena that the kernel accesses.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class DeviceCode:
     """A program for a device."""
 
     text: str  # all modules in the target's language
-    code: bytes  # the modules as the driver takes them, one after another
-    entries: tuple[Entry, ...]  # where each kernel is
+    code: bytes  # the modules in the driver's form, one after another
+    entries: tuple[Entry, ...]  # the location of each kernel
     launches: dict[str, tuple[LaunchSpec, ...]]  # of each function, in order
-    shared: tuple[tuple[int, int], ...]  # bytes that launches of some kernels ask for, by number
-    maps: tuple[tuple, ...]  # that some kernels copy boxes by, each behind the kernel's number
+    shared: tuple[tuple[int, int], ...]  # bytes requested by launches of some kernels, by number
+    maps: tuple[tuple, ...]  # tensor maps of some kernels, each after the kernel's number
 
     def complete(self, spec: ProgramSpec, target: Target) -> ProgramSpec:
-        """The description of the program with its kernels, launches and needs filled in."""
+        """The description of the program, completed with its kernels, launches and requirements."""
         grid = target.limits.grid
         assert grid is not None
         threads = max((x * y * z for *_, (x, y, z) in self.entries), default=1)
@@ -72,7 +72,7 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
 
 
 def _name_kernels(kernels: Kernels, launches: Mapping[str, tuple[LaunchSpec, ...]]) -> None:
-    """Gives each kernel the symbol by which the runtime can tell that code and launches agree."""
+    """Gives each kernel the symbol by which the runtime checks that code and launches match."""
     last_launch = {launch.entry: launch for function in launches.values() for launch in function}
     for launch in last_launch.values():
         kernel: dict[str, Any] = kernels.rendered[launch.entry]
@@ -88,8 +88,8 @@ def _launch(step: KernelStep, target: Target, kernels: Kernels) -> LaunchSpec:
 
 
 def within_limits(step: KernelStep, target: Target) -> None:
-    """Raises Unsupported, with the name of the layer, where a kernel needs more than the device
-    allows: the driver's own error would name neither."""
+    """Raises Unsupported, naming the layer, if a kernel needs more than the device allows: the
+    driver's error would name neither."""
     grid, kernel = target.limits.grid, step.kernel
     assert grid is not None
     shared_bytes = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
@@ -108,5 +108,5 @@ def within_limits(step: KernelStep, target: Target) -> None:
         ("bytes of shared memory", shared_bytes, grid.shared_bytes, "use a smaller layer"),
     ):
         if needed > allowed:
-            raise Unsupported(f"layer {layers}: its kernel {kernel.name} needs {needed:,} "
-                              f"{resource}, and {target.name} allows {allowed:,}; {fix}")
+            raise Unsupported(f"layer {layers}: kernel {kernel.name} needs {needed:,} "
+                              f"{resource}, but {target.name} allows {allowed:,}; {fix}")

@@ -1,4 +1,4 @@
-"""How graphs are scheduled on a device, in words: kernel by kernel."""
+"""Explains how graphs are scheduled on a device, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ztorch.runtime.devices import resolve
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """A kernel in its place in a function."""
+    """A kernel at its position in a function."""
 
     step: KernelStep
-    runs: int  # in one call of the function
+    runs: int  # per call of the function
     kernel: RegionKernel  # its source
 
     @property
     def reasons(self) -> list[str]:
-        """The fused values, the reasons why others are not, and the hints that it does not
-        follow."""
+        """The fused values, the reasons against further fusion, and the hints that were not
+        followed."""
         return [*_fused(self.kernel), *self.step.unmet]
 
 
 def planned_kernels(functions: Mapping[str, Graph], target: Target,
                     threads: int | None = None) -> dict[str, list[PlannedKernel]]:
-    """The kernels of each function in the order in which they run.
+    """The kernels of each function, in the order in which they run.
 
     Args:
         functions: The graph of each function, by name.
         target: The target to compile for.
-        threads: The worker threads for which measured schedules are taken; None: one per core.
+        threads: Worker threads that measured schedules are chosen for; None: one per core.
             Default: `None`.
     """
     kernels: dict[str, RegionKernel] = {}
@@ -59,7 +59,7 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
 
 
 def scheduled(name: str, graph: Graph, device: str) -> list[str]:
-    """A line for each kernel of a graph: its name and its schedule; below it the reasons."""
+    """A line for each kernel of a graph, with its name and schedule, followed by the reasons."""
     target = target_for(resolve(device))
     lines = []
     for planned in planned_kernels({name: graph}, target).values():
@@ -70,7 +70,7 @@ def scheduled(name: str, graph: Graph, device: str) -> list[str]:
 
 
 def _fused(kernel: RegionKernel) -> list[str]:
-    """The tile of a kernel, and why it is not one with those that it reads from."""
+    """The tile of a kernel, and why it is not fused with the kernels that it reads from."""
     region, before = kernel.region, kernel.placement.regions[:kernel.number]
     names = list(dict.fromkeys(v.op.name for v in region.members))
     lines = [f"fuses {', '.join(names)}"] if len(names) > 1 else []
@@ -80,12 +80,12 @@ def _fused(kernel: RegionKernel) -> list[str]:
         between = [(v, s) for v in region.members for s in _read(v)
                    if s in other.flat and s not in region.flat]
         if between:
-            lines.append(f"apart from k{home}: {_reason(*between[0], region, other)}")
+            lines.append(f"separate from k{home}: {_reason(*between[0], region, other)}")
     return lines
 
 
 def _read(v: Value) -> list[Value]:
-    """The values that a value reads, through views."""
+    """The values that a value reads, also through views."""
     sources, stack = [], list(v.args)
     while stack:
         a = stack.pop()
@@ -98,16 +98,16 @@ def _read(v: Value) -> list[Value]:
 
 def _reason(v: Value, source: Value, region: Region, other: Region) -> str:
     if "threads" in (region.kind, other.kind):
-        return "a loop over threads is a kernel as it is written: nothing else can join it"
+        return "a loop over threads is one kernel as written; nothing can be fused with it"
     if v.op.kind not in ("map", "reduce"):
-        return f"{v.op.name} reads all of it again and again"
+        return f"{v.op.name} reads all of it repeatedly"
     if other.kind not in ("map", "reduce", "contract"):
         return "its result is complete only at its end"
     if region.kind == other.kind == "contract":
         return "a kernel has one product"
     if other.size != region.size:
-        return f"{v.op.name} has another shape, {'x'.join(map(str, v.shape)) or 'a number'}"
+        return f"{v.op.name} has another shape, {'x'.join(map(str, v.shape)) or 'a scalar'}"
     here = [at for s, at in real_reads(v, region.index(v)) if s is source]
     if all(at == other.flat[source] for at in here):
-        return "others run in between"
-    return f"{v.op.name} reads its elements elsewhere than they are computed"
+        return "other kernels run in between"
+    return f"{v.op.name} reads its elements at other positions than they are computed"

@@ -17,12 +17,12 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.snapshot import Snapshot
 
-FORMATS = ("zt", "onnx", "c", "web")  # the last two are folders of files
+FORMATS = ("zt", "onnx", "c", "web")  # the last two are folders
 _FILE_SUFFIXES = (".zt", ".onnx", ".so", ".a", ".c", ".h", ".html", ".js")
 
 
 def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None) -> str:
-    """One of FORMATS: the one that is asked for, or that of the path's suffix.
+    """One of FORMATS: the requested one, or that of the path's suffix.
 
     >>> chosen_format("digits.zt", "auto", None), chosen_format("page", "auto", "web")
     ('zt', 'web')
@@ -38,10 +38,10 @@ def chosen_format(path: str | os.PathLike[str], device: str, format_: str | None
     if format_ not in FORMATS:
         raise unknown("format", format_, FORMATS)
     if format_ in ("c", "web") and (not name or name.endswith(_FILE_SUFFIXES)):
-        raise ConfigError(f"format {format_!r} writes several files to a folder; {name!r} does not "
-                          "look like one")
+        raise ConfigError(f"format {format_!r} writes several files to a folder, and {name!r} does "
+                          "not look like one")
     if format_ == "web" and device not in ("auto", "webgpu"):
-        raise ConfigError(f"a page runs on WebGPU and WebAssembly: leave device {device!r} out")
+        raise ConfigError(f"a web page runs on WebGPU and WebAssembly: omit device {device!r}")
     return format_
 
 
@@ -54,7 +54,7 @@ def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str
         path: The file, or the folder for "c" and "web".
         device: The device or chip, which need not be in this machine.
         format_: "zt", "c" or "web".
-        page: More arguments of `export_web`. Default: `None`.
+        page: Further arguments of `export_web`. Default: `None`.
     """
     if format_ == "web":
         return export_web(traced, path, **page or {})

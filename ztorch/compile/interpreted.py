@@ -1,6 +1,6 @@
-"""A program that the interpreter of the kernel IR plays, for ZTORCH_INTERPRET=1.
+"""A program run by the interpreter of the kernel IR, for ZTORCH_INTERPRET=1.
 
-Each access is checked: bounds, races between workers, and reads of memory that nothing has written.
+Each access is checked for bounds, races between workers, and reads of uninitialised memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ztorch.runtime.executable import HostProgram
 from ztorch.runtime.running import BoundCall, MemoryCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
-WORKERS = 2  # that share a kernel, so that races between them are seen
+WORKERS = 2  # that share a kernel, so that races between them are detected
 
 
 class Interpreted(HostProgram):
-    """Runs the functions of a program for a CPU, without its code."""
+    """Runs the functions of a CPU program without its compiled code."""
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray,
                  plans: Mapping[str, Plan]):
@@ -43,7 +43,7 @@ class Interpreted(HostProgram):
         plan = self._plans[function]
         arena = aligned(plan.arena)
         written = np.zeros(plan.arena, bool)
-        results = [np.zeros(y.size, bool) for y in outputs]  # which bytes of them are written
+        results = [np.zeros(y.size, bool) for y in outputs]  # which of their bytes are written
 
         def part(place: Location) -> tuple[np.ndarray, np.ndarray | None]:
             """The bytes at a location, and which of them were written; None: all were."""
@@ -89,7 +89,7 @@ class InterpretedCall(BoundCall):
 
 
 class InterpretedMemoryCall(MemoryCall):
-    """A function on addresses."""
+    """A function called with addresses."""
 
     program: Interpreted
 
@@ -107,7 +107,7 @@ def _parts(addresses: Sequence[int], tensors: Mapping[str, TensorSpec]) -> list[
 
 
 class _AddressedBytes:
-    """Memory of the caller's, as NumPy asks for it."""
+    """The caller's memory, as an array interface for NumPy."""
 
     def __init__(self, address: int, nbytes: int):
         self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3,

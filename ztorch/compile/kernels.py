@@ -1,7 +1,7 @@
 """The kernels of a program as text in a target's language, each rendered once.
 
-A process remembers the kernels of the programs that it compiled: the next one may have the same.
-It does not where there is no cache (`ZTORCH_CACHE=0`).
+A process keeps the kernels of the programs that it compiled, because the next program may have the
+same ones. It does not if the cache is off (`ZTORCH_CACHE=0`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ztorch.lower.vectorized_loops import vectorize_loops
 from ztorch.lower.workgroup_loops import workgroups_as_loops
 from ztorch.remembered import Remembered
 
-MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB with their texts
-CHARACTERS = 90  # of the text of an instruction
+MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB including their texts
+CHARACTERS = 90  # in the text of an instruction
 MOST_CHARACTERS = MOST_INSTRUCTIONS * CHARACTERS  # of their texts
 
-# A body in the language of a target, and the grid of its launch: by the renderer of the target and
-# the identity of the body. The kernel is kept too: else its id could be used again.
+# A body in a target's language and the grid of its launch, by the target's renderer and the
+# identity of the body. The kernel is stored as well; otherwise its id could be reused.
 _Rendered = Remembered[tuple[Renderer, int], tuple[dict[str, Any], Grid, Kernel]]
 
 _lowered: Lowered = Remembered(MOST_INSTRUCTIONS)
@@ -35,13 +35,13 @@ _rendered: _Rendered = Remembered(MOST_CHARACTERS)
 
 
 def lowered_before() -> Lowered | None:
-    """The kernels of the programs before; None where nothing is to be remembered."""
+    """The kernels of earlier programs; None if the cache is off."""
     return None if current().cache is None else _lowered
 
 
 def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, Grid]:
-    """The kernel that one thread runs, in opcodes that its target has words for, and the grid of
-    its launch."""
+    """The kernel that one thread runs, in opcodes that its target supports, and the grid of its
+    launch."""
     grid = target.limits.grid
     threads = kernel if grid is not None else _of_workers(kernel, target.limits)
     speakable, size = launched(decompose(threads, words.supports, target.name))
@@ -52,7 +52,7 @@ def in_words(kernel: Kernel, target: Target, words: Renderer) -> tuple[Kernel, G
 
 
 def _of_workers(kernel: Kernel, limits: Limits) -> Kernel:
-    """A kernel of threads as CPU workers run it; others as they are."""
+    """A kernel of explicit threads in the form that CPU workers run; other kernels unchanged."""
     shared_out = workgroups_as_loops(kernel)
     return kernel if shared_out is kernel else vectorize_loops(shared_out, limits)
 
@@ -69,11 +69,12 @@ class Kernels:
         self.words = renderer(target)  # the macros and the module frame of the target
         self.rendered: list[dict[str, Any]] = []  # text, memories and symbol of each kernel
         self._number_of_text: dict[tuple, int] = {}
-        # By the identity of the body. The kernel is stored too: else its id could be used again.
+        # By the identity of the body. The kernel is stored as well; otherwise its id could be
+        # reused.
         self._number_of_body: dict[int, tuple[int, Kernel]] = {}
 
     def number(self, kernel: Kernel) -> int:
-        """The index of a kernel in `rendered`. Steps that are alike share one body."""
+        """The index of a kernel in `rendered`. Equal steps share one body."""
         body = id(kernel.body)
         if body not in self._number_of_body:
             self._number_of_body[body] = self._add(kernel), kernel

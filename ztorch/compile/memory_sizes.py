@@ -1,4 +1,4 @@
-"""Sizes of memory as users write them."""
+"""Memory sizes in the form that users write."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def byte_count(label: str, size: Any) -> int:
         return positive(label, size)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
     if match is None or match[2].upper() not in _UNITS:
-        raise ConfigError(f"{label}={size!r} is not a number of bytes; write it such as \"64MB\", "
+        raise ConfigError(f"{label}={size!r} is not a number of bytes; use a form like \"64MB\", "
                           "\"1.5 GiB\" or 64_000_000")
     return positive(label, int(float(match[1]) * _UNITS[match[2].upper()]))

@@ -1,4 +1,4 @@
-"""The block of parameters that a program starts with."""
+"""The block of parameters with which a program starts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ztorch.runtime.spec import ProgramSpec
 
 def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
                        constants: Iterable[np.ndarray]) -> np.ndarray:
-    """First values of states, which are drawn now, and constants, each in its place.
+    """Initial values of states, drawn now, and constants, each at its place.
 
     Args:
         spec: The specification of the program.
-        states: The states by name. The function `prepare` computes those that have no first value,
+        states: The states by name. The function `prepare` computes those without an initial value
             when the program is loaded.
-        constants: The numbers of each constant.
+        constants: The values of each constant.
     """
     need_memory("the program", spec.params_bytes, "make layers smaller")
     block = aligned(max(spec.params_bytes, 1))[:spec.params_bytes]
-    # The largest first: numbers are drawn in more memory than they take, and pages of the block
-    # count when they are written.
+    # The largest first: drawing needs more memory than the numbers take, and pages of the block
+    # only count once they are written.
     for name, v in sorted(states.items(), key=lambda item: -item[1].size):
         if "data" in v.attrs:
             first = to_storage(storage_dtype(v.dtype), first_value(v))
@@ -39,6 +39,6 @@ def initial_parameters(spec: ProgramSpec, states: Mapping[str, Value],
 
 
 def _is_blank(array: np.ndarray) -> bool:
-    """Whether an array is one number seen as many, the zero of which new memory is full: slots of
-    optimizers are twice the weights, and are so at first."""
+    """Whether an array is a broadcast zero, which new memory already holds. Slots of optimizers
+    start like this and are twice as large as the weights."""
     return not any(array.strides) and not any(array.flat[:1].tobytes())

@@ -8,10 +8,10 @@
     link       an object file     a library that imports nothing           codegen/elf.py
     load       code, parameters   a program that runs on a device          runtime/start.py
 
-A program has a function for each graph: predict, evaluate, train, and those by which it generates.
-They share one block of parameters. Render, assemble and link are in `cpu_code.py` for processors
-and in `device_code.py` for devices with separate memory. An artifact stores the code and
-parameters that are loaded here: the same bytes run in both cases.
+A program has a function for each graph: predict, evaluate, train, and those for generation. They
+share one block of parameters. Render, assemble and link are in `cpu_code.py` for processors and in
+`device_code.py` for devices with separate memory. An artifact stores the code and parameters that
+are loaded here: the same bytes run in both cases.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Compiled:
 
     @functools.cached_property
     def params(self) -> np.ndarray:
-        """First weights, which are drawn now, and constants: one block of bytes."""
+        """Initial weights, drawn now, and constants, as one block of bytes."""
         return initial_parameters(self.spec, self.placed.states,
                                   [data for _, data in self.placed.constants])
 
@@ -75,25 +75,25 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
-        functions: The graph of each function, by name. States of one name are shared.
+        functions: The graph of each function, by name. States with the same name are shared.
         device: A device of this machine, such as "cpu" or "cuda:0".
         name: The name of the program.
         threads: Worker threads on a CPU; None: one per core. Default: `None`.
-        precision: "float32", or "high" or "tf32" where products may be rounded for speed.
-            Default: `"float32"`.
+        precision: "float32", or "high" or "tf32" if products may be rounded for speed. Default:
+            `"float32"`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
-        memory_limit: The most bytes of the arena, such as "64MB", for which kernels may run again.
+        memory_limit: Maximum size of the arena, such as "64MB"; kernels may then run again.
             Default: `None`.
-        with_less_memory: Makes functions whose loops need less memory, for a limit that these
-            cannot meet. Default: `None`.
+        with_less_memory: Returns functions whose loops need less memory, if these functions cannot
+            meet the limit. Default: `None`.
     """
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     place = resolve(device)
     target = target_for(place).with_precision(precision)
     target = target if tensor_cores else target.without_tensor_cores()
     if place.ordinal is None:
-        raise DeviceError(f"{device} names a chip, which is enough to export for it, not to run; "
-                          f"name a device, such as {place.backend}:0")
+        raise DeviceError(f"{device} names a chip, which can be exported for but not run on; "
+                          f"use a device, such as {place.backend}:0")
     compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
     if current().interpret:
         return _interpreted(compiled, device)
@@ -105,8 +105,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
 def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: Target, name: str,
                     threads: int | None,
                     with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> Compiled:
-    """The result of `compile_functions`. Where a limit of memory cannot be met so, the functions
-    are traced again, with loops that run segments of iterations again."""
+    """The result of `compile_functions`. If it cannot meet a memory limit, the functions are traced
+    again, with loops that rerun segments of iterations."""
     try:
         return compile_functions(functions, target, name, memory_limit=limit, threads=threads)
     except LimitTooSmall as error:
@@ -121,19 +121,19 @@ def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: T
 
 
 def _interpreted(compiled: Compiled, device: str) -> Running:
-    """A program that the interpreter plays, for ZTORCH_INTERPRET=1."""
+    """A program run by the interpreter, for ZTORCH_INTERPRET=1."""
     from ztorch.compile.interpreted import Interpreted
 
     if compiled.spec.backend != "cpu":
-        raise Unsupported(f"ZTORCH_INTERPRET=1 plays programs of the CPU, and {device} is none; "
+        raise Unsupported(f"ZTORCH_INTERPRET=1 runs CPU programs, not {device}; "
                           "compile for 'cpu', or for 'cpu:scalar', whose kernels are simplest")
     return Interpreted(compiled.spec, compiled.code, compiled.params, compiled.plans)
 
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Compiling makes many small objects and hardly any cycles. Python's collector would spend a
-    third of the time on looking for some."""
+    """Pauses Python's garbage collector. Compiling creates many small objects and hardly any
+    cycles; searching for cycles would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -148,18 +148,18 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
                       schedules: Schedules | None = None,
                       memory_limit: int | None = None, threads: int | None = None) -> Compiled:
-    """All stages but `load`: the target need not be in this machine.
+    """All stages except `load`. The target need not be in this machine.
 
     Args:
         functions: The graph of each function, by name.
         target: The machine to generate code for, a row of `codegen/targets.py`.
-        name: The name of the program.
-        optional: The graph passes to run. They change speed, and results only by rounding. Default:
+        optional: The graph passes to run. They affect speed, and results only by rounding. Default:
             `passes.DEFAULT`.
+            fusion: Whether to fuse ops; if False, each op is a separate kernel. Default: `True`.
         fusion: False makes each op a separate kernel. Default: `True`.
-        schedules: Schedules in place of those that the rules propose, by the keys that `ztorch show
-            --stage plan` prints. Default: `None`.
-        memory_limit: The most bytes of the arena, for which kernels may run again. Default: `None`.
+        schedules: Schedules that replace those of the rules, by the keys that `ztorch show --stage
+            plan` prints. Default: `None`.
+        memory_limit: Maximum size of the arena; kernels may then run again. Default: `None`.
         threads: The worker threads for which measured schedules are taken; None: one per core.
             Default: `None`.
     """
@@ -179,15 +179,16 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
 
 def simplify(functions: Mapping[str, Graph], optional: tuple[str, ...],
              watch: Watch) -> dict[str, Graph]:
-    """The graphs after the passes: constants folded, equal nodes merged, movements removed."""
+    """The graphs after the passes: constants folded, equal nodes merged, redundant movement
+    removed."""
     graphs = {name: passes.run(graph, optional) for name, graph in functions.items()}
     watch.done("graph", graphs)
     return graphs
 
 
 def declare_states(functions: Mapping[str, Graph], target: Target) -> Params:
-    """The states (weights, optimizer slots, counters), which planning gives a place in the block of
-    parameters, with the constants that kernels read."""
+    """The states (weights, optimizer slots, counters), to which planning assigns places in the
+    block of parameters, together with the constants that kernels read."""
     params = Params(target.limits, earlier=lowered_before())
     for graph in functions.values():
         for state in graph.leaves("state"):
@@ -204,7 +205,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
 
     A program that only predicts never changes its weights, only states of stateful layers. With
     `prepare_once`, values that depend only on weights move to a separate function, which runs when
-    the program is loaded; its results are stored beside the weights, or in their place.
+    the program is loaded. Its results are stored beside the weights, or replace them.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
@@ -219,7 +220,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                                 memory_limit, chooser)
         except LimitTooSmall as error:
             failures.append(error)
-    if failures:  # the one that asks for most names a limit that all functions meet
+    if failures:  # the largest requirement gives a limit that all functions meet
         raise max(failures, key=lambda error: error.arena)
     if derived is not None:
         once = Graph({}, _place_derived(derived, params, target))
@@ -234,8 +235,8 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
 
 def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str, Value]:
     """Stores packed weights as derived states, and returns the states that `prepare` must compute.
-    Web pages read weights as the model declares them, so for devices and WebAssembly these are
-    all."""
+    Web pages read weights as the model declares them, so for devices and WebAssembly these are all
+    states."""
     updates = {name: v for name, v in derived.updates.items() if name in params.offsets}
     if target.limits.grid is not None or target.arch == WASM_ARCH:
         return updates
@@ -246,7 +247,7 @@ def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str
 
 
 def _need_known_keys(schedules: Schedules | None, plans: Mapping[str, Plan]) -> None:
-    """Raises for a schedule whose key is that of no kernel: FUNCTION/KERNEL, or KERNEL alone."""
+    """Raises an error for a schedule with an unknown key: FUNCTION/KERNEL, or only KERNEL."""
     keys = [step.key for plan in plans.values() for step in plan.steps]
     known = {*keys, *(key.partition("/")[2] for key in keys)}
     for key in schedules or ():

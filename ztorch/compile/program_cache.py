@@ -1,8 +1,8 @@
-"""Compiled programs that are kept for other processes, by the text of their graphs.
+"""Compiled programs that are cached for other processes, by the text of their graphs.
 
 They are stored with the assembled code, under the same rules (`codegen/object_cache.py`). A process
-that finds its program there skips every stage but `load`. Initial values of weights are not stored:
-the graphs have them, and change no code by them.
+that finds its program there skips every stage except `load`. Initial values of weights are not
+stored: they are part of the graphs, and do not affect the code.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ztorch.work_line import at
 if TYPE_CHECKING:
     from ztorch.compile.pipeline import Compiled
 
-# Folders of the package that the code of a program depends on.
+# Folders of the package that affect the code of a program.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
-OWN_ASSEMBLERS = ("", "assemble", "spirv", "ptx")  # "": the driver takes text, as it does of "ptx"
-MOST_BYTES = 1 << 24  # of the constants of a program that is kept
+OWN_ASSEMBLERS = ("", "assemble", "spirv", "ptx")  # "": the driver takes text, as it does for "ptx"
+MOST_BYTES = 1 << 24  # of the constants of a cached program
 
 
 def build(functions: Mapping[str, Graph], device: str, name: str, threads: int | None = None,
@@ -56,7 +56,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     key = _key(functions, target, name, limit, threads) if kept else None
 
     def compiled_anew() -> Running:
-        from ztorch.compile import pipeline  # a program that is kept needs none of its stages
+        from ztorch.compile import pipeline  # a cached program needs none of its stages
 
         return pipeline.build(functions, device, name, threads, precision, memory_limit=limit,
                               with_less_memory=with_less_memory)
@@ -88,19 +88,19 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
 
 
 def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:
-    """Whether a program has states of these names, shapes and dtypes."""
+    """Whether a program has states with these names, shapes and dtypes."""
     return all((s := spec.states.get(name)) is not None and s.shape == v.shape
                and s.dtype == v.dtype for name, v in states.items())
 
 
 def _key(functions: Mapping[str, Graph], target: Target, name: str,
          memory_limit: int | None = None, threads: int | None = None) -> list[str | bytes] | None:
-    """All that the program depends on; None if it is not to be kept."""
+    """Everything that the program depends on; None if it is not cached."""
     settings = current()
     if settings.cache is None or settings.debug or settings.dump:
         return None
     if target.assembler not in OWN_ASSEMBLERS:
-        return None  # that code depends on the compilers of others too
+        return None  # the code also depends on other compilers
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
                                 row(target), name, repr(memory_limit)]
     if target.assembler == "ptx":

@@ -1,5 +1,5 @@
-"""The native functions by which CPython calls compiled code and records ops, and by which other
-libraries return lent memory. They are compiled once and cached."""
+"""The native functions through which CPython calls compiled code and records ops, and through
+which other libraries return lent memory. They are compiled once and cached."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ztorch.runtime.devices import resolve
 
 @functools.cache
 def python_calls() -> bytes | None:
-    """The library with these functions; None where LLVM makes no code for this processor.
+    """The library with these functions; None if LLVM cannot generate code for this processor.
 
     >>> (python_calls() or bytes(4))[:4] in (b"\\x7fELF", bytes(4))
     True
@@ -57,7 +57,7 @@ def python_calls() -> bytes | None:
             **SHARING_RULE}
 
     def linked() -> bytes:
-        from ztorch.codegen.templates import environment  # not for code that is in the cache
+        from ztorch.codegen.templates import environment  # not needed for cached code
 
         text = environment().get_template("python_call/call.ll.j2").render(data)
         return link(assemble(text, target), soname="python_call.so",

@@ -1,4 +1,4 @@
-"""Which target a device is compiled for."""
+"""The target for which a device is compiled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ztorch.runtime.devices import Where, info_of
 
 def target_for(place: Where) -> Target:
     """The target for a device, with the properties of the machine: the device's own report, the row
-    of a named processor, or this machine's processor if it can run the code. For a
-    machine elsewhere it is the row of the target alone.
+    of a named processor, or this machine's processor if it can run the code. For another machine,
+    only the row of the target.
 
     >>> from ztorch.runtime.devices import resolve
     >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes

@@ -10,7 +10,7 @@ from ztorch.runtime.snapshot import Metadata
 
 @dataclass(frozen=True)
 class TracedModel:
-    """The graphs of one program, and the facts that the program keeps of its model.
+    """The graphs of one program, and the program's metadata about its model.
 
     function   inputs        outputs                         changes
     predict    x             y                               memories of stateful layers
@@ -21,11 +21,11 @@ class TracedModel:
     generate   x, position.. the numbers that follow         the caches of layers
     beams      x, position.. likewise, of several beams      the caches of layers
 
-    Evaluate and train give sums/METRIC/SUM for metrics that are computed from sums over all
-    batches; results takes their totals. Generating begins with prefill, which reads whole rows; the
-    other two go on from them by a loop.
-    w holds the weight of each row, and real 1 for those that count, 0 for those that fill up the
-    last batch. A model with several inputs or outputs has x/NAME and y/NAME in place of x and y.
+    Evaluate and train return sums/METRIC/SUM for metrics that are computed from sums over all
+    batches; results takes their totals. Generation starts with prefill, which reads whole rows; the
+    other two continue from there in a loop. w holds the weight of each row, and real is 1 for real
+    rows and 0 for those that pad the last batch. A model with several inputs or outputs has x/NAME
+    and y/NAME instead of x and y.
     """
 
     functions: dict[str, Graph]  # by name

@@ -1,9 +1,9 @@
-"""Files of schedules that were measured.
+"""Files of measured schedules.
 
-`ztorch tune` writes a small JSON file for each kernel that it measured, into the folder `tuned` of
-the cache. The name of the file follows from the kernel's work, the machine, the number of
-threads and the version of ztorch: a schedule is only ever found where it was measured. Each file
-is replaced as a whole, so that several processes may write and read at once.
+`ztorch tune` writes a small JSON file for each kernel that it measured, to the folder `tuned` of
+the cache. The name of the file depends on the kernel's computation, the machine, the number of
+threads and the version of ztorch: a schedule is only used where it was measured. Files are replaced
+atomically, so several processes may read and write them at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ztorch.host import processor
 from ztorch.host.settings import current
 from ztorch.version import __version__
 
-MOST_BYTES = 1 << 16  # of a file; one has some 500
+MOST_BYTES = 1 << 16  # of a file; a typical one has about 500
 MOST_THREADS = 1 << 16  # more than any machine has
 MOST_SECONDS = 1e6  # of a kernel
 
@@ -34,14 +34,14 @@ class TunedKernel(Record):
     """The measurement of one kernel."""
 
     work: str = field(String("[0-9a-f]{64}", "a digest"))  # a digest of its computation
-    title: str = field(TEXT)  # the same for people: ops, dtype and shape
-    machine: str = field(TEXT)  # as `machine_of` describes it
+    title: str = field(TEXT)  # the computation for people: ops, dtype and shape
+    machine: str = field(TEXT)  # in the form of `machine_of`
     threads: int = field(Whole(1, MOST_THREADS))  # that shared the kernel
     version: str = field(TEXT)  # of ztorch
-    schedule: str = field(TEXT)  # the fastest
-    rule: str = field(TEXT)  # the one that the rules proposed
+    schedule: str = field(TEXT)  # the fastest schedule
+    rule: str = field(TEXT)  # the schedule that the rules propose
     seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the fastest
-    rule_seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of that of the rules
+    rule_seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the rules' schedule
 
     @property
     def file_name(self) -> str:
@@ -62,7 +62,7 @@ def machine_of(target: Target) -> str:
 
 
 def usual_threads(threads: int | None) -> int:
-    """The threads that a program runs with."""
+    """The number of threads that a program runs with."""
     return threads or current().threads or processor.usable_cores()
 
 
@@ -89,7 +89,7 @@ def names() -> list[str]:
 
 
 def state() -> str:
-    """A text that changes when any file does; empty where there are none."""
+    """A text that changes whenever a file does; empty if there are none."""
     place, parts = folder(), []
     for name in names():
         with contextlib.suppress(OSError):  # another process has just removed it
@@ -99,7 +99,7 @@ def state() -> str:
 
 
 def read(path: Path) -> TunedKernel:
-    """The contents of a file; FileError if it is damaged."""
+    """The contents of a file; raises FileError if it is damaged."""
     with parsing(str(path), FileError, "is not a schedule of `ztorch tune`",
                  "delete it, or run `ztorch tune clear`"):
         with path.open("rb") as file:
@@ -110,7 +110,7 @@ def read(path: Path) -> TunedKernel:
 
 
 def write(kernels: Iterable[TunedKernel]) -> None:
-    """Writes a file for each kernel, in place of the one that is there."""
+    """Writes a file for each kernel, replacing existing ones."""
     place = folder()
     if place is None:
         return

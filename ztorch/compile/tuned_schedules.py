@@ -1,6 +1,6 @@
-"""Has the compiler take schedules that were measured, in place of those of its rules.
+"""Makes the compiler use measured schedules instead of those of its rules.
 
-A file that is damaged, or holds a schedule that the kernel cannot have, is ignored with a warning.
+A file that is damaged, or whose schedule does not fit the kernel, is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ztorch.lower.schedule import IllegalSchedule, Schedule
 
 
 def chooser(target: Target, threads: int | None = None) -> Chooser | None:
-    """The source of schedules for the compiler, where any was measured on a machine like this."""
+    """The source of schedules for the compiler, if any were measured on a machine like this."""
     place = tuned_files.folder()
     if target.limits.grid is not None or place is None or not current().tuned:
         return None
@@ -30,7 +30,7 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
     count = tuned_files.usual_threads(threads)
 
     def choose(kernel: RegionKernel) -> Schedule | None:
-        if kernel.hints is not None:  # the user's own come first
+        if kernel.hints is not None:  # the user's own hints take precedence
             return None
         name = tuned_files.file_name(kernel.work, machine, count)
         return _schedule(place / name, kernel) if name in there else None
@@ -39,7 +39,7 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
 
 
 def _schedule(path: Path, kernel: RegionKernel) -> Schedule | None:
-    """The schedule in a file; None for that of the rules."""
+    """The schedule in a file; None if it is that of the rules."""
     try:
         tuned = tuned_files.read(path)
         if tuned.schedule == tuned.rule or tuned.work != kernel.work:

@@ -1,4 +1,4 @@
-"""Shows the output of each compiler stage, as ZTORCH_DEBUG and ZTORCH_DUMP request."""
+"""Shows the output of each compiler stage, as requested by ZTORCH_DEBUG and ZTORCH_DUMP."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ztorch.host.settings import current
 
 
 class Watch:
-    """Is told when a stage is done. Prints its result and time, or writes the result to a file,
-    where the settings ask for that; else it does nothing."""
+    """Called at the end of each stage. Prints its result and time, or writes the result to a file,
+    if the settings request it."""
 
     def __init__(self) -> None:
         self.settings = current()
@@ -21,7 +21,7 @@ class Watch:
         self.stages_done = 0
 
     def done(self, stage: str, result: Any) -> None:
-        """The stage has just ended with this result."""
+        """The stage has ended with this result."""
         seconds = time.perf_counter() - self.stage_start
         if "time" in self.settings.debug:
             print(f"ztorch: {stage:8} {seconds * 1e3:8.1f} ms", file=sys.stderr)
@@ -41,12 +41,12 @@ def _dump(folder: Path, file: str, data: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(data)
     except OSError as error:
-        raise ConfigError(f"ZTORCH_DUMP={str(folder)!r} cannot be written to: {error.strerror}; "
-                          "name a folder that can") from None
+        raise ConfigError(f"ZTORCH_DUMP={str(folder)!r} is not writable: {error.strerror}; "
+                          "use another folder") from None
 
 
 def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
-    """The result of a stage as texts, each with the name that ZTORCH_DEBUG has for it."""
+    """The result of a stage as texts, each with its name in ZTORCH_DEBUG."""
     from ztorch.graph.value import show as show_graph
     from ztorch.ir.text import show as show_kernel
 
@@ -66,7 +66,7 @@ def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
 
 def show_plan(plan: Any) -> str:
     """The kernels of a function in order, with the buffers they read (<) and write (>), and the
-    schedule of each by its key. A bar marks a kernel that waits until all workers are done with the
+    schedule of each by its key. A bar marks a kernel that waits until all workers have finished the
     kernels before it."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
     for number, step in enumerate(plan.steps):

@@ -1,4 +1,4 @@
-"""Compiles a model for browsers: for WebGPU, and for WebAssembly where that is missing."""
+"""Compiles a model for browsers: for WebGPU, with WebAssembly as a fallback."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.runtime.snapshot import Snapshot
 from ztorch.tabular.rows import rows_with_texts
 
-LACKS = (f"it was exported without WebAssembly, which takes the package {wasm.PACKAGE} "
+LACKS = (f"it was exported without WebAssembly, which needs the package {wasm.PACKAGE} "
          f"(pip install {wasm.PACKAGE})")
 
 
 def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
                weights: Mapping[str, Any] | None = None, samples: Any = None, letters: str = "",
                webassembly: bool | None = None) -> list[Path]:
-    """Writes a model for browsers to a folder: NAME.zt for WebGPU and WebAssembly, ztorch.js that
-    runs it, and index.html, which holds both, to try it.
+    """Writes a model for browsers to a folder: NAME.zt for WebGPU and WebAssembly, ztorch.js to run
+    it, and index.html, which contains both and lets users try it.
 
     Args:
         traced: The result of `model.trace`. If it was traced with an optimizer, the page can train.
         path: The folder.
-        weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
+        weights: Arrays by name that replace the model's own, such as `program.weights`. Default:
             `None`.
         samples: Rows of the model's only input that the page offers, x or (x, y); or a table for
             its pipeline. Default: `None`.
-        letters: For a model of text: the letter for each number. Default: `""`.
-        webassembly: Whether there is code for browsers without WebGPU, which takes the package
-            ziglang; None: where it is installed, with a warning where it is not. Default: `None`.
+        letters: For a text model, the letter of each number. Default: `""`.
+        webassembly: Whether to include code for browsers without WebGPU, which needs the package
+            ziglang; None: if it is installed, otherwise with a warning. Default: `None`.
 
     Returns:
         The paths of the files.
@@ -51,11 +51,11 @@ def export_web(traced: TracedModel, path: str | os.PathLike[str], *,
         ```
     """
     if traced.metadata.whole_axes:
-        raise Unsupported(f"model {traced.metadata.name!r} leaves axes open and mixes positions "
-                          "along them; pages fill up rows: give sizes when the model is loaded, "
+        raise Unsupported(f"model {traced.metadata.name!r} has open axes and mixes positions along "
+                          "them, but web pages pad rows: set sizes when the model is loaded, "
                           "such as zt.onnx.load(path, sizes={'time': 64})")
     if webassembly is None and not wasm.available():
-        warnings.warn(f"the page runs on WebGPU alone: {LACKS}", stacklevel=2)
+        warnings.warn(f"the page runs only on WebGPU: {LACKS}", stacklevel=2)
     with_wasm = wasm.available() if webassembly is None else webassembly
     chosen = (targets.target("webgpu"), *(targets.WASM,) * with_wasm)
     page = PageData(_samples(traced, samples), letters, "" if with_wasm else LACKS)
@@ -74,8 +74,8 @@ def _samples(traced: TracedModel, samples: Any) -> Any:
         return None
     known = traced.metadata
     if list(known.input_shape) != [""]:
-        raise ConfigError("samples are rows of a single input, and the model takes "
-                          f"{', '.join(known.input_shape)}; leave samples out")
+        raise ConfigError("samples are rows of a single input, but the model takes "
+                          f"{', '.join(known.input_shape)}; omit samples")
     texts: list[dict[str, str]] = []
     if known.pipeline is not None and known.pipeline.columns and not isinstance(
             samples, (tuple, np.ndarray)):

@@ -23,13 +23,13 @@ _TRAINING = _NEEDED["train"]
 
 
 class ModelPrograms:
-    """Runs a model. Whatever the size of batches, the weights are those of the model.
+    """Runs a model on batches of any size, always with the weights of the model.
 
     Args:
         model: The model.
         compiled: The program that compile returned.
-        make: Compiles the model again with other arguments, which it takes by name.
-        arguments: Those of compile.
+        make: Compiles the model again with other arguments, passed by name.
+        arguments: The arguments of compile.
     """
 
     def __init__(self, model: Network, compiled: Program, make: Callable[..., Program],
@@ -39,12 +39,12 @@ class ModelPrograms:
         self._make, self.arguments = make, arguments
         # by batch size, function, and outputs with weights
         self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
-        self.training = compiled  # the one that trains, where one does
+        self.training = compiled  # the program that trains, if any
         compiled.relatives = weakref.ref(self)
 
     @property
     def all(self) -> list[Program]:
-        """Every program that there is."""
+        """All existing programs."""
         return [self.compiled, *self._others.values()]
 
     def fit(self, model: Network) -> bool:
@@ -88,8 +88,8 @@ class ModelPrograms:
         if len(axis) > 1 and size < axis[-1]:
             return self.compiled
         if layer := self.compiled.adapter.stateful:
-            raise ConfigError(f"layer {layer!r} is stateful: it remembers states for batches of "
-                              f"{axis[-1]} rows, not of {size}; leave batch_size out, or compile "
+            raise ConfigError(f"layer {layer!r} is stateful: it stores states for batches of "
+                              f"{axis[-1]} rows, not of {size}; omit batch_size, or compile "
                               f"with batch_size={size}")
         return self._other(function, size, {})
 
@@ -115,13 +115,13 @@ class ModelPrograms:
         return program
 
     def close(self) -> None:
-        """Ends the other programs. Users have the one that compile returned."""
+        """Closes the other programs. Users hold the one that compile returned."""
         for program in self._others.values():
             program.close()
         self._others.clear()
 
     def __deepcopy__(self, memo: Any) -> None:
-        """A copied model has no program: it is compiled again."""
+        """A copied model has no program and must be compiled again."""
         return
 
 
@@ -137,12 +137,12 @@ def hand_over(source: Program, target: Program) -> None:
 
 
 def not_compiled(name: str, verb: str) -> ConfigError:
-    """The error for a model that cannot train or evaluate yet."""
+    """The error for a model that is not compiled to train or evaluate."""
     return ConfigError(f"model {name!r} cannot {verb} before it is compiled; write "
                        "model.compile(optimizer='adam', loss='mse'), with your loss")
 
 
 def changed_since(name: str) -> ConfigError:
-    """The error for a model that cannot train or evaluate any more."""
+    """The error for a model whose program is out of date."""
     return ConfigError(f"the layers of model {name!r} have changed since it was compiled; compile "
                        "it again")

@@ -1,5 +1,5 @@
-"""Loss and metrics of a batch. As in Keras, weights of rows count in the loss and in weighted
-metrics, and the loss is divided by the number of rows."""
+"""Loss and metrics of a batch. As in Keras, row weights apply to the loss and to weighted metrics,
+and the loss is divided by the number of rows."""
 
 from __future__ import annotations
 

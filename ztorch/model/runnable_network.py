@@ -1,4 +1,4 @@
-"""A network that runs: by the program that it was compiled to, which has its weights."""
+"""A network that runs with the program it was compiled to, which holds its weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ztorch.program.verbs import Verbs
 if TYPE_CHECKING:
     from ztorch.program.program import Program
 
-# Names that users look for on a model, and find on the program that compile returns.
+# Names that users expect on a model, but that belong to the program.
 _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint")
 
 
 class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
-    """A network with the verbs of its program."""
+    """A network with the methods of its program."""
 
     def running(self, function: str, batch_size: int | None = None,
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
@@ -54,18 +54,18 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
 
         Args:
             x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, a
-                `zt.Tensor`, or an iterator of batches. For a model with several inputs a list in
-                their order, or a dict by their names.
-            batch_size: The rows of a call; another size than that of `compile` compiles another
-                function over the same weights. None: that of `compile`. Default: `None`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
-                elsewhere. Default: `0`.
-            steps: The batches to predict; None: all. Default: `None`.
-            callbacks: A callback or several, whose `on_predict` hooks are called. Default: `None`.
+                `zt.Tensor`, or an iterator of batches. For a model with several inputs, a list in
+                their order or a dict by their names.
+            batch_size: The batch size; another size than that of `compile` compiles another
+                function with the same weights. None: that of `compile`. Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" means 1 on a terminal
+                and 2 elsewhere. Default: `0`.
+            steps: Number of batches to predict; None: all. Default: `None`.
+            callbacks: One or more callbacks, whose `on_predict` hooks are called. Default: `None`.
 
         Returns:
-            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor. For a model with
-            several outputs a list or a dict of those, as the model was declared.
+            An array of shape (rows, *output_shape); a tensor for a `zt.Tensor`. For a model with
+            several outputs, a list or dict of them, as the model was declared.
 
         Raises:
             DataError: x does not fit the model's inputs; the message says how to change it.
@@ -92,8 +92,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         """Computes the model's outputs for one batch of rows.
 
         Args:
-            x: As that of `predict`. For more rows than a batch of `compile` has, the model compiles
-                another function over the same weights.
+            x: As in `predict`. For more rows than the batch size of `compile`, the model compiles
+                another function with the same weights.
 
         Returns:
             The result of `predict`.
@@ -116,8 +116,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             return program.predict_on_batch(x)
 
     def size_for(self, x: Any, function: str) -> int | None:
-        """The size of batches that a call of a function on all rows of x at once needs; None: that
-        of `compile`."""
+        """The batch size that one call of a function on all rows of x needs; None: that of
+        `compile`."""
         from ztorch.feed.row_shapes import row_count
 
         self.compile_if_due(function)
@@ -127,18 +127,18 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         return rows
 
     def generate(self, prompt: Any, length: int, **options: Any) -> Any:
-        """Continues a sequence of numbers. The model is compiled with `decode`.
+        """Continues a sequence of numbers. The model must be compiled with `decode`.
 
         Args:
-            prompt: One or more integers to begin with, or a list of such prompts.
-            length: How many numbers to draw, at most.
+            prompt: One or more integers to start with, or a list of such prompts.
+            length: Maximum number of numbers to draw.
             **options: The other arguments of `Program.generate`.
 
         Returns:
             The result of `Program.generate`.
 
         Raises:
-            ConfigError: The model was compiled without `decode`, or an argument makes no sense.
+            ConfigError: The model was compiled without `decode`, or an argument is invalid.
 
         Examples:
             ```python
@@ -156,12 +156,12 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         Keras.
 
         Args:
-            path: A file that ends in .zt; or in .keras for Keras' own format, with layers, weights
-                and the arguments of `compile`, which `keras.models.load_model` and
-                `zt.load_keras` read. A warning says where it cannot hold these arguments.
+            path: A file that ends in .zt; or in .keras for Keras' format, with layers, weights and
+                the arguments of `compile`, for `keras.models.load_model` and `zt.load_keras`.
+                Arguments that it cannot hold cause a warning.
 
         Raises:
-            ConfigError: The path ends in a format that holds weights alone.
+            ConfigError: The suffix of the path is that of a weights format.
             Unsupported: Keras lacks some of the layers; the message lists all of them.
 
         Examples:
@@ -203,19 +203,18 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
     def save_weights(self, path: str | os.PathLike[str], layout: str | None = None,
                      names: Mapping[str, str] | None = None,
                      flatten_from: str | None = None) -> None:
-        """Writes the weights to a file, whole or not at all.
+        """Writes the weights to a file, atomically.
 
         Args:
-            path: The file. A name that ends in .weights.h5 makes one for Keras, .safetensors and
-                .npz one with names as `layer/weight`, .gguf one for llama.cpp.
-            layout: "torch" writes PyTorch's names and layouts, as those of .gguf always are.
-                Default: `None`.
-            names: The names of layers in the file, as {"dense": "fc1"}. Default: `None`.
-            flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it. Default: `None`.
-
+            path: The file. A name that ends in .weights.h5 is for Keras, .safetensors and .npz use
+                names such as `layer/weight`, .gguf is for llama.cpp.
+            layout: "torch" writes PyTorch's names and layouts, which .gguf always uses. Default:
+                `None`.
+            names: The names of layers in the file, such as {"dense": "fc1"}. Default: `None`.
+                flatten_from: The order of image features in the file, "channels_first" or
+                    "channels_last", if the layers do not determine it. Default: `None`.
         Raises:
-            WeightsError: A weight has no place in the format.
+            WeightsError: The format cannot hold a weight.
 
         Examples:
             ```python
@@ -237,15 +236,15 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             path: A file that `save_weights` of this model or its program wrote, or one of Keras
                 (.keras, .weights.h5), PyTorch (.pt, .safetensors), NumPy (.npz) or llama.cpp
                 (.gguf) for a model with the same layers.
-            names: The names of layers in the file, as {"dense": "fc1"}. Default: `None`.
-            flatten_from: The order of the features of images in the file, "channels_first" or
-                "channels_last", where the layers do not tell it. Default: `None`.
-            skip_mismatch: Whether layers that the file lacks, or has in another shape, stay as they
-                are; a warning names them. Default: `False`.
+            names: The names of layers in the file, such as {"dense": "fc1"}. Default: `None`.
+            flatten_from: The order of image features in the file, "channels_first" or
+                "channels_last", if the layers do not determine it. Default: `None`.
+            skip_mismatch: Whether to skip layers that are missing in the file or have another shape
+                there; a warning names them. Default: `False`.
 
         Raises:
-            WeightsError: The file is damaged, or its weights are not those of the model; the
-                message names the first one that does not fit.
+            WeightsError: The file is damaged, or its weights do not fit the model; the message
+                names the first one that does not fit.
 
         Examples:
             ```python
@@ -263,12 +262,12 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
 
     @property
     def metrics_names(self) -> list[str]:
-        """The names of the scores that `evaluate` returns, in its order."""
+        """The names of the scores that `evaluate` returns, in order."""
         return self._compiled_program().metrics_names
 
     @property
     def learning_rate(self) -> float:
-        """The optimizer's learning rate, which may be set while training."""
+        """The optimizer's learning rate, which may be set during training."""
         return self._compiled_program().learning_rate
 
     @learning_rate.setter
@@ -276,7 +275,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         self._compiled_program().learning_rate = rate
 
     def reset_states(self) -> None:
-        """Makes the states of stateful layers zero: the next batch begins new sequences.
+        """Resets the states of stateful layers to zero: the next batch starts new sequences.
 
         Examples:
             >>> import ztorch as zt
@@ -294,6 +293,6 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
 
     def __getattr__(self, name: str) -> Any:
         if name in _PROGRAM_NAMES:
-            raise AttributeError(f"a model has no {name!r}, its program has: "
+            raise AttributeError(f"a model has no {name!r}, but its program does: "
                                  f"model.program.{name}, after compile")
         return super().__getattr__(name)

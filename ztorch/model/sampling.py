@@ -1,8 +1,8 @@
-"""Drawing numbers by their logits, as values of the graph.
+"""Drawing numbers by their logits, as graph values.
 
-A number is drawn by adding noise of Gumbel's distribution to the logits and taking the largest one:
-without noise it is the likeliest, and no sorting is needed. Top-k and top-p keep the logits above a
-threshold, which is found by halving an interval.
+A number is drawn by adding Gumbel noise to the logits and taking the largest. Without noise it is
+the most likely number, and no sorting is needed. Top-k and top-p keep the logits above a threshold,
+which is found by bisection.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ops.control import cond, scan
 
-HALVINGS = 32  # of the interval that holds a threshold: its width ends below that of a float32
-LOWEST = -88.0  # difference to the largest logit below which float32's exp is about 0
-NOISE_BITS = 23  # of a random number between 0 and 1, so that it is neither
-NOISE_STREAM = 1 << 30  # of random numbers, apart from those of layers
+HALVINGS = 32  # bisections: the interval then is narrower than a float32 can resolve
+LOWEST = -88.0  # difference to the largest logit below which exp is about 0 in float32
+NOISE_BITS = 23  # of a random number between 0 and 1, so that it is never 0 or 1
+NOISE_STREAM = 1 << 30  # separate from those of layers
 
 
 @dataclass(frozen=True)
 class SamplingInputs:
-    """How numbers are drawn. Tensors of one element, but for the first."""
+    """How numbers are drawn. All tensors except the first have one element."""
 
-    seeds: Value  # uint32 (2, rows): of the random numbers of each row
-    temperature: Value  # the logits are divided by it; 0: take the likeliest
-    top_k: Value  # int32: how many of the likeliest are kept
-    top_p: Value  # keep the likeliest that together have this probability
-    repetition_penalty: Value  # divides the logits of numbers that were seen, if positive
+    seeds: Value  # uint32 (2, rows): seed of each row
+    temperature: Value  # divides the logits; 0: take the most likely
+    top_k: Value  # int32: number of the most likely candidates to keep
+    top_p: Value  # keep the most likely candidates with this total probability
+    repetition_penalty: Value  # divides positive logits of numbers that were seen
 
 
 def drawn(logits: Value, seen: Value, step: Value, choices: SamplingInputs) -> Value:
@@ -38,7 +38,7 @@ def drawn(logits: Value, seen: Value, step: Value, choices: SamplingInputs) -> V
     Args:
         logits: Float tensor `(rows, classes)`.
         seen: Bool tensor `(rows, classes)`: the numbers that the repetition penalty applies to.
-        step: uint32 scalar: how many numbers were drawn before.
+        step: uint32 scalar: number of numbers drawn before.
         choices: How to draw.
 
     Returns:
@@ -71,11 +71,11 @@ def drawn(logits: Value, seen: Value, step: Value, choices: SamplingInputs) -> V
 
 
 def _threshold(x: Value, enough: Callable[[Value], Value]) -> Value:
-    """The largest number of each row so that the elements from it on are enough: (rows, 1).
+    """The largest threshold of each row for which the elements above it are enough: (rows, 1).
 
     Args:
         x: Float tensor `(rows, classes)`, from LOWEST to 0.
-        enough: Whether these elements, a bool tensor, are enough in each row, (rows, 1).
+        enough: Whether selected elements, a bool tensor, are enough in each row, (rows, 1).
     """
 
     def halve(bounds: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
@@ -90,7 +90,7 @@ def _threshold(x: Value, enough: Callable[[Value], Value]) -> Value:
 
 
 def _noise(shape: tuple[int, ...], seeds: Value, step: Value) -> Value:
-    """Numbers of Gumbel's distribution."""
+    """Samples of the Gumbel distribution."""
     bits = OPS.shift_right(OPS.random_bits(shape, seeds, step, NOISE_STREAM), 32 - NOISE_BITS)
     uniform = (OPS.cast(bits, "float32") + 0.5) * 2.0**-NOISE_BITS
     return -OPS.log(-OPS.log(uniform))

@@ -1,4 +1,4 @@
-"""Sequential: layers in a row, declared, described and compiled."""
+"""Sequential: a chain of layers, declared, described and compiled."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class Sequential(Model):
-    """A model: each layer works on the output of the one before.
+    """A model in which each layer takes the output of the one before.
 
-    Layers without a name get one from their class, counted within the model: dense, dense_1. A
-    Sequential can be a layer of another model.
+    Layers without a name are named after their class and numbered within the model: dense, dense_1.
+    A Sequential can be a layer of another model.
 
     Args:
-        layers: The layers in order. The first is an Input, or says its `input_shape`; else the
+        layers: The layers in order. The first is an Input or has an `input_shape`; otherwise the
             shape is known when the model is built or called. Default: `None`.
-        name: The name of the model; None: from its class. Default: `None`.
-        seed: The seed of first weights, dropout and shuffling. The first value of a weight depends
-            on it and on the weight's name, on nothing else. None: 0, or that of the model around
-            it. Default: `None`.
+        name: The name of the model; None: derived from the class. Default: `None`.
+        seed: The seed of initial weights, dropout and shuffling. The initial value of a weight
+            depends only on it and on the weight's name. None: 0, or the seed of the enclosing
+            model. Default: `None`.
         trainable: Whether training changes the weights. Default: `True`.
 
     Raises:
-        ConfigError: `layers` holds something else, or an Input that is not the first.
+        ConfigError: `layers` contains something else, or an Input that is not the first.
 
     Examples:
         >>> from ztorch import layers as L
@@ -54,7 +54,7 @@ class Sequential(Model):
     def __init__(self, layers: Iterable[Layer] | None = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
         self._input: Input | None = None
-        self._declared: list[tuple[Layer, Any]] = []  # layers and the symbolic tensors they gave
+        self._declared: list[tuple[Layer, Any]] = []  # layers and their symbolic tensors
         self._begin(name, seed, trainable)
         if isinstance(layers, Layer) or not isinstance(layers, Iterable | None):
             raise ConfigError(f"Sequential takes a list of layers, not {layers!r}; write "
@@ -71,7 +71,7 @@ class Sequential(Model):
             layer: A layer; an Input can only be the first.
 
         Raises:
-            ConfigError: It is an Input after other layers, or belongs to another model.
+            ConfigError: The layer is an Input after other layers, or belongs to another model.
 
         Examples:
             >>> from ztorch import layers as L
@@ -84,9 +84,9 @@ class Sequential(Model):
             if self.adopted or self._input is not None:
                 last = self.adopted[-1].name if self.adopted else ""
                 before = (f"layer {last!r} comes before this one" if last else
-                          f"Input({self._input.row_shape}) is there already")  # type: ignore[union-attr]
+                          f"it has Input({self._input.row_shape} already)")  # type: ignore[union-attr]
                 raise ConfigError(f"model {self.name!r}: Input must be the first layer, once; "
-                                  f"{before}: leave it out")
+                                  f"{before}: omit it")
             self._input = layer
             return
         if isinstance(layer, HostLayer) and self._reads(layer):
@@ -99,7 +99,7 @@ class Sequential(Model):
                 self._input = Input(layer.input_shape)
 
     def _reads(self, layer: HostLayer) -> bool:
-        """Whether a layer of the host reads texts before the first layer of the model."""
+        """Whether a host layer encodes texts before the first layer of the model."""
         if self._input is None and isinstance(layer, TextVectorization) and not self.adopted:
             self._input = Input((), "string")
         if self._input is None or not self._input.holds_text or self._input.encoder or self.adopted:
@@ -114,7 +114,7 @@ class Sequential(Model):
             The layer.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: The model has no layers.
 
         Examples:
             >>> from ztorch import layers as L
@@ -132,7 +132,7 @@ class Sequential(Model):
     # -- inputs and outputs ------------------------------------------------------------------------
 
     def declare_layers(self) -> None:
-        """Calls the layers on symbolic tensors, in a row, where it was not done yet."""
+        """Calls the layers on symbolic tensors, in order, unless already done."""
         if self._input is None:
             return
         same = 0
@@ -159,7 +159,7 @@ class Sequential(Model):
 
     @property
     def output_names(self) -> list[str]:
-        """An empty name: that of the only output."""
+        """An empty name, that of the only output."""
         return [""]
 
     @property
@@ -168,23 +168,24 @@ class Sequential(Model):
         return "one"
 
     def named_outputs(self, outputs: Any) -> dict[str, Value]:
-        """The only output under an empty name, or a ShapeError if the last layer makes several."""
+        """The only output under an empty name, or a ShapeError if the last layer returns
+        several."""
         if not isinstance(outputs, Value):
             last = self.adopted[-1].name
             raise shape_error(f"model {self.name!r} ends with layer {last!r}, which "
-                              f"returns {len(leaves(outputs))} tensors, and a Sequential has one "
-                              "output", fix="write a Model, whose outputs may be several")
+                              f"returns {len(leaves(outputs))} tensors, but a Sequential has one "
+                              "output", fix="use a Model, which may have several outputs")
         return super().named_outputs(outputs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Computes every shape and makes the weights. Called for you where it is needed.
+        """Computes all shapes and creates the weights. It is called automatically when needed.
 
         Args:
-            input_shape: The shape of a row of the input, or with None for the batch in front, as in
+            input_shape: The shape of an input row, or with a leading None for the batch, as in
                 Keras; None: that of the Input. Default: `None`.
 
         Raises:
-            ConfigError: The shape is not known, or another one than the Input's.
+            ConfigError: The shape is unknown, or differs from the Input's.
             ShapeError: A layer does not fit its input.
 
         Examples:
@@ -204,16 +205,16 @@ class Sequential(Model):
             elif self._input.row_shape != shape:
                 raise ConfigError(f"model {self.name!r} is declared for inputs of shape "
                                   f"{self._input.row_shape}, not {shape}; change its Input, or "
-                                  "leave input_shape out")
+                                  "omit input_shape")
         self._need_layers()
         if self._input is None:
-            raise ConfigError(f"model {self.name!r} does not know the shape of its inputs; begin "
-                              "with Input(shape), where shape leaves out the batch: "
+            raise ConfigError(f"model {self.name!r} does not know the shape of its inputs; start "
+                              "with Input(shape), without the batch: "
                               "Sequential([Input((28, 28, 1)), ...])")
         super().build()
 
     def _build_for(self, shape: tuple[int, ...]) -> None:
-        """Builds for numbers of the model, or for integers where the layers ask for such."""
+        """Builds for floats of the model, or for integers if the layers need them."""
         self._need_layers()
         self._input = Input(shape)
         try:
@@ -229,7 +230,7 @@ class Sequential(Model):
 
     @property
     def knows_inputs(self) -> bool:
-        """Whether the shape of the input is known: that of an Input, or after `build`."""
+        """Whether the shape of the input is known: from an Input, or after `build`."""
         return self._input is not None
 
     def _need_layers(self) -> None:
@@ -237,7 +238,7 @@ class Sequential(Model):
             raise ConfigError(f"model {self.name!r} has no layers; add one, such as Dense(10)")
 
     def prepare(self, x: Any, *more: Any, **options: Any) -> None:
-        """The model is called as a layer: the shape of its inputs is known from now on."""
+        """Called when the model is called as a layer: the shape of its inputs is then known."""
         self._need_layers()
         if not isinstance(x, Value):
             raise shape_error(f"a Sequential takes one tensor, not {len(x)}", fix="declare a part "
@@ -250,8 +251,8 @@ class Sequential(Model):
         """The output for a batch, in a graph. Layers and tracing call it.
 
         Args:
-            x: The input, a value of a graph of shape (batch, *input_shape).
-            context: Facts about the function that is traced.
+            x: The input, a graph value of shape (batch, *input_shape).
+            context: The context of the traced function.
 
         Returns:
             The output of the last layer.
@@ -278,13 +279,14 @@ class Sequential(Model):
 
         Args:
             config: The result of `get_config`.
-            custom_objects: Classes that it may name, by name or as a list. Default: `None`.
+            custom_objects: Further classes that the config names, by name or as a list. Default:
+                `None`.
 
         Returns:
-            A model with first weights.
+            A model with initial weights.
 
         Raises:
-            ConfigError: `config` describes no such model.
+            ConfigError: `config` does not describe such a model.
         """
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list):
             raise ConfigError(f"this config does not describe a {cls.__name__}: it has no list of "

@@ -1,7 +1,7 @@
-"""A step that a model computes by a method of its own: `train_step` or `test_step`.
+"""A step that a method of the model computes: `train_step` or `test_step`.
 
-The method runs once, on tensors of a graph: its results, and the weights that it changes,
-become the native function that `fit` or `evaluate` calls.
+The method runs once, on graph tensors. Its results, and the weights that it changes, become the
+native function that `fit` or `evaluate` calls.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class TracedStep:
     graphs: ScoringGraphs
     context: Context
     batch: BatchInputs
-    optimizer: Optimizer | None  # that of compile
+    optimizer: Optimizer | None  # the optimizer of compile
     loss_scale: LossScale
     loss: Value | None = None  # the last result of compute_loss
-    losses: Scores = field(default_factory=dict)  # that of each output
-    changed: dict[Value, Optimizer] = field(default_factory=dict)  # states of weights, and by whom
-    kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers by name
+    losses: Scores = field(default_factory=dict)  # loss of each output
+    changed: dict[Value, Optimizer] = field(default_factory=dict)  # states, and what changed them
+    kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers, by name
     results: dict[Metric, Scores] = field(default_factory=dict)  # sums of metrics
     read: dict[Value, KeptSums] = field(default_factory=dict)  # results of metrics in this step
 
     # -- arguments of the method -------------------------------------------------------------------
 
     def data(self) -> Any:
-        """x, or (x, y) where there are targets: tensors, or lists and dicts of them as declared."""
+        """x, or (x, y) if there are targets: tensors, or lists and dicts of tensors as declared."""
         model, batch = self.graphs.model, self.batch
         x = _as_called(model, batch.x)
         y: Any = batch.y.get("", dict(batch.y))
@@ -58,7 +58,7 @@ class TracedStep:
     # -- loss and metrics --------------------------------------------------------------------------
 
     def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Value:
-        """The loss of compile, with those that layers and regularizers add."""
+        """The loss of compile, plus the losses that layers and regularizers add."""
         scores = self._scores(sample_weight).losses(*self._named(y, y_pred)) if (
             self.graphs.objectives) else self._scores(sample_weight).losses({}, {})
         if "loss" not in scores:
@@ -84,7 +84,7 @@ class TracedStep:
         if self.graphs.objectives:
             targets, predictions = self._named(y, y_pred)
             scores |= self._scores(sample_weight).metrics(targets, predictions, scores)
-        known = {score_name(label) for label in scores} - {"loss"}  # a metric may stand for it
+        known = {score_name(label) for label in scores} - {"loss"}  # a metric may replace it
         for metric in self._updated():
             if metric.name in known:
                 raise ConfigError(f"two scores are named {metric.name!r}; give one of these "
@@ -101,22 +101,23 @@ class TracedStep:
     def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Computes a metric of the batch."""
         scores = self._scores(sample_weight)
-        if sample_weight is None:  # weights of fit count where a step passes them on
+        if sample_weight is None:  # weights of fit apply if the step passes them on
             scores = replace(scores, weights=scores.weights._replace(own=scores.weights.rows))
         self.add(metric, **scores.metric_sums(metric, y_true, y_pred))
 
     def measured(self, metric: Metric) -> Value:
-        """The metric of the batch. A step that returns it reports the metric of an epoch."""
+        """The metric of the batch. If a step returns it, the epoch reports the metric of all
+        batches."""
         if metric not in self.results:
             raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
-                              "step calls for its batch")
+                              "step must call for its batch")
         kept = KeptSums(as_program_metric(metric), self.results[metric])
         result = kept.metric.of_sums(kept.sums)
         self.read[result] = kept
         return result
 
     def add(self, metric: Metric, **sums: Value) -> None:
-        """Adds to the sums that a metric keeps of the batch."""
+        """Adds to the sums that a metric accumulates for the batch."""
         before = self.results.get(metric, {})
         self.results[metric] = {key: before[key] + x if key in before else x
                                 for key, x in sums.items()}
@@ -133,7 +134,7 @@ class TracedStep:
         model, names = self.graphs.model, list(self.graphs.objectives)
         targets = y if isinstance(y, Mapping) else dict(zip(names, leaves(y), strict=False))
         if missing := [name for name in names if not isinstance(targets.get(name), Value)]:
-            raise ConfigError(f"compute_loss and compute_metrics take the targets of all outputs "
+            raise ConfigError(f"compute_loss and compute_metrics need the targets of all outputs "
                               f"with a loss; y lacks {missing[0] or 'that of the output'!r}")
         return dict(targets), model.named_outputs(y_pred)
 
@@ -142,7 +143,7 @@ class TracedStep:
     def gradients(self, loss: Value, of: Any) -> Any:
         """The gradients of a loss with respect to weights or tensors: a list for a list."""
         if not isinstance(loss, Value) or loss.size != 1:
-            raise shape_error("gradients are those of one number, not of", getattr(
+            raise shape_error("gradients need a loss with one number, not", getattr(
                 loss, "shape", type(loss).__name__), fix="take the mean of the loss: zt.ops.mean")
         several = isinstance(of, (list, tuple))
         slopes = self.loss_scale.gradients(loss, [
@@ -152,20 +153,20 @@ class TracedStep:
 
     def apply(self, optimizer: Optimizer, slopes: Sequence[Any],
               weights: Sequence[Weight] | None) -> None:
-        """Changes weights as an optimizer asks for."""
+        """Applies an optimizer to weights."""
         model, context = self.graphs.model, self.context
         listed = [w for w in model.weights if w.trains] if weights is None else list(weights)
         if len(listed) != len(slopes):
-            raise ConfigError(f"apply got {len(slopes)} gradients for {len(listed)} weights; give "
-                              "one for each")
+            raise ConfigError(f"apply got {len(slopes)} gradients for {len(listed)} weights; pass "
+                              "one per weight")
         if not listed:
             raise ConfigError(f"model {model.name!r} has no trainable weights; set "
                               "layer.trainable = True")
         states = [context.stored(w) for w in listed]
         for w, state in zip(listed, states, strict=True):
             if self.changed.setdefault(state, optimizer) is not optimizer:
-                raise ConfigError(f"weight {w.path!r} is changed by two optimizers in one step; "
-                                  "give each optimizer weights of its own")
+                raise ConfigError(f"weight {w.path!r} is updated by two optimizers in one step; "
+                                  "give each optimizer different weights")
         optimizer.states_under = self._states_under(optimizer)
         counter = context.states.leaf(f"{optimizer.states_under}/step", (), "int32", lambda: 0,
                                       kind="counter", trainable=False)
@@ -176,7 +177,7 @@ class TracedStep:
 
     def _of_now(self, optimizer: Optimizer, counter: Value, states: Sequence[Value],
                 slopes: Sequence[Value]) -> dict[Value, Value]:
-        """The new values of an optimizer's states, computed from their values so far in this step:
+        """The new values of an optimizer's states, computed from their current values in this step:
         layers write weights, and an optimizer may be applied several times."""
         places = [leaf("input", f"gradient {k}", g.shape, g.dtype) for k, g in enumerate(slopes)]
         new_values = optimizer.new_values(states, places, counter)
@@ -189,14 +190,14 @@ class TracedStep:
                         substituted(list(new_values.values()), now), strict=True))
 
     def _states_under(self, optimizer: Optimizer) -> str:
-        """How the states of an optimizer begin: those of others than compile's have their name."""
+        """The prefix of an optimizer's states; optimizers other than compile's use their name."""
         if optimizer is self.optimizer:
             return "optimizer"
         for name, x in vars(self.graphs.model).items():
             if x is optimizer:
                 return f"optimizer/{name}"
-        raise ConfigError("an optimizer beside that of compile is an attribute of the model, such "
-                          "as self.generator_optimizer")
+        raise ConfigError("an optimizer other than that of compile must be an attribute of the "
+                          "model, such as self.generator_optimizer")
 
 
 # -- tracing ---------------------------------------------------------------------------------------
@@ -211,13 +212,13 @@ def predicted(model: Any, x: Mapping[str, Value], context: Context) -> dict[str,
         outputs = model.predict_step(_as_called(model, x))
     if len(leaves(outputs)) != len(model.output_names) or isinstance(outputs, dict) != (
             model.outputs_are == "dict"):
-        raise ConfigError(f"{type(model).__name__}.predict_step returned {outputs!r}; return as "
-                          "many tensors as call does, in the same form")
+        raise ConfigError(f"{type(model).__name__}.predict_step returned {outputs!r}; return the "
+                          "same number of tensors as call, in the same form")
     return model.named_outputs(outputs)
 
 
 def _as_called(model: Any, x: Mapping[str, Value]) -> Any:
-    """Inputs in the form that `call` takes them in."""
+    """Inputs in the form that `call` expects."""
     if model.own_call is not None:
         return model.own_call.arguments(x)
     is_list = getattr(getattr(model, "wiring", None), "inputs_are", "") == "list"
@@ -225,9 +226,9 @@ def _as_called(model: Any, x: Mapping[str, Value]) -> Any:
 
 
 def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None) -> Graph:
-    """The graph of a method of the model: train_step changes weights, test_step does not.
+    """The graph of a method of the model: train_step updates weights, test_step does not.
 
-    As in Keras, layers behave as in predictions unless the step calls them with training=True.
+    As in Keras, layers behave as in prediction unless the step calls them with training=True.
     """
     model: Any = graphs.model
     context = graphs.context()
@@ -243,13 +244,13 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     if method == "test_step":
         return Graph(scores, context.memories)
     if not step.changed:
-        raise ConfigError(f"{type(model).__name__}.train_step changes no weights; end it with "
+        raise ConfigError(f"{type(model).__name__}.train_step updates no weights; end it with "
                           "self.optimizer.apply(self.gradients(loss, weights), weights)")
     context.updates.update(step.loss_scale.updates())
     graph = Graph(scores, {state.attrs["name"]: value for state, value in context.updates.items()},
                   tuple(dict.fromkeys(context.recomputed)))
     if not graph.leaves("input"):
-        raise ConfigError(f"the loss of model {model.name!r} depends on no data, only on weights; "
+        raise ConfigError(f"the loss of model {model.name!r} depends only on weights, not on data; "
                           "compile with a loss, such as loss='mse'")
     return graph
 

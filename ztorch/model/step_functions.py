@@ -1,4 +1,4 @@
-"""Which functions of a program are traced from the steps of its model."""
+"""Which functions of a program are traced from custom steps of its model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ztorch.model.open_axes import sizes_of
 
 
 def own_functions(model: Any, loss: Any, optimizer: Any) -> frozenset[str]:
-    """The functions of a program that steps of a model make, for arguments of `compile`: those of
-    its class, and all that score where layers alone add the loss, or keep metrics."""
+    """The functions of a program that steps of a model define, for arguments of `compile`: those of
+    its class, and all that compute scores if only layers add the loss, or keep metrics."""
     own: frozenset[str] = model.own_functions
     trains = optimizer is not None
     if model.own_call is not None and not model.is_class:  # it has steps alone
@@ -31,7 +31,7 @@ def keeps_metrics(model: Network) -> bool:
 
 
 def need_some_loss(model: Network, loss: Any, optimizer: Any, metrics: Any, sizes: Any) -> None:
-    """Raises where nothing gives a model, whose inputs are known, a loss of its data."""
+    """Raises an error if nothing gives a model with known inputs a loss of its data."""
     if loss is not None or optimizer is None or "train" in model.own_functions:
         return
     widest = {name: axis[-1] for name, axis in sizes_of(model, sizes).items()}
@@ -39,4 +39,4 @@ def need_some_loss(model: Network, loss: Any, optimizer: Any, metrics: Any, size
                       padding=Padding(widest))
     model.called(model.leaves(1, sizes=widest), context)
     if not (context.losses or context.penalties):
-        losses_of(model, loss, optimizer, metrics)  # which refuses
+        losses_of(model, loss, optimizer, metrics)  # raises the error

@@ -1,4 +1,4 @@
-"""Metrics of a user's own step, and the scores that it returns."""
+"""Metrics of a custom step, and the scores that it returns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Scores = dict[str, Value]
 
 
 class Result(NamedTuple):
-    """The value of a metric of `compile` in a step: a number, or sums that an epoch adds up."""
+    """The value of a metric of `compile` in a step: a number, or sums that an epoch accumulates."""
 
     scores: Scores
 
 
 class KeptSums(NamedTuple):
-    """A metric that the model keeps, in a step: an epoch adds up its sums."""
+    """A metric of the model within a step. An epoch accumulates its sums."""
 
     metric: Metric
     sums: Scores
@@ -33,11 +33,11 @@ class CompiledMetric:
 
     step: Any  # the `TracedStep`
     name: str
-    output: str  # that it measures
+    output: str  # the output that it measures
     metric: Metric | None  # None: the loss
 
     def update_state(self, y_true: Any, y_pred: Any = None, sample_weight: Any = None) -> None:
-        """Measures the batch; the loss takes its value alone."""
+        """Measures the batch; the loss takes only its value."""
         if self.metric is None:
             self.step.loss = y_true
             return
@@ -47,7 +47,7 @@ class CompiledMetric:
             self.metric, self.name, y_true, y_pred)
 
     def result(self) -> Any:
-        """The metric's value, as a step returns it under the name."""
+        """The metric's value, for a step to return under its name."""
         if self.metric is None:
             if self.step.loss is None:
                 raise ConfigError("the loss has no result before compute_loss")
@@ -69,11 +69,11 @@ class EpochScore:
         return self.epochs[-1] if self.epochs else 0.0
 
     def reset_state(self) -> None:
-        """Nothing: each epoch begins at zero."""
+        """Does nothing: each epoch starts at zero."""
 
 
 def score_name(label: str) -> str:
-    """The name of the score that an output of a step belongs to.
+    """The name of the score that contains an output of a step.
 
     >>> score_name("loss"), score_name(f"{SUMS}auc/positives")
     ('loss', 'auc')

@@ -36,7 +36,7 @@ from ztorch.runtime.spec import RESULTS
 from ztorch.work_line import at
 
 _SCORING = frozenset({"evaluate", "train"})
-# Mixed precision: the names of `dtype` in compile, and the dtype of operands of matrix products.
+# Mixed precision: names for `dtype` in compile, with the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
 
@@ -116,7 +116,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
 
 
 def _with_pipeline(model: Network, metadata: Metadata) -> Metadata:
-    """A program's knowledge of its model, with the pipeline of the model if it has one."""
+    """The metadata of a program, with the pipeline of the model if it has one."""
     if model.pipeline is None:
         return metadata
     record = model.pipeline.record
@@ -129,7 +129,7 @@ def _with_pipeline(model: Network, metadata: Metadata) -> Metadata:
 
 
 def rows_at_once(decode: Any) -> int:
-    """How many rows a program generates at once: `decode` of compile, where True means one.
+    """The number of rows that a program generates at once: `decode` of compile; True means one.
 
     >>> rows_at_once(True), rows_at_once(4), rows_at_once(False)
     (1, 4, 0)
@@ -141,7 +141,7 @@ def rows_at_once(decode: Any) -> int:
     try:
         return int(flag("decode", decode))
     except ConfigError:
-        raise ConfigError("decode must be True, False, or how many rows are generated at once, "
+        raise ConfigError("decode must be True, False, or the number of rows to generate at once, "
                           f"not {decode!r}") from None
 
 
@@ -163,7 +163,7 @@ class BucketGraphs:
                                     dict[str, Objective]],
            own: Collection[str], targets: Mapping[str, TargetSpec],
            weighted: Mapping[str, int]) -> BucketGraphs:
-        """Traces the model. `own` are the functions that methods of its class make."""
+        """Traces the model. `own` are the functions that methods of its class define."""
         context = Context(states=states, padding=Padding(sizes))
         x = model.leaves(batch_size, states.dtype, sizes)
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
@@ -191,7 +191,7 @@ class BucketGraphs:
 
     @property
     def open_axes(self) -> dict[str, str]:
-        """The axes that vary, by port, as metadata have them."""
+        """The variable axes, by port, as stored in metadata."""
         named = {port(role, name): self.context.padding.of(v)
                  for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
         return {name: spelled_axes({k - 1: OpenAxis(mask.axis, mask.steps)
@@ -200,15 +200,15 @@ class BucketGraphs:
 
 
 def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
-    """Targets that are as long as predictions along open axes."""
+    """Targets with the length of predictions along open axes."""
     axes = context.padding.of(y)
     return replace(target, shape=tuple(y.shape[k] if k in axes else n
                                        for k, n in enumerate(target.shape)))
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
-    """The meaning of `dtype` of compile: the dtype that a model computes in, and in mixed precision
-    the dtype of operands of matrix products."""
+    """The meaning of `dtype` of compile: the dtype of computations and, in mixed precision, the
+    dtype of operands of matrix products."""
     if isinstance(name, str) and name in MIXED:
         return f32, MIXED[name]
     if isinstance(name, str) and name.startswith("mixed"):
@@ -223,17 +223,17 @@ def float_dtypes(name: Any) -> tuple[DType, DType | None]:
 
 
 def _need_all_inputs(model: Network, x: Mapping[str, Value], predict: Graph) -> None:
-    """Raises where no output depends on an input."""
+    """Raises an error if no output depends on an input."""
     used = set(predict.leaves("input"))
     for name, v in x.items():
         if v not in used:
-            raise ConfigError(f"model {model.name!r}: no output depends on the numbers of "
-                              f"{f'input {name!r}' if name else 'its input'}; leave it out, or use "
-                              "it in the layers that it leads to")
+            raise ConfigError(f"model {model.name!r}: no output depends on the values of "
+                              f"{f'input {name!r}' if name else 'its input'}; remove it, or use "
+                              "it in a layer")
 
 
 def _need_one_target(largest: BucketGraphs, smaller: BucketGraphs) -> None:
-    """Raises where targets of one output have different shapes, and no axis that is open."""
+    """Raises an error if targets of one output differ in shape along axes that are not open."""
     for name in largest.objectives:
         shapes = [graphs.objectives[name].target.shape[1:] for graphs in (largest, smaller)]
         named = open_axes_of(largest.open_axes.get(port("y", name), ""))
@@ -241,15 +241,15 @@ def _need_one_target(largest: BucketGraphs, smaller: BucketGraphs) -> None:
             if n != m and k not in named:
                 raise Unsupported(f"output {name or 'y'!r} is trained on targets of shape "
                                   f"{shapes[0]} or {shapes[1]}, for different sizes of open axes, "
-                                  f"and its axis {k + 1} is none of these; compile for one size")
+                                  f"but its axis {k + 1} is not an open axis; compile for one size")
 
 
 def _need_one_batch_size(buckets: Buckets, context: Context) -> None:
-    """Raises where a layer remembers a state for each row, and batches differ in size."""
+    """Raises an error if a layer stores a state per row and batches differ in size."""
     sizes = buckets.axes[BATCH]
     if len(sizes) > 1 and context.keepers:
         layer = next(iter(context.keepers.values()))
-        raise Unsupported(f"layer {layer.path!r} is stateful: it remembers a state for each row of "
+        raise Unsupported(f"layer {layer.path!r} is stateful: it stores a state for each row of "
                           f"a batch, so batches have one size; compile with batch_size={sizes[-1]}")
 
 

@@ -1,4 +1,4 @@
-"""Models whose kernels are measured on this machine, before they are compiled."""
+"""Models whose kernels are measured on this machine before compilation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ztorch.tune.kernel_times import FunctionTimes
     from ztorch.tune.report import TuningReport
 
-ROWS = 32  # of a batch, where neither `tune` nor `compile` says how many
+ROWS = 32  # of a batch, if neither `tune` nor `compile` sets it
 
 
 class TunedNetwork(ExportedNetwork, abstract=True):
@@ -29,25 +29,25 @@ class TunedNetwork(ExportedNetwork, abstract=True):
              optimizer: Any = None, loss: Any = None, metrics: Any = None, dtype: Any = None,
              sizes: Any = None, threads: int | None = None, seconds: float = 60.0,
              again: bool = False) -> TuningReport:
-        """Measures schedules for the kernels of the model, and remembers the fastest.
+        """Measures schedules for the kernels of the model, and stores the fastest.
 
         The compiler has rules that choose how each kernel is computed: tiles, unrolling, the order
-        of loops. This tries others on this machine and caches the faster ones, for every later
-        `compile` in this process or another. Results differ by rounding at most. Ctrl-C ends it and
-        keeps the measurements so far.
+        of loops. This method tries alternatives on this machine and caches the faster ones for
+        every later `compile`, in this process or another. Results differ at most by rounding.
+        Ctrl-C stops it and keeps the measurements so far.
 
-        Arguments that are left out are those of the last `compile`, or its defaults.
+        Omitted arguments are those of the last `compile`, or its defaults.
 
         Args:
-            device: "cpu" or a level of it, such as "cpu:avx2". Default: `"cpu"`.
-            batch_size: As that of `compile`. Default: `None`.
-            optimizer: As that of `compile`. Default: `None`.
-            loss: As that of `compile`. Default: `None`.
-            metrics: As those of `compile`. Default: `None`.
-            dtype: As that of `compile`. Default: `None`.
-            sizes: As those of `compile`. Default: `None`.
-            threads: As that of `compile`. Default: `None`.
-            seconds: For how long to measure; kernels with the most work come first. Default:
+            device: "cpu" or an instruction level, such as "cpu:avx2". Default: `"cpu"`.
+            batch_size: As in `compile`. Default: `None`.
+            optimizer: As in `compile`. Default: `None`.
+            loss: As in `compile`. Default: `None`.
+            metrics: As in `compile`. Default: `None`.
+            dtype: As in `compile`. Default: `None`.
+            sizes: As in `compile`. Default: `None`.
+            threads: As in `compile`. Default: `None`.
+            seconds: Time limit of the measurements; kernels with the most work come first. Default:
                 `60.0`.
             again: Whether to repeat known measurements. Default: `False`.
 
@@ -55,7 +55,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
             A TuningReport, which prints as a table of kernels.
 
         Raises:
-            ConfigError: An argument makes no sense, or there is no cache.
+            ConfigError: An argument is invalid, or there is no cache.
             Unsupported: The device is not a CPU, or not this one.
 
         Examples:
@@ -80,30 +80,32 @@ class TunedNetwork(ExportedNetwork, abstract=True):
                 batch_size: int | Sequence[int] | None = None, optimizer: Any = None,
                 loss: Any = None, metrics: Any = None, dtype: Any = None, sizes: Any = None,
                 threads: int | None = None, measure: bool = False) -> FunctionTimes:
-        """Explains a function of the model, kernel by kernel: schedules, fused ops and the limits
-        of fusion, FLOPs, bytes, and the share of the best possible speed.
+        """Explains a function of the model, kernel by kernel: schedules, fused ops and the reasons
+        against more fusion, FLOPs, bytes, and the fraction of the peak speed.
 
-        Arguments that are left out are those of the last `compile`, or its defaults. `ztorch
-        explain` predicts kernels on GPUs, too.
+        Omitted arguments are those of the last `compile`, or its defaults. `ztorch explain` also
+        predicts kernels on GPUs.
 
         Args:
             function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.
-            device: "cpu", a level of it or a processor, such as "cpu:zen3". Default: `"cpu"`.
-            batch_size: As that of `compile`. Default: `None`.
-            optimizer: As that of `compile`. Default: `None`.
-            loss: As that of `compile`. Default: `None`.
-            metrics: As those of `compile`. Default: `None`.
-            dtype: As that of `compile`. Default: `None`.
-            sizes: As those of `compile`. Default: `None`.
-            threads: As that of `compile`. Default: `None`.
-            measure: Whether to run each kernel, on this machine. Default: `False`.
+            device: "cpu", an instruction level or a processor, such as "cpu:zen3". Default:
+                `"cpu"`.
+            batch_size: As in `compile`. Default: `None`.
+            optimizer: As in `compile`. Default: `None`.
+            loss: As in `compile`. Default: `None`.
+            metrics: As in `compile`. Default: `None`.
+            dtype: As in `compile`. Default: `None`.
+            sizes: As in `compile`. Default: `None`.
+            threads: As in `compile`. Default: `None`.
+            measure: Whether to run each kernel on this machine. Default: `False`.
 
         Returns:
-            FunctionTimes, which prints as a table; `to_json()` gives data, `plot(path)` a roofline.
+            FunctionTimes, which prints as a table; `to_json()` returns data, `plot(path)` draws a
+            roofline.
 
         Raises:
-            ConfigError: There is no such function, or an argument makes no sense.
-            Unsupported: The device is not a CPU, or not this one where kernels are measured.
+            ConfigError: There is no such function, or an argument is invalid.
+            Unsupported: The device is not a CPU, or kernels are measured on another machine.
 
         Examples:
             >>> import ztorch as zt
@@ -123,17 +125,17 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         not keep the network alive.
 
         Args:
-            device: That of the program.
+            device: The device of the program.
             threads: Its threads.
-            **arguments: Those of `trace`.
+            **arguments: The arguments of `trace`.
         """
         network = weakref.ref(self)
 
         def explain(function: str, measure: bool) -> FunctionTimes:
             model = network()
             if model is None:
-                raise ConfigError("the model that this program was compiled from is gone; keep it, "
-                                  "and call model.explain()")
+                raise ConfigError("the model of this program no longer exists; keep a reference to "
+                                  "it, and call model.explain()")
             return _explained(model.name, trace(model, **arguments), function, device, threads,
                               measure)
 

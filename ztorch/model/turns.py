@@ -1,4 +1,4 @@
-"""Loops that a program generates by: their carries, and when they end."""
+"""The loops of generation: their carried values, and when they end."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 
-TURNS = 32  # numbers that one call makes of each row, at most
-NOTHING = -1  # stands for no number
+TURNS = 32  # maximum numbers per row and call
+NOTHING = -1  # marks a missing number
 
 Carried = dict[str, Value]  # the values that a loop carries, by name
 
 
 def loop(turns: int, first: Carried, turn: Callable[[Carried], Carried]) -> Carried:
-    """The values after a loop that goes on while its value "go" holds. Where that does not hold, a
-    iteration must change nothing, since loops of devices take all iterations."""
+    """The values after a loop that continues while its value "go" is true. When it is false, an
+    iteration must change nothing, because devices run all iterations."""
     names = list(first)
     carries = {name: carry_leaf(v, k) for k, (name, v) in enumerate(first.items())}
     news = turn(carries)
     body = Body(turns, False, tuple(carries.values()), (), (), tuple(news[n] for n in names), (),
                 names.index("go"))
-    # Weights of 16 bits are widened where they are used: the loop may take a single iteration.
+    # 16-bit weights are widened where they are used: the loop may run a single iteration.
     last, _ = repeat(body, list(first.values()), [], lambda v: is_number(v) or converts(v))
     return dict(zip(names, last, strict=True))
 
 
 def goes_on(before: Value | None, made: Value, count: Value, live: Value) -> Value:
-    """Whether a loop takes another iteration: `made` of `count` are done, and some rows are
+    """Whether the loop runs another iteration: `made` of `count` are done, and some rows are
     `live`."""
     wanted = OPS.logical_and(OPS.reshape(OPS.less(made, count), ()), OPS.any(live))
     return wanted if before is None else OPS.logical_and(before, wanted)
 
 
 def written(numbers: Value, made: Value, table: Value, where: Value) -> Value:
-    """A table (rows, iterations) with a number for each row in the column of this iteration,
-    `where` that holds, a bool for each row."""
+    """A table (rows, iterations) with a number per row in the column of this iteration, in the rows
+    selected by `where`."""
     column = OPS.equal(OPS.iota((1, table.shape[1]), 1), OPS.reshape(made, (1, 1)))
     here = OPS.logical_and(column, OPS.reshape(where, (-1, 1)))
     return OPS.where(here, OPS.reshape(numbers, (-1, 1)), table)

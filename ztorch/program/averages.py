@@ -1,4 +1,4 @@
-"""Running means of weights, which an optimizer with `use_ema=True` keeps."""
+"""Moving averages of weights, which an optimizer with `use_ema=True` keeps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def swap_averages(program: Stateful) -> None:
-    """Exchanges the weights and their means. Before the first step there are no means."""
+    """Exchanges the weights and their averages. Before the first step there are no averages."""
     program.need("train")
     if not any(name.endswith("/average") for name in program.executable.states):
-        raise ConfigError("there are no running means of weights; compile with an optimizer that "
+        raise ConfigError("there are no moving averages of weights; compile with an optimizer that "
                           "keeps them, such as optimizer=Adam(use_ema=True)")
     executable = program.executable
     for name, average in _averages(program).items():
@@ -24,14 +24,14 @@ def swap_averages(program: Stateful) -> None:
 
 
 def take_averages(program: Stateful) -> None:
-    """Sets weights to their means, where there are any, at the end of `fit`."""
+    """Replaces weights by their averages, if any, at the end of `fit`."""
     executable = program.executable
     for name, average in _averages(program).items():
         executable.set_state(name, executable.state(average))
 
 
 def _averages(program: Stateful) -> dict[str, str]:
-    """The state with the mean of each weight that has one; none before the first step."""
+    """The state with the average of each weight; empty before the first step."""
     executable = program.executable
     names = {name: f"optimizer/{name}/average" for name in program.weight_names}
     kept = {name: state for name, state in names.items() if state in executable.states}

@@ -1,4 +1,4 @@
-"""Beam search: the continuation of a prompt that is likeliest as a whole, or nearly so."""
+"""Beam search: the most likely continuation of a prompt as a whole, approximately."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ztorch.program.generate import Continuation, Drawing, RowGenerator, alone, 
 
 @dataclass(frozen=True)
 class Search:
-    """How beams are searched: arguments of `generate`, checked when it is made."""
+    """Options of a beam search: arguments of `generate`, checked on construction."""
 
-    beams: int | None  # continuations that are kept
-    length_penalty: float  # power of its length that a continuation's score is divided by
-    drawing: Drawing  # of which only `stop` matters
-    stream: bool  # which there is not: the best beam is known at the end
+    beams: int | None  # number of continuations to keep
+    length_penalty: float  # exponent of the length by which scores are divided
+    drawing: Drawing  # only `stop` applies
+    stream: bool  # not supported: the best beam is only known at the end
 
     def __post_init__(self) -> None:
         if self.beams is None:
-            raise ConfigError("generate(length_penalty=...) ranks beams; say beams=, too")
+            raise ConfigError("generate(length_penalty=...) ranks beams; set beams= as well")
         if positive("generate(beams=...)", self.beams) == 1:
-            raise ConfigError("generate(beams=1) takes the likeliest number each time; say "
+            raise ConfigError("generate(beams=1) takes the most likely number each time; use "
                               "temperature=0")
         number("generate(length_penalty=...)", self.length_penalty)
         if names := self.drawing.changed():
-            raise ConfigError(f"generate(beams={self.beams}) looks for the likeliest numbers and "
-                              f"draws none; leave out {', '.join(names)}, or beams")
+            raise ConfigError(f"generate(beams={self.beams}) searches for the most likely numbers "
+                              f"and draws none; omit {', '.join(names)}, or beams")
         if self.stream:
-            raise ConfigError(f"generate(beams={self.beams}) knows the best beam at the end only; "
-                              "leave stream out")
+            raise ConfigError(f"generate(beams={self.beams}) only knows the best beam at the end; "
+                              "omit stream")
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Beam(Continuation):
     """One continuation of a prompt."""
 
     text: tuple[int, ...] = ()  # after the prompt
-    score: float = -math.inf  # logarithm of its probability
+    score: float = -math.inf  # its log-probability
 
 
 def search(program: Any, prompt: Any, length: int, how: Search) -> Any:
@@ -51,7 +51,7 @@ def search(program: Any, prompt: Any, length: int, how: Search) -> Any:
     positive("generate(length=...)", length)
     assert how.beams is not None
     if how.beams > generator.rows:
-        raise ConfigError(f"generate(beams={how.beams}) needs a row for each beam, and program "
+        raise ConfigError(f"generate(beams={how.beams}) needs a row for each beam, but program "
                           f"{program.name!r} generates {generator.rows} at once; compile it with "
                           f"decode={how.beams}")
     stops = generator.stops(how.drawing)
@@ -82,11 +82,11 @@ def _searched(generator: RowGenerator, prompt: Continuation, length: int, how: S
             call()
             beams = _after(beams, count, call.outputs)
             made += count
-    return np.array(beams[0].text, np.int32)  # beams are ranked
+    return np.array(beams[0].text, np.int32)  # beams are sorted
 
 
 def _after(beams: list[Beam], count: int, outputs: dict[str, np.ndarray]) -> list[Beam]:
-    """The beams after a call: each goes on from the one that it was made of, iteration by
+    """The beams after a call. Each continues the beam that it was derived from, iteration by
     iteration."""
     parents, tokens = (outputs[name].tolist() for name in ("parents", "tokens"))
     scores, live = outputs["score"].tolist(), outputs["live"].tolist()
@@ -95,7 +95,7 @@ def _after(beams: list[Beam], count: int, outputs: dict[str, np.ndarray]) -> lis
         at = k
         text: list[int] = []
         for turn in reversed(range(count)):
-            if parents[at][turn] >= 0:  # the loop took this iteration
+            if parents[at][turn] >= 0:  # the loop ran this iteration
                 if tokens[at][turn] >= 0:
                     text.insert(0, tokens[at][turn])
                 at = parents[at][turn]

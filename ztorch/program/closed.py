@@ -8,7 +8,7 @@ from ztorch.errors import ConfigError
 
 
 class ClosedProgram:
-    """Takes the place of the executable of a closed program."""
+    """Replaces the executable of a closed program."""
 
     device = "nothing: closed"
 

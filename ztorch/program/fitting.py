@@ -1,4 +1,4 @@
-"""From the arguments of `fit` to a training loop: every argument is checked before it runs."""
+"""From the arguments of `fit` to a training loop. Every argument is checked before it runs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         steps_per_epoch: int | None, validation_steps: int | None,
         validation_freq: int | Collection[int], nan: str) -> History:
     """Trains a program for `fitted`, the model that it belongs to, or a program that it is or
-    trains for; the other arguments are those of `Program.fit`."""
+    trains for. The other arguments are those of `Program.fit`."""
     offers = program.executable.functions
     if "w" not in offers["train"].inputs and (sample_weight is not None or class_weight):
-        raise ConfigError("the train_step of this model ignores the weights of rows; take its loss "
-                          "from self.compute_loss(x, y, y_pred), which multiplies by them")
+        raise ConfigError("the train_step of this model ignores the weights of rows; compute its "
+                          "loss with self.compute_loss(x, y, y_pred), which applies them")
     rows = checked_batch_size(batch_size, program.buckets)
     user_callbacks = as_callbacks(callbacks, _USER)
     for callback in user_callbacks:
@@ -92,7 +92,7 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
 def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int | None,
              sample_weight: Any, verbose: int | str, steps: int | None,
              callbacks: Callback | Iterable[Callback] | None) -> dict[str, float]:
-    """The scores of a program by name, for `evaluated`, the model or program that was asked; the
+    """The scores of a program by name, for `evaluated`, the model or program that was called. The
     other arguments are those of `Program.evaluate`."""
     rows = checked_batch_size(batch_size, program.buckets)
     check_count("steps", steps)
@@ -110,25 +110,25 @@ def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int 
 
 
 def feed_for(program: Stateful, x: Any) -> Any:
-    """The feed of the program with the tensors of x, which are on its device; None: x is none of
-    those."""
+    """A feed of the program with the tensors of x, which are on its device; None if x contains no
+    such tensors."""
     return dispatch.feed(program, x) if dispatch.is_tensor(x) else None
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raises unless a count is None, or an integer above zero."""
+    """Raises an error unless a count is None or a positive integer."""
     if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
         raise ConfigError(f"{name}={value!r} must be a positive integer")
 
 
 def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> int:
-    """The epoch to begin with: that of the checkpoint after `load_checkpoint`, else 0."""
+    """The first epoch: that of the checkpoint after `load_checkpoint`, otherwise 0."""
     if not isinstance(epochs, (int, np.integer)) or epochs < 0:
         raise ConfigError(f"epochs={epochs!r} must be an integer of at least 0")
     if initial_epoch is None:
         if program.resumed and epochs <= program.epoch:
             warnings.warn(f"the checkpoint is already at epoch {program.epoch}; pass "
-                          f"epochs above {program.epoch}, or initial_epoch=0 to count anew",
+                         f"epochs above {program.epoch}, or initial_epoch=0 to restart at 0",
                           stacklevel=_USER)
         return program.epoch if program.resumed else 0
     if not isinstance(initial_epoch, (int, np.integer)) or initial_epoch < 0:
@@ -139,7 +139,7 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
 def _sources(program: Stateful, batch_size: int, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, seed: int | None, split: float,
              validation_data: Any, feed: Any) -> tuple[BatchSource, BatchSource | None]:
-    """The batches to train on, and those to validate on."""
+    """The batches for training, and those for validation."""
     adapter = program.adapter
     train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
                     seed=seed, feed=feed)
@@ -150,16 +150,16 @@ def _sources(program: Stateful, batch_size: int, x: Any, y: Any, sample_weight: 
             raise ConfigError("validation_split needs arrays; pass validation_data with an "
                               "iterator")
         train, validation = train.split(split)
-        # After the split: as in Keras, the weights of classes do not count in validation.
+        # After the split: as in Keras, class weights do not apply in validation.
         train.weigh_classes(class_weight)
     return train, validation
 
 
 @contextmanager
 def _only_fit_of(program: Stateful) -> Iterator[None]:
-    """Raises where another thread trains the program."""
+    """Raises an error if another thread trains the program."""
     if not program.fit_lock.acquire(blocking=False):
-        raise ConfigError("this program is being trained already; wait for that fit to end")
+        raise ConfigError("this program is already being trained; wait for that fit to end")
     try:
         yield
     finally:

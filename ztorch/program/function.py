@@ -1,4 +1,4 @@
-"""Functions of tensors in native code, as `zt.export` wrote them."""
+"""Functions of tensors in native code, as written by `zt.export`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LoadedFunction:
-    """A function of tensors: the result of `zt.load_function`. Threads may share it.
+    """A function of tensors: the result of `zt.load_function`. Safe to call from several threads.
 
     Args:
         executable: The loaded code.
@@ -39,7 +39,7 @@ class LoadedFunction:
 
     @property
     def device(self) -> str:
-        """The device that it runs on."""
+        """The device on which it runs."""
         return self.executable.device
 
     @property
@@ -51,12 +51,12 @@ class LoadedFunction:
         """Computes the results.
 
         Args:
-            *args: Arrays, or anything NumPy reads; or tensors, of which nothing leaves the device.
+            *args: Arrays, or anything NumPy reads; or tensors, which stay on the device.
             **named: Arguments by name.
 
         Returns:
-            An array, or a tuple or dict of arrays, as the function returned them; tensors if an
-            argument is one.
+            An array, or a tuple or dict of arrays, as the function returned them; tensors if any
+            argument is a tensor.
 
         Raises:
             DataError: An argument is missing, or has another shape.
@@ -103,20 +103,20 @@ class LoadedFunction:
 
 @checked
 def load_function(path: Path, threads: int | None = None) -> LoadedFunction:
-    """Loads a function of tensors that `zt.export` wrote; needs neither source nor compiler.
+    """Loads a function of tensors written by `zt.export`; needs neither source nor compiler.
 
     Args:
         path: The file, which ends in .zt.
-        threads: The most workers that a call on the CPU may use; None: all cores that this process
-            may use. Default: `None`.
+        threads: Maximum number of workers of a call on the CPU; None: all cores available to this
+            process. Default: `None`.
 
     Returns:
         The function.
 
     Raises:
         ArtifactError: The file is damaged, or is not an artifact.
-        ConfigError: It holds a model.
-        DeviceError: No device here runs its code.
+        ConfigError: The file holds a model.
+        DeviceError: No device of this machine runs its code.
 
     Examples:
         >>> import os, tempfile, numpy as np, ztorch as zt

@@ -1,8 +1,8 @@
-"""Generation: continues sequences of numbers. One native call makes many numbers of several rows.
+"""Generation: continues sequences of numbers. One native call makes many numbers for several rows.
 
-A row is one sequence. The model sees a window of it; all of the window but the last
-number is in the caches of the program, which `prefill` fills and `generate` goes on from. When a
-window is as long as the caches, the older half of it is forgotten and the newer half is read again.
+A row is one sequence. The model sees a window of it. All of the window except the last number is in
+the caches of the program, which `prefill` fills and `generate` extends. When a window is as long as
+the caches, its older half is dropped and the newer half is read again.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """How numbers are drawn: arguments of `generate`, checked when it is made.
+    """Options of drawing numbers: arguments of `generate`, checked on construction.
 
     Examples:
         >>> Drawing(stop=3).stop
         (3,)
     """
 
-    temperature: float = 1.0  # logits are divided by it; 0 takes the likeliest number
-    top_k: int | None = None  # draws from so many of the likeliest numbers only
-    top_p: float | None = None  # draws from the likeliest that together have this probability
-    repetition_penalty: float = 1.0  # above 1, numbers that are there already become less likely
+    temperature: float = 1.0  # divides the logits; 0 takes the most likely number
+    top_k: int | None = None  # draws only from this many of the most likely numbers
+    top_p: float | None = None  # draws only from the most likely ones with this total
+    repetition_penalty: float = 1.0  # above 1, repeated numbers become less likely
     stop: Any = ()  # numbers that end a row
     seed: int = 0  # of the random numbers; row k has seed + k
 
@@ -49,13 +49,13 @@ class Drawing:
         whole_seed(self.seed)
 
     def changed(self) -> list[str]:
-        """The names of the arguments that differ from their defaults, but for `stop`."""
+        """The names of the arguments that differ from their defaults, except `stop`."""
         return [f.name for f in fields(self) if f.name != "stop"
                 and getattr(self, f.name) != f.default]
 
 
 def stop_numbers(stop: Any) -> tuple[int, ...]:
-    """Numbers that end a row: one integer, or a list of them."""
+    """Numbers that end a row: one integer, or a list of integers."""
     if stop is None:
         return ()
     values = [stop] if np.ndim(stop) == 0 else stop
@@ -72,49 +72,49 @@ class Continuation:
     """A sequence that is being continued."""
 
     window: list[int]  # the numbers that the model sees; the last one is not in the caches
-    live: bool = True  # whether it goes on
+    live: bool = True  # whether it continues
     cached: bool = False  # whether the caches hold the window
 
     def cut(self, capacity: int) -> None:
-        """Forgets the older half of a window that has become longer than the caches."""
+        """Drops the older half of a window that is longer than the caches."""
         if len(self.window) > capacity:
             self.window = self.window[capacity - capacity // 2:]
             self.cached = False
 
 
 class RowGenerator:
-    """The native functions of a program that generates, for one group of rows at a time."""
+    """The native functions of a program for generation, for one group of rows at a time."""
 
     def __init__(self, program: Stateful):
         functions = program.executable.functions
         if "generate" not in functions:
-            raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without; "
-                              "compile a causal model with decode=True")
+            raise ConfigError(f"program {program.name!r} cannot generate: it was compiled without "
+                              "decode; compile a causal model with decode=True")
         self.program = program
         inputs = functions["generate"].inputs
         self.rows = inputs["x"].shape[0]  # at once
         self.classes = inputs["stops"].shape[0]
-        self.turns = functions["generate"].outputs["tokens"].shape[1]  # of one call, at most
+        self.turns = functions["generate"].outputs["tokens"].shape[1]  # maximum per call
         self.capacity = functions["predict"].inputs["x"].shape[1]  # of the caches
-        # A device takes all iterations of a loop, however few are wanted.
+        # A device runs all iterations of a loop, even if fewer are needed.
         self.least_turns = 1 if program.executable.spec.backend == "cpu" else self.turns
 
     def prompt(self, numbers: Any) -> Continuation:
-        """A row that begins with a prompt."""
+        """A row that starts with a prompt."""
         return Continuation(self._checked(numbers)[-self.capacity:])
 
     def _checked(self, prompt: Any) -> list[int]:
         try:
             tokens = np.asarray(prompt)
-        except ValueError:  # lists of several lengths
+        except ValueError:  # lists of different lengths
             tokens = np.empty(0, object)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
-            raise DataError("generate takes a list of one or more integers to go on from, or a "
+            raise DataError("generate takes a list of one or more integers to continue, or a "
                             f"list of such lists, not {tokens.dtype} of shape {tokens.shape}")
         limits = self.program.metadata.input_range.get("")
         if limits and not (limits.low <= tokens.min() and tokens.max() <= limits.high):
-            raise DataError(f"the prompt reaches from {tokens.min()} to {tokens.max()}; layer "
-                            f"{limits.layer!r} takes {limits.low} to {limits.high}")
+            raise DataError(f"the prompt has numbers from {tokens.min()} to {tokens.max()}, but "
+                            f"layer {limits.layer!r} takes {limits.low} to {limits.high}")
         return [int(token) for token in tokens]
 
     def stops(self, drawing: Drawing) -> np.ndarray:
@@ -122,18 +122,18 @@ class RowGenerator:
         mask = np.zeros(self.classes, bool)
         for token in drawing.stop:
             if not 0 <= token < self.classes:
-                raise ConfigError(f"generate(stop=...) has {token}; this model gives 0 to "
+                raise ConfigError(f"generate(stop=...) has {token}, but this model generates 0 to "
                                   f"{self.classes - 1}")
             mask[token] = True
         return mask
 
     def room(self, rows: Sequence[Continuation]) -> int:
-        """How many turns the caches have room for, at most those of one call."""
+        """The number of iterations that fit into the caches, limited to those of one call."""
         longest = max(len(row.window) for row in rows if row.live)
         return min(self.turns, self.capacity - longest + 1)
 
     def fill(self, rows: Sequence[Continuation]) -> None:
-        """Has the caches hold the windows of all rows, but for their last numbers."""
+        """Fills the caches with the windows of all rows, except their last numbers."""
         for row in rows:
             row.cut(self.capacity)
         late = [k for k, row in enumerate(rows) if row.live and not row.cached]
@@ -151,7 +151,7 @@ class RowGenerator:
             rows[k].cached = True
 
     def go_on(self, rows: Sequence[Continuation], inputs: dict[str, np.ndarray]) -> None:
-        """Fills the inputs with the position of each row."""
+        """Sets the inputs for the position of each row."""
         inputs["live"][...] = False
         inputs["x"][...] = 0
         inputs["position"][...] = 0
@@ -163,7 +163,7 @@ class RowGenerator:
 
 def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
              stream: bool = False) -> Any:
-    """The numbers that follow a prompt, or those of each prompt; see `Predictor.generate`."""
+    """The numbers that follow a prompt, or each of several prompts; see `Predictor.generate`."""
     generator = RowGenerator(program)
     positive("generate(length=...)", length)
     stops = generator.stops(drawing)
@@ -173,8 +173,8 @@ def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
         numbers = _flat(calls)
         return numbers if stream else np.array(list(numbers), np.int32)
     if stream:
-        raise ConfigError("generate(stream=True) takes one prompt, not a list of prompts; leave "
-                          "stream out, or call it for each")
+        raise ConfigError("generate(stream=True) takes one prompt, not a list of prompts; omit "
+                          "stream, or call it for each")
     rows = [generator.prompt(one) for one in prompt]
     texts: list[list[int]] = [[] for _ in rows]
     for first in range(0, len(rows), generator.rows):
@@ -198,7 +198,7 @@ def is_several(prompt: Any) -> bool:
 
 
 def _flat(calls: Generator[list[list[int]], None, None]) -> Iterator[int]:
-    """The numbers of the only row, one by one."""
+    """The numbers of a single row, one by one."""
     with closing(calls):
         for [tokens] in calls:
             yield from tokens
@@ -206,8 +206,8 @@ def _flat(calls: Generator[list[list[int]], None, None]) -> Iterator[int]:
 
 def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, drawing: Drawing,
              stops: np.ndarray, first: int, turns: int) -> Generator[list[list[int]], None, None]:
-    """The numbers of each row, as calls of at most so many iterations make them. The first row has
-    the number `first` among all prompts."""
+    """The numbers of each row, in calls of a limited number of iterations. The first row has index
+    `first` among all prompts."""
     program = generator.program
     seen = np.zeros((generator.rows, generator.classes), bool)
     for k, row in enumerate(rows):
@@ -231,7 +231,7 @@ def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, dra
 
 def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
             first: int) -> None:
-    """Fills the inputs that say how numbers are drawn."""
+    """Sets the inputs for how numbers are drawn."""
     inputs["temperature"][...] = drawing.temperature
     inputs["top_k"][...] = min(drawing.top_k or len(stops), len(stops))
     inputs["top_p"][...] = 1.0 if drawing.top_p is None else drawing.top_p
@@ -244,7 +244,7 @@ def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
 
 def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
             seen: np.ndarray) -> list[int]:
-    """Adds a call's numbers to a row, up to one that ends it."""
+    """Appends a call's numbers to a row, up to one that ends it."""
     if not row.live:
         return []
     end = next((k for k, token in enumerate(tokens) if token in stop), None)
@@ -257,10 +257,10 @@ def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
 
 @contextmanager
 def alone(program: Stateful) -> Iterator[None]:
-    """A block during which a program generates for one caller only: it has one cache."""
+    """A block in which a program generates for only one caller: it has one cache."""
     if not program.generate_lock.acquire(blocking=False):
-        raise ConfigError(f"program {program.name!r} is generating already, and has one cache; "
-                          "end the other one first, or load the program twice")
+        raise ConfigError(f"program {program.name!r} is already generating, and has one cache; "
+                          "end the other generation first, or load the program twice")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The weights of a model in a program that was compiled from it."""
+"""The weights of a model in a program compiled from it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ModelWeights:
-    """Where a model and its program meet: the program may be the home of the model's weights.
+    """Connects a model and its program: the program may be the home of the model's weights.
 
-    It keeps no layer alive. A program that stores matrices in 16 bits is not a home, since values
-    would lose precision there.
+    It keeps no layer alive. A program that stores matrices in 16 bits is not a home, because values
+    would lose precision.
 
     Args:
         executable: The loaded code with its parameters.
-        training: Is locked while the program trains.
+        training: Locked while the program trains.
         weights: The weights of the model by their names in the program.
     """
 
@@ -39,9 +39,9 @@ class ModelWeights:
         self._taken = {name: w.version for name, w in self._alive()}  # the program's versions
 
     def move_in(self) -> None:
-        """Makes the program the home of all weights, as they are there. Training calls it, too. A
-        program that trains remains their home: a callback may compile a model of the same layers.
-        """
+        """Makes the program the home of all weights, with its current values. Training calls it as
+        well. A program that is training remains their home: a callback may compile a model with the
+        same layers."""
         self._executable.steps += 1
         if self._exact:
             for name, w in self._alive():
@@ -49,13 +49,13 @@ class ModelWeights:
                     w.move(self, name)
 
     def move_out(self) -> None:
-        """Leaves the weights that live here on the host. The program is about to end."""
+        """Moves the weights that live here to the host, because the program is about to end."""
         for _, w in self._alive():
             if w.lives_in(self):
                 w.move(None)
 
     def take(self) -> None:
-        """Sets weights that have changed elsewhere, so that the program has those of the model."""
+        """Updates weights that changed elsewhere, so that the program has those of the model."""
         for name, w in self._alive():
             if not w.lives_in(self) and self._taken[name] != w.version:
                 self._taken[name] = w.version

@@ -18,7 +18,7 @@ Scores = float | list[Any] | dict[str, Any]  # some metrics are arrays
 
 def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: Any,
               class_weight: Mapping[int, float] | None, return_dict: bool) -> Scores:
-    """Runs "train" or "evaluate" once; the other arguments are those of `train_on_batch`."""
+    """Runs "train" or "evaluate" once. The other arguments are those of `train_on_batch`."""
     program.need(function)
     adapter = program.adapter
     feed = dispatch.feed(program, x) if dispatch.is_tensor(x) else None
@@ -46,7 +46,7 @@ def run_batch(program: Stateful, function: str, x: Any, y: Any, sample_weight: A
 
 def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBatches,
                  return_dict: bool) -> Scores:
-    """The same with tensors, on their device."""
+    """The same for tensors, on their device."""
     program.need_one_batch(batches.rows)
     with feed.of_each_bucket(function) as calls:
         scores = EpochScores(program, function)
@@ -60,7 +60,7 @@ def _run_tensors(program: Stateful, function: str, feed: Any, batches: DeviceBat
 
 
 def as_scores(means: dict[str, Any], as_dict: bool) -> Scores:
-    """Scores as Keras returns them: the loss alone, a list, or a dict."""
+    """Scores in Keras' form: only the loss, a list, or a dict."""
     if as_dict:
         return means
     values = list(means.values())

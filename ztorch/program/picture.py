@@ -12,20 +12,20 @@ from ztorch.runtime.spec import FunctionSpec, ProgramSpec, offered
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
             "#8a6d3b", "#5b7083")
-_NO_LAYER = "#9aa3ad"  # of kernels that belong to no layer
+_NO_LAYER = "#9aa3ad"  # of kernels without a layer
 _MOST_NAMES = 70  # with more kernels, their names would overlap
 
 
 def draw_plan(spec: ProgramSpec, function: str,
               path: str | os.PathLike[str] | None = None) -> Any:
     """Draws the plan of a function. Three panels share the kernels as their axis: the estimated
-    share of each in the work, the buffers as rectangles (lifetime by place in the arena), and the
+    fraction of work of each, the buffers as rectangles (lifetime by place in the arena), and the
     bytes in use.
 
     Args:
         spec: Describes the program.
         function: The name of the function.
-        path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
+        path: A PNG, SVG or PDF file to write; None writes no file. Default: `None`.
 
     Returns:
         The matplotlib figure.
@@ -39,7 +39,7 @@ def draw_plan(spec: ProgramSpec, function: str,
         raise unknown("function", function, offered(spec.functions))
     f = spec.functions[function]
     if not f.kernels:
-        raise ConfigError(f"{function} of {spec.name!r} carries no plan to draw")
+        raise ConfigError(f"{function} of {spec.name!r} has no plan to draw")
     layers = layers_of(f)
     colours = {layer: _COLOURS[k % len(_COLOURS)] for k, layer in enumerate(layers)}
     width = min(40.0, max(8.0, 3.0 + 0.32 * len(f.kernels)))
@@ -120,7 +120,7 @@ def _arena(axes: Any, f: FunctionSpec, colours: dict[str, str]) -> None:
         add_rectangle(axes, first - 0.43, at / scale, width, height, facecolor=colour, alpha=0.75,
                       edgecolor="white", linewidth=0.6)
         text = f"{label}  {_bytes(size)}"
-        # Text only where it fits: the panel is about 260 points high, a letter 3.6 points wide.
+        # Text only where it fits: the panel is about 260 points high, a character 3.6 points wide.
         upright = width * per_kernel < 3.6 * len(text)
         tall, long = (3.6 * len(text), 7) if upright else (8, 3.6 * len(text))
         if top and 260 * size / top >= tall and width * per_kernel >= long:
@@ -130,11 +130,11 @@ def _arena(axes: Any, f: FunctionSpec, colours: dict[str, str]) -> None:
     axes.set_xlim(-0.6, n - 0.4)
     axes.set_ylabel(f"place in the arena, {unit}", fontsize=9)
     if f.buffers:
-        axes.set_title(f"{len(f.buffers)} buffers in an arena of {_bytes(top)}; apart they would "
-                       f"take {_bytes(sum(size for _, size, *_ in f.buffers))}", loc="left",
+        axes.set_title(f"{len(f.buffers)} buffers in an arena of {_bytes(top)}; unshared they "
+                       f"would take {_bytes(sum(size for _, size, *_ in f.buffers))}", loc="left",
                        fontsize=9.5)
     else:
-        axes.set_title("no buffers: every result goes straight to its place", loc="left",
+        axes.set_title("no buffers: every result is written to its final place", loc="left",
                        fontsize=9.5)
 
 

@@ -1,4 +1,4 @@
-"""Predicting batch by batch."""
+"""Prediction, batch by batch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
             as_declared: Callable[[Any], Any]) -> Outputs:
     """Outputs of a program for all rows of x, or for the first `steps` batches of a size.
 
-    `predicted` is the model or program that was asked. Callbacks get outputs as `as_declared` gives
-    them; the other arguments are those of `Program.predict`.
+    `predicted` is the model or program that was called. Callbacks get outputs in the form of
+    `as_declared`. The other arguments are those of `Program.predict`.
     """
     check_count("steps", steps)
     adapter, metadata = program.adapter, program.metadata
@@ -39,7 +39,7 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
     else:
         columns = adapter.inputs(x)
         source = ArrayBatches(adapter, columns, None, size)
-        rows = source.rows if steps is None else 0  # 0: not known beforehand
+        rows = source.rows if steps is None else 0  # 0: unknown beforehand
     results = Results(rows, metadata.open_axes, bool(metadata.whole_axes))
     progress, user_callbacks = Progress(verbose), as_callbacks(callbacks, _USER)
     hooks = Hooks(user_callbacks, program, {

@@ -1,7 +1,7 @@
-"""The base of all programs: it predicts, generates, describes itself, and ends.
+"""The base class of programs, which predict, generate and describe themselves.
 
-A program that is loaded to predict imports no more than is imported here at the top. Everything
-else is imported where it is used, so that a service starts quickly.
+A program that is loaded to predict imports only the modules at the top of this file. Everything
+else is imported where it is used, so that services start quickly.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from ztorch.runtime.running import Running
 
-# Names that users of Keras look for on the object that they train, and find on the model.
+# Names that users of Keras expect on the trained object, but that belong to the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
                 "layers", "output_shape", "to_json")
 
 
 class Predictor(Stateful):
-    """A compiled model that predicts. Threads may share it."""
+    """A compiled model that predicts. Safe to share between threads."""
 
     @as_in_keras("x batch_size verbose steps callbacks")
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
@@ -40,23 +40,22 @@ class Predictor(Stateful):
 
         Args:
             x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, a
-                `zt.Tensor`, or an iterator of batches. For a model with several inputs a list in
-                their order, or a dict by their names.
-            batch_size: Not needed. Where it is passed, it must repeat that of `compile`. Default:
-                `None`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
-                elsewhere. Default: `0`.
-            steps: The batches to predict; None: all. Default: `None`.
-            callbacks: A callback or several, whose `on_predict` hooks are called. Default: `None`.
+                `zt.Tensor`, or an iterator of batches. For a model with several inputs, a list in
+                their order or a dict by their names.
+            batch_size: Not needed. If passed, it must be that of `compile`. Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" means 1 on a terminal
+                and 2 elsewhere. Default: `0`.
+            steps: Number of batches to predict; None: all. Default: `None`.
+            callbacks: One or more callbacks, whose `on_predict` hooks are called. Default: `None`.
 
         Returns:
-            An array of shape (rows, *output_shape); for a `zt.Tensor` a tensor, which is on the
-            device of the program. For a model with several outputs a list or a dict of those, as
-            the model was declared.
+            An array of shape (rows, *output_shape); for a `zt.Tensor`, a tensor on the program's
+            device. For a model with several outputs, a list or dict of them, as the model was
+            declared.
 
         Raises:
             DataError: x does not fit the model's inputs; the message says how to change it.
-            ConfigError: `batch_size` is another one than was compiled.
+            ConfigError: `batch_size` differs from the compiled one.
 
         Examples:
             >>> import numpy as np
@@ -89,7 +88,7 @@ class Predictor(Stateful):
         """Computes the model's outputs for at most one batch of rows.
 
         Args:
-            x: As that of `predict`, with at most `batch_size` rows.
+            x: As in `predict`, with at most `batch_size` rows.
 
         Returns:
             The result of `predict`.
@@ -114,11 +113,11 @@ class Predictor(Stateful):
         return self._predict_batch(columns)
 
     def _predict_batch(self, columns: Columns) -> Any:
-        """The quick path of a service: at most one batch, and nothing around the call."""
+        """The fast path of a service: at most one batch, without work around the call."""
         count = rows_of(columns)
         self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
-            self.adapter.stage(call, columns)  # rows of older data after these do no harm
+            self.adapter.stage(call, columns)  # older rows after these do no harm
             if not self.metadata.open_axes:
                 return self._as_declared(run_into_new(call, count))
             call()
@@ -130,7 +129,7 @@ class Predictor(Stateful):
             return self._as_declared(results.outputs())
 
     def _as_declared(self, outputs: dict[str, Any]) -> Any:
-        """Outputs as the model was declared to return them: one array, or a list or dict."""
+        """Outputs in the declared form: one array, or a list or dict."""
         if "y" in outputs:
             return outputs["y"]
         if self.metadata.outputs_are == "dict":
@@ -143,43 +142,43 @@ class Predictor(Stateful):
                  repetition_penalty: float = 1.0, stop: Any = (), seed: int = 0,
                  beams: int | None = None, length_penalty: float = 1.0,
                  stream: bool = False) -> Any:
-        """Continues a sequence of numbers, such as the letters of a text.
+        """Continues a sequence of numbers, such as the characters of a text.
 
-        Each number is drawn by its probability. A native call makes many numbers: it runs the
-        model, draws, and goes on. When the sequence is longer than the model's input, the older
-        half of it is forgotten.
+        Each number is drawn by its probability. One native call generates many numbers: it runs the
+        model, draws a number, and continues. If the sequence is longer than the model's input, its
+        older half is dropped.
 
         Args:
-            prompt: One or more integers to begin with, or a list of such prompts, which may differ
+            prompt: One or more integers to start with, or a list of such prompts, which may differ
                 in length.
-            length: How many numbers to draw, at most.
-            temperature: Above 1 makes unlikely numbers likelier, below 1 less likely; 0 always
-                takes the likeliest. Default: `1.0`.
-            top_k: Draws only from so many of the likeliest numbers, and those equal to the last of
+            length: Maximum number of numbers to draw.
+            temperature: Above 1 makes unlikely numbers more likely, below 1 less likely; 0 always
+                takes the most likely number. Default: `1.0`.
+            top_k: Draws only from this many of the most likely numbers, and ties with the last of
                 them; None: from all. Default: `None`.
-            top_p: Draws only from the likeliest numbers that together have this probability, after
+            top_p: Draws only from the most likely numbers with this total probability, after
                 `top_k`; None: from all. Default: `None`.
-            repetition_penalty: The logits of numbers that are there already are divided by it if
-                they are positive, else multiplied. Default: `1.0`.
+            repetition_penalty: Divides positive logits of repeated numbers, and multiplies negative
+                ones. Default: `1.0`.
             stop: Numbers that end a sequence, an integer or several. Default: `()`.
-            seed: The same seed draws the same numbers. Of several prompts, number k is continued
-                as it would be alone with `seed + k`. Default: `0`.
-            beams: Draws nothing, but keeps so many continuations that are likeliest as a whole, and
-                returns the best: beam search. The program needs `decode` of as many rows. None:
-                draws. Default: `None`.
-            length_penalty: Beams are ranked by the logarithm of their probability, divided by
-                their length to this power: above 0, longer ones rank higher. Default: `1.0`.
-            stream: Whether to return an iterator that makes numbers when they are asked for.
-                Default: `False`.
+            seed: The same seed draws the same numbers. Of several prompts, prompt k is continued as
+                it would be alone with `seed + k`. Default: `0`.
+            beams: Beam search: draws nothing, but keeps this many most likely continuations, and
+                returns the best. The program needs `decode` of at least as many rows. None: draws.
+                Default: `None`.
+            length_penalty: Beams are ranked by their log-probability divided by their length to
+                this power: above 0, longer ones rank higher. Default: `1.0`.
+            stream: Whether to return an iterator that generates numbers on demand. Default:
+                `False`.
 
         Returns:
-            An int32 array of the numbers that follow, a number of `stop` included; of several
-            prompts a list of arrays. With `stream` an iterator of numbers.
+            An int32 array of the numbers that follow, including a number of `stop`; for several
+            prompts, a list of arrays. With `stream`, an iterator of numbers.
 
         Raises:
-            ConfigError: The model was compiled without `decode`, or this program is generating
-                already, or an argument makes no sense.
-            DataError: A prompt is empty, or holds numbers that the model does not take.
+            ConfigError: The model was compiled without `decode`, this program is already
+                generating, or an argument is invalid.
+            DataError: A prompt is empty, or contains numbers that the model does not accept.
 
         Examples:
             ```python
@@ -203,7 +202,7 @@ class Predictor(Stateful):
         """Prints the layers, the functions, and the memory of the states.
 
         Args:
-            print_fn: Is called with each line. Default: `print`.
+            print_fn: Called with each line. Default: `print`.
 
         Examples:
             ```python
@@ -218,10 +217,10 @@ class Predictor(Stateful):
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
         """Draws a function: its kernels, its buffers, and its memory over time.
 
-        The course of training is drawn by `program.history.plot()`.
+        For the course of training, see `program.history.plot()`.
 
         Args:
-            path: A PNG, SVG or PDF file to write; None writes none. Default: `None`.
+            path: A PNG, SVG or PDF file to write; None writes no file. Default: `None`.
             function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
                 program has. Default: `None`.
 
@@ -243,7 +242,7 @@ class Predictor(Stateful):
         return draw_plan(self.executable.spec, function or default, path)
 
     def reset_states(self) -> None:
-        """Makes the states of stateful layers zero: the next batch begins new sequences.
+        """Resets the states of stateful layers to zero: the next batch starts new sequences.
 
         Examples:
             >>> import numpy as np
@@ -261,8 +260,8 @@ class Predictor(Stateful):
                 self.executable.set_state(name, np.zeros(state.shape, state.dtype.numpy))
 
     def close(self) -> None:
-        """Frees the memory, when calls in other threads have ended. The program cannot be used
-        after that.
+        """Frees the memory, once calls in other threads have ended. The program cannot be used
+        afterwards.
 
         A `with` block closes its program at the end:
 
@@ -272,7 +271,7 @@ class Predictor(Stateful):
                 scores = program.predict(x)
             ```
         """
-        from ztorch.program.closed import ClosedProgram  # few programs are closed
+        from ztorch.program.closed import ClosedProgram  # rarely needed
 
         if self.model_weights is not None:
             self.model_weights.move_out()
@@ -288,8 +287,8 @@ class Predictor(Stateful):
 
     def __getattr__(self, name: str) -> Any:
         if name in _MODEL_NAMES:
-            raise AttributeError(f"a program has no {name!r}, the model that it was compiled from "
-                                 f"has: model.{name}")
+            raise AttributeError(f"a program has no {name!r}, but the model that it was compiled "
+                                 f"from does: model.{name}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __reduce__(self) -> Any:

@@ -1,4 +1,4 @@
-"""A compiled model in memory: it trains, evaluates and predicts."""
+"""A compiled model in memory, which trains, evaluates and predicts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 class Program(Verbs, Predictor):
     """A compiled model: the result of `model.compile` and `zt.load`.
 
-    It holds native code for one device and one batch size, and weights. The model that it was
-    compiled from last, or trained for last, has the same weights. Several threads may call
-    `predict` and `evaluate` at once.
+    It holds native code for one device, and weights. They are the weights of the model that it was
+    last compiled from or trained for. Several threads may call `predict` and `evaluate` at once.
 
     Args:
         executable: The loaded code with its parameters.
         metadata: The program's description of its model.
-        weights: The weights of the model, by their names in the program; None: it has no model.
+        weights: The weights of the model, by their names in the program; None: without a model.
             Default: `None`.
 
     Examples:
@@ -50,13 +49,14 @@ class Program(Verbs, Predictor):
     """
 
     explainer: Callable[[str, bool], Any] | None = None  # explains the kernels of a function
-    # Gives the programs of the model that this one was compiled from, or None where that is gone.
+    # Returns the programs of the model that this one was compiled from; None if it no longer
+    # exists.
     relatives: Callable[[], Any] | None = None
 
     def running(self, function: str, batch_size: int | None = None,
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
-        """The program itself, for a `with` block; for weights of outputs and steps one of its
-        model that takes them, and whose states are those of this program."""
+        """The program itself, for a `with` block. For weights of outputs and steps, a program of
+        its model that takes them, with the same states."""
         if function != "predict":
             self.need(function)
         programs = self.relatives() if self.relatives is not None else None
@@ -67,13 +67,13 @@ class Program(Verbs, Predictor):
 
     @property
     def output_names(self) -> list[str]:
-        """The names of outputs; empty where there is only one."""
+        """The names of outputs; empty if there is only one."""
         return list(self.metadata.output_shape)
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """How tables become this program's input, and its output names; None where nobody said.
-        It may be set, and `save` keeps it."""
+        """Converts tables to this program's input, and names its outputs; None if unknown. It can
+        be set, and `save` stores it."""
         from ztorch.tabular.pipeline import Pipeline
 
         record = self.metadata.pipeline
@@ -92,11 +92,11 @@ class Program(Verbs, Predictor):
         self.adapter = self.adapter._replace(pipeline=record)
 
     def predict_table(self, table: Any) -> Predictions:
-        """Predicts for the rows of a table, as the pipeline of this program says.
+        """Predicts for the rows of a table, using the pipeline of this program.
 
         Args:
-            table: A .csv file, a stream of one, a frame, a dict of columns or a list of dicts, with
-                the columns that the pipeline learned from, in any order.
+            table: A .csv file, a stream of one, a data frame, a dict of columns or a list of dicts,
+                with the columns that the pipeline was fitted on, in any order.
 
         Returns:
             Predictions: `names` and `probabilities` of classes, or `values`; `print` shows them.
@@ -122,19 +122,20 @@ class Program(Verbs, Predictor):
         return pipeline.predict(self, table)
 
     def explain(self, function: str = "predict", measure: bool = False) -> Any:
-        """Explains a function of this program, kernel by kernel: schedules, fused ops and why
-        not more, FLOPs, bytes, and the share of the best possible speed.
+        """Explains a function of this program, kernel by kernel: schedules, fused ops and the
+        reasons against more fusion, FLOPs, bytes, and the fraction of the peak speed.
 
         Args:
             function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.
-            measure: Whether to run each kernel, on this machine. Default: `False`.
+            measure: Whether to run each kernel on this machine. Default: `False`.
 
         Returns:
-            The kernels, which print as a table; `to_json()` gives data, `plot(path)` a roofline.
+            The kernels, which print as a table; `to_json()` returns data, `plot(path)` draws a
+            roofline.
 
         Raises:
-            ConfigError: The program was loaded, or its model is gone.
-            Unsupported: It runs on no CPU.
+            ConfigError: The program was loaded, or its model no longer exists.
+            Unsupported: The program does not run on a CPU.
 
         Examples:
             >>> import ztorch as zt
@@ -150,15 +151,15 @@ class Program(Verbs, Predictor):
 
     @property
     def optimizer(self) -> RunningOptimizer:
-        """The optimizer: `program.optimizer.learning_rate` may be read and set while it trains."""
+        """The optimizer: `program.optimizer.learning_rate` can be read and set during training."""
         self.need("train")
         return RunningOptimizer(self)
 
     def swap_averages(self) -> None:
-        """Exchanges the weights and their running means, which `use_ema=True` keeps.
+        """Exchanges the weights and their moving averages, which `use_ema=True` keeps.
 
         Raises:
-            ConfigError: The optimizer keeps none.
+            ConfigError: The optimizer keeps no averages.
 
         Examples:
             >>> import numpy as np
@@ -176,21 +177,21 @@ class Program(Verbs, Predictor):
 
 @checked
 def load(path: Path, threads: int | None = None) -> Program:
-    """Loads the program in an artifact, as it was when `save` wrote it; needs no compiler.
+    """Loads the program in an artifact, in the state in which `save` wrote it; needs no compiler.
 
-    A program that trained goes on as the saved one would, bit for bit.
+    Training continues bit for bit as it would have in the saved program.
 
     Args:
         path: The artifact, a file that ends in .zt.
-        threads: The most workers that a run on the CPU may use; None: all cores that this process
-            may use. Default: `None`.
+        threads: Maximum number of workers of a run on the CPU; None: all cores available to this
+            process. Default: `None`.
 
     Returns:
         The program.
 
     Raises:
         ArtifactError: The file is damaged, is not an artifact, or has a newer format.
-        DeviceError: No device here runs its code.
+        DeviceError: No device of this machine runs its code.
 
     Examples:
         >>> import os, tempfile, numpy as np, ztorch as zt

@@ -1,4 +1,4 @@
-"""The optimizer of a program: the settings that users may change while it trains."""
+"""The optimizer of a program: the settings that users can change during training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class OptimizerVariable:
-    """A state of an optimizer in a program, as it is now.
+    """A state of an optimizer in a program.
 
     Args:
         executable: The program's code and states.
-        name: Its name there.
+        name: Its name in the program.
     """
 
     def __init__(self, executable: Running, name: str):
@@ -27,21 +27,21 @@ class OptimizerVariable:
 
     @property
     def value(self) -> np.ndarray:
-        """A copy of its numbers."""
+        """A copy of its current values."""
         return self.numpy()
 
     def numpy(self) -> np.ndarray:
-        """A copy of its numbers."""
+        """A copy of its current values."""
         return np.array(self._executable.state(self.path))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
     def assign(self, value: Any) -> None:
-        """Sets its numbers.
+        """Sets its values.
 
         Args:
-            value: An array of its shape.
+            value: An array with its shape.
         """
         now = self.numpy()
         self._executable.set_state(self.path, np.broadcast_to(value, now.shape).astype(now.dtype))
@@ -51,7 +51,7 @@ class OptimizerVariable:
 
 
 class LearningRate(float):
-    """The learning rate of a program: a number, which is assigned to as a variable of Keras is.
+    """The learning rate of a program: a number that can be assigned like a Keras variable.
 
     Args:
         program: The program.
@@ -67,18 +67,18 @@ class LearningRate(float):
         """Sets the rate of the next steps.
 
         Args:
-            rate: A number that is not negative.
+            rate: A non-negative number.
         """
         self._program.learning_rate = rate
 
     def numpy(self) -> np.ndarray:
-        """The rate as an array, as Keras' variables give it."""
+        """The rate as an array, as Keras' variables return it."""
         return np.array(float(self), np.float32)
 
 
 class RunningOptimizer:
-    """The optimizer that is compiled into the step of a program: its rate may change, its other
-    settings are code.
+    """The optimizer that is compiled into the step of a program. Its rate may change; its other
+    settings are compiled in.
 
     Args:
         program: The program.
@@ -93,11 +93,11 @@ class RunningOptimizer:
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The learning rate, which may be set unless it follows a schedule."""
+        """The learning rate, which can be set unless it follows a schedule."""
         return LearningRate(self._program)
 
     def scheduled_rate(self) -> float | None:
-        """The rate of the next step by the schedule of the optimizer; None if it has none."""
+        """The rate of the next step by the optimizer's schedule; None if it has none."""
         from ztorch.schedules import LearningRateSchedule
 
         schedule = self._config.get("learning_rate")
@@ -106,25 +106,25 @@ class RunningOptimizer:
 
     @property
     def iterations(self) -> int:
-        """The steps so far."""
+        """The number of steps so far."""
         return int(self._program.executable.state("optimizer/step"))
 
     @property
     def variables(self) -> list[OptimizerVariable]:
-        """The states of the optimizer: its steps, and slots of each weight."""
+        """The states of the optimizer: its step counter, and the slots of each weight."""
         states = self._program.executable.states
         return [OptimizerVariable(self._program.executable, name) for name in states
                 if name.startswith("optimizer/")]
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the optimizer; the learning rate as it is now."""
+        """The arguments of the optimizer, with the current learning rate."""
         rate = self._program.learning_rate_or_none()
         return {**self._config, **({} if rate is None else {"learning_rate": rate})}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "learning_rate":
             raise ConfigError(f"optimizer.{name} is compiled into the step; compile again with "
-                              "another optimizer. Only learning_rate may be set")
+                              "another optimizer. Only learning_rate can be set")
         self._program.learning_rate = value
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The state of a program: native calls, weights, snapshots and checkpoints, the learning rate."""
+"""The state of a program: native calls, weights, snapshots, checkpoints, the learning rate."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Stateful:
         rows = next(iter(predict.inputs.values())).shape[0]
         self.buckets = Buckets(metadata.axes or {BATCH: (rows,)}, metadata.whole_batches,
                                metadata.whole_axes, metadata.multiples)
-        self.batch_size = self.buckets.batch_size  # the most rows of a call
+        self.batch_size = self.buckets.batch_size  # maximum rows per call
         stateful = next((name.rpartition("/")[0] for name, state in executable.states.items()
                          if state.role == "memory"), "")
         self.adapter = DataAdapter.of(executable.functions, metadata, self.buckets, stateful)
         self.calls = CallPool(executable, self.buckets)
-        self.generate_lock = new_lock()  # held while `generate` runs: there is one cache
+        self.generate_lock = new_lock()  # held while `generate` runs, because there is one cache
         self.fit_lock = new_lock()  # held while `fit` runs
         self.stop_training = False  # a callback sets it to end training
         self.seed = metadata.seed
-        self.epoch = 0  # the next one of this run
-        self.epochs_trained = 0  # in all runs: with the seed, it decides the next shuffling
-        self._resumed = False  # whether the next fit continues a run that was loaded
+        self.epoch = 0  # the next epoch of this run
+        self.epochs_trained = 0  # in all runs; with the seed, it determines the next shuffling
+        self._resumed = False  # whether the next fit continues a loaded run
         self._curves: Curves | None = None  # the history of that run
         self.model_weights: ModelWeights | None = None
         if weights is not None:
@@ -65,36 +65,35 @@ class Stateful:
 
     @cached_property
     def history(self) -> History:
-        """The record of the last fit."""
+        """The history of the last fit."""
         from ztorch.training.history import History
 
         return History() if self._curves is None else History.from_state(vars(self._curves))
 
     @property
     def device(self) -> str:
-        """The device that this program runs on."""
+        """The device on which this program runs."""
         return self.executable.device
 
     @property
     def recomputed(self) -> dict[str, tuple[str, ...]]:
-        """The kernels that run a second time, by function: their results are not kept, for a
-        `Checkpoint` layer or a `memory_limit` of compile."""
+        """The kernels that run a second time instead of storing their results, by function; for a
+        `Checkpoint` layer or `memory_limit` of compile."""
         functions = offered(self.executable.spec.functions)
         return {name: f.recomputed for name, f in functions.items()}
 
     @property
     def metrics_names(self) -> list[str]:
-        """The names of the scores that `evaluate` returns, in its order."""
+        """The names of the scores that `evaluate` returns, in order."""
         return self.score_names("evaluate")
 
     def score_names(self, function: str) -> list[str]:
-        """The names of the scores of "train" or "evaluate"; the loss is the first."""
+        """The names of the scores of "train" or "evaluate", starting with the loss."""
         names = dict.fromkeys(map(score_of, self.need(function).outputs))
         return sorted(names, key=lambda name: name != "loss")
 
     def results(self, totals: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The metrics that are computed from totals of sums over batches, by name: numbers, or
-        arrays of them."""
+        """The metrics that are computed from totals over batches, by name: numbers, or arrays."""
         with self.borrow(RESULTS) as call:
             for name, total in totals.items():
                 if name in call.inputs:  # a result may not need all sums of its metric
@@ -109,8 +108,8 @@ class Stateful:
         return self._resumed
 
     def borrow(self, function: str) -> BorrowedCall:
-        """A native call of a function, for a `with` block; its buffers are the caller's until the
-        block ends."""
+        """A native call of a function, for a `with` block, in which its buffers belong to the
+        caller."""
         return self.calls.borrow(function)
 
     # -- weights ---------------------------------------------------------------------------------
@@ -124,26 +123,27 @@ class Stateful:
 
     @property
     def weights(self) -> ProgramWeights:
-        """The weights by name, as `zt.Tensor`s on the program's device. Reading an item gives the
-        weight as it is now, which training does not change; setting an item sets the weight."""
+        """The weights by name, as `zt.Tensor`s on the program's device. Reading an item returns the
+        current weight, unaffected by later training; setting an item sets the weight."""
         from ztorch.program.weight_tables import ProgramWeights
 
         return ProgramWeights(self)
 
     def weight_arrays(self) -> dict[str, np.ndarray]:
-        """Copies of the weights by name; those stored in 16 bits come as float32."""
+        """Copies of the weights by name; those stored in 16 bits are returned as float32."""
         states = self.executable.states
         arrays = {n: from_storage(states[n].dtype, self.executable.state(n))
                   for n in self.weight_names}
         return {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
 
     def get_weights(self) -> list[np.ndarray]:
-        """Copies of the weights in Keras' order; those stored in 16 bits come as float32."""
+        """Copies of the weights in Keras' order; those stored in 16 bits are returned as
+        float32."""
         return list(self.weight_arrays().values())
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Replaces all weights, given in Keras' order; all are checked before any is changed."""
+        """Replaces all weights, in Keras' order; all are checked before any is changed."""
         if not isinstance(weights, Iterable):
             raise WeightsError("set_weights takes a list of arrays, in the order of get_weights, "
                                f"not {weights!r}")
@@ -171,7 +171,7 @@ class Stateful:
 
     @checked
     def load_weights(self, path: Path) -> None:
-        """Reads the weights of a safetensors file or a checkpoint."""
+        """Reads weights from a safetensors file or a checkpoint."""
         from ztorch.weights import own_files
 
         shapes = {n: tuple(self.executable.states[n].shape) for n in self.weight_names}
@@ -180,25 +180,24 @@ class Stateful:
     # -- training --------------------------------------------------------------------------------
 
     def start_at(self, epoch: int) -> None:
-        """Begins a run of training: called by `fit` when all its arguments are checked."""
+        """Starts a training run; `fit` calls it once all its arguments are checked."""
         self.epoch, self._resumed, self.stop_training = epoch, False, False
 
     def take_weights(self) -> None:
-        """Gets the weights of the model as they are now, where those here are older."""
+        """Updates weights that are newer in the model."""
         if self.model_weights is not None:
             self.model_weights.take()
 
     def lend_weights(self) -> None:
-        """The model has the weights of this program from now on."""
+        """Makes this program the home of the model's weights."""
         if self.model_weights is not None:
             self.model_weights.move_in()
 
     # -- all of it ----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The program at this moment, with everything its next step depends on: the contents of
-        artifacts and checkpoints are written from. It does not change when the program trains
-        on."""
+        """The current state of the program, with everything that its next step depends on;
+        artifacts and checkpoints are written from it. Further training does not change it."""
         from ztorch.runtime.snapshot import Snapshot
 
         executable = self.executable
@@ -219,7 +218,7 @@ class Stateful:
         as after `load_checkpoint`."""
         self.epoch, self.epochs_trained = training.epoch, training.passes
         self.seed, self._resumed, self._curves = training.seed, resumed, training.history
-        vars(self).pop("history", None)  # made again from the curves when it is asked for
+        vars(self).pop("history", None)  # created again from the curves on demand
 
     @checked
     def save(self, path: Path) -> None:
@@ -238,8 +237,8 @@ class Stateful:
 
     @checked
     def load_checkpoint(self, path: Path) -> None:
-        """Goes back to a checkpoint: `fit(epochs=n)` then trains the epochs up to n that it lacks,
-        bit for bit as if training had never stopped."""
+        """Restores a checkpoint. `fit(epochs=n)` then trains the remaining epochs up to n, bit for
+        bit as if training had never stopped."""
         from ztorch.training.checkpoint import read_checkpoint
 
         values, training = read_checkpoint(path, self.executable.states, self.name)
@@ -248,8 +247,8 @@ class Stateful:
 
     @property
     def learning_rate(self) -> float:
-        """The optimizer's learning rate, which may be set while training; under a schedule that of
-        the next step, which may only be read."""
+        """The optimizer's learning rate, which can be set during training. Under a schedule it is
+        the rate of the next step, and read-only."""
         self.need("train")
         scheduled = None if self._rate_state() else RunningOptimizer(self).scheduled_rate()
         return (float(self.executable.state(self._rate_name())) if scheduled is None
@@ -275,15 +274,15 @@ class Stateful:
         self.need("train")
         name = self._rate_state()
         if name is None and any(n.endswith("/learning_rate") for n in self.executable.states):
-            raise ConfigError("there are several optimizers, and each has a learning rate; let "
-                              "them follow schedules: SGD(zt.schedules.ExponentialDecay(...))")
+            raise ConfigError("there are several optimizers, each with its own learning rate; use "
+                              "schedules: SGD(zt.schedules.ExponentialDecay(...))")
         if name is None:
             raise ConfigError("the learning rate follows the schedule it was compiled with; to "
                               "set it, compile with a number: optimizer=Adam(1e-3)")
         return name
 
     def need(self, function: str) -> Any:
-        """The spec of "train" or "evaluate", or an error that says how to compile it."""
+        """The spec of "train" or "evaluate", or an error that shows how to compile it."""
         spec = self.executable.functions.get(function)
         if spec is None:
             needs = "loss= and optimizer=" if function == "train" else "loss="
@@ -294,7 +293,7 @@ class Stateful:
         return spec
 
     def need_one_batch(self, rows: int) -> None:
-        """Raises where there are more rows than a batch holds."""
+        """Raises an error if there are more rows than a batch holds."""
         if rows > self.batch_size:
             raise DataError(f"x has {rows} rows, but this program is compiled for batches of "
                             f"{self.batch_size}; use fit, evaluate or predict for more")

@@ -1,4 +1,4 @@
-"""Verbs of programs and models for data that have targets: fit, evaluate, both for one batch."""
+"""Methods of programs and models for data with targets: fit, evaluate, and both for one batch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Verbs:
-    """Training and evaluation. A program does it itself, a model by the program that it keeps."""
+    """Training and evaluation. A program does it itself; a model uses its program."""
 
     @abstractmethod
     def running(self, function: str, batch_size: int | None = None,
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Stateful]:
         """The program that runs "train", "evaluate" or "predict" on batches of this size, for a
-        `with` block. With None the size is that of `compile`. `weighted` are the axes of steps
-        that weights of an output have, of outputs that have separate weights: the model
-        compiles for them, and a program that was loaded refuses such weights."""
+        `with` block; None means the size of `compile`. `weighted` holds the number of step axes of
+        an output's weights, for outputs with separate weights: the model compiles for them, and a
+        loaded program rejects such weights."""
 
     @property
     @abstractmethod
     def output_names(self) -> list[str]:
-        """The names of outputs; empty where there is only one."""
+        """The names of outputs; empty if there is only one."""
 
     @property
     def knows_inputs(self) -> bool:
@@ -41,17 +41,17 @@ class Verbs:
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0) -> None:
-        """Passes the data and the function of the first call to a model that waits for data; a
+        """Passes the data and the function of the first call to a model that waits for data. A
         program does not wait."""
 
     def size_for(self, x: Any, function: str) -> int | None:
-        """The size of batches that a call on all rows of x at once needs; None: that of `compile`.
-        A program has no other."""
+        """The batch size that one call on all rows of x needs; None: that of `compile`. A program
+        has only that one."""
         return None
 
     def rows_given(self, x: Any) -> int | None:
-        """The rows of a step where x gives batches and `compile` was not told a size; None: that
-        of `compile`. A program cuts the batches of x to its own size."""
+        """The batch size of a step if x consists of batches and `compile` got no size; None: that
+        of `compile`. A program cuts batches to its own size."""
         return None
 
     def _repr_html_(self) -> str:
@@ -75,53 +75,55 @@ class Verbs:
             nan: Literal["stop", "ignore"] = "stop") -> History:
         """Trains the weights for a number of epochs.
 
-        The seed of `compile` shuffles the rows, so a run repeats bit for bit. Ctrl-C ends training
-        after the current step and keeps the weights.
+        The seed of `compile` determines the shuffling, so runs can be reproduced bit for bit.
+        Ctrl-C ends training after the current step and keeps the weights.
 
         Args:
             x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
-                iterator of (x, y) or (x, y, sample_weight) batches. A model that was compiled
-                without a batch size takes steps of as many rows as the first batch of a
-                generator, a dataset or a loader has, as in Keras; else batches of any size are
-                cut and joined to the size of steps. For a model with several inputs a list in
-                their order, or a dict by their names.
-            y: Targets, one for each row of x; for several outputs a list or dict. Left out where x
-                is an iterator. Default: `None`.
-            batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
-                it was compiled for; a model compiles another one when it is first asked for.
+                iterator of (x, y) or (x, y, sample_weight) batches. A model compiled without a
+                batch size takes steps of the size of the first batch of a generator, dataset or
+                loader, as in Keras; otherwise batches of any size are cut and joined to the size of
+                steps. For a model with several inputs, a list in their order or a dict by their
+                names.
+            y: Targets, one per row of x; for several outputs, a list or dict. Omitted if x is an
+                iterator. Default: `None`.
+            batch_size: The batch size of a step; None: that of `compile`. A program has only its
+                compiled sizes; a model compiles other sizes on first use.
+            Default: `None`.
                 Default: `None`.
-            epochs: The epoch to train up to: how many passes over the data, unless `initial_epoch`
-                or a checkpoint makes training begin later. Default: `1`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" is 1 on a
+            epochs: The last epoch: the number of passes over the data, unless `initial_epoch` or a
+                checkpoint makes training start later. Default: `1`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" means 1 on a
                 terminal and 2 elsewhere. Default: `"auto"`.
-            callbacks: A callback or several, see `zt.callbacks`. Default: `None`.
-            validation_split: The fraction of rows to validate on, between 0 and 1. They are the
-                last ones, before shuffling. Default: `0.0`.
-            validation_data: Data to validate on after epochs: (x, y), (x, y, sample_weight), or
-                an object that gives batches each time it is iterated. `validation_split` does not
-                count then. Default: `None`.
+            callbacks: One or more callbacks; see `zt.callbacks`. Default: `None`.
+            validation_split: The fraction of rows for validation, between 0 and 1. They are the
+                last rows, before shuffling. Default: `0.0`.
+            validation_data: Data for validation after epochs: (x, y), (x, y, sample_weight), or an
+                object that yields batches each time it is iterated. It overrides
+                `validation_split`. Default: `None`.
             shuffle: Whether to shuffle rows before each epoch. Default: `True`.
-            class_weight: The weight of each class in the loss, by class number. It counts in
-                training only. Default: `None`.
+            class_weight: The weight of each class in the loss, by class number. It applies only to
+                training. Default: `None`.
             sample_weight: The weight of each row in the loss, an array of shape (rows,); or of each
-                step, of shape (rows, steps), and for several outputs a list or dict of such, for
-                which the model is compiled again. A program that was loaded, or whose model is
-                held in no variable, takes weights of rows alone. Default: `None`.
-            initial_epoch: The epoch to begin with, counted from 0; None: that of the checkpoint
-                after `load_checkpoint`, else 0. Default: `None`.
-            steps_per_epoch: The steps of an epoch; the next epoch continues in the data where it
-                ended. None: one pass over the data. Default: `None`.
-            validation_steps: The batches of validation data to measure; None: all. Default: `None`.
-            validation_freq: Validates after every so many epochs, or after the epochs in this
-                collection, counted from 1. Default: `1`.
-            nan: "stop" raises when the loss is not finite; "ignore" trains on. Default: `"stop"`.
+                step, of shape (rows, steps); or, for several outputs, a list or dict of them, for
+                which the model is compiled again. A loaded program, or one whose model no longer
+                exists, takes only weights of rows. Default: `None`.
+            initial_epoch: The first epoch, counted from 0; None: that of the checkpoint after
+                `load_checkpoint`, otherwise 0. Default: `None`.
+            steps_per_epoch: Number of steps per epoch; the next epoch continues in the data where
+                it ended. None: one pass over the data. Default: `None`.
+            validation_steps: Number of validation batches; None: all. Default: `None`.
+            validation_freq: Number of epochs between validations, or a collection of epochs,
+                counted from 1. Default: `1`.
+            nan: "stop" raises an error if the loss is not finite; "ignore" continues. Default:
+                `"stop"`.
 
         Returns:
             The History: `history.history["loss"]` is a list with a value per epoch.
 
         Raises:
             ConfigError: It was compiled without a loss or optimizer, or not at all, or an argument
-                makes no sense.
+                is invalid.
             DataError: The data do not fit the model; the message says how to change them.
             NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
 
@@ -163,17 +165,17 @@ class Verbs:
         """Measures the loss and the metrics. The weights do not change.
 
         Args:
-            x: Rows, as `fit` takes them.
-            y: Targets, as `fit` takes them. Default: `None`.
-            batch_size: The rows of a step; None: those of `compile`. A program takes the sizes that
-                it was compiled for; a model compiles another one when it is first asked for.
+            x: Rows, as in `fit`.
+            y: Targets, as in `fit`. Default: `None`.
+            batch_size: The batch size of a step; None: that of `compile`. A program has only its
+                compiled sizes; a model compiles other sizes on first use.
                 Default: `None`.
-            sample_weight: The weight of each row, as `fit` takes them. Default: `None`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" is 1 on a terminal and 2
-                elsewhere. Default: `"auto"`.
-            steps: The batches to measure; None: all. Default: `None`.
+            sample_weight: The weight of each row, as in `fit`. Default: `None`.
+            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" means 1 on a terminal
+                and 2 elsewhere. Default: `"auto"`.
+            steps: Number of batches to measure; None: all. Default: `None`.
             return_dict: Whether to return the scores by name. Default: `False`.
-            callbacks: A callback or several, whose `on_test` hooks are called. Default: `None`.
+            callbacks: One or more callbacks, whose `on_test` hooks are called. Default: `None`.
 
         Returns:
             The loss; with metrics the list [loss, *metrics]; a dict with `return_dict=True`.
@@ -209,11 +211,11 @@ class Verbs:
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
                        class_weight: Mapping[int, float] | None = None,
                        return_dict: bool = False) -> Scores:
-        """Takes one training step.
+        """Runs one training step.
 
         Args:
-            x: Rows as `fit` takes them, of a program at most `batch_size`. A model compiles another
-                function over the same weights for more.
+            x: Rows, as in `fit`; for a program at most `batch_size`. For more rows, a model
+                compiles another function with the same weights.
             y: Their targets. Default: `None`.
             sample_weight: The weight of each row. Default: `None`.
             class_weight: The weight of each class, by class number. Default: `None`.
@@ -248,8 +250,8 @@ class Verbs:
         """Measures loss and metrics of one batch.
 
         Args:
-            x: Rows as `fit` takes them, of a program at most `batch_size`. A model compiles another
-                function over the same weights for more.
+            x: Rows, as in `fit`; for a program at most `batch_size`. For more rows, a model
+                compiles another function with the same weights.
             y: Their targets. Default: `None`.
             sample_weight: The weight of each row. Default: `None`.
             return_dict: Whether to return the scores by name. Default: `False`.

@@ -18,7 +18,7 @@ class Weighted(Protocol):
 
 
 class ProgramWeights(MutableMapping[str, Any]):
-    """The weights as tensors: reading an item gives the weight as it is now, setting one sets it.
+    """The weights as tensors: reading an item returns the current weight, setting an item sets it.
     """
 
     def __init__(self, program: Weighted):
@@ -33,7 +33,7 @@ class ProgramWeights(MutableMapping[str, Any]):
         dispatch.set_weight(self._program, name, value)
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError("a program keeps all its weights")
+        raise TypeError("weights of a program cannot be deleted")
 
     def __contains__(self, name: object) -> bool:
         return name in self._program.weight_names

@@ -135,7 +135,7 @@ def test_any_name_makes_a_valid_file(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("target", [t for t in TARGETS.values() if t.limits.grid],
                          ids=lambda t: t.name)
 def test_other_devices_have_no_c_library(target: Target) -> None:
-    with pytest.raises(Unsupported, match=f"{target.name} is none; export it for the device cpu"):
+    with pytest.raises(Unsupported, match=f"{target.name} is not one; export it for the device cpu"):
         compile_c(net(trains=False).functions, target, "net")
 
 
