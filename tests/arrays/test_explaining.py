@@ -29,7 +29,7 @@ def test_kernels_and_ops_are_fused_and_it_says_so(device: str) -> None:
     assert all(device.removeprefix("cpu:") in line for line in kernels)
     assert "    fuses matmul, add, mul, tanh" in lines
     assert "    fuses max, sub, exp, sum, div, mul" in lines
-    assert lines[-1] == "    apart from k0: max reads its elements elsewhere than they are computed"
+    assert lines[-1] == "    separate from k0: max reads its elements at other positions than they are computed"
 
 
 def test_functions_of_all_kinds() -> None:

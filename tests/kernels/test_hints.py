@@ -39,8 +39,8 @@ def test_hints_change_schedules_and_no_result() -> None:
         return y @ w.T
 
     first, _, last = re.split(r"\n(?=k)", twice.on("cpu").explain(x, w))
-    assert "fuses matmul, tanh, mul" in first and "apart" not in first
-    assert "apart from k0: matmul reads all of it again and again" in last
+    assert "fuses matmul, tanh, mul" in first and "separate" not in first
+    assert "separate from k0: matmul reads all of it repeatedly" in last
     said = product.on("cuda:sm_90").explain(x, w)
     assert "grid_product" in said and "tile(rows=2, columns=16" in said
     assert "hint unroll=2 is not followed: grid_product has no such field" in said

@@ -115,7 +115,7 @@ def test_it_gives_each_number_as_it_is_made() -> None:
     program = compiled("pre-norm")
     writing = program.generate([1, 2], 1_000_000_000, stream=True)
     first = [next(writing), next(writing)]
-    with pytest.raises(ConfigError, match="generating already"):
+    with pytest.raises(ConfigError, match="is already generating"):
         program.generate([1], 3)
     writing.close()
     assert program.generate([1, 2], 2).tolist() == first
@@ -187,7 +187,7 @@ def test_models_that_do_not_write_are_refused() -> None:
 WRONG_PROMPTS = [
     ([], "one or more integers"), ([[1, 2], []], "one or more integers"), ([1.5], "not float64"),
     ([1, [2]], "a list of such lists"), ([[[1]]], r"shape \(1, 1\)"),
-    ([1, WORDS], "reaches from 1 to 7; layer 'embedding' takes 0 to 6"), ([-1], "from -1"),
+    ([1, WORDS], "numbers from 1 to 7, but layer 'embedding' takes 0 to 6"), ([-1], "from -1"),
     ([[1], [WORDS]], "has numbers from 7 to 7, but layer")]
 
 

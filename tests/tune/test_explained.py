@@ -47,7 +47,7 @@ def test_runs_and_reasons() -> None:
     times = model.explain(batch_size=4)
     assert {k.runs for k in times.kernels} == {1, 5}
     text = str(times)
-    assert "estimated" in text and "matmul reads all of it again and again" in text
+    assert "estimated" in text and "matmul reads all of it repeatedly" in text
     assert f"{sum(k.runs for k in times.kernels)} kernels" in text
     assert times.text(rows=1, why=False).count("\n") < 8
 
