@@ -235,7 +235,7 @@ def test_other_devices_have_no_page(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="compiled for vulkan; export it for the device webgpu"):
         write_web(tmp_path, Snapshot(c.spec, c.code, c.params, traced.metadata))
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file; give a folder"):
+    with pytest.raises(ConfigError, match="is a file; pass a folder"):
         export_web(traced, tmp_path / "file", webassembly=False)
 
 

@@ -109,15 +109,15 @@ def test_completion_knows_the_models() -> None:
     (["train", "digits_mlp", "--val", "2"], "validation_split must be .* not 2.0"),
     (["train", "mnist_mlp", "--data", "mnist"], "no mnist files"),
     (["train", "digits_mlp", "--data", "."], r"\. should hold a folder of images for each class"),
-    (["train", "digits_mlp", "--data", "x.npy,"], r"'x.npy,' names 1 file\(s\); give x.npy,y.npy"),
+    (["train", "digits_mlp", "--data", "x.npy,"], r"'x.npy,' names 1 file\(s\); pass x.npy,y.npy"),
     (["train", "digits_mlp", "--val", ""], "the name of the data is empty"),
     (["train", "digits_mlp", "--optimizer", ""], "unknown optimizer ''"),
     (["train", "digits_mlp", "--loss", "a=mse"], "needs no name: --loss mse"),
     (["train", "digits_mlp", "--out", ""], r"'' must end in \.zt"),
     (["export", "digits_mlp", "--so", "-o", ""], "'' does not look like one"),
-    (["export", "digits_mlp", "--so", "-o", "d.zt"], "writes several files to a folder; 'd.zt'"),
+    (["export", "digits_mlp", "--so", "-o", "d.zt"], "writes several files to a folder, and 'd.zt'"),
     (["export", "digits_mlp", "--optimizer", "sgd", "-o", "d.zt"], "--optimizer is for .* --train"),
-    (["bench", "digits_mlp", "--device", "cuda:sm_90"], "names a chip, .* not to run"),
+    (["bench", "digits_mlp", "--device", "cuda:sm_90"], "names a chip, .* not run on"),
     (["export", "digits_mlp", "-o", "x.zip"], "must end in .zt"),
     (["export", "digits_mlp", "--batch-size", "8", "-o", "x.keras"], "--batch-size is for a compiled program"),
     (["export", "digits_mlp", "-o", "x.zt", "--weights", "none"], "cannot read none"),
@@ -173,7 +173,7 @@ def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
     ok(run("export", "digits_mlp", "-o", "p.zt", "--random"))
     fails(run("train", "p.zt", "--data", "d.npz"), "p.zt only predicts; .* add --loss")
     fails(run("run", artifact, "d.npz", "-o", "y.npz"), r"the only output has no name; .* \.npy or")
-    fails(run("run", artifact, "folder.csv"), "folder.csv is a folder; give a file in it")
+    fails(run("run", artifact, "folder.csv"), "folder.csv is a folder; pass a file in it")
     fails(run("run", artifact, ""), "the name of the file is empty")
     fails(run("export", "digits_mlp", "--weights", artifact, "-o", "x.zt"),
           r"is a ztorch artifact: .*zt\.load\(path\)\.save_weights")

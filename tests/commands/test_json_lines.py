@@ -49,7 +49,7 @@ def test_rows_of_different_lengths(run: Run, tmp_path: Path) -> None:
     assert "4 " in ok(run("bench", "reader.py", "--batch-sizes", 4, "--seconds", 0.01, "--sizes", "time=8"))
     fails(run("bench", "reader.py"), "leaves axes open \\(time\\).*--sizes time=64", 2)
     (tmp_path / "none.jsonl").write_text("[1]\n[]\n")
-    fails(run("run", "a.zt", "none.jsonl"), r"x\[1\] is empty along axis 'time': .*leave it out")
+    fails(run("run", "a.zt", "none.jsonl"), r"x\[1\] is empty along axis 'time': .*omit it")
     (tmp_path / "long.jsonl").write_text(f"{[1] * 17}\n[2]\n")
     fails(run("run", "a.zt", "long.jsonl"), "axis 'time' of x.* has size 17, .*up to 16 \\(8, 16\\)")
 
@@ -79,7 +79,7 @@ def test_several_inputs_and_outputs_in_lines(run: Run, tmp_path: Path,
 
 
 WRONG = {
-    '{"x": [1,2': r"line 1 is not JSON \(.*; write a row a line, such as \[1, 2\]",
+    '{"x": [1,2': r"line 1 is not JSON \(.*; write one row per line, such as \[1, 2\]",
     "[" * 100_000: "line 1 is not JSON \\(it is nested too deeply\\)",
     "[[1],[2,3]]": "line 1, x is a list of lists of several lengths",
     '{"y": 3}': "has no 'x'; it has y",

@@ -79,4 +79,4 @@ def test_more_classes_than_outputs_are_named(run: Run) -> None:
                               "LOSS = 'sparse_categorical_crossentropy'\n"
                               "model = Sequential([L.Input((1,)), L.Dense(2, 'softmax')])\n")
     fails(run("train", "two.py", "--data", "three.csv", "--device", "cpu:scalar"),
-          r"3 classes \(.*cat.*\), and the model 2 outputs; give its last layer 3")
+          r"3 classes \(.*cat.*\), and the model 2 outputs; its last layer needs 3")

@@ -112,7 +112,7 @@ def test_a_report_of_texts_and_a_single_probability(run: Run, no_plots: None) ->
     rows = Page(Path("moods.html").read_text()).rows
     assert rows[rows.index(["where", "is", "predicted", "loss", "input"]) + 1] == ["row 2", "glad", "sad 95 %", "3.05", "<bad> food"]
     Path("moods.csv").write_text("review,mood,more\ngood day,glad,1\n")
-    fails(run("report", "moods.zt", "--data", "moods.csv"), "give two columns, the text and then its label")
+    fails(run("report", "moods.zt", "--data", "moods.csv"), "pass two columns, the text and then its label")
 
 
 def test_a_report_of_quantities(run: Run) -> None:

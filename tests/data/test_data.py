@@ -180,7 +180,7 @@ def test_what_is_no_text_or_no_file(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"t\.csv is not text in UTF-8 .*save the file as UTF-8"):
             data.read_table(path)
     for wrong, message in ((tmp_path / "none.csv", "there is no file .*none.csv"),
-                           (tmp_path, "is a folder; give a file in it"), ("", "name .* is empty"),
+                           (tmp_path, "is a folder; pass a file in it"), ("", "name .* is empty"),
                            ("/dev/null", "is not a regular file")):
         with pytest.raises(DataError, match=message):
             data.read_table(wrong)

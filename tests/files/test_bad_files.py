@@ -52,7 +52,7 @@ def test_unwritable_paths(program: Program, tmp_path: Path, write: Any) -> None:
     os.mkfifo(tmp_path / "pipe.svg")
     for place, reason in (("file/x", "cannot write .*file/x"), ("folder", "it is a folder"),
                           ("pipe", "not a regular file"), ("zero\0byte", "null (byte|character)")):
-        with pytest.raises(FileError, match=f"{reason}.*give another path"):
+        with pytest.raises(FileError, match=f"{reason}.*pass another path"):
             write(program, tmp_path / place)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "file", "folder", "folder.svg", "pipe", "pipe.svg"]
@@ -141,6 +141,6 @@ def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Pat
             write(program, path)
             assert path.stat().st_size
         else:
-            with pytest.raises(ConfigError, match=r"cannot write .*best.*(name it|give a path)"):
+            with pytest.raises(ConfigError, match=r"cannot write .*best.*(use a name|give a path)"):
                 write(program, path)
             assert not path.exists()

@@ -216,7 +216,7 @@ def test_how_rows_run_is_said() -> None:
     assert "5 iterations at once" in said["counted"]  # sums of integers are the same in any order
     assert "iterations in order: out is read here and written in another iteration" in said["in_order"]
     assert "iterations in order: total is from outside of it" in said["whole"]
-    assert "iterations in order: how many there are is data" in said["at_the_top"]
+    assert "iterations in order: their number depends on data" in said["at_the_top"]
     assert "10 iterations at once" in said["backwards"]
 
 

@@ -89,12 +89,12 @@ def test_a_stateful_program_refuses_another_batch_size() -> None:
                  lambda: program.train_on_batch(x[:1], y[:1]), lambda: program.predict(zt.Tensor(x)),
                  lambda: program.predict(iter([x]))):
         with pytest.raises(DataError, match=r"layer 'lstm' is stateful.*batches of 2 rows, and x has "
-                                            r"[13]; give a multiple of 2"):
+                                            r"[13]; pass a multiple of 2"):
             call()
     for call in (lambda: model.predict(x, batch_size=3),
                  lambda: model.fit(x, y, batch_size=3, verbose=0)):
         with pytest.raises(ConfigError, match=r"layer 'lstm' is stateful.*batches of 2 rows, not of "
-                                              "3; leave batch_size out"):
+                                              "3; omit batch_size"):
             call()
 
 

@@ -54,8 +54,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "message"), [
-    (b"", "not a ztorch artifact: it begins with nothing"),
-    (b"\x7fELF" + bytes(200), "not a ztorch artifact: it begins with 7f 45 4c 46"),
+    (b"", "not a ztorch artifact: it starts with nothing"),
+    (b"\x7fELF" + bytes(200), "not a ztorch artifact: it starts with 7f 45 4c 46"),
     (whole()[:-1], "is truncated"),
     (whole()[:-5000], "is truncated"),
     (whole() + b"\n", "something was appended"),

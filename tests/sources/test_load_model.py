@@ -183,10 +183,10 @@ def test_weights_beside_a_recipe_and_names(tmp_path: Path) -> None:
     zoo.save_weights(tmp_path / "w.safetensors")
     assert zt.load_model(tmp_path / "w.safetensors").name == "digits_mlp"
     model.save_weights(tmp_path / "alone.safetensors")
-    with pytest.raises(ConfigError, match=r"alone.safetensors holds weights alone, there is no "
+    with pytest.raises(ConfigError, match=r"alone.safetensors holds only weights, there is no "
                        r"alone.py beside it, and the zoo has no model 'sequential"):
         zt.load_model(tmp_path / "alone.safetensors")
-    with pytest.raises(ConfigError, match="holds weights alone; name their model"):
+    with pytest.raises(ConfigError, match="holds only weights; name their model"):
         zt.load_model("weights.h5")
     with pytest.raises(ConfigError, match=r"unknown model 'digts_mlp'; did you mean 'digits_mlp'"):
         zt.load_model("digts_mlp")

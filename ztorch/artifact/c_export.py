@@ -1,7 +1,7 @@
 """Writes a compiled model for C programs: a header, two libraries and an example; or C source.
 
 Weights never pass through the compiler: the code only declares them, our linker places them in the
-shared library, and in the static library they are an object of their own. C source has them as an
+shared library, and in the static library they are a separate object. C source has them as an
 array of hexadecimal numbers.
 """
 
@@ -112,7 +112,7 @@ def write_c(library: CLibrary | CSource, path: str | os.PathLike[str]) -> list[P
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give a folder for the C library")
+        raise ConfigError(f"{folder} is a file; pass a folder for the C library")
     files = library.files()
     for file, data in files.items():
         write_atomic(folder / file, data)

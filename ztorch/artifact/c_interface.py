@@ -18,7 +18,7 @@ from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import ARGUMENT, CALL, FunctionSpec, ProgramSpec, TensorSpec
 
-LONGEST = 100  # characters of the model's name that names of files and functions begin with
+LONGEST = 100  # characters of the model's name that names of files and functions start with
 
 _LLVM = {"f32": "float", "f64": "double"}  # types of elements that wrappers touch
 _VERBS = {"train": "train_step"}  # names of functions in C that differ from ours

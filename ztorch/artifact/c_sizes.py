@@ -1,5 +1,5 @@
 """The C functions that take any number of rows, and sequences and images of any size: each chooses
-the function of the smallest bucket that fits, and fills up its arrays."""
+the function of the smallest bucket that fits, and pads its arrays."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         spec: Describes its program.
         axes: The sizes of axes that vary, by name.
         open_axes: The axes that vary, by port, as metadata have them.
-        whole_axes: Those along which rows are never filled up: the caller knows which function
+        whole_axes: Those along which rows are never padded: the caller knows which function
             to call. Default: `()`.
         multiples: By axis, a number that sizes are multiples of. Default: none.
     """

@@ -52,7 +52,7 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot, *others: Snapsho
     spec = snapshot.spec
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; give a folder for the page")
+        raise ConfigError(f"{folder} is a file; pass a folder for the page")
     if spec.backend != BACKEND:
         raise Unsupported(f"a page runs on WebGPU, and {spec.name} is compiled for {spec.where}; "
                           f"export it for the device {BACKEND}")

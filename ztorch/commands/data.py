@@ -82,7 +82,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
     if "," in name:
         parts = name.split(",")
         if len(parts) != 2 or not all(parts):
-            raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); give x.npy,y.npy")
+            raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); pass x.npy,y.npy")
         x, y = map(read_rows, parts)
         return _labelled(x, y, shape)
     if not name.lower().endswith(_SUFFIXES):
@@ -175,7 +175,7 @@ def _read_texts(path: str, program: Program) -> Any:
     if len(ports) == 1:
         if len(table.by_name) > 1:
             raise DataError(f"{table.where} has {len(table.by_name)} columns, and the model takes "
-                            "one text a row; give that column alone, or a .txt with a text a line")
+                            "one text a row; pass that column alone, or a .txt with a text a line")
         return next(iter(table.by_name.values())).texts
     if missing := [p.name for p in ports if p.name not in table.by_name]:
         raise DataError(f"{table.where} has no column {missing[0]!r}; the model takes "
@@ -190,7 +190,7 @@ def read_texts_with_answers(path: str) -> TrainingData:
     table = read_columns(path)
     if len(table.by_name) != 2:
         raise DataError(f"{path} has {len(table.by_name)} columns, and the model takes one text a "
-                        "row; give two columns, the text and then its label")
+                        "row; pass two columns, the text and then its label")
     texts, labels = table.by_name.values()
     if labels.gaps.any():
         raise DataError(f"{table.place(int(labels.gaps.argmax()))}, column {labels.name!r}: the "

@@ -35,11 +35,11 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         return export_function(name, shapes, out, device, kind)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [o for o, value in training.items() if value is not None]):
-        raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or leave it out")
+        raise ConfigError(f"{idle[0]} is for an artifact that trains: add --train, or omit it")
     if library and web:
         raise ConfigError("--so is for C programs and --web for browsers: export twice")
     if samples is not None and not web:
-        raise ConfigError("--samples is for a page: add --web, or leave it out")
+        raise ConfigError("--samples is for a page: add --web, or omit it")
     kind = "c" if library else "web" if web else None
     if kind is None:
         data.need_writable(out, (".zt", ".onnx", *_WITHOUT_PROGRAM))

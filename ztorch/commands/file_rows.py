@@ -1,4 +1,4 @@
-"""Rows that are files of their own: images and sounds."""
+"""Rows that are separate files: images and sounds."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
     known = program.executable.functions["generate"].inputs["stops"].shape[0]
     if known != len(letters):
         raise ConfigError(f"{name} tells {known} numbers apart, and the alphabet has "
-                          f"{len(letters)} letters; give --alphabet with a letter for each number")
+                          f"{len(letters)} letters; pass --alphabet with a letter for each number")
     _print(text, letters, numbers)
 
 

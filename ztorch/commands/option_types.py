@@ -106,7 +106,7 @@ class BatchSizes(click.ParamType):
             return value
         sizes = numbers(value)
         if not sizes:
-            self.fail(f"{value!r}: give one integer above zero, or several integers with commas, "
+            self.fail(f"{value!r}: pass one integer above zero, or several integers with commas, "
                       "such as 1,8,32", param, ctx)
         return sizes if len(sizes) > 1 else sizes[0]
 

@@ -39,7 +39,7 @@ def take_trained(name: str, recipe: Recipe) -> bool:
 
 def need_trained(name: str, recipe: Recipe, *more: str) -> None:
     """Takes the trained weights that come with a model of the zoo. Raises where there are none and
-    all weights are the random ones that a model begins with.
+    all weights are the random ones that a model starts with.
 
     Args:
         name: The name or path of the model.

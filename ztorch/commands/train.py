@@ -149,7 +149,7 @@ def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
     if len(shape) == 1 and 1 < shape[0] < len(classes):
         names = ", ".join(classes[:8]) + (" ..." if len(classes) > 8 else "")
         raise ConfigError(f"the data have {len(classes)} classes ({names}), and the model "
-                          f"{shape[0]} outputs; give its last layer {len(classes)}")
+                          f"{shape[0]} outputs; its last layer needs {len(classes)}")
 
 
 def _name_classes(program: Program, classes: tuple[str, ...], of_files: bool,
@@ -164,7 +164,7 @@ def _name_classes(program: Program, classes: tuple[str, ...], of_files: bool,
 def _refuse(name: str, because: str, options: dict[str, Any]) -> None:
     """Raises if an option has no effect for this kind of training."""
     if set_ := [option for option, value in options.items() if value is not None]:
-        raise ConfigError(f"{name} {because}, so {set_[0]} has no meaning; leave it out")
+        raise ConfigError(f"{name} {because}, so {set_[0]} has no meaning; omit it")
 
 
 def _load_trainable(path: str, threads: int | None) -> Program:

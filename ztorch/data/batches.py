@@ -32,7 +32,7 @@ class Batches:
     they are in use.
 
     Args:
-        rows: How many rows there are.
+        rows: Number of rows.
         batch_size: The rows of a batch.
         seed: Shuffles the rows; None keeps their order.
     """

@@ -55,7 +55,7 @@ def labelled_files(directory: str | os.PathLike[str], suffixes: Collection[str],
         if not files:
             raise DataError(f"{root} holds no {kind}s ({shown})")
         if class_names is not None:
-            raise ConfigError("class_names belongs to labels='inferred'; leave it out")
+            raise ConfigError("class_names belongs to labels='inferred'; omit it")
         numbers = np.zeros(len(files), np.int32) if labels is None else np.asarray(labels)
         if numbers.shape != (len(files),) or numbers.dtype.kind not in "iu":
             raise ConfigError(f"labels must be one class number for each of the {len(files)} files "

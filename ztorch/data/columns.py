@@ -189,7 +189,7 @@ def _cells(name: str, values: Any) -> np.ndarray:
     items = array.tolist()
     if nested := [x for x in items if isinstance(x, (list, tuple, Mapping, np.ndarray))]:
         raise DataError(f"column {name!r} holds values of {type(nested[0]).__name__}, neither "
-                        "numbers nor texts; give each a column of its own, or drop it")
+                        "numbers nor texts; give each a separate column, or drop it")
     if all(x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
            for x in items):
         return np.array([np.nan if x is None else x for x in items], np.float64)

@@ -220,7 +220,7 @@ class CsvFile(Batches):
             return
         if not column.category and has_decimal_comma(cell):
             raise DataError(f"{self.path}, line {line}, {column}: {no_number(cell)}; if it is a "
-                            f"column of texts, give categories=[{column.key!r}]")
+                            f"column of texts, pass categories=[{column.key!r}]")
         if column.text is None:
             column.text = cell, line
         column.texts.add(cell)

@@ -38,7 +38,7 @@ class DirectoryBatches(Batches):
         self._label_mode, self._labels = label_mode, labels
 
     def labelled(self, x: np.ndarray, rows: np.ndarray) -> Any:
-        """(x, y) of some rows, or x alone."""
+        """(x, y) of some rows, or only x."""
         labels = self._labels[rows]
         if self._label_mode is None:
             return x
@@ -117,7 +117,7 @@ def image_dataset_from_directory(
         labels: "inferred": folders are classes; None: there are none, and all files below count; or
             a class number for each file, in the order of their paths. Default: `"inferred"`.
         label_mode: "int" for class numbers, "categorical" for a number a class, "binary" for 0.0
-            and 1.0, None for images alone. Default: `"int"`.
+            and 1.0, None for images only. Default: `"int"`.
         class_names: The folders in the order of the classes; None: that of their names. Default:
             `None`.
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
@@ -133,9 +133,9 @@ def image_dataset_from_directory(
         follow_links: Whether to follow links to folders. Default: `False`.
         crop_to_aspect_ratio: Whether to take the largest part in the middle that has the ratio of
             `image_size`, rather than to stretch images. Default: `False`.
-        pad_to_aspect_ratio: Whether to fill up with black to this ratio. Default: `False`.
+        pad_to_aspect_ratio: Whether to pad with black to this ratio. Default: `False`.
         data_format: "channels_first" or "channels_last". Default: `None`.
-        verbose: Whether to print how many files and classes there are. Default: `False`.
+        verbose: Whether to print the number of files and classes. Default: `False`.
 
     Returns:
         Batches (x, y), x in float32 from 0 to 255; for "both" those to train on and those to
@@ -193,7 +193,7 @@ def audio_dataset_from_directory(
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
         follow_links: Whether to follow links to folders. Default: `False`.
-        verbose: Whether to print how many files and classes there are. Default: `False`.
+        verbose: Whether to print the number of files and classes. Default: `False`.
 
     Returns:
         Batches (x, y), x in float32 from -1 to 1 of shape (batch, samples, channels), with the
@@ -236,7 +236,7 @@ def text_dataset_from_directory(
         validation_split: The share of the files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
         follow_links: Whether to follow links to folders. Default: `False`.
-        verbose: Whether to print how many files and classes there are. Default: `False`.
+        verbose: Whether to print the number of files and classes. Default: `False`.
 
     Returns:
         Batches (x, y), x an array of strings.

@@ -174,7 +174,7 @@ def pillow() -> Any:
 
 
 def opened(file: Path) -> Any:
-    """The image in a file, as it is there."""
+    """The image in a file, unchanged."""
     if not file.is_file():
         raise DataError(f"there is no file {file}")
     with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"), (

@@ -1,4 +1,4 @@
-"""Rows in JSON lines, a row a line: files of rows that may differ in size."""
+"""Rows in JSON lines, one row per line: files of rows that may differ in size."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_json_lines(source: str | os.PathLike[str] | bytes) -> dict[str, Rows]:
         if not line.strip():
             continue
         place = f"{where}, line {number}"
-        with parsing(place, DataError, "is not JSON", "write a row a line, such as [1, 2]"):
+        with parsing(place, DataError, "is not JSON", "write one row per line, such as [1, 2]"):
             row = json.loads(line)
         named = row if isinstance(row, dict) else {"x": row}
         if not columns:
@@ -135,7 +135,7 @@ def to_json_lines(columns: Mapping[str, Rows]) -> str:
 
 
 def _plain(row: np.ndarray) -> Any:
-    """An array as lists; of float32 with the fewest digits that give the number."""
+    """An array as lists; of float32 with the fewest digits that represent the number."""
     if row.dtype.kind != "f" or row.dtype == np.float64:
         return row.tolist()
     return row.astype(str).astype(np.float64).tolist()

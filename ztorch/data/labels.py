@@ -17,7 +17,7 @@ def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:
 
     Args:
         x: Class numbers from 0, an array of any shape. A last axis of 1 is dropped.
-        num_classes: How many classes there are; None: as many as the largest number needs.
+        num_classes: Number of classes; None: as many as the largest number needs.
             Default: `None`.
 
     Returns:

@@ -101,7 +101,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
           gzip.GzipFile(path) if zipped else open(path, "rb") as file):
         magic = file.read(4)
         if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
-            raise DataError(f"{name} is not an IDX file: it begins with {magic.hex() or '-'}; "
+            raise DataError(f"{name} is not an IDX file: it starts with {magic.hex() or '-'}; "
                             "a web page saved by mistake looks like this")
         if not 1 <= magic[3] <= _MOST_AXES:
             raise DataError(f"{name} claims {magic[3]} dimensions; IDX files have 1 to "

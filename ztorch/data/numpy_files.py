@@ -19,7 +19,7 @@ def need_file(path: str | os.PathLike[str]) -> None:
     if not name:
         raise DataError("the name of the file is empty")
     if not Path(path).is_file():
-        raise DataError(f"{name} is a folder; give a file in it" if Path(path).is_dir() else
+        raise DataError(f"{name} is a folder; pass a file in it" if Path(path).is_dir() else
                         f"{name} is not a regular file; copy it to one" if Path(path).exists()
                         else f"there is no file {name}")
 
@@ -51,7 +51,7 @@ def _plain(array: Any, label: str) -> np.ndarray:
                         "numpy.savez")
     if array.dtype.kind not in "biufcSU":
         raise DataError(f"{label} holds values of {array.dtype}; save numbers or texts, such as "
-                        "array.astype('float32'), or each field as an array of its own")
+                        "array.astype('float32'), or each field as a separate array")
     if array.dtype.kind in "SU" and array.size and array.dtype.itemsize:
         codes = np.ascontiguousarray(array.astype(str)).reshape(-1).view(np.uint32)
         if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():

@@ -1,4 +1,4 @@
-"""Sequences of one length: lists that are filled up, and windows of a long series."""
+"""Sequences of one length: lists that are padded, and windows of a long series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
         sequences: Lists or arrays of numbers, or of vectors of one shape.
         maxlen: The length; None: that of the longest. Default: `None`.
         dtype: The dtype of the array. Default: `"int32"`.
-        padding: "pre" fills up at the beginning, "post" at the end. Default: `"pre"`.
+        padding: "pre" pads at the start, "post" at the end. Default: `"pre"`.
         truncating: "pre" cuts long sequences at the beginning, "post" at the end. Default:
             `"pre"`.
         value: The padding value. Default: `0.0`.

@@ -167,7 +167,7 @@ def _begin(file: BinaryIO) -> tuple[_Form, int]:
     """Reads up to the numbers: their form, and the bytes that they take."""
     head = file.read(12)
     if head[:4] != b"RIFF" or head[8:] != b"WAVE":
-        raise ValueError(f"it begins with {head[:12]!r}")
+        raise ValueError(f"it starts with {head[:12]!r}")
     form: _Form | None = None
     while len(head := file.read(8)) == 8:
         size = int.from_bytes(head[4:], "little")

@@ -227,7 +227,7 @@ def position(label: str | int, columns: tuple[str, ...], width: int, path: str) 
         if label in columns:
             return columns.index(label)
         if not columns:
-            raise DataError(f"{path} has no header, so no column {label!r}; give the position, "
+            raise DataError(f"{path} has no header, so no column {label!r}; pass the position, "
                             f"0 to {width - 1}")
         raise DataError(f"{path}: {unknown('column', label, columns)}")
     if not isinstance(label, (int, np.integer)) or isinstance(label, bool):

@@ -135,7 +135,7 @@ class Text(Batches):
             pieces, numbers = content, list(map(self._places.get, content))
         if None in numbers:
             at = numbers.index(None)
-            raise DataError(f"{pieces[at]!r} (token {at}) is not in the vocabulary; leave it out, "
+            raise DataError(f"{pieces[at]!r} (token {at}) is not in the vocabulary; omit it, "
                             "or make one vocabulary of all texts")
         return np.array(numbers, np.int32)
 

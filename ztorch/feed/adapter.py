@@ -29,7 +29,7 @@ Columns = dict[str, np.ndarray | Ragged]
 
 
 def rows_of(columns: Columns) -> int:
-    """How many rows there are."""
+    """Number of rows."""
     return len(next(iter(columns.values())))
 
 
@@ -46,7 +46,7 @@ def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
         return int(requested)
     up_to = "up to " if len(sizes) > 1 else ""
     raise ConfigError(f"batch_size={requested}, but this program is compiled for {up_to}{compiled} "
-                      "rows at a time; leave batch_size out, or compile with batch_size="
+                      "rows at a time; omit batch_size, or compile with batch_size="
                       f"{requested if len(sizes) == 1 else (*sizes, requested)}")
 
 
@@ -114,7 +114,7 @@ class DataAdapter(NamedTuple):
         return (rows_of(columns), *[int(n.max()) for n in lengths.values()])
 
     def fits_one_bucket(self, columns: Columns) -> bool:
-        """Whether rows may be in one batch: of one size along axes that are never filled up."""
+        """Whether rows may be in one batch: of one size along axes that are never padded."""
         return self.buckets.can_be_batched(self.lengths(columns))
 
     @property
@@ -126,7 +126,7 @@ class DataAdapter(NamedTuple):
         """Raises where a batch would not be full and a layer remembers a state for each row."""
         if self.stateful and rows % batch_size:
             raise DataError(f"layer {self.stateful!r} is stateful: it remembers states for batches "
-                            f"of {batch_size} rows, and x has {rows}; give a multiple of "
+                            f"of {batch_size} rows, and x has {rows}; pass a multiple of "
                             f"{batch_size} rows, or compile with another batch_size")
 
     # -- inputs -----------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class ArrayBatches:
 
     def _slices(self) -> list[Rows]:
         """The rows of each batch, numbered in the order of their groups. A batch has rows of
-        several groups unless they are never filled up."""
+        several groups unless they are never padded."""
         ends = [self.rows]
         if self._groups is not None and self._adapter.buckets.whole_axes:
             ends = np.cumsum(np.unique(self._groups, return_counts=True)[1]).tolist()

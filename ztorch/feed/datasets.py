@@ -2,7 +2,7 @@
 
 These are the map-style datasets of PyTorch, whose items are rows; `keras.utils.PyDataset`, whose
 items are batches; and those of Hugging Face, whose items are rows as dicts. Whether an item is a
-row or a batch is told by the shape of its x.
+row or a batch follows from the shape of its x.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class IndexedDataset:
             raise DataError(f"x of item 0 has shape {x.shape}, and the model takes rows of shape "
                             f"{row}; {'put channels last' if channels else 'bring items to it'}, "
                             "as .map(function) of a dataset does, or a transform")
-        # How many rows there are, where that is known, and the rows of each batch.
+        # Number of rows, where that is known, and the rows of each batch.
         self.rows = self._count if self._items_are_rows else None
         self.batch_size = rows_at_once if self._items_are_rows or not x.ndim else len(x)
 

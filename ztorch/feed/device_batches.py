@@ -56,7 +56,7 @@ class DeviceBatches:
             call = calls.fitting((real,))
             weights = np.zeros(call.batch_size, np.float32)
             weights[:real] = 1.0 if row_weights is None else row_weights[rows]
-            # the batch is filled up with the same rows again, at weight 0
+            # the batch is padded with the same rows again, at weight 0
             call.inputs.fill(self._columns, np.resize(numbers[rows], call.batch_size), weights,
                              real)
             yield Batch(call, real, float(real), rows, {})

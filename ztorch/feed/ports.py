@@ -167,7 +167,7 @@ def sequences(value: Any, name: str, row: tuple[int, ...], axis: str,
         for k, item in enumerate(value):
             if _is_empty(item):
                 raise DataError(f"{name}[{k}] is empty along axis {axis!r}: rows have at least one "
-                                "step; leave it out")
+                                "step; omit it")
         rows = [checked(item, f"{name}[{k}]") for k, item in enumerate(value)]
         if not rows:
             raise DataError(f"{name} is empty; pass at least one row")

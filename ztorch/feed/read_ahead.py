@@ -82,7 +82,7 @@ class ReadAhead(Generic[T]):
 
 def _started(reader: ReadAhead[T]) -> tuple[Queue[Entry[T]], threading.Thread]:
     """The queue into which a thread puts the items that come, and at last how they ended. The
-    thread ends when the reader is no longer there."""
+    thread ends when the reader is gone."""
     queue: Queue[Entry[T]] = Queue(AHEAD)
     unwanted = threading.Event()
     weakref.finalize(reader, unwanted.set).atexit = False

@@ -21,9 +21,9 @@ class Results:
     """Collects outputs batch by batch.
 
     Args:
-        total: How many rows there are; 0 if that is not known beforehand.
+        total: Number of rows; 0 if that is not known beforehand.
         open_axes: The axes that vary, by output, as metadata have them.
-        whole: Whether rows are never filled up: outputs of any shape are whole. Default: `False`.
+        whole: Whether rows are never padded: outputs of any shape are whole. Default: `False`.
     """
 
     def __init__(self, total: int, open_axes: Mapping[str, str], whole: bool = False):

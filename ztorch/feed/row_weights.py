@@ -79,7 +79,7 @@ def output_weights(ports: Sequence[TargetPort], outputs: Sequence[str], sample_w
         ports: The ports.
         outputs: The names of the outputs that have a loss.
         sample_weight: The user's argument.
-        rows: How many rows there are.
+        rows: Number of rows.
     """
     by_output = _by_output(sample_weight, outputs)
     columns = {}

@@ -67,7 +67,7 @@ class Sequences:
 
     def padded(self, rows: np.ndarray, shape: tuple[int, ...],
                out: np.ndarray | None = None) -> np.ndarray:
-        """Rows of these numbers, all of one shape: its last step fills up each. So all steps are
+        """Rows of these numbers, all of one shape: its last step pads each. So all steps are
         such as the model was made for."""
         steps = np.minimum(np.arange(shape[0]), self.lengths[rows, None] - 1)
         return self.steps.take(self._starts[rows, None] + steps, 0, out, "clip")

@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     """A batch that is in the input buffers of a call."""
 
     call: BoundCall
-    real: int  # rows of the data; those after them fill up the batch
+    real: int  # rows of the data; those after them pad the batch
     weight: float  # of its scores in those of an epoch
     rows: Rows  # which rows they are
     lengths: dict[str, np.ndarray]  # their sizes along axes that vary

@@ -18,7 +18,7 @@ class Stretch:
         native: Runs the batches.
         order: The numbers of rows in the order of the epoch; None: as stored.
         first: The place of its first row in it.
-        count: How many batches there are.
+        count: Number of batches.
         rows: The rows of each.
     """
 

@@ -43,7 +43,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():  # a rename would replace even /dev/null
             kind = "a folder" if target.is_dir() else "not a regular file"
-            raise FileError(f"cannot write {os.fspath(path)!r}: it is {kind}; give another path")
+            raise FileError(f"cannot write {os.fspath(path)!r}: it is {kind}; pass another path")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -57,7 +57,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 def unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
     """The error for a file that cannot be written. It names the file, as Python's may not."""
     reason = getattr(error, "strerror", None) or error
-    return FileError(f"cannot write {os.fspath(path)!r}: {reason}; give another path")
+    return FileError(f"cannot write {os.fspath(path)!r}: {reason}; pass another path")
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:

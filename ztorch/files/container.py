@@ -39,10 +39,10 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ArtifactError(f"{where} is not a regular file; give the path of a .zt file")
+                raise ArtifactError(f"{where} is not a regular file; pass the path of a .zt file")
             return file.read()
     except IsADirectoryError:
-        raise ArtifactError(f"{where} is a folder; give the path of a .zt file") from None
+        raise ArtifactError(f"{where} is a folder; pass the path of a .zt file") from None
     except (OSError, ValueError) as error:  # of a name with a zero byte
         raise ArtifactError(f"cannot read {where}: {getattr(error, 'strerror', None) or error}; "
                             "check the path") from None
@@ -59,7 +59,7 @@ def members(data: bytes, where: str) -> dict[str, memoryview]:
 
     if data[:4] != b"PK\3\4":
         start = bytes(data[:4]).hex(" ") or "nothing"
-        raise bad(f"is not a ztorch artifact: it begins with {start}, not with a zip member",
+        raise bad(f"is not a ztorch artifact: it starts with {start}, not with a zip member",
                   "give a file that program.save() wrote")
     end = len(data) - _END.size - _SEAL_BYTES
     if end < 0 or data[end:end + 4] != b"PK\5\6":

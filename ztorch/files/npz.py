@@ -43,7 +43,7 @@ def unpack(data: bytes, where: str) -> dict[str, tuple[DType, np.ndarray]]:
 def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
     file = io.BytesIO(data)
     if data[:6] != np.lib.format.MAGIC_PREFIX:
-        raise ValueError(f"member {name!r} is not an array: it begins with {data[:6]!r}")
+        raise ValueError(f"member {name!r} is not an array: it starts with {data[:6]!r}")
     version = np.lib.format.read_magic(file)
     header = {(1, 0): np.lib.format.read_array_header_1_0,
               (2, 0): np.lib.format.read_array_header_2_0}.get(version)

@@ -17,7 +17,7 @@ def png(pixels: np.ndarray) -> bytes:
     b'\\x89PNG'
     """
     height, width, channels = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8),  # each row begins with its filter: none
+    rows = np.concatenate([np.zeros((height, 1), np.uint8),  # each row starts with its filter: none
                            pixels.reshape(height, width * channels)], 1)
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join((

@@ -7,7 +7,7 @@ The file holds a JSON object or, if its name ends in .toml, the same as TOML. Al
 - `platforms`: for a backend, a list of texts; a device's driver must contain one of them;
 - `backends`: for a backend, a section with `enabled` (true or false), `device_ids` (as in
   `devices`) and `platforms`;
-- `default`: the device that "auto" stands for;
+- `default`: the device that "auto" selects;
 - `autotune`: whether compiling a model measures schedules that are not known yet.
 
 Its path is in ZTORCH_CONFIG; by default it is `ztorch/config.json` or `ztorch/config.toml` in
@@ -39,7 +39,7 @@ class Choices(NamedTuple):
     enabled: tuple[str, ...] | None = None  # backends to use; None: all
     devices: dict[str, tuple[int, ...]] = {}  # device numbers by backend; none named: all
     platforms: dict[str, tuple[str, ...]] = {}  # texts by backend, one must be in the driver's name
-    default: str | None = None  # the device that "auto" stands for
+    default: str | None = None  # the device that "auto" selects
     disabled: tuple[str, ...] = ()  # backends whose section says so
     autotune: bool = False  # whether compiling a model measures schedules
     sections: tuple[str, ...] = ()  # backends that have one in the file
@@ -151,7 +151,7 @@ def _toml(path: Path, content: bytes) -> Any:
         raise ConfigError(f"the config file {path} is not TOML: {error}") from None
 
 
-_warned: set[Any] = set()  # given warnings; files are read again and again
+_warned: set[Any] = set()  # given warnings; files are read repeatedly
 
 
 def _warn_once(key: Any, message: str) -> None:

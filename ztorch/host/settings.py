@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     device_ids: tuple[str, ...] = ()  # the only devices to use, such as cuda:0; empty: all
     autotune: bool | None = None  # whether compiling measures schedules; None: as the file says
     backends: tuple[str, ...] = ()  # the only backends to use; empty: all
-    device: str | None = None  # the device that "auto" stands for
+    device: str | None = None  # the device that "auto" selects
     cc: str | None = None  # command of the C compiler
     opencl_options: tuple[str, ...] = ()  # extra options for the driver's OpenCL C compiler
     opencl_il: bool = True  # prefer SPIR-V to OpenCL C if the driver accepts it

@@ -80,7 +80,7 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return math.prod(self.extents)
 
 
@@ -177,7 +177,7 @@ def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
 def _problem(t: ExpressionRules, s: ast.For, rows: Rows | None, carried: Sequence[str]) -> str:
     """Why rows cannot run at once; empty if they can."""
     if rows is None:
-        return "how many there are is data"
+        return "their number depends on data"
     if hasattr(s, ENDS):
         return "it may end early"
     if carried:

@@ -94,7 +94,7 @@ class SharedArray(np.ndarray):
 
 
 def watched(shape: Any, dtype: Any) -> SharedArray:
-    """Shared memory that nobody has touched."""
+    """Shared memory that has not been written."""
     array = np.zeros(shape, dtype).view(SharedArray)
     array.writers, array.readers = {}, {}
     return array

@@ -137,7 +137,7 @@ class Strided:
 
 
 def whole_numbers(label: str, numbers: Sequence[int]) -> Shape:
-    """Numbers as a tuple of ints, or a ConfigError that begins with the label."""
+    """Numbers as a tuple of ints, or a ConfigError that starts with the label."""
     try:
         return tuple(map(operator.index, numbers))
     except TypeError:

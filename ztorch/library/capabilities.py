@@ -1,4 +1,4 @@
-"""The capabilities of a device: which op of which dtype, and its limits. The compiler and
+"""The capabilities of a device: its ops by dtype, and its limits. The compiler and
 the driver are asked on request."""
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _in_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
     if suffix in _PROGRAMS:
         raise Unsupported(f"{name} is {_PROGRAMS[suffix]}, which is read")
     if suffix in _WEIGHTS_ALONE:
-        raise ConfigError(f"{name} holds weights alone; name their model, and give the file as "
+        raise ConfigError(f"{name} holds only weights; name their model, and pass the file as "
                           f"--weights {name}, or to model.load_weights")
     return None
 
@@ -130,8 +130,8 @@ def _of_weights(path: str) -> Recipe:
         _, notes = safetensors.read(path)
         model = notes.get("model", "")
         if model not in zoo():
-            raise ConfigError(f"{path} holds weights alone, there is no {beside.name} beside it, "
-                              f"and the zoo has no model {model!r}; name their model, and give the "
+            raise ConfigError(f"{path} holds only weights, there is no {beside.name} beside it, "
+                              f"and the zoo has no model {model!r}; name their model, and pass the "
                               f"file as --weights {path}, or to model.load_weights")
         recipe = _of_zoo(model)
     recipe.model.load_weights(path)

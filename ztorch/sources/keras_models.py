@@ -76,7 +76,7 @@ def clone_model(model: Model, input_tensors: Any = None,
         ['relu']
     """
     if model.own_call is not None:
-        raise ConfigError(f"model {model.name!r} is a class with a call of its own; make another "
+        raise ConfigError(f"model {model.name!r} is a class with its own call(); make another "
                           f"{type(model).__name__}, and set_weights(model.get_weights())")
     config = model.get_config()
     if clone_function is not None:

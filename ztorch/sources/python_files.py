@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def import_file(path: Path) -> ModuleType:
     """Runs a file as a module. It can import files beside it, as a script can."""
     if not path.is_file():
-        raise ConfigError(f"there is no model file {path}; give path/to/file.py:attribute, or a "
+        raise ConfigError(f"there is no model file {path}; pass path/to/file.py:attribute, or a "
                           "model that `ztorch zoo` lists")
     spec = importlib.util.spec_from_file_location(f"ztorch_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None

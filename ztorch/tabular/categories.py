@@ -116,7 +116,7 @@ class Hashing(HostLayer):
     numbers are those of Keras.
 
     Args:
-        num_bins: How many numbers there are.
+        num_bins: Number of bins.
         mask_value: The value that gets the number 0, which no other value gets then. Default:
             `None`.
         salt: A number, or two: the key of another hash. Default: `None`.

@@ -36,7 +36,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
     def from_config(cls, config: dict[str, Any]) -> Self:
         if isinstance(config.get("vocabulary"), str):
             raise ConfigError(f"the vocabulary of {cls.__name__} is a path, and a description "
-                              "reads no other file; give the words themselves")
+                              "reads no other file; pass the words themselves")
         return super().from_config(config)
 
     def __call__(self, inputs: Any, **more: Any) -> np.ndarray:
@@ -132,7 +132,7 @@ def as_category_counts(numbers: np.ndarray, mode: str, depth: int,
 def need_memory(rows: int, columns: int) -> None:
     """Raises where an array would be too large to make at once."""
     if rows * columns > MOST_NUMBERS:
-        raise DataError(f"{rows:,} rows of {columns:,} numbers are too many at once; give fewer "
+        raise DataError(f"{rows:,} rows of {columns:,} numbers are too many at once; pass fewer "
                         "rows, or take fewer categories")
 
 
@@ -155,10 +155,10 @@ def _array(data: Any, label: str) -> np.ndarray:
             return np.asarray(data)
     except (ValueError, TypeError):
         if plain:
-            raise DataError(f"{label}: rows have different lengths; give texts, or rows of one "
+            raise DataError(f"{label}: rows have different lengths; pass texts, or rows of one "
                             "length") from None
     raise Unsupported(f"{label} runs on the host, before a model: call it on an array or a list, "
-                      f"not on a {type(data).__name__}, and give the model its result")
+                      f"not on a {type(data).__name__}, and pass its result to the model")
 
 
 def as_texts(array: np.ndarray) -> np.ndarray:

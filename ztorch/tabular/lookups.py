@@ -101,13 +101,13 @@ class _Lookup(HostLayer):
         """The vocabulary.
 
         Args:
-            include_special_tokens: Whether to begin with the tokens for masks and unknown values,
+            include_special_tokens: Whether to start with the tokens for masks and unknown values,
                 so that the index of each value is its number. Default: `True`.
         """
         return [*self._special * include_special_tokens, *(self.vocabulary or [])]
 
     def vocabulary_size(self) -> int:
-        """How many numbers there are, with those for masks and unknown values."""
+        """Size of the vocabulary, including masks and unknown values."""
         return len(self._special) + len(self.vocabulary or [])
 
     def adapt(self, data: Any) -> None:
@@ -156,7 +156,7 @@ class _Lookup(HostLayer):
             return 0 if masked else -1
         if not self.num_oov_indices:
             raise DataError(f"{type(self).__name__}: {value!r} is not in the vocabulary; with "
-                            "num_oov_indices=1 such values get a number of their own")
+                            "num_oov_indices=1 such values get a separate number")
         number = value if isinstance(value, int) else fingerprint(str(value).encode())
         return first + number % self.num_oov_indices  # as in Keras
 

@@ -32,7 +32,7 @@ class TextVectorization(HostLayer):
         split: "whitespace", "character" or None. Default: `"whitespace"`.
         ngrams: Also takes so many words in a row as one, or the numbers in a tuple alone. Default:
             `None`.
-        output_mode: "int" (numbers in order; 0 fills up, 1 is unknown), "multi_hot", "count" or
+        output_mode: "int" (numbers in order; 0 pads, 1 is unknown), "multi_hot", "count" or
             "tf_idf". Default: `"int"`.
         output_sequence_length: Of "int": how many numbers each text gets; None: as many as the
             longest. Default: `None`.
@@ -69,7 +69,7 @@ class TextVectorization(HostLayer):
                                   "call it on the texts before")
         if ragged:
             raise Unsupported("TextVectorization(ragged=True): there are no ragged arrays; leave "
-                              "it out, and 0 fills up short texts")
+                              "it out, and 0 pads short texts")
         if output_sequence_length is not None and output_mode != "int":
             raise ConfigError("TextVectorization(output_sequence_length=...) belongs to "
                               "output_mode='int'")
@@ -142,13 +142,13 @@ class TextVectorization(HostLayer):
         """The vocabulary.
 
         Args:
-            include_special_tokens: Whether to begin with the tokens for padding and unknown words.
+            include_special_tokens: Whether to start with the tokens for padding and unknown words.
                 Default: `True`.
         """
         return self._lookup.get_vocabulary(include_special_tokens)
 
     def vocabulary_size(self) -> int:
-        """How many numbers there are, with those for padding and unknown words."""
+        """Size of the vocabulary, including padding and unknown words."""
         return self._lookup.vocabulary_size()
 
     def any_text(self) -> str:

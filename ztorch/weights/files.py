@@ -38,7 +38,7 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
            "or in .safetensors for ztorch and PyTorch (safetensors.torch.load_file reads it)")
     if is_gguf and layout != "torch":
         raise ConfigError(f"cannot write {file!r} in the layout {layout!r}: GGUF files have "
-                          "PyTorch's; leave layout out")
+                          "PyTorch's; omit layout")
     if layout == "keras" and not h5:
         raise ConfigError(f"cannot write {file!r} in the layout 'keras'; {fix}")
     suffix = (".h5" if h5 and layout == "keras" else ".gguf" if is_gguf else ".npz" if is_npz
@@ -117,7 +117,7 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
         if torch_files.is_state(archive):
             state = torch_files.state_dict(archive)
             return _from_torch(to, state, True)
-        kind = ("a ztorch artifact: write its weights to a file of their own with zt.load(path)."
+        kind = ("a ztorch artifact: write its weights to a separate file with zt.load(path)."
                "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
                "a zip, but none of Keras or PyTorch")
         raise WeightsError(f"{source} is {kind}")

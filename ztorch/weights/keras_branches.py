@@ -51,7 +51,7 @@ def flat(network: Network) -> FlatNetwork:
     """A network without branches in layers.
 
     Raises:
-        Unsupported: It is a class with a call of its own.
+        Unsupported: The model is a class with its own call().
     """
     calls, outputs = _calls(network)
     if not any(has_branches(call.layer) for call in calls):
@@ -66,7 +66,7 @@ def flat(network: Network) -> FlatNetwork:
 def _calls(network: Network) -> tuple[list[LayerCall], Any]:
     """The calls of layers that lead to the outputs, and these."""
     if network.own_call is not None:
-        raise Unsupported(f"model {network.name!r} is a class with a call of its own, which a file "
+        raise Unsupported(f"model {network.name!r} is a class with its own call(), which a file "
                           "for Keras cannot hold; save its weights, or write a .zt")
     wiring = getattr(network, "wiring", None)  # a Sequential has none
     if isinstance(wiring, Wiring):

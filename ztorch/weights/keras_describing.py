@@ -114,7 +114,7 @@ class KerasWriter:
         except TypeError as error:  # a value of a get_config
             self.problems.append(f"{kind.__name__}.get_config() of {layer.name!r}: {error}; return "
                                  "numbers, texts, lists and dicts, and "
-                                 "zt.saving.serialize_keras_object(x) for layers and their kin")
+                                 "zt.saving.serialize_keras_object(x) for similar objects")
             return {}
         spec = {**_spec(None, kind.__name__, config), "registered_name": registered_name(kind)}
         if isinstance(layer, Network) and layer.own_call is not None:
