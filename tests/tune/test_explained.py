@@ -96,7 +96,7 @@ def test_what_cannot_be_explained(tmp_path: Path) -> None:
     assert zt.load_model(tmp_path / "one.zt").explain().kernels[0].name
     del model
     gc.collect()
-    with pytest.raises(ConfigError, match="is gone"):
+    with pytest.raises(ConfigError, match="no longer exists"):
         program.explain()
 
 
