@@ -142,6 +142,6 @@ def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Pat
             assert path.stat().st_size
         else:
             with pytest.raises(ConfigError,
-                               match="cannot write .*best.*(name it|use a name|use .zt|give a path)"):
+                               match=r"cannot write .*best.*(name it|use a name|use .zt|give a path)"):
                 write(program, path)
             assert not path.exists()
