@@ -1,4 +1,4 @@
-"""Order: against NumPy's stable sort, by counting and by the network, with ties, NaN and zeros."""
+"""Order: against NumPy's stable sort, by counting, the network and merges, with ties, NaN and zeros."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module, compiled
 from ztorch import ops
 from ztorch.dtypes import dtype, f64, from_storage, to_storage
-from ztorch.errors import ShapeError, Unsupported
+from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
 
 random = np.random.default_rng(5)
-WAYS = {"counted": 1 << 30, "network": 1}
+WAYS = {"counted": {"COUNTED": 1 << 30}, "network": {"COUNTED": 1}, "merged": {"RUN": 2, "LONGEST": 4}}
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both algorithms, whatever the length."""
-    monkeypatch.setattr("ztorch.ops.sorting.COUNTED", WAYS[request.param])
+    """Each algorithm, whatever the length."""
+    for name, number in WAYS[request.param].items():
+        monkeypatch.setattr(f"ztorch.ops.sorting.{name}", number)
     return request.param
 
 
@@ -93,9 +94,10 @@ def test_the_network_on_every_level_and_any_threads(
         np.testing.assert_array_equal(got, np.argsort(data, kind="stable"))
 
 
-def test_too_long_is_refused_with_its_length() -> None:
-    with pytest.raises(Unsupported, match="sorting 65537 elements along axis -1"):
-        ops.sort(leaf("input", "x", (65537,), "float32"))
+def test_long_rows_with_ties_and_nan() -> None:
+    data = random.integers(0, 900, 3001).astype(np.float32)
+    data[random.integers(0, 3001, 50)] = np.nan
+    np.testing.assert_array_equal(value(ops.argsort(constant(data))), np.argsort(data, kind="stable"))
 
 
 def test_the_gradient_of_sort_goes_back(way: str) -> None:

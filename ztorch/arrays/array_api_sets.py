@@ -1,8 +1,7 @@
 """Set and search functions of the array API. The shapes of their results depend on values.
 
 Such a shape is known only after the values are computed, so these functions compute them at once
-and cannot be called in a function that is being compiled. They sort the elements, so a tensor may
-have at most 65,536.
+and cannot be called in a function that is being compiled. They sort the elements.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Comparisons put NaN last and break ties by position, so every order is stable. On short axes, the
 position of an element is the number of elements before it; long axes, and many rows, use a bitonic
-network.
+network, which compares elements of several rows at once. Long rows that are few, and the longest,
+are cut into runs that are merged.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import boolean
-from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, Sample, as_value, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 
 COUNTED = 2048  # elements up to which counting (two kernels) beats a network of many kernels
 COMPARED = 1 << 21  # pairs of all rows up to which it does
-LONGEST = 1 << 16  # elements: a network of this size has 136 kernels
+RUN = 1 << 8  # elements of the runs of a row that merges begin with
+FEW_ROWS = 8  # from so many rows on, the network works on whole vectors
+LONGEST = 1 << 16  # elements of many rows up to which a network sorts them: it has 136 kernels
 
 
 def _order_numpy(x: Any, axis: int = -1, descending: bool = False) -> Any:
@@ -46,16 +48,13 @@ def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = T
     The order is stable, and NaN comes last.
 
     Args:
-        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        x: Tensor of any dtype.
         axis: Axis to sort along. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
         stable: Whether equal elements must keep their order. They always do. Default: `True`.
 
     Returns:
         An int32 tensor of the shape of `x`.
-
-    Raises:
-        Unsupported: The axis is longer.
 
     Examples:
         >>> import ztorch as zt
@@ -64,9 +63,6 @@ def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = T
     """
     [a] = normal_axes(axis, x.rank)
     n = x.shape[a]
-    if n > LONGEST:
-        raise Unsupported(f"sorting {n} elements along axis {axis}: networks are compiled up to "
-                          f"{LONGEST}; sort parts of them")
     if x.size == 0 or n == 1:
         return OPS.full(x.shape, 0, "int32")
     if x.dtype is boolean:
@@ -74,10 +70,8 @@ def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = T
     if descending:
         x = -x if x.dtype.is_float else OPS.bitwise_not(x)
     rows = OPS.reshape(x, (math.prod(x.shape[:a]), n, math.prod(x.shape[a + 1:])))
-    few = n <= COUNTED and x.size * n <= COMPARED
-    order = _counted(*_keys(rows)) if few else _network(*_keys(rows))
-    order = OPS.where(order >= n, order - n, order)
-    return OPS.reshape(order, x.shape)
+    merged = n > (2 * RUN if x.size < FEW_ROWS * n else LONGEST)
+    return OPS.reshape(_merged(rows) if merged else _order(rows), x.shape)
 
 
 @op(*_SAMPLES, numpy=_sort_numpy)
@@ -85,7 +79,7 @@ def sort(x: Value, axis: int = -1, descending: bool = False, stable: bool = True
     """x in order along an axis. NaN comes last, in both directions.
 
     Args:
-        x: Tensor of any dtype, with at most 65,536 elements along the axis.
+        x: Tensor of any dtype.
         axis: Axis to sort along. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
         stable: Whether equal elements must keep their order. They always do. Default: `True`.
@@ -115,7 +109,7 @@ def top_k(x: Value, k: int, axis: int = -1) -> tuple[Value, Value]:
     Of equal elements the first comes first; NaN comes after all numbers.
 
     Args:
-        x: Tensor of numbers, with at most 65,536 elements along the axis.
+        x: Tensor of numbers.
         k: Number of elements.
         axis: Axis to search along. Default: `-1`.
 
@@ -183,6 +177,14 @@ def effort(n: int) -> int:
     return 3 * n * n if n <= COUNTED else 15 * n * bits * (bits + 1)
 
 
+def _order(rows: Value) -> Value:
+    """The positions in order, of rows that are not too long for one network."""
+    n = rows.shape[1]
+    few = n <= COUNTED and rows.size * n <= COMPARED
+    order = _counted(*_keys(rows)) if few else _network(*_keys(rows))
+    return OPS.where(order >= n, order - n, order)
+
+
 def _keys(x: Value) -> tuple[Value, Value]:
     """Sort keys that compare as x does, and tie breakers: the position, with NaN behind all
     infinities."""
@@ -230,6 +232,47 @@ def _network(key: Value, tie: Value) -> Value:
             key, tie = (OPS.reshape(OPS.where(swap, a, b), (outer, 1 << bits, inner))
                         for a, b in zip(theirs, mine, strict=True))
     return tie[:, :n]
+
+
+def _merged(x: Value) -> Value:
+    """The positions in order, by merges of runs that are sorted as rows."""
+    outer, n, inner = x.shape
+    merges = (-(-n // RUN) - 1).bit_length()
+    last = math.nan if x.dtype.is_float else identity("min", x.dtype)
+    x = OPS.pad(x, (0, 0, 0), (0, (RUN << merges) - n, 0), last)
+    runs = OPS.reshape(x, (outer << merges, RUN, inner))
+    order = _order(runs)
+    x = OPS.take_along_axis(runs, order, 1)
+    first = OPS.iota((outer, 1 << merges, 1, 1), 1) * RUN
+    order = OPS.reshape(OPS.reshape(order, (outer, 1 << merges, RUN, inner)) + first, runs.shape)
+    for _ in range(merges):
+        x, order = _merge(x, order)
+    return order[:, :n]
+
+
+def _merge(x: Value, order: Value) -> tuple[Value, Value]:
+    """Rows two by two as one, in order, with their positions. Each element of the result finds how
+    many of those before it are from the first row, by halving."""
+    rows, n, inner = x.shape
+    (a, b), (a_order, b_order) = (
+        [OPS.reshape(y, (rows // 2, 2, n, inner))[:, k] for k in (0, 1)] for y in (x, order))
+    place = OPS.iota((rows // 2, 2 * n, inner), 1)
+    count = OPS.full(place.shape, 0, "int32")
+    for bit in reversed(range(n.bit_length())):
+        more = count + (1 << bit)
+        rest = place - more  # from the second row, if so many are from the first
+        mine = OPS.take_along_axis(a, OPS.minimum(more - 1, n - 1), 1)
+        theirs = OPS.take_along_axis(b, OPS.clip(rest, 0, n - 1), 1)
+        passed = OPS.bitwise_or(rest >= n, OPS.bitwise_not(_sorted_before(theirs, mine)))
+        fits = OPS.bitwise_and(more <= n, rest >= 0)
+        count = OPS.where(OPS.bitwise_and(fits, passed), more, count)
+    rest = place - count
+    at = OPS.minimum(count, n - 1), OPS.minimum(rest, n - 1)
+    mine, theirs = (OPS.take_along_axis(y, k, 1) for y, k in zip((a, b), at, strict=True))
+    from_a = OPS.bitwise_and(count < n, OPS.bitwise_or(
+        rest >= n, OPS.bitwise_not(_sorted_before(theirs, mine))))
+    return OPS.where(from_a, mine, theirs), OPS.where(from_a, *(
+        OPS.take_along_axis(y, k, 1) for y, k in zip((a_order, b_order), at, strict=True)))
 
 
 def count_before(rows: Value, values: Value, side: str) -> Value:
