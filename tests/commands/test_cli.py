@@ -207,7 +207,7 @@ def test_several_sizes(run: Run, tmp_path: Path) -> None:
         (["--sizes", "time"], "'time' is not AXIS=N,N, such as time=64,128"),
         (["--sizes", "tome=4"], "unknown axis 'tome'; did you mean 'time'"),
         (["--batch-size", "1,x"], "'1,x': pass one integer above zero, or several"),
-        ([], "choose the largest size, or several: --sizes time=64,128"),
+        ([], "choose its largest size, or several: --sizes time=64,128"),
     ):
         result = run("export", "words.py", *arguments, "-o", "other.zt", "--random")
         assert result.exit_code and message in result.output

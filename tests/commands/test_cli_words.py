@@ -125,7 +125,7 @@ def test_completion_knows_the_models() -> None:
     (["inspect", "none.zt"], "cannot read none.zt"),
     (["explain", "digits_mlp", "--device", "c"], "there are no figures for"),
     (["explain", "digits_mlp", "--gpu", "H20"], "unknown GPU 'H20'; did you mean 'H200'?"),
-    (["explain", "digits_mlp", "--gpu", "M2 Max", "--assemble"], "leave out --assemble"),
+    (["explain", "digits_mlp", "--gpu", "M2 Max", "--assemble"], "omit --assemble"),
     (["show", "digits_mlp", "--function", "trian"], "did you mean 'train'"),
 ])
 def test_errors(run: Run, words: list[str], message: str) -> None:

@@ -93,7 +93,7 @@ def test_batches_of_a_data_set_are_prepared_on_the_way_to_fit():
     (lambda: FS({"a": "floats"}), ConfigError, "feature 'a': 'floats' is none; use one of"),
     (lambda: FS({"a": FS.string_hashed(3, output_mode="int")}), ConfigError, "feature 'a' has output_mode='int'"),
     (lambda: FS({"a": "float", "b": "float"}, crosses=[("a", "b")]), ConfigError, "a_X_b: 'a' is not a category"),
-    (lambda: FS({"kind": "string_categorical"})(ROWS), ConfigError, "feature 'kind' has learned nothing"),
+    (lambda: FS({"kind": "string_categorical"})(ROWS), ConfigError, "feature 'kind' is not adapted"),
     (lambda: FS({"b": "float"})(ROWS), DataError, "feature 'b': no such column"),
     (lambda: FS({"kind": "float"})(ROWS), DataError, "feature 'kind': could not convert"),
     (lambda: FS({"raw": "integer_hashed"})(ROWS), DataError, "feature 'raw' takes integers"),

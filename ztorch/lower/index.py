@@ -83,8 +83,8 @@ class Index:
     >>> flat // 6 == i, flat % 6 == j, flat // 12 * 2 + flat // 6 % 2 == i
     (True, True, True)
     >>> k = Index.of(Var("k", 147))
-    >>> k // 3 % 7 * 3 + k % 3 == k % 21
-    True
+    >>> k // 3 % 7 * 3 + k % 3 == k % 21, k % 21 // 3 == k // 3 % 7
+    (True, True)
     """
 
     __slots__ = ("_hash", "const", "terms")
@@ -238,6 +238,8 @@ def _quotient(x: Index, by: int) -> Index:
         if fine.range[0] >= 0 and fine.range[1] < unit:
             return whole + coarse // (by // unit)
     for atom, f in rest.terms:
+        if isinstance(atom, Remainder) and atom.by % by == 0 and rest == Index.of(atom):
+            return whole + atom.inner // by % (atom.by // by)
         if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
             others = rest.without(atom)
             return whole + (atom.inner + others * atom.by) // (atom.by * by)
@@ -282,10 +284,7 @@ def _merged(sums: dict[Atom, int], const: int) -> Index:
                           and a.inner == whole and g == f * atom.by), None)
             if above is not None:
                 del sums[atom], sums[above]
-                both = atom.inner % (atom.by * above.by) * f
-                for a, g in both.terms:
-                    sums[a] = sums.get(a, 0) + g
-                return _merged(sums, const + both.const)
+                return _merged(sums, const) + atom.inner % (atom.by * above.by) * f
     kept = [(a, f) for a, f in sums.items() if f]
     return Index(tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept), const)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
 from ztorch.keras_calls import as_in_keras
-from ztorch.notebook import preformatted
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -56,6 +55,8 @@ class Verbs:
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
+        from ztorch.notebook import preformatted  # only notebooks need it
+
         lines = [] if self.knows_inputs else [repr(self)]
         if self.knows_inputs:
             runnable: Any = self  # models and programs have a summary

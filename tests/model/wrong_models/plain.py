@@ -100,8 +100,6 @@ CASES: dict[str, Case] = {
     "a lambda of an unknown op": lambda: row(L.Lambda(lambda x: zt.ops.meen(x), name="mine")),
     "a lambda of two arguments": lambda: row(L.Lambda(lambda a, b: a + b, name="mine")),
     "a lambda that adds nothing": lambda: row(L.Lambda(lambda x: x + None, name="mine")),
-    "a lambda that compares by ==": lambda: row(L.Lambda(
-        lambda x: zt.ops.where(x == 0, 1.0, x), name="mine")),
     "an activation of numpy": lambda: row(L.Dense(3, activation=np.tanh, name="tanh")),
     "an activation that gives a number": lambda: row(L.Dense(
         3, activation=lambda x: 2.0, name="mine")),

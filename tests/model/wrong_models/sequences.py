@@ -47,8 +47,6 @@ CASES: dict[str, Case] = {
     "attention with much dropout": lambda: L.MultiHeadAttention(2, key_dim=4, dropout=2.0),
     "a mask of the wrong shape": lambda: L.MultiHeadAttention(2, key_dim=4, name="look")(
         L.Input((5, 8)), L.Input((7, 8)), attention_mask=L.Input((7, 5), dtype="bool")),
-    "a mask of numbers": lambda: L.MultiHeadAttention(2, key_dim=4, name="look")(
-        L.Input((5, 8)), L.Input((5, 8)), attention_mask=L.Input((5, 5))),
     "keys and values of two lengths": lambda: called(
         L.MultiHeadAttention(2, key_dim=4, name="look"), (5, 8), (7, 8), (6, 8)),
     "attention called with a list": lambda: L.MultiHeadAttention(2, key_dim=4)(
