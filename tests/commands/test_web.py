@@ -26,7 +26,7 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words, message", [
     (["-o", "page", "--so"], "--so is for C programs and --web for browsers: export twice"),
-    (["-o", "page", "--device", "cpu"], "a page runs on WebGPU and WebAssembly: omit device 'cpu'"),
+    (["-o", "page", "--device", "cpu"], "a web page runs on WebGPU and WebAssembly: omit device 'cpu'"),
     (["-o", "page", "--random", "--samples", "digits_28"], "samples have rows of shape"),
     (["-o", "index.html"], "format 'web' writes several files to a folder, and 'index.html'"),
 ])

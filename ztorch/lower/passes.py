@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ztorch.dtypes import ALL, DType, f32, i32, u32
+from ztorch.dtypes import ALL, DType, boolean, f32, i32, u32
 from ztorch.errors import Unsupported
 from ztorch.ir.atomic_memories import lacking_updates, with_integer_memories
 from ztorch.ir.builder import Builder
@@ -32,9 +32,9 @@ def decompose(kernel: Kernel, supports: Supports, target: str, depth: int = 8) -
             return None
         result = _rewritten(b, instr)
         if result is None:
-            raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} "
-                              f"on {instr.dest.dtype} and no rewriting replaces it; use another "
-                              "dtype or device")
+            of = instr.args[0] if instr.args and instr.dest.dtype is boolean else instr.dest
+            raise Unsupported(f"kernel {kernel.name}: {target} lacks {instr.opcode} on {of.dtype}, "
+                              "and no rewriting replaces it; use another dtype or device")
         return result
 
     if (update := lacking_updates(kernel, supports)) is not None:
