@@ -128,7 +128,7 @@ def test_a_layer_refuses_inputs_that_its_spec_excludes() -> None:
             return 2.0 * x
 
     np.testing.assert_array_equal(Twice()(X).numpy(), 2 * X)
-    for wrong, words in ((X[:, :3], "of size 4 along axis -1"), (X[None], "of 2 axes")):
+    for wrong, words in ((X[:, :3], "of size 4 along axis -1"), (X[None], "with 2 axes")):
         with pytest.raises(zt.errors.ShapeError, match=words):
             Twice()(wrong)
 

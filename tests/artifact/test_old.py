@@ -102,7 +102,7 @@ def test_an_artifact_without_a_declaration_says_so(version: int, tmp_path: Path)
     (tmp_path / "cpu.zt").write_bytes(changed(lambda m: m["program"].pop("declaration"), data))
     written_by = open_artifact(tmp_path / "cpu.zt").manifest.ztorch
     with pytest.raises(zt.errors.ArtifactError, match=f"cpu.zt lacks the declaration of its model: "
-                       f"ztorch {written_by} wrote it"):
+                       f"it was written by ztorch {written_by}"):
         zt.load_model(tmp_path / "cpu.zt")
 
 

@@ -37,9 +37,9 @@ def functions() -> dict[str, Graph]:
 
 
 @pytest.mark.parametrize(("limit", "says"), [
-    ({"max_buffers": 2}, r"layer wide: its kernel k0_wide_\w+ needs 3 buffers, and {} allows 2; compile "
+    ({"max_buffers": 2}, r"layer wide: kernel k0_wide_\w+ needs 3 buffers, but {} allows 2; compile "
                       "with fewer inputs to one layer"),
-    ({"max_buffer_bytes": 1000}, r"layer wide: its kernel k0_wide_\w+ needs 2,400 bytes in one buffer, and {} "
+    ({"max_buffer_bytes": 1000}, r"layer wide: kernel k0_wide_\w+ needs 2,400 bytes in one buffer, but {} "
                      "allows 1,000; make the layer smaller, or compile for another device, such as "
                      "cpu"),
     ({"shared_bytes": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
@@ -56,7 +56,7 @@ def test_beyond_a_limit(name: str, limit: dict[str, int], says: str) -> None:
 def test_a_batch_that_is_too_large() -> None:
     """The memory of a batch depends on its size, that of the weights does not."""
     model = Sequential([L.Input((20,)), L.Dense(30, name="wide")])
-    with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, and vulkan "
+    with pytest.raises(Unsupported, match=r"layer wide: .* needs 76,800 bytes in one buffer, but vulkan "
                                           "allows 4,000; compile with a smaller batch_size"):
         compile_functions(model.trace(640).functions, TARGETS["vulkan"].on_device({"max_buffer_bytes": 4000}), "m")
 
@@ -94,7 +94,7 @@ def test_shared_memory_of_a_kernel_as_it_is() -> None:
     x = leaf("input", "x", (64, 64), f32)
     target = TARGETS["opencl"]
     plan = lower("op", Graph({"y": ops.matmul(x, x)}), target.limits, Params(target.limits))
-    with pytest.raises(Unsupported, match=r"needs [\d,]+ bytes of shared memory, and opencl allows "
+    with pytest.raises(Unsupported, match=r"needs [\d,]+ bytes of shared memory, but opencl allows "
                                           "100; use a smaller layer"):
         device_code({"op": plan}, target.on_device({"shared_bytes": 100}), Watch())
 

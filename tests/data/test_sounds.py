@@ -43,7 +43,7 @@ def test_wide_numbers(tmp_path: Path, kind: int, bits: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "said"), [
-    (b"", "begins with"), (b"RIFF\0\0\0\0WAVE", "ends before any sound"), (riff(1, 16, b"")[:-8], "ends before"),
+    (b"", "starts with"), (b"RIFF\0\0\0\0WAVE", "ends before any sound"), (riff(1, 16, b"")[:-8], "ends before"),
     (riff(1, 16, b"\0\0", size=9), "should have 9 bytes"), (riff(7, 8, b"\0"), "numbers of format 7 with 8 bits"),
     (riff(1, 16, b"\0\0", channels=0), "0 channels"), (riff(1, 16, b"\0\0", rate=0), "0 samples a second"),
     (riff(3, 32, struct.pack("<f", np.nan)), "not finite")])

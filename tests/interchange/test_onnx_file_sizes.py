@@ -199,7 +199,7 @@ def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
     made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],
                     [port("y", w @ x, 5)], [tensor("w", w)])
     path = written(made, tmp_path / "m.onnx")
-    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': matrices do not fit .*a batch of one row, "
+    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': cannot multiply matrices .*a batch of one row, "
                                           r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
         load(path)
     assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)

@@ -76,7 +76,7 @@ def test_numbers_out_of_range_are_refused_with_their_row() -> None:
     (lambda x: L.Discretization(num_bins=3)(x), ConfigError, "Discretization has no bin_boundaries"),
     (lambda x: L.Hashing(3)(x), Unsupported, "Hashing runs on the host, before a model"),
     (lambda x: L.CategoryEncoding(3)(x, count_weights=x), ShapeError,
-     "layer 'category_encoding': count_weights belong to output_mode='count'")])
+     "layer 'category_encoding': count_weights need output_mode='count'")])
 def test_what_a_model_cannot_compute_is_said(make: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         make(L.Input((2,), dtype="int32"))

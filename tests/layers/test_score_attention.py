@@ -90,7 +90,7 @@ def test_einsum_dense_is_that_of_keras(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("how", "said"), [
     ({"equation": "ab,bc", "output_shape": 3}, "must be like 'ab,bc->ac'"),
-    ({"equation": "ab,bc->ad", "output_shape": 3}, "axis '[cd]' stands neither"),
+    ({"equation": "ab,bc->ad", "output_shape": 3}, "axis '[cd]' is neither"),
     ({"equation": "ab,bc->ac", "output_shape": 3, "bias_axes": "b"}, "must be letters of the output"),
 ])
 def test_wrong_equations(how: dict[str, Any], said: str) -> None:

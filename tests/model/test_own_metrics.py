@@ -250,13 +250,13 @@ def test_wrong_steps_are_named():
 
     for step, message, options in (
             (lambda self, data: {"loss": self.compute_loss(data[0], data[1], self(data[0]))},
-             "train_step changes no weights", {}),
-            (by_two, "weight 'dense/kernel' is changed by two optimizers in one step", {}),
+             "train_step updates no weights", {}),
+            (by_two, "weight 'dense/kernel' is updated by two optimizers in one step", {}),
             (returns(lambda loss, y: loss), "return a dict of scalars by name", {}),
             (returns(lambda loss, y: {"y": y}), r"y=.* of shape \(32, 1\); return a scalar", {}),
             (returns(lambda loss, y: {"loss": loss}), "compiled without a loss", {"loss": None}),
             (returns(lambda loss, y: {"loss": loss}), "cannot train before", {"optimizer": None}),
-            (lambda self, data: self.gradients(self(data[0])), "gradients are those of one", {})):
+            (lambda self, data: self.gradients(self(data[0])), "gradients need a loss with one number", {})):
         with pytest.raises((ConfigError, ValueError), match=message):
             fitted(step, **options)
     with pytest.raises(ConfigError, match="works in the train_step or test_step of a model"):

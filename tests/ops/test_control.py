@@ -83,7 +83,7 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
      r"length=-1\) is negative"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=2.5), ConfigError, "must be an integer"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], v, length=4), ShapeError,
-     "5 elements where 4 iterations are taken"),
+     "5 elements, but there are 4 iterations"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], (v, v[:2])), ShapeError, "need one length"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], ops.sum(v)), ShapeError, "an axis to iterate over"),
     (lambda v: ops.while_loop(lambda s: s < 1.0, lambda s: s, v[0, 0]), ConfigError,
@@ -93,7 +93,7 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
     (lambda v: ops.while_loop(lambda s: s, lambda s: s, v[0, 0], max_steps=3), ShapeError,
      r"the condition is float32\[\]"),
     (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: v[0]), ShapeError,
-     r"true_fn returns float32\[5, 3\] where false_fn returns float32\[3\]"),
+     r"true_fn returns float32\[5, 3\], but false_fn returns float32\[3\]"),
     (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: (v, v)), ShapeError,
      "different structures"),
 ])

@@ -108,14 +108,14 @@ def test_filled_like_others() -> None:
     (lambda: ops.squeeze(V, 0), ["axis=0", "(3, 4, 5)"]),
     (lambda: ops.moveaxis(V, (0, 0), (1, 2)), ["twice", "(0, 0)"]),
     (lambda: ops.moveaxis(V, (0, 1), 2), ["2 axes to 1"]),
-    (lambda: ops.expand_dims(V, (0, 0)), ["twice"]),
+    (lambda: ops.expand_dims(V, (0, 0)), ["duplicate axis"]),
     (lambda: ops.stack(V, constant(N)), ["one shape", "(3, 4)", "ops.concat"]),
     (lambda: ops.split(V, 0), ["0 parts"]), (lambda: ops.tile(V, -1), ["-1"]),
     (lambda: ops.repeat(V, (1, 2), 0), ["(1, 2)", "3 elements"]),
     (lambda: ops.roll(V, (1, 2), (0, 1, 2)), ["2 shifts for 3 axes"]),
     (lambda: ops.tril(constant([1.0])), ["matrices", "(1,)"]),
     (lambda: ops.diagonal(V, 0, 1, 1), ["two axes"]), (lambda: ops.diag(V), ["vector or a matrix"]),
-    (lambda: ops.meshgrid(V), ["vectors"]), (lambda: OPS.arange(1, 2, 0), ["steps of 0"]),
+    (lambda: ops.meshgrid(V), ["vectors"]), (lambda: OPS.arange(1, 2, 0), ["a step of 0"]),
     (lambda: ops.matrix_transpose(constant([1.0])), ["matrices"]),
 ])
 def test_errors_say_what_does_not_fit(wrong: Callable[[], Any], parts: list[str]) -> None:

@@ -237,7 +237,7 @@ BAD = {
                         r"the kernel, which reaches over \(5, 5\), is larger"),
     "channels": (lambda: ops.conv(value(1, 9, 9, 3), value(3, 3, 2, 4)),
                  r"channels of inputs and kernel do not fit: \(1, 9, 9, 3\) and \(3, 3, 2, 4\); "
-                 "the inputs' last axis must be 2"),
+                 "the last axis of the inputs must be 2"),
     "groups": (lambda: ops.conv(value(1, 9, 9, 6), value(3, 3, 2, 4), groups=3),
                "in 3 groups: .* must be 6 and filters a multiple of 3"),
     "rank": (lambda: ops.conv(value(9, 9, 3), value(3, 3, 3, 4)),

@@ -86,8 +86,8 @@ def test_devices_search_alike(backend: str) -> None:
 WRONG = [
     ({"beams": 5}, "beams=5.* needs a row for each beam.*compile it with decode=5"),
     ({"beams": 1}, "temperature=0"), ({"beams": 0}, "beams"), ({"beams": 2.0}, "beams"),
-    ({"beams": 2, "temperature": 0.5, "top_k": 3}, "leave out temperature, top_k, or beams"),
-    ({"beams": 2, "stream": True}, "leave stream out"), ({"length_penalty": 2.0}, "say beams="),
+    ({"beams": 2, "temperature": 0.5, "top_k": 3}, "omit temperature, top_k, or beams"),
+    ({"beams": 2, "stream": True}, "omit stream"), ({"length_penalty": 2.0}, "set beams="),
     ({"beams": 2, "length_penalty": math.nan}, "length_penalty"), ({"beams": 2, "stop": 9}, "0 to 6")]
 
 

@@ -139,7 +139,7 @@ def test_a_part_of_the_validation_data() -> None:
 
 def test_what_the_model_has() -> None:
     program = classifier()
-    with pytest.raises(AttributeError, match=r"a program has no 'layers', the model .*: model\.layers"):
+    with pytest.raises(AttributeError, match=r"a program has no 'layers', but the model .*: model\.layers"):
         program.layers  # noqa: B018
     assert program.optimizer.learning_rate == program.learning_rate
     assert not hasattr(program, "nothing")

@@ -193,7 +193,7 @@ def test_states_are_those_of_the_weights(tmp_path: Path) -> None:
     ({"version": 2}, r"training\.version is 2"),
     ({"history": []}, r"training\.history is \[\]; it must be an object"),
     ({"history": {"history": {"loss": ["x"]}, "epoch": [0], "epochs_of": {"loss": [0]}}},
-     r"training\.history\.history\.loss\[0\] is 'x'; it must be a number, or one of 'nan'"),
+     r"training\.history\.history\.loss\[0\] is 'x'; it must be a number, one of 'nan'"),
     ({"history": {"history": {"loss": [1.0]}, "epoch": [0], "epochs_of": {}}},
      r"training\.history\.epochs_of\.loss is \[\]; it must be as many epochs as the metric"),
 ])

@@ -140,7 +140,7 @@ def test_classes_of_ones_own_are_given_never_imported(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True,
                          text=True, check=False)
     refusal, values = ran.stdout.splitlines() or [ran.stderr, ""]
-    assert "classes of your own, which files do not hold: Doubling; give them: zt.load_model" in refusal
+    assert "uses custom classes, which files do not contain: Doubling; pass them: zt.load_model" in refusal
     np.testing.assert_array_equal(json.loads(values), model.compile("cpu:scalar").predict(x))
 
     class Tripling(Doubling):
@@ -208,7 +208,7 @@ def test_onnx_and_back(tmp_path: Path) -> None:
     ({"path": "x.zt", "train": True}, "needs a loss and an optimizer"),
     ({"path": "x.onnx", "train": True}, "an ONNX file only predicts"),
     ({"path": "x.onnx", "batch_size": (1, 2)}, "takes any batch size, or one"),
-    ({"path": "x", "format": "web", "device": "cpu"}, "a page runs on WebGPU"),
+    ({"path": "x", "format": "web", "device": "cpu"}, "a web page runs on WebGPU"),
 ])
 def test_wrong_exports_teach(arguments: dict, message: str) -> None:
     with pytest.raises(zt.errors.ZtorchError, match=message):

@@ -202,7 +202,7 @@ def test_functions_leave_out_how_it_was_compiled(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(2)])
     model.compile("cpu:scalar", optimizer="sgd",
                   loss=lambda y_true, y_pred: zt.ops.mean(y_pred - y_true, axis=-1))
-    with pytest.warns(UserWarning, match="not how it was compiled: .*lambda.* is not a valid loss") as said:
+    with pytest.warns(UserWarning, match="not the arguments of compile: .*lambda.* is not a valid loss") as said:
         model.save(tmp_path / "m.keras")
     assert said[0].filename == __file__
     assert not references.keras().models.load_model(tmp_path / "m.keras").compiled

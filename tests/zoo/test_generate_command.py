@@ -86,7 +86,7 @@ ERRORS = [
     (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
     (["net.zt", ""], "one or more integers"),
     (["net.zt", "a", "--beams", "2"], "generates 1 at once; compile it with decode=2"),
-    (["net.zt", "a", "--beams", "2", "--temperature", "0.5"], "leave out temperature, or beams"),
+    (["net.zt", "a", "--beams", "2", "--temperature", "0.5"], "omit temperature, or beams"),
     (["net.zt", "a", "--stop", "é"], "the model does not know 'é'"),
     (["net.py:build", "a"], "has learned nothing yet"),
     (["none.zt", "a"], "cannot read none.zt"),

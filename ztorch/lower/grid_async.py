@@ -138,7 +138,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits,
     >>> grid = GridLimits(threads=1024, shared_bytes=227 << 10, subgroup=32, compute_units=132)
     >>> _, tile = choose(4096, 4096, 4096, 1, grid, MmaShape(16, 8, 16, f16, f32))
     >>> tile.rows, tile.columns, tile.stages, tile.bands, tile.threads
-    (128, 256, 4, 4, 256)
+    (128, 256, 4, 8, 256)
     """
     best: tuple[float, AsyncTile] | None = None
     for rows, columns in ASYNC_TILES:
