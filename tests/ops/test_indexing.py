@@ -180,7 +180,7 @@ X, AT = leaf("input", "x", (4, 6), "float32"), leaf("input", "at", (3,), "int32"
     (lambda: ops.scatter_add(X, AT, X), ["(4, 6)", "(3, 6)", "take(x, indices, 0)"]),
     (lambda: ops.scatter_add(X, AT, ops.cast(X[:3], "float64")), ["float64", "float32"]),
     (lambda: ops.scatter_add(X, X, X), ["integer indices", "ops.cast"]),
-    (lambda: ops.take_along_axis(X, AT), ["as many axes", "(3,)", "(4, 6)", "ops.take"]),
+    (lambda: ops.take_along_axis(X, AT), ["the same rank", "(3,)", "(4, 6)", "ops.take"]),
     (lambda: ops.take_along_axis(X, ops.cast(X, "bool")), ["integer indices, not bool"]),
     (lambda: ops.take(X, AT, 3), ["axis 3"]),
 ])

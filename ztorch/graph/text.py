@@ -131,7 +131,9 @@ def is_ours(op: Op) -> bool:
 
 def _ours(function: Callable[..., Any], depth: int) -> bool:
     """Whether a function and those that it encloses are from the package or NumPy."""
-    module = getattr(function, "__module__", None) or type(function).__module__
+    module = getattr(function, "__module__", None)
+    if not isinstance(module, str):  # native functions hold their owner there
+        module = type(function).__module__
     if not module.startswith(OURS) or depth == 0:
         return False
     try:
