@@ -240,7 +240,7 @@ def taken_in_turns(x):
 
 @pytest.mark.parametrize("kernel, said", [
     (unbounded, r"`while y < 100:` has no gradient: its iterations are not known while compiling"),
-    (taken_in_turns, r"`place = zt.atomic_add\(taken, 0, 1\)` has no gradient: what it gives depends on the order"),
+    (taken_in_turns, r"`place = zt.atomic_add\(taken, 0, 1\)` has no gradient: its result depends on the order"),
     (gallery.extent, r"only zt.atomic_add of floats has one; attach .* zt.custom_gradient")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
 def test_what_has_no_gradient_is_said(kernel: Any, said: str) -> None:
