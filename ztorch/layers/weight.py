@@ -215,8 +215,10 @@ class Weight(StandIn):
         return REGISTRY, ALIASES
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise ConfigError(f"weight {self.path!r} is not an array of numbers; weight.value holds "
-                          "them; in the call of a layer use zt.ops, or "
+        if tracing.get() is None:
+            return np.array(self.value, dtype)
+        raise ConfigError(f"weight {self.path!r} has no numbers in the call of a layer, where it "
+                          "is a tensor; use zt.ops instead of NumPy, or "
                           f"context.read(self.{self.name}) if the call takes a context")
 
     def __repr__(self) -> str:

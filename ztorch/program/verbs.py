@@ -89,9 +89,7 @@ class Verbs:
             y: Targets, one per row of x; for several outputs, a list or dict. Omitted if x is an
                 iterator. Default: `None`.
             batch_size: The batch size of a step; None: that of `compile`. A program has only its
-                compiled sizes; a model compiles other sizes on first use.
-            Default: `None`.
-                Default: `None`.
+                compiled sizes; a model compiles other sizes on first use. Default: `None`.
             epochs: The last epoch: the number of passes over the data, unless `initial_epoch` or a
                 checkpoint makes training start later. Default: `1`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line per epoch; "auto" means 1 on a
