@@ -149,13 +149,16 @@ def test_configs_need_the_arguments() -> None:
     assert run(Forgets(3)).metadata.declaration.model is None  # it runs all the same
 
 
-def test_weights_are_no_arrays() -> None:
+def test_weights_are_arrays_outside_of_calls() -> None:
     class Forgets(Weighted):
         def call(self, x: Any, context: Any) -> Any:
             return x + np.asarray(self.w)
 
-    with pytest.raises(ConfigError, match=r"weight 'forgets/w' is not an array.*context.read\(self.w\)"):
+    with pytest.raises(ConfigError, match=r"weight 'forgets/w' has no numbers.*context.read\(self.w\)"):
         run(Forgets())
+    dense = L.Dense(2)
+    dense(L.Input((3,)))
+    np.testing.assert_array_equal(np.asarray(dense.kernel), dense.get_weights()[0])
 
 
 def test_layers_inside_are_adopted() -> None:
