@@ -104,7 +104,7 @@ def nearest(name: object, known: Iterable[str], likeness: float = 0.5) -> str:
     if str(name).startswith("_"):  # attributes that Python and its tools look up
         return ""
     folded = {k.lower(): k for k in sorted(known)}
-  # swapped letters are the most common typing error
+    # swapped letters are the most common typing error
     swapped = [k for k in folded if sorted(k) == sorted(str(name).lower())]
     near = swapped[:1] or difflib.get_close_matches(str(name).lower(), folded, n=3, cutoff=likeness)
     best = [k for k in near if agreement(k, name) == agreement(near[0], name)]

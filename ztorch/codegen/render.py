@@ -42,7 +42,7 @@ class Renderer:
         self.spelling = Spelling(target)
         self._macro_of: dict[tuple[str, DType, DType], Any] = {}
         self._texts: dict[tuple, tuple[str, list[int | str]]] = {}
-        self._spoken: dict[tuple, bool] = {}
+        self._supported: dict[tuple, bool] = {}
 
     def word(self, instr: Instr) -> Any:
         """The most specific macro for an instruction; None if the target has none."""
@@ -56,12 +56,12 @@ class Renderer:
     def supports(self, instr: Instr) -> bool:
         """Whether the target can render this instruction, which depends on its types alone."""
         key = (instr.opcode, *[o.type for o in (instr.dest, *instr.args)])
-        spoken = self._spoken.get(key)
-        if spoken is None:
-            spoken = self._spoken[key] = self._speaks(instr)
-        return spoken
+        known = self._supported.get(key)
+        if known is None:
+            known = self._supported[key] = self._can_render(instr)
+        return known
 
-    def _speaks(self, instr: Instr) -> bool:
+    def _can_render(self, instr: Instr) -> bool:
         if self.word(instr) is None:
             return False
         if not self._computes(instr) or not self._multiplies(instr):

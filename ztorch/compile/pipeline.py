@@ -153,10 +153,10 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
     Args:
         functions: The graph of each function, by name.
         target: The machine to generate code for, a row of `codegen/targets.py`.
+        name: The name of the program.
         optional: The graph passes to run. They affect speed, and results only by rounding. Default:
             `passes.DEFAULT`.
-            fusion: Whether to fuse ops; if False, each op is a separate kernel. Default: `True`.
-        fusion: False makes each op a separate kernel. Default: `True`.
+        fusion: Whether to fuse ops; if False, each op is a separate kernel. Default: `True`.
         schedules: Schedules that replace those of the rules, by the keys that `ztorch show --stage
             plan` prints. Default: `None`.
         memory_limit: Maximum size of the arena; kernels may then run again. Default: `None`.

@@ -68,7 +68,7 @@ def _arrays(nodes: Iterable[Value], feeds: Mapping[Value, Any], oracle: bool,
 
 
 def _iterations(body: Body, args: Sequence[np.ndarray], oracle: bool,
-           nudge: Nudge | None) -> list[np.ndarray]:
+                nudge: Nudge | None) -> list[np.ndarray]:
     """The results of a loop: the last values of its carries, and the stacks of kept values."""
     state, sequences, shared = map(list, arguments(body, args))
     stacks = [np.zeros((body.trip_count, *v.shape), np.float64 if oracle and v.dtype.is_float else

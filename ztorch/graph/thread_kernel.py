@@ -152,7 +152,7 @@ class _Thread:
             self._iterate(s, first, last)
 
     def _iterate(self, s: CountedLoop, first: Operand, last: Operand, known: Inside | None = None
-               ) -> None:
+                 ) -> None:
         b = self.b
         with b.loop(first, last, s.step) as counter:
             self.here[s.counter] = x = self._counted(counter)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from typing import Any
 
 from ztorch.arguments import checked
-from ztorch.errors import Unsupported
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.files.figures import add_rectangle, new_figure, save_figure
 from ztorch.keras_calls import as_in_keras
@@ -18,6 +19,7 @@ from ztorch.layers.wiring import Wiring
 
 _WIDTH, _HEIGHT = 2.4, 0.7  # of a box, in inches
 _GAP = 0.45  # between boxes
+_DIRECTIONS = ("TB", "LR", "BT", "RL")  # of a drawing by Graphviz
 
 
 @as_in_keras(ignored="show_dtype rankdir expand_nested dpi show_layer_activations show_trainable "
@@ -116,13 +118,14 @@ def model_to_dot(model: Network, show_shapes: bool = False, show_layer_names: bo
         model: A model whose inputs are known.
         show_shapes: Whether boxes have the shapes of outputs. Default: `False`.
         show_layer_names: Whether boxes have the names of layers. Default: `True`.
-        rankdir: "TB" draws from the top to the bottom, "LR" from left to right. Default: `"TB"`.
+        rankdir: "TB" draws from the top to the bottom, "LR" from left to right; "BT" and "RL"
+            are their reverse. Default: `"TB"`.
 
     Returns:
         An object with `to_string()` and `write(path)`.
 
     Raises:
-        ConfigError: The inputs of the model are not known.
+        ConfigError: The inputs of the model are not known, or there is no such direction.
 
     Examples:
         >>> import ztorch as zt
@@ -136,12 +139,25 @@ def model_to_dot(model: Network, show_shapes: bool = False, show_layer_names: bo
           0 -> 1;
         }
     """
+    if rankdir not in _DIRECTIONS:
+        raise ConfigError(f"model_to_dot(rankdir={rankdir!r}) must be one of "
+                          f"{', '.join(_DIRECTIONS)}")
     boxes, edges, shapes = _graph(model)
     number = {layer: k for k, layer in enumerate(boxes)}
-    labels = ["|".join(_lines(layer, shapes, show_shapes, show_layer_names)) for layer in boxes]
+    labels = ["|".join(map(_escaped, _lines(layer, shapes, show_shapes, show_layer_names)))
+              for layer in boxes]
     return DotText([f"rankdir={rankdir}", "node [shape=record]",
                 *(f'{k} [label="{label}"]' for k, label in enumerate(labels)),
                 *(f"{number[a]} -> {number[b]}" for a, b in edges)])
+
+
+def _escaped(text: str) -> str:
+    """A text without characters that mean something in a label of DOT.
+
+    >>> print(_escaped('a"; {b}'))
+    a\\"; \\{b\\}
+    """
+    return re.sub(r'([\\"{}|<>])', r"\\\1", text)
 
 
 def _graph(model: Network) -> tuple[list[Layer], list[tuple[Layer, Layer]], dict[Any, Any]]:
