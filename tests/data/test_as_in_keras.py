@@ -226,3 +226,10 @@ def test_models_as_dot(tmp_path: Path) -> None:
                          "0 -> 2;", "1 -> 3;", "2 -> 3;", "}"]
     with pytest.raises(Unsupported, match="Graphviz makes 'png' of it"):
         dot.write(tmp_path / "m.png", format="png")
+
+
+def test_dot_text_has_names_escaped() -> None:
+    quoted = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(3, name='a"]; b [c="')])
+    assert r'label="a\"]; b [c=\"' in utils.model_to_dot(quoted).to_string()
+    with pytest.raises(ConfigError, match="rankdir"):
+        utils.model_to_dot(quoted, rankdir="TB; x")
