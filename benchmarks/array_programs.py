@@ -59,7 +59,7 @@ def _k_means(s: Section, threads: int, effort: Effort) -> None:
     random = np.random.default_rng(0)
     points = random.normal(size=(20_000, 8)).astype(np.float32)
     compared(s, threads, effort, "k-means step, 20,000 x 8, 16 centres", k_means_step,
-              [points, points[:16].copy()], numpy_too=True)
+             [points, points[:16].copy()], numpy_too=True)
 
 
 def _network(s: Section, threads: int, effort: Effort) -> None:

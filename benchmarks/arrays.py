@@ -156,7 +156,7 @@ def case_of(s: Section, threads: int, effort: Effort, name: str, f: Callable[...
     random = np.random.default_rng(size)
     arrays = [random.uniform(most / 3, most, size).astype(np.float32) for _ in range(inputs)]
     compared(s, threads, effort, f"{name}, {size:,}", f, arrays, numpy_too, text,
-            bounded)
+             bounded)
 
 
 def compared(s: Section, threads: int, effort: Effort, case: str, f: Callable[..., Any],

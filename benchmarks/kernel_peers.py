@@ -55,7 +55,7 @@ def rms_norm(torch: Any, x: Any, gamma: Any) -> Any:
 
 
 def transformer_block(torch: Any, x: Any, norm1: Any, wq: Any, wk: Any, wv: Any, wo: Any,
-                       norm2: Any, gate: Any, up: Any, down: Any) -> Any:
+                      norm2: Any, gate: Any, up: Any, down: Any) -> Any:
     h = rms_norm(torch, x, norm1)
     q, k, v = ((h @ w).reshape(1, x.shape[0], 4, -1).transpose(1, 2) for w in (wq, wk, wv))
     seen = torch.nn.functional.scaled_dot_product_attention(

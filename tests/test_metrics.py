@@ -82,7 +82,7 @@ def test_accuracy_is_resolved_by_shapes_as_in_keras(target, prediction, kind):
 
 def test_names():
     actual = metrics.resolve(["accuracy", "mae", metrics.BinaryAccuracy(name="sharp")],
-                            ONE_HOT, (4, 3))
+                             ONE_HOT, (4, 3))
     assert [m.name for m in actual] == ["accuracy", "mae", "sharp"]
     with pytest.raises(ConfigError, match="two metrics are named 'mse'"):
         metrics.resolve(["mse", "mse"], ONE_HOT, (4, 3))

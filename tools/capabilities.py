@@ -71,7 +71,7 @@ def matrices_part() -> list[str]:
             "`matmul_precision=\"tf32\"`, and in parts for `\"high\"`. The first shape that loses "
             "nothing is taken; other products are computed thread by thread.", "",
             *table(("targets", "shapes"),
-                    [(", ".join(names), s) for s, names in targets_of.items()])]
+                   [(", ".join(names), s) for s, names in targets_of.items()])]
 
 
 def ops_part(groups: Sequence[Sequence[Target]], only: Container[str] | None = None) -> list[str]:

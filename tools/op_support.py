@@ -22,7 +22,7 @@ from ztorch.lower.plan import Plan, lower
 
 # The dtypes to try the samples of an op with, by kind.
 SAMPLE_DTYPES = {"f": (f32, f64, f16, bf16), "s": (i32, i64, i8), "u": (u32, u8),
-         "b": (boolean,)}
+                 "b": (boolean,)}
 
 
 def op_cells(targets: Sequence[Target],

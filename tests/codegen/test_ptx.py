@@ -89,7 +89,7 @@ def test_figures(chip: str, pytestconfig: pytest.Config) -> None:
     for name, graph in graphs().items():
         plan, _ = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)
         actual[name] = [figures(ptx.cubin(rendered([step.kernel], chip), chip)[1])[0]
-                       for step in plan.steps]
+                        for step in plan.steps]
     version = ".".join(map(str, nvjitlink.version()))
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"chips": {}}
     if pytestconfig.getoption("--update-goldens"):

@@ -82,12 +82,12 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], list[Layer]], dict[str, in
     "transposed, valid": ((4, 3), lambda: [L.Conv1DTranspose(2, 2, 3)],
                           {"ConvTranspose": 1, "Transpose": 2}),
     "transposed, longer": ((4, 5, 3), lambda: [L.Conv2DTranspose(2, 3, 2, padding="same",
-                                                                output_padding=1)],
+                                                                 output_padding=1)],
                            {"ConvTranspose": 1, "Transpose": 2}),
     "pooling at borders": ((7, 5, 3), lambda: [
         L.AveragePooling2D(3, strides=2, padding="same"), L.MaxPooling2D(2, strides=1,
                                                                          padding="same")],
-        {"AveragePool": 1, "MaxPool": 1, "Transpose": 2}),
+                           {"AveragePool": 1, "MaxPool": 1, "Transpose": 2}),
     "global pooling": ((7, 5, 3), lambda: [L.Conv2D(4, 3), L.GlobalAveragePooling2D()],
                        {"Conv": 1, "Transpose": 1, "ReduceMean": 1}),
     "global maximum": ((7, 3), lambda: [L.GlobalMaxPooling1D()], {"ReduceMax": 1}),
@@ -266,7 +266,7 @@ def test_a_bias_along_another_axis_is_no_bias() -> None:
 
 def test_names_that_look_like_ours() -> None:
     layers = [L.Dense(3, name=name, activation="relu") for name in ("x", "y", "Gemm", "constant",
-                                                                   "Gemm_1")]
+                                                                    "Gemm_1")]
     agrees(zt.Sequential([L.Input((4,)), zt.Sequential(layers, name="x"),
                           L.Lambda(lambda v: v * 0.5 + 0.25, name="y")]))
 

@@ -121,7 +121,7 @@ ATTENTION = [
     Case("GroupQueryAttention", [*LINES], [None, None, *LAST, WIDE_COS, WIDE_SIN],
          {**GROUPS, "do_rotary": 1}, (FLOAT,) * 3),
     Case("GroupQueryAttention", [*LINES], [None, None, *LAST], {**GROUPS, "local_window_size": 2,
-                                                                  "softcap": 2.0}, (FLOAT,) * 3),
+                                                                "softcap": 2.0}, (FLOAT,) * 3),
     Case("GroupQueryAttention", [floats(2, 1, 64), floats(2, 1, 32), floats(2, 1, 32)],
          [floats(2, 2, 4, 16), floats(2, 2, 4, 16), *LAST, WIDE_COS, WIDE_SIN], {**GROUPS, "do_rotary": 1},
          (FLOAT,) * 3),

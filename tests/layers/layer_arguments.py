@@ -17,14 +17,14 @@ AUGMENTING: dict[str, dict[str, Any]] = {
         "RandomGrayscale", "RandomInvert", "RandomSharpness", "RandomGaussianBlur",
         "RandomPerspective")},
     **{name: {} for name in ("RandomShear", "Solarization", "AutoContrast", "MixUp", "CutMix", "RandAugment", "AugMix", "RandomElasticTransform",
-                              "Equalization", "ContrastLimitedAdaptiveHistogramEqualization")}}
+                             "Equalization", "ContrastLimitedAdaptiveHistogramEqualization")}}
 TRIED: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     **{name: entries[0] for name, entries in PLAIN.items()},
     **{name: ((7, 6, 3), how) for name, how in AUGMENTING.items()},
     **{name: ((6,), how) for name, how in CELLS.items()},
     "Attention": ((5, 6), {}), "AdditiveAttention": ((5, 6), {}),
     "EinsumDense": ((5, 6), {"equation": "abc,cd->abd", "output_shape": (None, 3),
-                               "bias_axes": "d"}),
+                             "bias_axes": "d"}),
     "GroupQueryAttention": ((5, 6), {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2}),
     "SpectralNormalization": ((6,), {"layer": L.Dense(3)}),
     "StackedRNNCells": ((6,), {"cells": [L.GRUCell(3)]}),

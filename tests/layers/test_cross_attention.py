@@ -68,7 +68,7 @@ def test_training_is_pytorchs_by_every_gradient(first: bool, activation: str,
     later = torch.ones(5, 5).triu(1).bool()
     optimizers = ((zt.optimizers.SGD(1.0), torch.optim.SGD(module.parameters(), 1.0)),
                   (Adam(1e-3, epsilon=1e-12), torch.optim.Adam(module.parameters(), 1e-3,
-                                                              eps=1e-12)))
+                                                               eps=1e-12)))
     for (mine, theirs), steps in zip(optimizers, (1, 6), strict=True):
         program = ours.compile(batch_size=3, optimizer=mine, loss="mse", dtype="float64")
         for _ in range(steps):

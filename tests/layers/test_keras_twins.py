@@ -114,10 +114,10 @@ def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
     assert tuple(theirs(*given).shape) == ours.y.shape
     cell = {"SimpleRNN": "simple_rnn", "LSTM": "lstm", "GRU": "gru"}.get(case.layer, "conv_lstm")
     actual = [(w.path.replace(f"{cell}_cell/", ""), tuple(w.shape), bool(w.trainable))
-             for w in theirs.weights]
+              for w in theirs.weights]
     adapts = case.layer in OTHER_WEIGHTS and bool(actual)
     assert actual[:-1 if adapts else None] == [(w.path, w.shape, w.trains)
-                                              for w in ours.layer.weights]
+                                               for w in ours.layer.weights]
     assert theirs.count_params() == ours.layer.count_params() + adapts
     theirs.set_weights([*ours.weights.values(), *([np.array(0)] if adapts else [])])
     if adapts:

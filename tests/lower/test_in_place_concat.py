@@ -38,7 +38,7 @@ def bordered(channels: int, low: tuple[int, ...], high: tuple[int, ...]) -> Job:
 BORDERED = {"both sides": bordered(3, (0, 1, 2, 0), (0, 1, 1, 0)), "one side": bordered(7, (0, 0, 1, 0), (0, 2, 0, 0)),
             "channels": bordered(20, (0, 0, 0, 0), (0, 0, 0, 12)), "batch": bordered(4, (1, 0, 0, 0), (0, 0, 0, 0))}
 JOINED = BORDERED | {"whole vectors": job(2, 16, 32, 16), "remainders": job(2, 17, 1, 30, 4), "rows": job(1, 2, 1, 4),
-          "first": job(0, 1, 3, 2), "few elements": job(2, 1, 2, 3)}
+                     "first": job(0, 1, 3, 2), "few elements": job(2, 1, 2, 3)}
 
 
 @pytest.mark.parametrize("name", JOINED)

@@ -109,7 +109,7 @@ def test_frozen_layers_stay():
     model.layers[0].trainable = False
     actual = traced(model)
     assert set(actual.functions["train"].updates) == {"dense_1/kernel", "dense_1/bias",
-                                                     "optimizer/step"}
+                                                      "optimizer/step"}
     assert [w.trainable for w in actual.metadata.weights] == [False, False, True, True]
     model.layers[2].trainable = False
     with pytest.raises(ConfigError, match=r"no trainable weights"):

@@ -124,7 +124,7 @@ A, F = constant(np.ones((4, 6))), constant(np.ones(24))
     (lambda: ops.gemm_strided(F, F, size=(4, 2, 6), lda=5), ["lda=5", "6 columns of a"]),
     (lambda: ops.gemm_strided(F, F, size=(5, 2, 6)), ["need 30 elements of a", "(24,)"]),
     (lambda: ops.gemm_strided(F, F, size=(2, 2, 2), batch=2, stride_a=3), ["stride_a=3", "overlap",
-                                                                          "at least 4"]),
+                                                                           "at least 4"]),
     (lambda: ops.gemm_strided(F, F, size=(2, 2, 2), batch=2, stride_c=0), ["stride_c=0"]),
 ])
 def test_errors_name_what_does_not_fit(wrong, parts) -> None:

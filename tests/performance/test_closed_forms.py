@@ -40,7 +40,7 @@ def of(prediction: KernelPrediction, opcode: str, mem: str) -> Any:
     # copies as the cache delivers them, products, and the latency over the stages but the one that is read
     ((1, 100, 4, RingTimes(1, 500, 300, 1, 100, 0)), 100 * 300 + 500), ((1, 100, 4, RingTimes(1, 500, 0, 1, 300, 0)), 100 * 300 + 500),
     ((1, 100, 4, RingTimes(0, 900, 0, 0, 100, 0)), 100 * 900 / 3), ((5, 20, 4, RingTimes(1, 500, 0, 1, 300, 1000)),
-                                                                          5 * (20 * 300 + 1000) + 500)])
+                                                                    5 * (20 * 300 + 1000) + 500)])
 def test_a_ring_takes_what_its_slowest_part_takes(given: tuple, want: float) -> None:
     assert ring_cycles(*given) == pytest.approx(want, rel=0.03)
 

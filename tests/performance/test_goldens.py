@@ -40,7 +40,7 @@ def assembler() -> str:
 def test_main_kernels(name: str, pytestconfig: pytest.Config) -> None:
     version = assembler()
     actual = {row: [of(k.kernel) for k in predict_kernel_row(KERNELS[name], gpu(row)).kernels]
-             for row in GPUS}
+              for row in GPUS}
     goldens = json.loads(GOLDENS.read_text()) if GOLDENS.exists() else {"kernels": {}}
     if pytestconfig.getoption("--update-goldens"):
         goldens = {"nvJitLink": version, "kernels": {**goldens["kernels"], name: actual}}
@@ -68,7 +68,7 @@ def test_a_step_of_a_small_model(pytestconfig: pytest.Config) -> None:
         p = predict_functions(functions, target(row.targets[0]), row)["train"]
         assert p.launches <= MOST_LAUNCHES
         actual[name] = {"launches": p.launches, "waves": p.waves,
-                       "bytes": round(p.moved_bytes)}
+                        "bytes": round(p.moved_bytes)}
     if pytestconfig.getoption("--update-goldens"):
         STEP.write_text(json.dumps(actual, indent=1, sort_keys=True) + "\n")
     assert actual == json.loads(STEP.read_text())

@@ -192,7 +192,7 @@ def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:
     (lambda m: spec(m)["states"][0].update(offset=8), r"states\[0\].offset is 8; .*multiple of 64"),
     (lambda m: spec(m)["states"][0].update(offset=1 << 20), r"states\[0\].offset is 1048576"),
     (lambda m: spec(m)["states"][3].update(offset=spec(m)["params_bytes"]), r"states\[3\].offset "
-                                                             r"is \d+; it must be an offset from"),
+     r"is \d+; it must be an offset from"),
     (lambda m: spec(m)["states"][1].update(offset=0), "they overlap"),
     (lambda m: spec(m)["states"][0].update(shape=[4, -6]), r"shape\[1\] is -6; .*integer"),
     (lambda m: spec(m)["states"][0].update(shape=[4, 1 << 50]), r"shape\[1\] is \d+; .*integer"),

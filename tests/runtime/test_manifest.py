@@ -200,7 +200,7 @@ def test_an_element_of_a_bool_takes_up_to_four_bytes() -> None:
     flags = TensorSpec("x", (2, 4), boolean)
     check_program(on_a_device([("inputs", 0, 32, False)], x=flags))
     assert "no more than its tensor takes" in refused(on_a_device([("inputs", 0, 33, False)],
-                                                                 x=flags))
+                                                                  x=flags))
 
 
 def test_kernels_of_launches() -> None:

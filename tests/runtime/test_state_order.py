@@ -87,7 +87,7 @@ def test_a_weight_that_is_also_read_as_it_is_lies_there_too() -> None:
 def test_a_device_keeps_the_order_too() -> None:
     """In every case the host packs the values that it writes, and reads them back."""
     made = zt.Sequential([L.Input((4,)), L.Dense(6, name="d")]).compile(device("dummy").id,
-                                                                      batch_size=2).executable
+                                                                        batch_size=2).executable
     assert isinstance(made, Remote)
     state = made.states["d/kernel"].replace(order=StateOrder((3, 4, 2), (
         ("reshape", (4, 3, 2)), ("transpose", (1, 0, 2)))))

@@ -65,7 +65,7 @@ def histories(program: Any) -> list[dict[str, list[float]]]:
     for how in CASES.values():
         result.append(program.fit(X, Y, epochs=2, verbose=0, **how).history)
         result.append(program.evaluate(X, Y, verbose=0, return_dict=True,
-                                        sample_weight=how.get("sample_weight")))
+                                       sample_weight=how.get("sample_weight")))
     return result
 
 

@@ -171,5 +171,5 @@ class _LoopCall:
 
 
 _KINDS: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond,
-                                       "checkpoint": _checkpoint}
+                                         "checkpoint": _checkpoint}
 _looped: Recent[Any, _LoopCall] = Recent(CAPACITY)  # by structure

@@ -215,7 +215,7 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place
 
     def build(values: Sequence[Value]) -> list[Value]:
         return substituted(roots, dict(zip([*kept, *xs, *known_masks, *counters], values,
-                                            strict=True)))
+                                           strict=True)))
 
     cells = {s: _remembered(context.keepers[s], s, place) if s in context.keepers else
              _counter(s, place) for s in counters}

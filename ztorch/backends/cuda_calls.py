@@ -55,8 +55,9 @@ def described(ordinal: int) -> DeviceInfo:
     able = runnable("cuda", generation=capability)
     version = ask(where, "cuDriverGetVersion")
     name = ask(where, "cuDeviceGetName", 256, device)
-    return DeviceInfo(ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
-                 "integrated" if attribute("INTEGRATED") else "gpu",
-                 int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
-                 tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
-                 f"capability {capability // 10}.{capability % 10}", (TEXT, *able) if able else ())
+    return DeviceInfo(
+        ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
+        "integrated" if attribute("INTEGRATED") else "gpu",
+        int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
+        tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
+        f"capability {capability // 10}.{capability % 10}", (TEXT, *able) if able else ())

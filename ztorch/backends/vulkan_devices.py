@@ -166,7 +166,7 @@ class Physical:
             "subgroup": self.subgroup,
             "max_groups": min(limits.maxComputeWorkGroupCount[k] for k in range(3)),
             "max_buffers": min(limits.maxPerStageDescriptorStorageBuffers,
-                            limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
+                               limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
             "max_buffer_bytes": min(limits.maxStorageBufferRange, LARGEST),
             "buffer_align": max(BUFFER_ALIGN, limits.minStorageBufferOffsetAlignment),
         }
@@ -176,8 +176,8 @@ class Physical:
         total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
                     default=0)
         return DeviceInfo(ordinal, self.name, kind, int(total), "",
-                     tuple((k, int(v)) for k, v in grid.items()),
-                     f"Vulkan {self.version[0]}.{self.version[1]}, {self.driver}")
+                          tuple((k, int(v)) for k, v in grid.items()),
+                          f"Vulkan {self.version[0]}.{self.version[1]}, {self.driver}")
 
     def heaps(self) -> list[Any]:
         memory = vk().vkGetPhysicalDeviceMemoryProperties(self.handle)

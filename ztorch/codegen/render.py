@@ -252,7 +252,7 @@ def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
     for m in maps:
         d = kernel.memory(m.memory).dtype
         rows.append((named.index(m.memory), d.name, m.first * d.bytes, m.extents,
-                      tuple(p * d.bytes for p in m.pitches[1:]), m.box))
+                     tuple(p * d.bytes for p in m.pitches[1:]), m.box))
     return rows
 
 

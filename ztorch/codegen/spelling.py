@@ -169,7 +169,7 @@ class Spelling:
         if o.dtype.is_float and o.dtype.bits == 16:
             hex16 = f"{o.bits:04X}"
         return str(self._macros.literal(o.dtype.name, o.lanes, o.dtype.kind, number, hex16, hex64,
-                                      o.bits, exact))
+                                        o.bits, exact))
 
     def offset(self, number: int, bits: int) -> str:
         """The text of a constant offset, from the target's macro if it has one."""

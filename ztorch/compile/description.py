@@ -18,7 +18,7 @@ def describe_program(name: str, target: Target, plans: Mapping[str, Plan],
     kernel_names = dict.fromkeys(step.kernel.name for plan in plans.values() for step in plan.steps)
     states = {state: StateSpec(state, v.shape, v.dtype, params.offsets[state],
                                v.attrs.get("kind", "weight"), bool(v.attrs.get("trainable", False)),
-                              StateOrder(*order) if (order := params.orders.get(state)) else None)
+                               StateOrder(*order) if (order := params.orders.get(state)) else None)
               for state, v in params.states.items()}
     on_device = target.limits.grid is not None
     return ProgramSpec(

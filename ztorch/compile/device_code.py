@@ -42,8 +42,8 @@ class DeviceCode:
         functions = {name: function.replace(launches=self.launches[name])
                      for name, function in spec.functions.items()}
         return spec.replace(functions=functions, entries=self.entries, shared=self.shared,
-                             maps=self.maps,
-                             limits=(("threads", threads), ("subgroup", grid.subgroup)))
+                            maps=self.maps,
+                            limits=(("threads", threads), ("subgroup", grid.subgroup)))
 
 
 def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> DeviceCode:

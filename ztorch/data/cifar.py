@@ -37,10 +37,10 @@ class _Format:
 
 
 _TEN = _Format("cifar10", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530",
-             "cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
-             "test_batch.bin", 1, 1, 10)
+               "cifar-10-batches-bin", tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
+               "test_batch.bin", 1, 1, 10)
 _HUNDRED = _Format("cifar100", "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8",
-                 "cifar-100-binary", ("train.bin",), "test.bin", 5, 2, 100)
+                   "cifar-100-binary", ("train.bin",), "test.bin", 5, 2, 100)
 
 
 @data_set("cifar10")

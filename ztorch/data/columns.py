@@ -165,7 +165,7 @@ def _from_arrays(arrays: Mapping[str, Any], where: str) -> Columns:
     lengths = {c.name: len(c.cells) for c in columns}
     if len(set(lengths.values())) > 1:
         shortest, longest = min(lengths, key=lengths.__getitem__), max(lengths,
-                                                                      key=lengths.__getitem__)
+                                                                       key=lengths.__getitem__)
         raise DataError(f"{where}: column {shortest!r} has {lengths[shortest]} rows, {longest!r} "
                         f"has {lengths[longest]}")
     return Columns(columns, where)

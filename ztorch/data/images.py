@@ -21,7 +21,7 @@ from ztorch.files.parsing import parsing
 MOST_PIXELS = 1 << 26  # of an image; a small file can claim to be huge
 # Pillow's decoders that are used. Others run programs, or are hardly maintained.
 IMAGES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
-            ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
+          ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _FILTERS = {"bilinear": "BILINEAR", "nearest": "NEAREST", "bicubic": "BICUBIC", "area": "BOX",
             "lanczos3": "LANCZOS"}  # Pillow's names

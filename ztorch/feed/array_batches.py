@@ -106,7 +106,7 @@ class ArrayBatches:
         stage = self._stages.get(call)
         if stage is None:
             stage = self._stages[call] = Stage(self.columns, self.weights, call,
-                                                self._adapter.dtypes)
+                                               self._adapter.dtypes)
         return stage
 
     def _at_once(self, step: int, end: int) -> int:

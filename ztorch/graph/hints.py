@@ -106,5 +106,5 @@ def _parsed(text: str) -> Hints:
     for part in text.split():
         name, _, x = part.partition("=")
         values[name] = (x if name == "kind" else x == "True" if name == "tensor_cores" else
-                       tuple(map(int, x.split("x"))) if name == "tile" else int(x))
+                        tuple(map(int, x.split("x"))) if name == "tile" else int(x))
     return Hints(**values)

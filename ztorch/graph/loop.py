@@ -99,7 +99,7 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     kept = [(s, x) for s, x in (*examples.items(), *((s, known[v]) for s, v in zip(
         leaves, ends, strict=True))) if s in used]
     made = Ahead(dict(zip(leaves, ends, strict=True)),
-                  {s: known[v] for s, v in zip(leaves, ends, strict=True)}, examples, same)
+                 {s: known[v] for s, v in zip(leaves, ends, strict=True)}, examples, same)
     body = replace(body.with_roots(roots), slices=tuple(s for s, _ in kept), ahead=made)
     return body, [x for _, x in kept]
 

@@ -80,10 +80,11 @@ class Backward:
         self.outs, self.own_sums = list(dict.fromkeys(totals.outs)), totals.own_sums
         sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
-        iteration = Body(body.trip_count, not body.reverse, (*leaves.values(), *sums, *going),
-                    (*self.slices, *self.again), (),
-                    (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
-                    tuple(self.outs), len(leaves) + len(sums) if going else None)
+        iteration = Body(
+            body.trip_count, not body.reverse, (*leaves.values(), *sums, *going),
+            (*self.slices, *self.again), (),
+            (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
+            tuple(self.outs), len(leaves) + len(sums) if going else None)
         inits = [*first, *map(OPS.zeros_like, sums)]
         if self.proceed is not None:
             inits.append(self.inits[self.proceed])

@@ -105,13 +105,13 @@ class Lockstep:
             index, outside = np.broadcast_arrays(index, outside)
             size = store.spec.size
             raise self.fail(at, f"{store.spec.name}[{index[outside][0]}] is out of bounds: {size} "
-                                 f"element{'s' * (size != 1)}")
+                            f"element{'s' * (size != 1)}")
         if live is not None:
             index = np.where(live, index, 0)
         return (index if store.base is None else index + store.base), live
 
     def touch(self, at: int, store: Watched, how: str, places: np.ndarray,
-               live: np.ndarray | None, who: np.ndarray | None = None) -> None:
+              live: np.ndarray | None, who: np.ndarray | None = None) -> None:
         """Record an access; raise on a race or a read of an element that was never written."""
         shape = np.broadcast_shapes(
             places.shape, (self.threads, 1), live.shape if live is not None else (1, 1))
@@ -122,12 +122,12 @@ class Lockstep:
         if store.in_flight_to is not None and store.in_flight_to[places].any():
             place = places[store.in_flight_to[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
-                                 "flight: nothing has waited for it")
+                            "flight: nothing has waited for it")
         if store.reading is not None and how == "write":
             if store.reading[places].any():
                 place = places[store.reading[places] > 0][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is overwritten while a product in "
-                                     "flight reads it: nothing has waited for it")
+                                "flight reads it: nothing has waited for it")
             assert store.unfenced is not None
             store.unfenced[places] = access[0] % self.threads + 1
         if store.known is not None:
@@ -136,13 +136,13 @@ class Lockstep:
             elif not store.known[places].all():
                 place = places[~store.known[places]][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is read but was never written "
-                                     "(uninitialised)")
+                                "(uninitialised)")
         if store.races is not None:
             clash = getattr(store.races, how)(places, *access)
             if clash.any():
                 place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "
-                                     "it since the last barrier")
+                                "it since the last barrier")
 
     def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
         """Check that threads have waited for the copies of the tiles that they read."""
@@ -152,7 +152,7 @@ class Lockstep:
         products = self.summing.get(variable)
         if products is not None and (self.present()[:, 0] & (products > 0)).any():
             raise self.fail(at, f"variable %{variable} is touched while a product in flight adds "
-                                 "to it: nothing has waited for it")
+                            "to it: nothing has waited for it")
 
     def forget(self, variables: set[int]) -> None:
         for v in variables:
@@ -181,6 +181,6 @@ class Lockstep:
         """x by subgroups: an array of shape (subgroups, threads of one, lanes)."""
         if self.size % self.subgroup:
             raise self.fail(at, f"a workgroup of {self.size} is not a multiple of the subgroup "
-                                 f"{self.subgroup}")
+                            f"{self.subgroup}")
         self.together(at, self.subgroup, "subgroup")
         return np.broadcast_to(x, (self.threads, lanes)).reshape(-1, self.subgroup, lanes)

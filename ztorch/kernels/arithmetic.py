@@ -118,7 +118,7 @@ class TileArithmetic:
         if isinstance(b, (int, float)) and not isinstance(b, bool):
             if b in (2, 3) or (b == 1):
                 power = self.apply("mul", a, a, dtype=d) if b > 1 else self.apply("add", a, 0,
-                                                                                 dtype=d)
+                                                                                  dtype=d)
                 return self.apply("mul", power, a, dtype=d) if b == 3 else power
             if b == 0.5:
                 return self.apply("sqrt", a, dtype=d if d.is_float else self.float)

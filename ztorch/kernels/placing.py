@@ -83,7 +83,7 @@ def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, .
     """The values that iterations write into an array that holds one number everywhere else."""
     value = arranged(tile, own, index)
     low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
-                             if isinstance(p, Affine)))
+                              if isinstance(p, Affine)))
     ends = (*[v.extent for v in own], *shape)
     high = tuple(n - a - m for n, a, m in zip(ends, low, value.shape, strict=True))
     return OPS.pad(value, low, high, number)

@@ -109,8 +109,8 @@ def _number(rules: ThreadRules, target: ast.expr, number: LoopTensor, shape: Any
     if not isinstance(parts, (tuple, list)) or len(parts) != len(names) or not all(
             isinstance(n, ast.Name) for n in names):
         raise rules.source.error(target, f"{ast.unparse(target)} stands for "
-                                f"{len(_axes(shape))} axes", "zt.threads gives a number "
-                                "for a size, and a tuple of numbers for a tuple of sizes")
+                                 f"{len(_axes(shape))} axes", "zt.threads gives a number "
+                                 "for a size, and a tuple of numbers for a tuple of sizes")
     for name, x in zip(names, parts, strict=True):
         rules.env[name.id] = Variable(x, fixed="it numbers threads")  # type: ignore[attr-defined]
 

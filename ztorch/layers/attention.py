@@ -135,7 +135,7 @@ class MultiHeadAttention(Layer):
         """Creates the weights of one projection: a kernel, and a bias over its output axes."""
         rows = math.prod(shape[:-outputs])
         weights = [self.add_weight(f"{name}/kernel", shape,
-                                 AsMatrix(self.kernel_initializer, rows))]
+                                   AsMatrix(self.kernel_initializer, rows))]
         if self.use_bias:
             weights.append(self.add_weight(f"{name}/bias", shape[-outputs:], self.bias_initializer))
         return weights

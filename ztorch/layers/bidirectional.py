@@ -94,7 +94,7 @@ class Bidirectional(Layer):
             many = "state" if len(states) == 1 else "states"
             raise shape_error(f"it got {len(states)} {many}, which is not the same number for "
                               "each of its two layers", fix="pass the states of the layer, then "
-                                                       "those of the backward layer")
+                              "those of the backward layer")
         half = len(states) // 2
         ways = [self.forward_way(x, context, initial_state=states[:half] or None),
                 self.backward_way(x, context, initial_state=states[half:] or None)]

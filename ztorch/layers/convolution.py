@@ -94,7 +94,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
         if x.shape[-1] != channels:
             raise shape_error("channels of inputs and kernel do not fit:", x.shape[1:],
                               weight.shape, fix=f"the layer was built for {channels} channels; "
-                                                 "create a new one for others")
+                              "create a new one for others")
 
 
 class BaseConv(BaseConvolution, abstract=True):

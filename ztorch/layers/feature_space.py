@@ -15,7 +15,7 @@ from ztorch.tabular.categories import CategoryEncoding, Hashing
 from ztorch.tabular.host_layer import HostLayer
 
 _WAY_OUT = ("; call the space on columns, as in dataset.map(lambda x, y: (space(x), y)), or use "
-             "zt.Pipeline, which artifacts store with their model")
+            "zt.Pipeline, which artifacts store with their model")
 
 
 class FeatureSpace(FeatureKinds):

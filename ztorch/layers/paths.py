@@ -38,7 +38,7 @@ def need_short_names(called: Sequence[Layer], weights: Sequence[Weight]) -> None
     for path, layer in paths.items():
         if len(path) > LONGEST_PATH:
             owner = ("its own" if path == layer.path else
-                    f"that of its weight {path.rpartition('/')[2]!r}")
+                     f"that of its weight {path.rpartition('/')[2]!r}")
             raise ConfigError(f"layer {layer.name!r} is nested in {layer.path.count('/')} others; "
                               f"with their names, {owner} has {len(path):,} characters, more than "
                               f"{LONGEST_PATH}; use shorter names")

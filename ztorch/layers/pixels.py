@@ -46,7 +46,7 @@ class RandomContrast(AugmentationLayer):
         self.factor = factor
         pair = factor if isinstance(factor, (list, tuple)) else (factor, factor)
         if len(pair) != 2 or not all(0 <= number("RandomContrast(factor=...)", f) <= 1
-                                      for f in pair):
+                                     for f in pair):
             raise ConfigError("RandomContrast(factor=...) must be a number from 0 to 1 or a pair "
                               f"of them, not {factor!r}")
         self._ends = (1.0 - pair[0], 1.0 + pair[1])

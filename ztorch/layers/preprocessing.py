@@ -98,7 +98,7 @@ class Normalization(Layer):
         statistic = self.own_weights[which].value if argument is None else np.broadcast_to(
             np.array(argument), [self.example[a - 1] for a in self.kept])
         return statistic.astype(np.float32).reshape([self.example[a - 1] if a in self.kept else 1
-                                  for a in range(len(self.example) + 1)])
+                                                     for a in range(len(self.example) + 1)])
 
     def adapt(self, data: Any) -> None:
         """Measures the mean and the variance of data. A compiled model uses them from now on.

@@ -278,7 +278,7 @@ class _Search:
                 v, tuple(new[a] for a in v.args))
         made = [new[r] for r in roots]
         return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), made[0],
-                         made[1], tuple(made[2:]))
+                        made[1], tuple(made[2:]))
 
 
 def _is_row(v: Value) -> bool:

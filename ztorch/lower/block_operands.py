@@ -110,7 +110,7 @@ class BlockOperands:
         rank = len(self.shape.sizes)
         x = OPS.reshape(x, (*(1,) * (rank - x.rank), *x.shape))
         return BlockOperand(x, rows=0 if x.shape[-2] > 1 else None,
-                       columns=1 if x.shape[-1] > 1 else None)
+                            columns=1 if x.shape[-1] > 1 else None)
 
     def _inner_transpose(self, v: Value) -> Value | None:
         return v.args[0] if v not in self.group.inputs and len(v.args) == 1 else None

@@ -234,7 +234,7 @@ class _Tiles:
         return [piece for piece in ((0, whole, steps), (whole, k, 1)) if piece[0] < piece[1]]
 
     def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int,
-                now: list[list[Operand]]) -> None:
+              now: list[list[Operand]]) -> None:
         """One step along k for the whole tile."""
         of = summing(self.product.dtype)
         if self.schedule.prefetch:
@@ -247,7 +247,7 @@ class _Tiles:
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])
 
     def _prefetch_next_panel(self, rights: list[ProductOperand], across: Var, tile_number: Operand,
-                      times: int) -> None:
+                             times: int) -> None:
         """Prefetches this tile's share of some steps of the next panel."""
         b, vector_bytes = self.b, self.tiling.lanes * self.product.args[1].dtype.bytes
         each = math.ceil(times / min(self.schedule.block_rows, self.tiling.down))
@@ -258,8 +258,8 @@ class _Tiles:
                 right.prefetch_next_panel(across, Index.of(first) + u, bound)
 
     def _finish_through_array(self, bound: dict[Var, Operand], scopes: list[Emitter],
-                        sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
-                        column_at: list[Index]) -> None:
+                              sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
+                              column_at: list[Index]) -> None:
         """A long epilogue is not unrolled over rows: the sums are stored to a small local array,
         and a loop over its rows finishes them."""
         b, lanes, d = self.b, self.tiling.lanes, self.product.dtype

@@ -251,7 +251,7 @@ class _Fusion:
         if again:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
             if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,
-                             writers).run():
+                              writers).run():
                 drop_idle(self.regions, self.region_of, self._sources, roots)
         return in_order(graph, self.regions, self.region_of, self.before, self._sources)
 

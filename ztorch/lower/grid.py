@@ -64,7 +64,7 @@ def usual_width(region: Region, grid: GridLimits) -> int:
 
 
 def can_vectorize(region: Region, full: dict[Var, Index], last: Var, n: int,
-                members: Sequence[Value] | None = None) -> bool:
+                  members: Sequence[Value] | None = None) -> bool:
     """Whether one thread can compute a vector of n neighbours along a loop. Every load and store
     must be contiguous and aligned, or uniform over the vector, and no other computation may depend
     on the position along the loop. `members` are the values that read; None means all."""

@@ -97,7 +97,7 @@ class Blocks:
         return 1
 
     def _copy(self, to: StagedLines, first: Operand, base: Operand, k: Operand, n: int,
-               lines: int = 0) -> None:
+              lines: int = 0) -> None:
         """Copies n neighbours: piece number k of a stage, `lines` lines further on."""
         b = self.b
         line, along, axes = self._axes(to.side)

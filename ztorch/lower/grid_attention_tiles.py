@@ -93,7 +93,7 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
 
 
 def registers(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape,
-               grid: GridLimits) -> int:
+              grid: GridLimits) -> int:
     """32-bit registers for the matrices of a thread: queries, results, scores, weights (half the
     size of scores) and masks (a quarter)."""
     depth, width = padded(sizes, shape)

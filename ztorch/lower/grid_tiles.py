@@ -225,10 +225,11 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
     shape = grid_mma.shape_for(product_of(region), limits)
     if shape is None:
         return "this target has no matrix instruction for its operands"
-    if why := _not_divisible(("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
-                      ("tile(columns=...)", s.tile_columns, s.subgroups_across * shape.n),
-                      ("tile(depth=...)", s.tile_depth, shape.k),
-                      ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
+    if why := _not_divisible(
+            ("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
+            ("tile(columns=...)", s.tile_columns, s.subgroups_across * shape.n),
+            ("tile(depth=...)", s.tile_depth, shape.k),
+            ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
         return why
     tile = matrix_tile_of(s, shape, limits)
     if why := _not_divisible(
@@ -261,9 +262,10 @@ def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
 def refusal_tile(tile: grid_async.AsyncTile, limits: Limits) -> str:
     """Why asynchronous products cannot have a tile; empty if they can."""
     shape = tile.shape
-    if why := _not_divisible(("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
-                      ("tile(columns=...)", tile.columns, SWIZZLE_LINE // shape.of.bytes),
-                      ("matrices of a subgroup beside one another", tile.across, tile.bands)):
+    if why := _not_divisible(
+            ("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
+            ("tile(columns=...)", tile.columns, SWIZZLE_LINE // shape.of.bytes),
+            ("matrices of a subgroup beside one another", tile.across, tile.bands)):
         return why
     if tile.across > MAX_SUMS:
         return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {tile.columns}"

@@ -57,7 +57,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
             x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
         known[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
-                           else buffers.expression(x), depth=0)
+                                else buffers.expression(x), depth=0)
     known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(buffers.expression, inits))
     r = _nested(replace(iteration.substituted(known), inits=first), buffers)
@@ -71,7 +71,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
 
 
 def iterations_last(recurrence: Value, results: Collection[Value],
-               readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
+                    readers: Mapping[Value, Sequence[Value]], limits: Limits) -> list[Value]:
     """The stacks of a recurrence that should be stored with the iterations of each element
     contiguous: sequences and stacks are all accessed in that layout, and iterations are so cheap
     that scalar code takes less time than vectors of elements and a transposed copy.

@@ -93,7 +93,7 @@ def _access_pattern(left: Value) -> AccessPattern | None:
     even = tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(left, where, h, along))
     period = _period(left, where, along)
     return AccessPattern(depths, even, period, min(m * k, base[0].size if base else 1),
-                   _shift(left, where, period, along, loops[-1]))
+                         _shift(left, where, period, along, loops[-1]))
 
 
 def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Var) -> int:

@@ -53,7 +53,7 @@ def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, 
 
 
 def vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
-             unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
+            unroll: int = 1) -> Iterator[tuple[Emitter, int]]:
     """Scopes that cover [0, var.extent), each with its number in an iteration of the loop, of which
     there are `unroll`, so that each can have its own accumulator."""
     for scopes in side_by_side(e, var, lanes, parallel, unroll):
@@ -61,7 +61,7 @@ def vectors(e: Emitter, var: Var, lanes: int, parallel: bool = False,
 
 
 def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
-             unroll: int) -> Iterator[list[Emitter]]:
+                 unroll: int) -> Iterator[list[Emitter]]:
     """Scopes that cover [0, var.extent): a loop over whole vectors, `unroll` per iteration, then
     one masked remainder."""
     b, whole = e.b, var.extent // max(lanes, 1) * lanes
@@ -99,7 +99,7 @@ def _once(b: Builder, parallel: bool) -> Iterator[None]:
 
 
 def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],
-              target: Mapping[Value, str]) -> None:
+             target: Mapping[Value, str]) -> None:
     """Computes values at the position of a scope, then stores those in `target`.
 
     All stores come last, so nothing is read after it was overwritten in place."""

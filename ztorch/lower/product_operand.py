@@ -21,7 +21,7 @@ class ProductOperand:
         self.e, self.v, self.rows, self.depth = e, v, rows, depth
         views = [view_of(v, index) for index in rows]
         self.bases = [base for base in views if base is not None and base[0] in e.memory
-                       and not any(a.inner.mentions(depth) for a in base[1].parts)]
+                      and not any(a.inner.mentions(depth) for a in base[1].parts)]
         self.known = len(self.bases) == len(rows)
 
     def at(self, row: int, step: int) -> Operand:

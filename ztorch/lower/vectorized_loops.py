@@ -216,7 +216,7 @@ class _VectorizedLoop:
         return constant(-0.0 if opcode == "add" and d.is_float else identity(opcode, d), d, lanes)
 
     def _iteration(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
-              parts: Mapping[int, Operand]) -> None:
+                   parts: Mapping[int, Operand]) -> None:
         new: dict[int, Operand] = {self.loop.dest.id: counter}  # of `along`: the first lane's value
         old: dict[int, int] = {}  # variables, by the values read from them
         stored: dict[str, Operand] = {}

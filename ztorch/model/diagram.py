@@ -70,7 +70,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     for source, target in edges:
         (x0, y0), (x1, y1) = at[source], at[target]
         axes.annotate("", (x1, y1), (x0, y0 + _HEIGHT), arrowprops={"arrowstyle": "->",
-                                                                   "color": "#555555"})
+                                                                    "color": "#555555"})
     if to_file is not None:
         save_figure(figure, to_file)
     return figure
@@ -147,8 +147,8 @@ def model_to_dot(model: Network, show_shapes: bool = False, show_layer_names: bo
     labels = ["|".join(map(_escaped, _lines(layer, shapes, show_shapes, show_layer_names)))
               for layer in boxes]
     return DotText([f"rankdir={rankdir}", "node [shape=record]",
-                *(f'{k} [label="{label}"]' for k, label in enumerate(labels)),
-                *(f"{number[a]} -> {number[b]}" for a, b in edges)])
+                    *(f'{k} [label="{label}"]' for k, label in enumerate(labels)),
+                    *(f"{number[a]} -> {number[b]}" for a, b in edges)])
 
 
 def _escaped(text: str) -> str:

@@ -74,7 +74,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
 
         self.need_call("exported")
         training = {"loss": loss, "optimizer": optimizer, "metrics": metrics,
-                 "loss_weights": loss_weights}
+                    "loss_weights": loss_weights}
         kind = chosen_format(path, device, format)
         if not train and (idle := [name for name, value in training.items() if value is not None]):
             raise ConfigError(f"export({idle[0]}=...) requires training: add train=True, or omit "
@@ -92,7 +92,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
         if train:
             options |= training
         arguments: dict[str, Any] = {name: before.get(name) if value is None else value
-                     for name, value in options.items()}
+                                     for name, value in options.items()}
         if train and (arguments["loss"] is None or arguments["optimizer"] is None):
             raise ConfigError("export(train=True) needs a loss and an optimizer: compile the model "
                               "with them, or add them, such as loss='mse', optimizer='adam'")

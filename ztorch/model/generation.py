@@ -83,7 +83,7 @@ class Generation:
         step = leaf("input", "step", (1,), "uint32")
         count = leaf("input", "count", (1,), "int32")
         choices = SamplingInputs(leaf("input", "seeds", (2, rows), "uint32"),
-                          *(leaf("input", name, (1,), dtype) for name, dtype in (
+                                 *(leaf("input", name, (1,), dtype) for name, dtype in (
                               ("temperature", "float32"), ("top_k", "int32"),
                               ("top_p", "float32"), ("repetition_penalty", "float32"))))
         classes = self.classes

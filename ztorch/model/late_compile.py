@@ -170,7 +170,7 @@ def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
         return False
     axes = open_axes_of(metadata.open_axes.get(port("y", output), ""))
     taken, offered = (math.prod(n for k, n in enumerate(sizes) if k not in axes)
-                    for sizes in (shape, spec.shape[1:]))
+                      for sizes in (shape, spec.shape[1:]))
     return taken == offered and (not axes or len(shape) == len(spec.shape) - 1)
 
 

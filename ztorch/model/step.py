@@ -183,7 +183,7 @@ class TracedStep:
         new_values = optimizer.new_values(states, places, counter)
         now = dict(zip(places, slopes, strict=True))
         used = [v for v in topological([*new_values, *new_values.values()])
-                 if v.attrs.get("role") == "state"]
+                if v.attrs.get("role") == "state"]
         same = {v: self.kept.setdefault(v.attrs["name"], v) for v in used}
         now |= {v: self.context.updates.get(first, first) for v, first in same.items()}
         return dict(zip((same[v] for v in new_values),

@@ -18,8 +18,8 @@ from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 # in place, they are written once, in the order of their axes, instead of once per reader. If a
 # product computes them, writing is its last step.
 ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
-                grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
-                movement=True, written=True, batch=pointwise)
+              grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
+              movement=True, written=True, batch=pointwise)
 
 
 # The gradient of a convolution with respect to its input, which is a convolution too: one for
@@ -109,7 +109,7 @@ def window_slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -
 
 
 def conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
-                dilation: Sizes = 1, groups: int = 1) -> Any:
+               dilation: Sizes = 1, groups: int = 1) -> Any:
     size, out = kernel.shape[:-2], kernel.shape[-1]
     stride, dilation = (for_each("", n, len(size)) for n in (stride, dilation))
     span = spans(size, dilation)

@@ -131,7 +131,7 @@ def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
     at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
     offset = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
-              e.zero)
+                 e.zero)
     flat = b.add(b.mul(at, strides[axis]), e.value(offset))
     return e.read(0, (e.index(flat, math.prod(shape)),))
 

@@ -29,7 +29,7 @@ def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: A
 
 
 def _windows_of(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
-          value: Any) -> tuple[Value, Shape, list[Shape]]:
+                value: Any) -> tuple[Value, Shape, list[Shape]]:
     """(batch, *positions, *places, channels), which axes places are, and for each axis how many
     places of each position are not padding."""
     if x.rank < 3:

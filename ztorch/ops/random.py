@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
-                         shr=np.right_shift)
+                              shr=np.right_shift)
 
 
 def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -56,7 +56,7 @@ _OPS = {
     "min": _reduce_op("min", "min", np.min, _extreme_grad),
 }
 REDUCTION_SAMPLES = (Sample(((3, 5),), {"axis": 1}), Sample(((4, 3, 5),), {"axis": (0, 2)}),
-            Sample(((3, 17),), {"axis": 0, "keepdims": True}), Sample(((3, 5),)))
+                     Sample(((3, 17),), {"axis": 0, "keepdims": True}), Sample(((3, 5),)))
 _WHOLE = Sample(((3, 5),), {"axis": 1}, dtypes="su")
 
 

@@ -128,7 +128,7 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
             "default_optimizer": described(chosen.default_optimizer, "OptimizerMap"),
             "optimizer_map": {
                 p: described(o, "OptimizerMap") for p, o in chosen.patterns.items()}}},
-            "loss_scale_factor": self.loss_scale_factor}
+                "loss_scale_factor": self.loss_scale_factor}
 
 
 class LossScaleOptimizer(Optimizer, names=("loss_scale_optimizer",)):

@@ -128,7 +128,7 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
     if initial_epoch is None:
         if program.resumed and epochs <= program.epoch:
             warnings.warn(f"the checkpoint is already at epoch {program.epoch}; pass "
-                         f"epochs above {program.epoch}, or initial_epoch=0 to restart at 0",
+                          f"epochs above {program.epoch}, or initial_epoch=0 to restart at 0",
                           stacklevel=_USER)
         return program.epoch if program.resumed else 0
     if not isinstance(initial_epoch, (int, np.integer)) or initial_epoch < 0:

@@ -43,7 +43,7 @@ class Race:
     def __init__(self, steps: Sequence[KernelStep], target: Target, threads: int):
         places, arena = _compact(steps[0].locations)
         self.runs = max(1, min(RUNS_MAX, int(CALL_SECONDS * CYCLES_PER_SECOND
-                                               / max(steps[0].cycles, 1.0))))
+                                             / max(steps[0].cycles, 1.0))))
         plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=places, barrier=True)],
                                arena, [], [LoopSpan(0, 1, self.runs)])
                  for k, step in enumerate(steps)}

@@ -70,7 +70,7 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
             write_atomic(path, npz.packed(tensors))
         else:
             safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
-                             {"format": "pt"})
+                              {"format": "pt"})
 
 
 def _need_mapping(names: object) -> None:
@@ -118,8 +118,8 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
             state = torch_files.state_dict(archive)
             return _from_torch(to, state, True)
         kind = ("a ztorch artifact: write its weights to a separate file with zt.load(path)."
-               "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
-               "a zip, but none of Keras or PyTorch")
+                "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
+                "a zip, but none of Keras or PyTorch")
         raise WeightsError(f"{source} is {kind}")
     if data.startswith(keras_files.SIGNATURE):
         return _from_keras(to, data)

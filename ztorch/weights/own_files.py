@@ -21,7 +21,7 @@ def write(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], model
     need_name(path, "safetensors", ".safetensors", "name it .safetensors. A model writes other "
               "kinds: model.save_weights(path)")
     safetensors.write(path, {name: (dtype(w.dtype), w) for name, w in weights.items()},
-                     {"format": "ztorch weights", "model": model})
+                      {"format": "ztorch weights", "model": model})
 
 
 def read(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]],

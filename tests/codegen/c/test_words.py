@@ -50,7 +50,7 @@ def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
     for (opcode, _, held), kernel, actual in zip(made, ready, got, strict=True):
         same(actual, answer(kernel, held), f"{opcode} {d!r} by {compiler}", opcode in ("min", "max"))
     steps = [KernelStep(k, tuple(Location("inputs", n, m.size * m.dtype.bytes)
-                           for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
+                                 for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
              for k in ready]
     plans = {"f": Plan("f", [], [], steps, 0, [])}
     (tmp_path / "words.c").write_text(RenderedModule(plans, C, {"f": "zt_f"}).text())

@@ -148,7 +148,7 @@ def test_every_opcode_is_taken(chip: str) -> None:
     """16-bit floats, in whose words chips differ, and some of the other dtypes, in turn; in a full run all."""
     taken = {f16, bf16, *share(ALL, CHIPS.index(chip), len(CHIPS))}
     text, actual = rendered([kernel_for(opcode, d, 1, i32)[0] for d in taken for opcode in opcodes_of(d)],
-                           target(chip))
+                            target(chip))
     assert len(kernels(amdgcn.assemble(text, target(chip)))) == len(actual)
 
 

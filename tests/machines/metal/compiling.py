@@ -20,7 +20,7 @@ COMPILER = shutil.which("g++")
 # A compiled kernel runs once or twice, so the time goes into compiling it.
 FLAGS = ("-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-w")
 KERNEL = re.compile(r"max_total_threads_per_threadgroup\(([\d* ]+)\)\]\]\s*kernel void (\w+)\((.*?)\) \{\n"
-                     r"(.*?)\n\}\n", re.S)
+                    r"(.*?)\n\}\n", re.S)
 
 
 def launchers(text: str) -> str:

@@ -75,8 +75,8 @@ def _describe(ordinal: int, device: Any) -> DeviceInfo:
     }
     runs = (SPIRV,) if _takes_spirv(device) else ()
     return DeviceInfo(ordinal, device.name.strip(), kind, int(device.global_mem_size),
-                 SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
-                 f"{device.platform.name}, {device.driver_version}", runs)
+                      SPIRV if runs and current().opencl_il else "", tuple(limits.items()),
+                      f"{device.platform.name}, {device.driver_version}", runs)
 
 
 def _takes_spirv(device: Any) -> bool:

@@ -99,7 +99,7 @@ class VulkanDevice(Device):
         self._record_copy(into, first, 0, inputs, 0, bytes_in)
         self._record_copy(back, outputs, 0, last, 0, bytes_out)
         return HostExchange(first, last, submission(into, launches, back), [into, back],
-                         [first, last])
+                            [first, last])
 
     def _close(self) -> None:
         try:

@@ -92,9 +92,10 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
         "max_buffer_bytes": min(maximum["max-storage-buffer-binding-size"], (1 << 31) - 4),
         "buffer_align": max(PORT_ALIGN, maximum["min-storage-buffer-offset-alignment"]),
     }
-    return DeviceInfo(ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
-                 int(maximum["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
-                 f"{info['backend_type']}, {info['description']}".strip(", "))
+    return DeviceInfo(
+        ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
+        int(maximum["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),
+        f"{info['backend_type']}, {info['description']}".strip(", "))
 
 
 class WebGPUDevice(Device):

@@ -63,7 +63,7 @@ def _attention(parts: Parts, name: str, width: int) -> Any:
 
     sources: dict[str, Source] = {
         "attention_output/kernel": lambda t: parts.reshaped(t(f"{name}.c_proj.weight"),
-                                                           (heads, dim, width)),
+                                                            (heads, dim, width)),
         "attention_output/bias": lambda t: t(f"{name}.c_proj.bias")}
     for k, part in enumerate(_PARTS):
         sources |= {f"{part}/kernel": kernel(k), f"{part}/bias": bias(k)}

@@ -221,7 +221,7 @@ class BatchedGraph(OnnxGraph):
         # The model is built with one example: only shapes matter.
         full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
         return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
-                           for y in self.run(full_batch, context)])
+                             for y in self.run(full_batch, context)])
 
 
     def _of_rows(self, inputs: Sequence[Value], context: Context) -> list[Value]:

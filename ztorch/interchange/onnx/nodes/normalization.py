@@ -18,7 +18,7 @@ def _bits(v: Value) -> int:
 
 
 @node("BatchNormalization", but="in a model by its stored statistics, and by those of the batch "
-                              "where the file has training_mode and the model is fitted")
+      "where the file has training_mode and the model is fitted")
 def _batch_norm(n: Node) -> Result:
     own, epsilon = n.value(0).dtype, n.attr("epsilon", 1e-5)
     momentum = n.attr("momentum", 0.9)

@@ -114,7 +114,7 @@ def _clamp(c: OperatorCall) -> Result:
     low = c.get("min_val", c.get("min", low))
     high = c.get("max_val", c.get("max", high))
     return c.node("Clip", c.cast(x, y), *("" if n is None else c.number(n, y)
-                                           for n in (low, high)))
+                                          for n in (low, high)))
 
 
 @call("threshold")
