@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -126,13 +127,14 @@ def is_sound(path: str) -> bool:
 
 def rate_of(path: str | os.PathLike[str]) -> int:
     """The samples a second of a WAV file."""
-    return read_wav(path, most=0)[1]
+    with _opened(path) as (_, form, _frames):
+        return form.rate
 
 
 def samples_of(path: str | os.PathLike[str], rate: int) -> int:
     """The samples of a WAV file when it is brought to a rate."""
-    sound, own = read_wav(path)
-    return max(1, round(len(sound) * rate / own))
+    with _opened(path) as (_, form, frames):
+        return max(1, round(frames * rate / form.rate))
 
 
 def read_wav(path: str | os.PathLike[str], most: int | None = None) -> tuple[np.ndarray, int]:
@@ -148,19 +150,25 @@ def read_wav(path: str | os.PathLike[str], most: int | None = None) -> tuple[np.
     Raises:
         DataError: There is no such file, or it cannot be read.
     """
+    with _opened(path) as (file, form, frames):
+        count = frames if most is None else min(frames, most)
+        data = np.frombuffer(file.read(count * form.frame), _DTYPES[form.kind, form.bits])
+        return _scaled(data, form).reshape(count, form.channels), form.rate
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, _Form, int]]:
+    """A WAV file at its first number, the form of its numbers, and its samples of a channel."""
     name = os.fspath(path)
     if not Path(path).is_file():
         raise DataError(f"there is no file {name}")
     with parsing(name, DataError, "cannot be read as a sound", "save it as WAV, of 16 bits"), (
             open(path, "rb")) as file:
         form, size = _begin(file)
-        there = os.fstat(file.fileno()).st_size - file.tell()
-        if size != _UNTIL_END and size > there:
-            raise ValueError(f"it should have {size:,} bytes of sound, and has {there:,}")
-        frames = min(size, there) // form.frame
-        count = frames if most is None else min(frames, most)
-        data = np.frombuffer(file.read(count * form.frame), _DTYPES[form.kind, form.bits])
-        return _scaled(data, form).reshape(count, form.channels), form.rate
+        rest = os.fstat(file.fileno()).st_size - file.tell()
+        if size != _UNTIL_END and size > rest:
+            raise ValueError(f"it should have {size:,} bytes of sound, and has {rest:,}")
+        yield file, form, min(size, rest) // form.frame
 
 
 def _begin(file: BinaryIO) -> tuple[_Form, int]:

@@ -158,9 +158,9 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
 RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
 # The element of a sequence at the current iteration of the enclosing recurrence.
-AT_ITERATION = Op("at_turn", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
+AT_ITERATION = Op("at_iteration", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
                   movement=True, body=lambda e, index, depth: e.read(
-                 0, (Index.of(Var(f"iteration{depth}", e.shape(0)[0])), *index)))
+                      0, (Index.of(Var(f"iteration{depth}", e.shape(0)[0])), *index)))
 NESTED = Op("nested", "nested", _infer, _not_evaluated)
 NESTED_RESULT = Op("result", "nested_result", _result_infer, _not_evaluated)
 
