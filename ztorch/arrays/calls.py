@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.arguments import written
+from ztorch.arrays.device_dtypes import need_dtypes_of
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import AnyDType, DType, dtype
@@ -71,6 +72,7 @@ class Call:
         if not isinstance(results, (list, tuple)) or not results or not all(
                 isinstance(y, Value) for y in results):
             raise NotTraced(f"{name} must give a tensor or a tuple of tensors, not {result!r}")
+        need_dtypes_of(memory, results, name)
         self.results = tuple(spec(y.shape, y.dtype, memory) for y in results)
         self.result = self.results[0]
         same = {id(v): k for k, (v, o) in enumerate(zip(inputs, operands, strict=True))
@@ -154,11 +156,9 @@ class Bound(NamedTuple):
         """For each operand, whether a number takes the dtype of the tensor operands. An index does
         not."""
         declared, _ = signature(self.name)
-        weak: list[bool] = []
-        for parameter, count in self.counts.items():
-            allowed = "float" in str(declared.parameters[parameter].annotation)
-            weak += [allowed] * (1 if count is None else count)
-        return weak
+        return ["float" in str(declared.parameters[parameter].annotation)
+                for parameter, count in self.counts.items()
+                for _ in range(1 if count is None else count)]
 
 
 def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
@@ -246,8 +246,8 @@ def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build:
     """
     known = _calls.get((key, operands))
     if known is None:
-        known = Call(name, operands, [o.dtype for o in operands], build, operands[0].memory)
-        known = _only((key, operands), known)
+        dtypes = [o.dtype for o in operands]
+        known = _only((key, operands), Call(name, operands, dtypes, build, operands[0].memory))
     return known
 
 

@@ -7,6 +7,7 @@ import operator
 import weakref
 from typing import Any
 
+from ztorch.arrays.device_dtypes import need_dtype
 from ztorch.dtypes import DType
 from ztorch.errors import ShapeError
 
@@ -49,6 +50,9 @@ def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False
         memory: "cpu", or a device such as "vulkan:0".
         number: Whether it stands for one of Python's floats. Default: `False`.
 
+    Raises:
+        Unsupported: The device lacks the dtype.
+
     Examples:
         >>> from ztorch.dtypes import f32
         >>> spec((2, 3), f32, "cpu") is spec((2, 3), f32, "cpu")
@@ -56,7 +60,10 @@ def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False
     """
     key = shape, dtype, memory, number
     known = _specs.get(key)
-    return known if known is not None else _specs.setdefault(key, Spec(*key))
+    if known is None:
+        need_dtype(memory, dtype, "hold a tensor")
+        known = _specs.setdefault(key, Spec(*key))
+    return known
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
