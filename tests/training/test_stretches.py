@@ -212,6 +212,25 @@ def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
     assert trials.workers == 2
 
 
+def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
+    program = build({"call": Graph({"y": leaf("input", "x", (64, 64), f32) * 2.0})}, "cpu", "t", 2, "float32", True)
+    call = program.bind("call")
+    native = call._native
+    trials = native.call_trials = WorkerTrials(rule=2, most=2, cycles=70_000, guess=0.0, single=True)
+    native.workers = 2
+    for seconds in (*[3e-5] * 300, *[2e-5] * 500):  # by two workers, then by one
+        trials.took(seconds, seconds)
+    trials.untimed = 0
+    call.run()  # the last one with two
+    timed = trials._spent
+    assert trials.workers == native.workers == 1 and trials.untimed > 5
+    for _ in range(trials.untimed):
+        call.run()
+    assert trials._spent == timed and native.workers == 1
+    call.run()
+    assert trials._spent > timed
+
+
 def test_a_run_by_one_worker_does_not_wake_the_others() -> None:
     """After a shared run, too: it would share the work outside of the pool's lock."""
     x = np.ones((64, 64), np.float32)

@@ -53,11 +53,15 @@ class NativeCall:
         if trials is None:
             self._run()
             return
-        self.workers = trials.workers
+        if trials.untimed:
+            trials.untimed -= 1
+            self._run()
+            return
         begun = perf_counter()
         self._run()
         took = perf_counter() - begun
         trials.took(took, took)
+        self.workers = trials.workers
 
     def _run(self) -> None:
         if self.workers == 1:

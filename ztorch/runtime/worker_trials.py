@@ -17,6 +17,7 @@ SINGLE_RUNS, SINGLE_SECONDS = 3, 8e-3
 TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
 SLOW_SHARE = 0.25  # weight of a slower run: another process may have had the core for a moment
 SLOW_SECONDS = 0.05  # of single calls that count as much together
+TIMED_SECONDS = 5e-4  # of single calls, of which one is timed: that takes some 2 microseconds
 SLOW_MOST = 2.0  # a slower run counts as at most this many times the known figure
 
 
@@ -47,6 +48,9 @@ class WorkerTrials:
         # Stretches and seconds of a trial, at least, and how many stretches there were so far.
         self._least = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)
         self._moment = SLOW_SECONDS if single else TRIAL_SECONDS
+        self._timed = TIMED_SECONDS if single else 0.0
+        self.untimed = 0  # single calls before the next one that is timed
+        self._alike = 1  # the calls that a timed one stands for
         self._ran = 0
         self.workers = rule
         self.seconds = guess  # of a step
@@ -59,6 +63,7 @@ class WorkerTrials:
 
     def took(self, seconds: float, whole: float) -> None:
         """Records the seconds of a step and of the stretch, and chooses the number for the next."""
+        whole *= self._alike
         self._spent += whole
         now, last = self._spent, self.workers
         known = self._seconds.get(last, seconds)
@@ -73,6 +78,8 @@ class WorkerTrials:
             self._costs[last], self._cost, self._ran = self._cost, 0.0, 0
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
         self.trial = self.workers != last
+        self.untimed = 0 if self.trial else int(self._timed / max(seconds, 1e-6))
+        self._alike = 1 + self.untimed
         self.seconds = self._seconds.get(self.workers, seconds)
 
     def _choice(self, now: float) -> int:
