@@ -220,11 +220,13 @@ def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
     native.workers = 2
     for seconds in (*[3e-5] * 300, *[2e-5] * 500):  # by two workers, then by one
         trials.took(seconds, seconds)
+    assert trials.workers == 1 and trials.untimed == 25  # half a millisecond
     trials.untimed = 0
-    call.run()  # the last one with two
+    call.run()
+    assert native.workers == 1
+    trials.untimed = 3
     timed = trials._spent
-    assert trials.workers == native.workers == 1 and trials.untimed > 5
-    for _ in range(trials.untimed):
+    for _ in range(3):
         call.run()
     assert trials._spent == timed and native.workers == 1
     call.run()
