@@ -138,9 +138,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("update_few"):
         config.pluginmanager.register(inner_loop.Stopwatch())
     os.environ["ZTORCH_FULL"] = "1" if config.getoption("full") else ""  # for lists of cases, and workers
-    found = Path(ztorch.__file__).parent.parent
-    if found != ROOT:
-        pytest.exit(f"the tests of {ROOT} would test the ztorch of {found}", returncode=3)
+    checkout = Path(ztorch.__file__).parent.parent
+    if checkout != ROOT:
+        pytest.exit(f"the tests of {ROOT} would test the ztorch of {checkout}", returncode=3)
     if os.environ.get("ZTORCH_REQUIRE_PEERS"):
         missing = [p for p in PEERS if importlib.util.find_spec(p) is None]
         if missing:

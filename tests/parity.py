@@ -185,8 +185,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
         for step, places in reversed(group) if backwards else group:
             verify(step.kernel)
             buffers = {}
-            given = [m for m in step.kernel.memories if m.space == "global"]
-            for m, place in zip(given, places, strict=True):
+            parameters = [m for m in step.kernel.memories if m.space == "global"]
+            for m, place in zip(parameters, places, strict=True):
                 raw = memory(place)
                 assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
                 buffers[m.name] = raw.view(m.dtype.numpy)
@@ -225,8 +225,8 @@ def _params(params: Params) -> np.ndarray:
 def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
     """The buffers of a job's only kernel, its inputs in theirs, and the name of the one it writes."""
     held, out = {}, ""
-    given = [m for m in step.kernel.memories if m.space == "global"]
-    for m, place in zip(given, step.locations, strict=True):
+    parameters = [m for m in step.kernel.memories if m.space == "global"]
+    for m, place in zip(parameters, step.locations, strict=True):
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
             v = job.alone("j").leaves("input")[place.offset]
@@ -287,11 +287,11 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     t = replace(TARGETS[target], one_module_per_kernel=False)  # as in `Module`
     steps, addresses = [], []
     for kernel, held in zip(kernels, buffers, strict=True):
-        given = [m for m in kernel.memories if m.space == "global"]
+        parameters = [m for m in kernel.memories if m.space == "global"]
         places = tuple(Location("inputs", len(addresses) + at, m.size * m.dtype.bytes)
-                       for at, m in enumerate(given))
-        steps.append(KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0))
-        addresses += [held[m.name].ctypes.data for m in given]
+                       for at, m in enumerate(parameters))
+        steps.append(KernelStep(kernel, places, tuple(m.access != "r" for m in parameters), 0.0))
+        addresses += [held[m.name].ctypes.data for m in parameters]
     plan = Plan("all", [], [], steps, 0, [])
     obj = RenderedModule({"all": plan}, t, {"all": "zt_all"}).assembled()
     library = load_library(link(obj, soname="kernels.so", exports=["zt_all"]), "k")

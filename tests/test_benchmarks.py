@@ -115,8 +115,8 @@ def test_smoke_names_what_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch,
 def test_smoke(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     d = device(backend)
     assert gpu.main(["--smoke", "--devices", d.id]) == 0
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 + len(gpu_smoke.steps(ListedDevice(d.id, d.info.kind, d.info.name)))
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1 + len(gpu_smoke.steps(ListedDevice(d.id, d.info.kind, d.info.name)))
 
 
 def test_predictions_say_that_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,9 @@ def test_parity_is_of_gpus_and_says_what_is_wrong(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(gpu_parity.TESTS, "every op", "tests/test_progress.py")
     passed = gpu_parity.run(ListedDevice("bar:0", "gpu"), "every op", timing.QUICK)
     assert int(passed.rate.split()[0]) > 0 and passed.rate.endswith(" passed")
-    said = "F.\nE   AssertionError: worst 3\nFAILED tests/x.py::test_op[cuda-add]\n1 failed in 2s\n"
+    output = "F.\nE   AssertionError: worst 3\nFAILED tests/x.py::test_op[cuda-add]\n1 failed in 2s\n"
     monkeypatch.setattr(gpu_parity.subprocess, "run",
-                        lambda command, **how: CompletedProcess(command, 1, said, ""))
+                        lambda command, **how: CompletedProcess(command, 1, output, ""))
     with pytest.raises(RuntimeError, match=r"every op: E   Assert.*worst 3; FAILED .*cuda-add"):
         gpu_parity.run(d, "every op", timing.QUICK)
 

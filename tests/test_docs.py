@@ -62,9 +62,9 @@ def test_the_blocks_print_what_the_page_says(page: Path, tmp_path: Path, monkeyp
         page.write_text(text)
         return
     for (start, end), lines in printed.items():
-        said = text[start:end]
-        assert words(lines) == words(said)
-        assert fractions(lines) == pytest.approx(fractions(said), rel=0.15, abs=0.06)
+        old_lines = text[start:end]
+        assert words(lines) == words(old_lines)
+        assert fractions(lines) == pytest.approx(fractions(old_lines), rel=0.15, abs=0.06)
 
 
 def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +82,9 @@ def test_a_stranger_follows_the_tutorial(tmp_path: Path, monkeypatch: pytest.Mon
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(block, names)
         else:
-            said = [shell(line.split()) for line in block.splitlines()]
-            run += len(said)
-            assert printed in ("", said[-1])
+            outputs = [shell(line.split()) for line in block.splitlines()]
+            run += len(outputs)
+            assert printed in ("", outputs[-1])
     assert run == 10
     for kind in ("day", "night"):
         assert shell(["ztorch", "run", "photos.zt", f"photos/{kind}/3.jpg"]).startswith(f"{kind} ")

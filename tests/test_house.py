@@ -232,10 +232,10 @@ def test_extras_that_errors_advise_exist() -> None:
 
 def test_the_readme_says_what_is_run_to_test() -> None:
     """Its command installs and runs the same as `.ci/run`."""
-    said = re.search(r"pip install -e \"(\.\[[\w,]+\])\" && (python -m pytest.*)",
-                     (ROOT / "README.md").read_text())
+    commands = re.search(r"pip install -e \"(\.\[[\w,]+\])\" && (python -m pytest.*)",
+                         (ROOT / "README.md").read_text())
     run = (ROOT / ".ci" / "run").read_text()
-    assert said and f'-e "{said[1]}"' in run and f"\n{said[2]}\n" in run
+    assert commands and f'-e "{commands[1]}"' in run and f"\n{commands[2]}\n" in run
 
 
 # -- tests -------------------------------------------------------------------------------------------

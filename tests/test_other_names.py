@@ -34,8 +34,8 @@ def test_what_is_suggested_is_there(family: str) -> None:
         for word in suggested:
             bare = word.strip("'")
             assert bare in (ACTIVATIONS if "Activation" in here and word != bare else known), here
-        said = str(unknown(family, name.upper(), known))
-        assert said.startswith(f"unknown {family} {name.upper()!r}; here it is {here}. Known: ")
+        message = str(unknown(family, name.upper(), known))
+        assert message.startswith(f"unknown {family} {name.upper()!r}; here it is {here}. Known: ")
     assert {*OTHER_NAMES} == {*FAMILIES, "device", "dtype", "argument", "command"}
 
 
@@ -48,8 +48,8 @@ def test_dtypes_commands_and_arguments_of_others() -> None:
     for name, here in OTHER_NAMES["command"].items():
         assert name not in main.commands
         assert here[:2] == "--" or here.split()[0] in main.commands
-    said = CliRunner().invoke(main, ["convert", "a.onnx"])
-    assert said.exit_code == 2 and "there is no command 'convert'; here it is `ztorch export`" in said.output
+    output = CliRunner().invoke(main, ["convert", "a.onnx"])
+    assert output.exit_code == 2 and "there is no command 'convert'; here it is `ztorch export`" in output.output
 
 
 @pytest.mark.parametrize(("call", "said"), [

@@ -29,8 +29,8 @@ def compiles_some(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compiled are each function in one of its dtypes, each dtype of some functions, and functions without a
     dtype. NumPy evaluates the graphs of the others: their kernels run in lower/test_every_op.py and
     ops/test_every_dtype.py. A full run compiles all."""
-    given = getattr(getattr(request.node, "callspec", None), "params", {})
-    case = given.get("name"), given.get("dtype")
+    arguments = getattr(getattr(request.node, "callspec", None), "params", {})
+    case = arguments.get("name"), arguments.get("dtype")
     linear = request.node.name.startswith("test_linear_algebra") and case[0] not in ("matmul", "vecdot")
     if full() or case in ROTATED or (not linear and case[1] in (None, *(DTYPE_ALONE if not case[0] else ()))):
         yield

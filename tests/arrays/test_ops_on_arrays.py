@@ -130,19 +130,19 @@ class Lender:
 def test_whatever_holds_an_array() -> None:
     torch = references.torch()
     want = zt.ops.exp(X)
-    for given in (torch.tensor(X), Lender(X), X.astype(">f4"), X[::-1][::-1], X.T.copy().T):
-        np.testing.assert_array_equal(zt.ops.exp(given), want)
+    for source in (torch.tensor(X), Lender(X), X.astype(">f4"), X[::-1][::-1], X.T.copy().T):
+        np.testing.assert_array_equal(zt.ops.exp(source), want)
     np.testing.assert_array_equal(zt.ops.exp([0.0, 1.0]), np.exp([0.0, 1.0]))
     assert zt.ops.exp(0.0) == 1.0 and zt.ops.exp(np.float32(0)).dtype == np.float32
     np.testing.assert_array_equal(zt.ops.flip(X[:, ::2]), X[:, ::2][::-1, ::-1])
 
 
 def test_an_array_that_lends_itself_is_not_changed() -> None:
-    given = X.copy()
-    first = zt.ops.neg(given)
+    source = X.copy()
+    first = zt.ops.neg(source)
     kept = first.copy()
-    zt.ops.neg(given * 2)
-    np.testing.assert_array_equal(given, X)
+    zt.ops.neg(source * 2)
+    np.testing.assert_array_equal(source, X)
     np.testing.assert_array_equal(first, kept)  # each result has its own memory
 
 

@@ -35,12 +35,12 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     export_c(traced, folder)
     executable = build(traced.functions, "cpu", "net")
     random = np.random.default_rng(1)
-    given, expected = b"", b""
+    inputs, expected = b"", b""
     for step in range(STEPS):
         x = random.normal(size=(5, 101)).astype(request.param)
         t = random.integers(0, 7, 5).astype(np.int32)
         w = random.uniform(0, 2, 5).astype(request.param)
-        given += x.tobytes() + t.tobytes() + w.tobytes()
+        inputs += x.tobytes() + t.tobytes() + w.tobytes()
         y = call(executable, "predict", x=x)["y"]
         if step == 0:
             untrained = executable.states_snapshot()
@@ -57,7 +57,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     executable.restore(untrained)
     (folder / "caller.bin").write_bytes(expected + call(executable, "predict", x=x)["y"].tobytes())
     assert len({(folder / f"{f}.bin").read_bytes() for f in ("static", "caller")}) == 2
-    (folder / "in.bin").write_bytes(given)
+    (folder / "in.bin").write_bytes(inputs)
     states = "".join(f" STATE(NET_OFFSET_{identifier(name.upper())}, "
                      f"NET_SIZE_{identifier(name.upper())}, "
                      f"{'int' if a.dtype.kind in 'iu' else 'number'})" for name, a in trained.items())

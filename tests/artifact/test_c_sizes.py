@@ -58,19 +58,19 @@ def test_any_rows_and_lengths(tmp_path: Path, device: str) -> None:
     assert row_sizes == [("INPUT", "18"), ("OUTPUT", "12"), ("TARGET", "12")]  # and no lengths
     program = model.compile("cpu", **options)
     random = np.random.default_rng(0)
-    given, expected = b"", []
+    file_bytes, expected = b"", []
     for rows, time, ragged in ((1, 1, 0), (3, 2, 0), (5, 6, 0), (2, 5, 0), (4, 6, 1), (1, 4, 1)):
         lengths = random.integers(1, time + 1, rows) if ragged else np.full(rows, time)
         lengths[0] = time
         x = random.normal(size=(rows, time, 3)).astype(np.float32)
         t = random.normal(size=(rows, time, 2)).astype(np.float32)
-        given += (np.array([rows, time], np.uint64).tobytes() + np.int32(ragged).tobytes()
-                  + lengths.astype(np.int32).tobytes() + x.tobytes() + t.tobytes())
+        file_bytes += (np.array([rows, time], np.uint64).tobytes() + np.int32(ragged).tobytes()
+                       + lengths.astype(np.int32).tobytes() + x.tobytes() + t.tobytes())
         inputs = [row[:n] for row, n in zip(x, lengths, strict=True)]
         predicted = program.predict(inputs)
         loss = program.train_on_batch(inputs, [row[:n] for row, n in zip(t, lengths, strict=True)])
         expected.append((lengths, predicted, loss))
-    (tmp_path / "in.bin").write_bytes(given)
+    (tmp_path / "in.bin").write_bytes(file_bytes)
     (tmp_path / "main.c").write_text(MAIN)
     code = "libwords.a" if device == "cpu" else "words.c"
     flags = STRICT if device == "cpu" else ("-O1", "-fno-math-errno")
@@ -133,22 +133,22 @@ def test_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
     assert "y: float[rows_count][(height_count + 1) / 2 * 2 - 1]" in header
     program = model.compile("cpu", **options)
     random = np.random.default_rng(0)
-    given, expected = b"", []
+    inputs, expected = b"", []
     for rows, height, width in ((1, 2, 5), (3, 5, 4), (2, 6, 5)):
         heights = np.append(random.integers(1, height + 1, rows - 1), height).astype(np.int32)
         widths = np.append(random.integers(1, width + 1, rows - 1), width).astype(np.int32)
         x = random.normal(size=(rows, height, width, 2)).astype(np.float32)
         high, wide = ((n + 1) // 2 * 2 - 1 for n in (height, width))
         t = random.normal(size=(rows, high, wide, 3)).astype(np.float32)
-        given += (np.array([rows, height, width, high, wide], np.uint64).tobytes()
-                  + heights.tobytes() + widths.tobytes() + x.tobytes() + t.tobytes())
+        inputs += (np.array([rows, height, width, high, wide], np.uint64).tobytes()
+                   + heights.tobytes() + widths.tobytes() + x.tobytes() + t.tobytes())
         predicted = program.predict([row[:h, :w] for row, h, w in zip(
             x, heights, widths, strict=True)])
         loss = program.train_on_batch(
             [row[:h, :w] for row, h, w in zip(x, heights, widths, strict=True)],
             [row[:y.shape[0], :y.shape[1]] for row, y in zip(t, predicted, strict=True)])
         expected.append((t.shape, predicted, loss))
-    (tmp_path / "in.bin").write_bytes(given)
+    (tmp_path / "in.bin").write_bytes(inputs)
     (tmp_path / "main.c").write_text(IMAGES)
     run("gcc", "-std=c89", *STRICT, "main.c", "fields_sizes.c", "libfields.a", "-o", "main",
         cwd=tmp_path)

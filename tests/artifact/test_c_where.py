@@ -136,8 +136,8 @@ def test_memory_is_respected_and_a_lesser_processor_refused(tmp_path: Path, leve
     export_c(net(), tmp_path, device=f"cpu:{level}")
     (tmp_path / "heap.c").write_text(HEAP)
     run("gcc", "-std=c11", *WARN, "heap.c", "libnet.a", "-o", "heap", cwd=tmp_path)
-    said = run("valgrind", "--error-exitcode=9", "./heap", cwd=tmp_path, ok=code)
-    assert "ERROR SUMMARY: 0 errors" in said and ("fine" in said) is (code == 0)
+    output = run("valgrind", "--error-exitcode=9", "./heap", cwd=tmp_path, ok=code)
+    assert "ERROR SUMMARY: 0 errors" in output and ("fine" in output) is (code == 0)
 
 
 @x86

@@ -130,12 +130,12 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
     np.testing.assert_array_equal(predicted(tab, x[:5]), digits_cnn().compile("c", batch_size=16).predict(x[:5]).ravel())
     tab.evaluate(f"globalThis.x = {x[:16].ravel().tolist()}, globalThis.labels = {y[:16].tolist()},"
                  "globalThis.numbers = new Float32Array(320).fill(0.5), 0")
-    said = tab.evaluate(from_docs("model.train", weight="digit/kernel").replace(
+    output = tab.evaluate(from_docs("model.train", weight="digit/kernel").replace(
         "kernel, file", "[...kernel], (await file.text()).length"))
     fresh = digits_cnn().compile("cpu", batch_size=16, **TRAINING)
     want = fresh.train_on_batch(x[:16], y[:16])
-    np.testing.assert_allclose(said[:2], want, rtol=1e-4)
-    np.testing.assert_allclose(said[3], fresh.get_weights()[-2].ravel(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(output[:2], want, rtol=1e-4)
+    np.testing.assert_allclose(output[3], fresh.get_weights()[-2].ravel(), rtol=0, atol=1e-5)
     quiet(tab)
     tab.close()
 

@@ -44,10 +44,10 @@ def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: i
     assert tab.evaluate("model.generates") == bool(decode)
     if decode:
         tab.evaluate("globalThis.shown = [], globalThis.show = (token) => shown.push(token)")
-        said = tab.evaluate(from_docs("model.generate", ids="2]", k="topK: 2").replace(
+        output = tab.evaluate(from_docs("model.generate", ids="2]", k="topK: 2").replace(
             "return [tokens, rows, best]", "return [[...tokens], rows.map((r) => [...r]), [...best]]"))
         cycle = [3, 1, 2] * 40
-        assert said == [cycle[:100], [cycle[2:102], cycle[:100]], cycle[:20]], said
+        assert output == [cycle[:100], [cycle[2:102], cycle[:100]], cycle[:20]], output
         assert tab.evaluate("shown") == cycle[:100]
     tab.evaluate("globalThis.predictions = 0; { const run = model.predict.bind(model);"
                  "model.predict = (...x) => { predictions += 1; return run(...x); }; }")

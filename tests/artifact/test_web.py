@@ -86,12 +86,12 @@ def test_trains(name: str, tmp_path: Path) -> None:
     last = model.weights[-1].path
     export_web(model.trace(4, **how), tmp_path)
     history = program.fit(x, y, sample_weight=w, epochs=2, shuffle=False, verbose=0)
-    given = [x.reshape(-1).tolist(), y.tolist(), w.tolist()]
+    inputs = [x.reshape(-1).tolist(), y.tolist(), w.tolist()]
     want = program.evaluate(x, y, sample_weight=w, verbose=0)
     for on, bound in (("WebGPU", 1e-4), ("WebAssembly", 1e-6)):
         made, actual = asked(tmp_path, f"{name}.zt", [
-            ["train", *given], ["train", *given], ["weight", last], ["evaluate", *given],
-            ["setWeight", last, [0.0] * 3], ["weight", last], ["reset"], ["train", *given]], on)
+            ["train", *inputs], ["train", *inputs], ["weight", last], ["evaluate", *inputs],
+            ["setWeight", last, [0.0] * 3], ["weight", last], ["reset"], ["train", *inputs]], on)
         assert made["trains"]
         assert not [error for one in actual if (error := isinstance(one, dict) and one.get("error"))]
         for epoch in range(2):
@@ -115,11 +115,11 @@ def test_scores_that_are_no_means_of_rows(tmp_path: Path) -> None:
     y, w = random.integers(0, 2, (ROWS, 5, 2)), np.linspace(0.1, 2.0, ROWS)
     program = model.compile("cpu", batch_size=4, **how)
     export_web(model.trace(4, **how), tmp_path)
-    given = [a.reshape(-1).tolist() for a in (x, y, w)]
+    inputs = [a.reshape(-1).tolist() for a in (x, y, w)]
     first = program.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
     trained = program.fit(x, y, sample_weight=w, shuffle=False, verbose=0).history
     for on in ("WebGPU", "WebAssembly"):
-        _, actual = asked(tmp_path, "steps.zt", [["evaluate", *given], ["train", *given]], on)
+        _, actual = asked(tmp_path, "steps.zt", [["evaluate", *inputs], ["train", *inputs]], on)
         assert actual[0] == pytest.approx(first, rel=1e-5)
         assert actual[1] == pytest.approx({name: one for name, (one,) in trained.items()}, rel=1e-4)
 
@@ -132,12 +132,12 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x = {"left": random.normal(size=(5, 4)).astype(np.float32),
          "right": random.normal(size=(5, 3)).astype(np.float32)}
-    given = {k: v.reshape(-1).tolist() for k, v in x.items()}
+    inputs = {k: v.reshape(-1).tolist() for k, v in x.items()}
     export_web(model.trace(2), tmp_path, webassembly=False)
     made, actual = asked(tmp_path, "two.zt", [
-        ["predict", given], ["predict", {"left": given["left"]}],
-        ["predict", {**given, "right": given["right"][:-3]}],
-        ["predict", {**given, "left": given["left"][:-1]}], ["weight", "nothing"]])
+        ["predict", inputs], ["predict", {"left": inputs["left"]}],
+        ["predict", {**inputs, "right": inputs["right"][:-3]}],
+        ["predict", {**inputs, "left": inputs["left"][:-1]}], ["weight", "nothing"]])
     for name, want in model.compile("cpu", batch_size=2).predict(x).items():
         np.testing.assert_allclose(np.reshape(actual[0][name], want.shape), want, rtol=0, atol=1e-6)
     assert "takes x.right, and it is missing" in actual[1]["error"]

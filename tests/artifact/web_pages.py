@@ -28,5 +28,5 @@ def asked(folder: Path, artifact: str, calls: list[Any], on: str | None = "WebGP
                           f"--allow-read={folder}", DRIVER, folder], capture_output=True, text=True,
                          timeout=200)
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    return said.get("made"), said["found"]
+    results = json.loads(ran.stdout)
+    return results.get("made"), results["found"]

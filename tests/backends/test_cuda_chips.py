@@ -175,11 +175,11 @@ def test_smoke_names_the_call_that_failed(fake: FakeCuda, monkeypatch: pytest.Mo
         "open, allocate, write, copy, read, free", "one kernel", "time of one launch")]
     monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
     assert gpu_smoke.smoke([d]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 4 and all("ok" in line for line in said[1:])
-    assert re.search(r"time of one launch: measured .+, predicted \d.* µs$", said[3])
+    output = capsys.readouterr().out.splitlines()
+    assert len(output) == 4 and all("ok" in line for line in output[1:])
+    assert re.search(r"time of one launch: measured .+, predicted \d.* µs$", output[3])
     fake.fail["cuGraphLaunch"] = "NOT_PERMITTED"
     assert gpu_smoke.smoke([d]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert "ok" in said[1] and all("cuda:0: cuGraphLaunch: CUDA_ERROR_NOT_PERMITTED" in line
-                                   for line in said[2:])
+    output = capsys.readouterr().out.splitlines()
+    assert "ok" in output[1] and all("cuda:0: cuGraphLaunch: CUDA_ERROR_NOT_PERMITTED" in line
+                                     for line in output[2:])

@@ -197,8 +197,8 @@ def test_what_is_kept_would_be_noticed(kind: str) -> None:
     broken = ("from ztorch.backends import vulkan_devices\n"
               "from ztorch.backends.drivers.vulkan import VulkanDevice\n"
               f"from ztorch.backends.vulkan_memory import Memories\n{LEAKS[kind]}\n")
-    said = complaints(broken + LIFE)
-    assert "has not been destroyed" in said and f"Vk{kind}" in said
+    text = complaints(broken + LIFE)
+    assert "has not been destroyed" in text and f"Vk{kind}" in text
 
 
 def test_a_missing_barrier_would_be_noticed() -> None:

@@ -197,17 +197,17 @@ def _run_five_times(suffix: str, spin: int) -> None:
     PARKED.extend((pool, body))
     at = ctypes.cast(body, ctypes.c_void_p).value
     for turn in range(5):
-        given = [1000 * turn + 8 * k for k in range(1, 5)]
+        addends = [1000 * turn + 8 * k for k in range(1, 5)]
         done: list[int] = []
 
-        def start(k: int, given: list[int] = given, done: list[int] = done) -> None:
-            library(suffix).start(at, *given, pool.control)
+        def start(k: int, addends: list[int] = addends, done: list[int] = done) -> None:
+            library(suffix).start(at, *addends, pool.control)
             done.append(len(ran))
 
         in_threads(1, start)
         assert soon(lambda done=done: done), "the caller waits for ever"
         assert done == [3], "the caller went on before the others were done"
-        want = [(*given, pool.control.value, k, 3) for k in range(3)]
+        want = [(*addends, pool.control.value, k, 3) for k in range(3)]
         assert sorted(ran, key=lambda r: r[5]) == want
         assert number(pool.block, "generation") == turn + 1
         ran.clear()

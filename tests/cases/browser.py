@@ -158,9 +158,9 @@ class Tab:
         thrown = [e["params"]["exceptionDetails"]["text"] for e in self._events("Runtime.exceptionThrown")]
         logged = [e["params"]["entry"]["text"] for e in self._events("Log.entryAdded")
                   if e["params"]["entry"]["level"] == "error"]
-        said = [str(e["params"]["args"]) for e in self._events("Runtime.consoleAPICalled")
-                if e["params"]["type"] == "error"]
-        return [*thrown, *logged, *said]
+        printed = [str(e["params"]["args"]) for e in self._events("Runtime.consoleAPICalled")
+                   if e["params"]["type"] == "error"]
+        return [*thrown, *logged, *printed]
 
     def _events(self, method: str) -> list[dict[str, Any]]:
         self.evaluate("1")  # all that came before

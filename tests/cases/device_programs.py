@@ -61,9 +61,9 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
     here = device(backend)
     plans = {}
     for k, kernel in enumerate(kernels):
-        given = [m for m in kernel.memories if m.space == "global"]
-        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(given))
-        step = KernelStep(kernel, places, tuple(m.access != "r" for m in given), 0.0)
+        parameters = [m for m in kernel.memories if m.space == "global"]
+        places = tuple(Location("inputs", at, m.size * m.dtype.bytes) for at, m in enumerate(parameters))
+        step = KernelStep(kernel, places, tuple(m.access != "r" for m in parameters), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
     made = device_code(plans, target_of(here), Watch())
     module = here.load(made.code, [KernelEntry(*e) for e in made.entries])

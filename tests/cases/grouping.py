@@ -103,8 +103,8 @@ def together(*, by: str | Callable[..., str] = "", of: int = 1000) -> Callable[[
     def decorate(test: Test) -> Test:
         marks = [m for m in test.pytestmark if m.name == "parametrize"]  # type: ignore[attr-defined]
         params = list(groups(marks, by, of))
-        given = {n for p in params for case in p.values[0].values() for n in case}
-        fixtures = [p for n, p in inspect.signature(test).parameters.items() if n not in given]
+        grouped = {n for p in params for case in p.values[0].values() for n in case}
+        fixtures = [p for n, p in inspect.signature(test).parameters.items() if n not in grouped]
 
         @functools.wraps(test)
         def run(request: pytest.FixtureRequest, group: Group, **others: Any) -> None:

@@ -82,10 +82,10 @@ class _Generator:
 
     def statement(self) -> None:
         self.left -= 1
-        what = self.rng.choices(
+        generate = self.rng.choices(
             (self.load, self.scalar, self.keep, self.variable, self.vector, self.loop, self.branch),
             (2, 6, 2, 2, 2, 2 if len(self.loops) < 3 else 0, 1))[0]
-        what()
+        generate()
 
     def keep(self) -> None:
         self.store(self.rng.choice(self.values))

@@ -126,22 +126,22 @@ def played(kernel: Kernel, last_first: bool = False) -> str:
 
 def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier]) -> str | None:
     """None if a thread has to wait for it; else the error, or None."""
-    what, mem, index, more = event
-    if what == "mbarrier_init":
+    action, mem, index, more = event
+    if action == "mbarrier_init":
         state[t.group, mem, index] = Barrier(more, more)
         return ""
-    groups = [more & 255] if what == "bring" else range(more) if what == "mbarrier_arrive" and more > 1 else [t.group]
+    groups = [more & 255] if action == "bring" else range(more) if action == "mbarrier_arrive" and more > 1 else [t.group]
     if any((g, mem, index) not in state for g in groups):
         return None
     for b in [state[g, mem, index] for g in groups]:
-        if what == "mbarrier_wait":
+        if action == "mbarrier_wait":
             if b.done & 1 == more:
                 return None
             if b.done and b.ended_by > t.tile:
                 return f"{mem}[{index}] is waited for in tile {t.tile}, and comes in tile {b.ended_by}"
             continue
-        b.pending -= what != "bring"
-        b.lacking += more if what == "mbarrier_expect" else -(more >> 8) if what == "bring" else 0
+        b.pending -= action != "bring"
+        b.lacking += more if action == "mbarrier_expect" else -(more >> 8) if action == "bring" else 0
         b.latest = max(b.latest, t.tile)
         if b.pending < 0 or (b.pending == 0 and b.lacking < 0):
             return f"too much comes at {mem}[{index}]"

@@ -93,10 +93,10 @@ def test_a_row_reads_the_same_in_every_process() -> None:
     """Sets of strings have another order in each."""
     code = ("from ztorch.codegen.object_cache import row\nfrom ztorch.codegen.targets import TARGETS\n"
             "print([row(t) for t in TARGETS.values()])")
-    said = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                           cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
-            for seed in ("1", "2")}
-    assert len(said) == 1 and len(said.pop()) > 1000
+    outputs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                              cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+               for seed in ("1", "2")}
+    assert len(outputs) == 1 and len(outputs.pop()) > 1000
 
 
 def objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:

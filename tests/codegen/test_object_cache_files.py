@@ -171,6 +171,6 @@ def test_processes_share_a_folder(tmp_path: Path, folder: Path) -> None:
 def test_where_it_lies(variables: dict[str, str], want: str | None) -> None:
     clean = {n: v for n, v in os.environ.items() if n not in ("ZTORCH_CACHE", "XDG_CACHE_HOME")}
     code = "from ztorch.host.settings import current; print(current().cache)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          cwd=ROOT, env={**clean, **variables}).stdout
-    assert said.strip() == str(want)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                            cwd=ROOT, env={**clean, **variables}).stdout
+    assert output.strip() == str(want)

@@ -67,6 +67,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """An artifact that was trained on a table, and the output of the command."""
     folder = tmp_path_factory.mktemp("tables")
     write_csv(folder / "train.csv", COLUMNS, ROWS)
-    said = ok(CliRunner().invoke(main, [
+    output = ok(CliRunner().invoke(main, [
         "train", str(folder / "train.csv"), "--target", "fate", "--out", str(folder / "p.zt"), "--threads", "1"]))
-    return folder / "p.zt", said
+    return folder / "p.zt", output

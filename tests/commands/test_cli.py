@@ -23,9 +23,9 @@ def digits(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_demo(run: Run) -> None:
-    said = ok(run("demo", "--out", "kept.zt", "--threads", 1))
-    assert float(re.search(r"accuracy ([\d.]+)%", said).group(1)) >= 97  # type: ignore[union-attr]
-    assert "predicts the same, bit for bit" in said and "Next: ztorch inspect kept.zt" in said
+    output = ok(run("demo", "--out", "kept.zt", "--threads", 1))
+    assert float(re.search(r"accuracy ([\d.]+)%", output).group(1)) >= 97  # type: ignore[union-attr]
+    assert "predicts the same, bit for bit" in output and "Next: ztorch inspect kept.zt" in output
     assert zt.load("kept.zt").name == "digits_mlp"
 
 
@@ -35,8 +35,8 @@ def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
     np.save("x.npy", x)
     np.savez("x.npz", x=x)
     np.savetxt("x.csv", x.reshape(12, -1), "%.9g", ",")
-    for given in ("x.npy", "x.npz", "x.csv"):
-        assert "12 rows" in ok(run("run", artifact, given, "-o", "y.npy"))
+    for file in ("x.npy", "x.npz", "x.csv"):
+        assert "12 rows" in ok(run("run", artifact, file, "-o", "y.npy"))
         assert np.array_equal(np.load("y.npy"), expected)
     ok(run("export", artifact, "-o", "m.keras"))
     ok(run("run", "m.keras", "x.npy", "--out", "y.npy"))
@@ -48,8 +48,8 @@ def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
 
 
 def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
-    said = ok(run("train", artifact, "--data", "digits", "--epochs", 1, "--out", "more.zt"))
-    assert "Epoch 1/1" in said and "On 364 rows it was not trained on: loss" in said
+    output = ok(run("train", artifact, "--data", "digits", "--epochs", 1, "--out", "more.zt"))
+    assert "Epoch 1/1" in output and "On 364 rows it was not trained on: loss" in output
     assert zt.load("more.zt").epochs_trained == 3
     ok(run("train", "autoencoder", "--epochs", 1, "--val", "digits", "--out", "a.zt", "-q"))
     ok(run("train", "a.zt", "--data", "digits", "--target", "x", "--epochs", 1, "--lr", "0.01"))
@@ -93,9 +93,9 @@ def test_labels_that_are_texts(run: Run, own: Path) -> None:
     np.save("x.npy", x)
     np.save("y.npy", np.array(FLOWERS)[y])
     for data in (table("all.csv", np.arange(60)), "x.npy,y.npy"):
-        said = ok(run("train", own, "--data", data, "--epochs", "30", *some))
-        assert "Labels: 0 is iris, 1 is rose, 2 is tulip, wild\n" in said
-        assert said.split("val_accuracy: ")[-1].startswith("1.0000")
+        output = ok(run("train", own, "--data", data, "--epochs", "30", *some))
+        assert "Labels: 0 is iris, 1 is rose, 2 is tulip, wild\n" in output
+        assert output.split("val_accuracy: ")[-1].startswith("1.0000")
     fails(run("train", own, "--data", "VAL.CSV", *some[:-1], "all.csv"),
           "labels to validate on include 'iris', which is not among those to train on: rose, tulip, wild")
     np.savez("numbers.npz", x=x, y=y)
@@ -112,8 +112,8 @@ def test_files_of_keras_bring_their_test(run: Run) -> None:
                                "LOSS = 'sparse_categorical_crossentropy'\nMETRICS = ['accuracy']\n"
                                "model = Sequential([L.Input((64,)), L.Dense(10, 'softmax')])\n")
     for model in ("digits_cnn", "flat.py:model"):  # (8, 8) becomes (8, 8, 1) and (64,)
-        said = ok(run("train", model, "--data", "d.npz", "--epochs", 3, "--out", "m.zt"))
-        scores = re.search(r"On 100 rows it was not trained on: loss [\d.]+, accuracy ([\d.]+)%", said)
+        output = ok(run("train", model, "--data", "d.npz", "--epochs", 3, "--out", "m.zt"))
+        scores = re.search(r"On 100 rows it was not trained on: loss [\d.]+, accuracy ([\d.]+)%", output)
         shape = (8, 8, 1) if model == "digits_cnn" else (64,)
         _, accuracy = zt.load("m.zt").evaluate(pixels[200:].reshape(-1, *shape), y[200:])
         assert scores and float(scores[1]) == pytest.approx(100 * accuracy, abs=0.006)
@@ -121,12 +121,12 @@ def test_files_of_keras_bring_their_test(run: Run) -> None:
 
 @pytest.mark.parametrize("data", ["table.csv", "x.npy,y.npy", "both.npz"])
 def test_train_an_own_model(run: Run, own: Path, data: str) -> None:
-    said = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",
-                  "--optimizer", "sgd", "--lr", "0.05", "--batch-size", 8, "--metrics", "mae",
-                  "--seed", 3, "--out", "w.safetensors"))
-    assert "val_loss" in said and "mae" in said and "Wrote w.safetensors" in said
-    said = ok(run("export", own, "--weights", "w.safetensors", "-o", "own.zt", "--batch-size", 4))
-    assert "predict" in said
+    output = ok(run("train", f"{own}:build", "--data", data, "--epochs", 2, "--val", "0.25",
+                    "--optimizer", "sgd", "--lr", "0.05", "--batch-size", 8, "--metrics", "mae",
+                    "--seed", 3, "--out", "w.safetensors"))
+    assert "val_loss" in output and "mae" in output and "Wrote w.safetensors" in output
+    output = ok(run("export", own, "--weights", "w.safetensors", "-o", "own.zt", "--batch-size", 4))
+    assert "predict" in output
     assert zt.load("own.zt").weight_names == ["dense/kernel", "dense/bias", "dense_1/kernel",
                                               "dense_1/bias"]
     ok(run("train", own, "--data", data, "--val", data, "--weights", "w.safetensors",
@@ -175,8 +175,8 @@ def test_export_for_another_machine(run: Run, own: Path) -> None:
 
 
 def test_export_a_c_library(run: Run) -> None:
-    said = ok(run("export", "digits_mlp", "--so", "-o", "c", "--batch-size", 1, "--random"))
-    assert "libdigits_mlp.so" in said and {"digits_mlp.h", "libdigits_mlp.so"} <= set(
+    output = ok(run("export", "digits_mlp", "--so", "-o", "c", "--batch-size", 1, "--random"))
+    assert "libdigits_mlp.so" in output and {"digits_mlp.h", "libdigits_mlp.so"} <= set(
         os.listdir("c"))
 
 
@@ -191,9 +191,9 @@ def test_several_sizes(run: Run, tmp_path: Path) -> None:
         "L.GlobalMaxPooling1D(), L.Dense(2)], seed=1)\n")
     ok(run("export", "words.py", "--train", "--batch-size", "1,4", "--sizes", "time=2", "--sizes",
            "time=5", "-o", "words.zt"))
-    said = ok(run("inspect", "words.zt"))
-    assert re.search(r"batch +1, 4\n +time +2, 5\n", said)
-    assert re.search(r"predict@1x2 +x \(1, 2, 3\) float32, lengths/time \(1\) int32", said)
+    output = ok(run("inspect", "words.zt"))
+    assert re.search(r"batch +1, 4\n +time +2, 5\n", output)
+    assert re.search(r"predict@1x2 +x \(1, 2, 3\) float32, lengths/time \(1\) int32", output)
     assert "train@4x2" in ok(run("inspect", "words.zt", "--json"))
     assert "float32[1, 2, 3]" in ok(run("show", "words.zt", "--function", "predict@1x2"))
     assert "step 1@1x2" in ok(run("verify", "words.zt", "--steps", 1))

@@ -102,12 +102,12 @@ def test_devices_know_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bench(run: Run, own: Path) -> None:
-    said = ok(run("bench", own, "--batch-sizes", "2,4", "--seconds", "0.01", "--threads", 1))
-    assert [line.split()[0] for line in said.splitlines()[1:]] == ["batch", "2", "4"]
+    output = ok(run("bench", own, "--batch-sizes", "2,4", "--seconds", "0.01", "--threads", 1))
+    assert [line.split()[0] for line in output.splitlines()[1:]] == ["batch", "2", "4"]
 
 
 def test_bench_profiles_kernels(run: Run, own: Path) -> None:
-    said = ok(run("bench", own, "--batch-sizes", "2", "--seconds", "0.01", "--threads", 1, "--profile"))
-    tables = said.split("\nbatch 2: ")[1:]
+    output = ok(run("bench", own, "--batch-sizes", "2", "--seconds", "0.01", "--threads", 1, "--profile"))
+    tables = output.split("\nbatch 2: ")[1:]
     assert [t.split()[0] for t in tables] == ["predict", "train"]
     assert all(re.search(r"\d us\n.* GFLOP/s; GB/s: ", t) for t in tables)

@@ -35,16 +35,16 @@ def test_rows_of_different_lengths(run: Run, tmp_path: Path) -> None:
     rows = [np.arange(1 + k % 8 + 8 * (k % 2)) % 9 for k in range(20)]
     lines = [{"x": row.tolist(), "y": "odd" if len(row) % 2 else "even"} for row in rows]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = ok(run("train", "reader.py", "--data", "d.jsonl", "--epochs", 1, "--val", "d.jsonl",
-                  "--batch-size", 4, "--out", "a.zt"))
-    assert "Sizes that hold all rows: time 8, 16" in said
+    output = ok(run("train", "reader.py", "--data", "d.jsonl", "--epochs", 1, "--val", "d.jsonl",
+                    "--batch-size", 4, "--out", "a.zt"))
+    assert "Sizes that hold all rows: time 8, 16" in output
     assert "time   8, 16" in ok(run("inspect", "a.zt"))
     expected = zt.load("a.zt").predict(rows)
     ok(run("run", "a.zt", "d.jsonl", "-o", "y.jsonl"))
     actual = np.float32([json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()])
     np.testing.assert_array_equal(actual, expected)
-    said = ok(run("run", "a.zt", "d.jsonl", "--classes"))
-    assert said.split()[1:] == [("even", "odd")[k] for k in expected.argmax(1)]
+    output = ok(run("run", "a.zt", "d.jsonl", "--classes"))
+    assert output.split()[1:] == [("even", "odd")[k] for k in expected.argmax(1)]
     ok(run("report", "a.zt", "--data", "d.jsonl", "-o", "r.html"))
     assert "4 " in ok(run("bench", "reader.py", "--batch-sizes", 4, "--seconds", 0.01, "--sizes", "time=8"))
     fails(run("bench", "reader.py"), "leaves axes open \\(time\\).*--sizes time=64", 2)

@@ -31,8 +31,8 @@ def test_several_inputs_and_outputs_have_names_in_files(run: Run, tmp_path: Path
     np.savez("d.npz", **x, kind=random.integers(0, 3, 20), size=random.random(20))
     np.savez("x.npz", **x)
     np.savez("half.npz", meta=x["meta"])
-    said = ok(run("train", "two.py", "--data", "d.npz", "--epochs", 2, "--val", 0.2, "--out", "a.zt"))
-    assert "kind_loss" in said and "val_kind_accuracy" in said
+    output = ok(run("train", "two.py", "--data", "d.npz", "--epochs", 2, "--val", 0.2, "--out", "a.zt"))
+    assert "kind_loss" in output and "val_kind_accuracy" in output
     ok(run("train", "a.zt", "--data", "d.npz", "--epochs", 1, "-q", "--out", "a.zt"))
     assert "20 rows" in ok(run("run", "a.zt", "x.npz", "-o", "y.npz"))
     expected = zt.load("a.zt").predict([x["image"].reshape(20, 2, 2), x["meta"]])

@@ -48,18 +48,18 @@ def test_run_writes_names_and_probabilities(trained: tuple[Path, str], run: Run)
     write_csv(Path("new.csv"), COLUMNS, NEW)
     program = zt.load(trained[0])
     expected = program.predict_table("new.csv")
-    said = ok(run("run", trained[0], "new.csv"))
-    rows = list(csv.DictReader(io.StringIO(said)))
+    output = ok(run("run", trained[0], "new.csv"))
+    rows = list(csv.DictReader(io.StringIO(output)))
     assert list(rows[0]) == ["fate", "probability", "lost", "saved"] and len(rows) == 300
     assert [r["fate"] for r in rows] == expected.names
     np.testing.assert_allclose([float(r["saved"]) for r in rows], expected.probabilities[:, 1], rtol=1e-5)
     turned = {name: COLUMNS[name] for name in reversed(COLUMNS) if name not in ("fate", "ship")}
     write_csv(Path("turned.csv"), turned, NEW)
     result = CliRunner().invoke(main, ["run", str(trained[0]), "-"], input=Path("turned.csv").read_text())
-    assert ok(result) == said
+    assert ok(result) == output
     assert ok(run("run", trained[0], "new.csv", "--classes")).splitlines() == ["fate", *expected.names]
     assert "300 rows" in ok(run("run", trained[0], "new.csv", "-o", "y.csv"))
-    assert Path("y.csv").read_text() == said
+    assert Path("y.csv").read_text() == output
     ok(run("run", trained[0], "new.csv", "-o", "y.npy"))
     assert np.array_equal(np.load("y.npy"), expected.probabilities)
 
@@ -76,8 +76,8 @@ def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Pa
 
 
 def test_inspect_says_what_columns_mean(trained: tuple[Path, str], run: Run) -> None:
-    said = ok(run("inspect", trained[0]))
-    assert re.search(r"^  fare \[pound\] +number +pound +1 feature$", said, re.M) and "Predicts fate: lost, saved" in said
+    output = ok(run("inspect", trained[0]))
+    assert re.search(r"^  fare \[pound\] +number +pound +1 feature$", output, re.M) and "Predicts fate: lost, saved" in output
     assert '"words": [' in ok(run("inspect", trained[0], "--json"))
 
 
@@ -95,8 +95,8 @@ def test_a_quantity(run: Run) -> None:
     for name, a, b in (("train.csv", x, y), ("test.csv", x_test, y_test)):
         write_csv(Path(name), {**{f"x{k}": [f"{v:.5f}" for v in a[:, k]] for k in range(10)},
                                "yield [kg]": [f"{v:.4f}" for v in b[:, 0]]})
-    said = ok(run("train", "train.csv", "--target", "yield [kg]", "--out", "f.zt", "--threads", 1, "--epochs", 60))
-    assert "a quantity in kg" in said and re.search(r"wrong by [\d.]+ kg on average; always the mean, [\d.]+ kg, would", said)
+    output = ok(run("train", "train.csv", "--target", "yield [kg]", "--out", "f.zt", "--threads", 1, "--epochs", 60))
+    assert "a quantity in kg" in output and re.search(r"wrong by [\d.]+ kg on average; always the mean, [\d.]+ kg, would", output)
     predicted = zt.load("f.zt").predict_table("test.csv")
     error = np.mean((predicted.values - y_test[:, 0]) ** 2)
     linear = np.mean((least_squares(x, y[:, 0], x_test) - y_test[:, 0]) ** 2)

@@ -12,8 +12,8 @@ from tests.commands.results import Run, fails, ok
 
 
 def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
-    said = ok(run("export", "digits_mlp", "--web", "--random", "-o", "my page"))
-    assert "predict for webgpu and wasm" in said and "Open my page/index.html in a browser" in said
+    output = ok(run("export", "digits_mlp", "--web", "--random", "-o", "my page"))
+    assert "predict for webgpu and wasm" in output and "Open my page/index.html in a browser" in output
     assert {p.name for p in (tmp_path / "my page").iterdir()} == {"digits_mlp.zt", "ztorch.js",
                                                                   "index.html"}
     taken = run("export", "digits_mlp", "--web", "--train", "--device", "webgpu", "-o", "my page")

@@ -95,11 +95,11 @@ def test_what_is_found_needs_no_stage_of_the_compiler(folder: Path) -> None:
               "print([m for m in ('jinja2', 'llvmlite', 'ztorch.lower', 'ztorch.compile.pipeline')\n"
               "       if m in sys.modules])")
     environment = {"ZTORCH_CACHE": str(folder.parent), "ZTORCH_DEVICE": "cpu", "PATH": ""}
-    said = [subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
-                           text=True, check=True, cwd=Path(zt.__file__).parents[1]).stdout.split("\n")
-            for _ in range(2)]
-    assert said[0][0] == said[1][0] == "22.5"
-    assert "ztorch.lower" in said[0][1] and said[1][1] == "[]"
+    outputs = [subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
+                              text=True, check=True, cwd=Path(zt.__file__).parents[1]).stdout.split("\n")
+               for _ in range(2)]
+    assert outputs[0][0] == outputs[1][0] == "22.5"
+    assert "ztorch.lower" in outputs[0][1] and outputs[1][1] == "[]"
 
 
 def test_the_compiler_is_known_by_what_it_says_not_by_when_it_was_written(

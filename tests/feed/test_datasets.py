@@ -216,10 +216,10 @@ def test_streams_of_named_columns_are_told_their_pass() -> None:
 
 def test_splits_of_a_dataset_are_named() -> None:
     data = {"train": range(3), "test": range(2)}
-    said = r"of the datasets train, test; pass one of them, such as data\['train'\]"
-    with pytest.raises(DataError, match=f"validation_data is a dict {said}"):
+    message = r"of the datasets train, test; pass one of them, such as data\['train'\]"
+    with pytest.raises(DataError, match=f"validation_data is a dict {message}"):
         classifier().fit(X, Y, validation_data=data, verbose=0)
-    with pytest.raises(DataError, match=f"x is a dict {said}"):
+    with pytest.raises(DataError, match=f"x is a dict {message}"):
         classifier().predict(data)
 
 

@@ -29,12 +29,12 @@ FLOATS = [c for c in EVERY if c.dtype.is_float]
 def examples_of(case: Case, which: Sequence[bool]) -> list[list[np.ndarray]]:
     """For each example the arguments of a case; those that `which` names differ."""
     rng = np.random.default_rng(COUNT)
-    given = case.arrays()
-    rows = [given]
+    first = case.arrays()
+    rows = [first]
     for k in range(1, COUNT):
         drawn = [case._draw(rng, a.shape, a.dtype.kind) if not isinstance(s, np.ndarray) else
-                 np.roll(a, k) for a, s in zip(given, case.sample.shapes, strict=True)]
-        rows.append([d if own else a for a, d, own in zip(given, drawn, which, strict=True)])
+                 np.roll(a, k) for a, s in zip(first, case.sample.shapes, strict=True)]
+        rows.append([d if own else a for a, d, own in zip(first, drawn, which, strict=True)])
     return rows
 
 

@@ -157,8 +157,8 @@ def test_a_class_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
     del L.Layer.known["Hidden"]
     with pytest.raises(Unsupported, match=r"give it as zt.load_model\(path, custom_objects=\[Hid"):
         zt.load_model(tmp_path / "m.keras")
-    given = {"Hidden": Scaling}
-    assert isinstance(zt.load_model(tmp_path / "m.keras", custom_objects=given).layers[0], Scaling)
+    custom_objects = {"Hidden": Scaling}
+    assert isinstance(zt.load_model(tmp_path / "m.keras", custom_objects=custom_objects).layers[0], Scaling)
 
 
 def test_attributes_may_have_everyday_names() -> None:

@@ -32,9 +32,9 @@ def test_a_difference_is_listed_unless_it_is_explained(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(onnx_dtypes, "judge", lambda case, device: Verdict("wrong", "other numbers"))
     assert onnx_dtypes.main(["--only", "Erf", "--jobs", "1"]) == 1
-    said = capsys.readouterr().out
-    assert "test_erf of opset 13, float16: wrong: other numbers" in said
-    assert "opset 13, double" not in said and "1 explained" in said
+    output = capsys.readouterr().out
+    assert "test_erf of opset 13, float16: wrong: other numbers" in output
+    assert "opset 13, double" not in output and "1 explained" in output
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

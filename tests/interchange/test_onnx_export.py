@@ -46,9 +46,9 @@ def test_the_zoo(name: str, tmp_path: Path) -> None:
     zt.onnx.save(model, path)
     x = rows(model, 2)
     program = model.compile("cpu", batch_size=2)
-    given = x[0] if len(x) == 1 else dict(zip(model.inputs_by_name, x, strict=True))
-    mine = program.predict(given)
-    again = load(path).compile("cpu", batch_size=2).predict(given)
+    inputs = x[0] if len(x) == 1 else dict(zip(model.inputs_by_name, x, strict=True))
+    mine = program.predict(inputs)
+    again = load(path).compile("cpu", batch_size=2).predict(inputs)
     for k, theirs in enumerate(runtime(path, *x)):
         a = mine if isinstance(mine, np.ndarray) else list(
             mine.values() if isinstance(mine, dict) else mine)[k]
@@ -198,8 +198,8 @@ def test_every_op(case: Case) -> None:
         assert onnx.load_from_string(data).graph.output
         return
     used = {i.name for i in onnx.load_from_string(data).graph.input}
-    given = [a for name, a in zip(x, arrays, strict=True) if f"x/{name}" in used]
-    [actual] = runtime(data, *given)
+    inputs = [a for name, a in zip(x, arrays, strict=True) if f"x/{name}" in used]
+    [actual] = runtime(data, *inputs)
     assert actual.shape == expected.shape and actual.dtype == expected.dtype
     np.testing.assert_allclose(actual, expected, rtol=3e-5, atol=3e-5)
 

@@ -36,9 +36,9 @@ def test_a_check_lists_what_differs(suite: list[SuiteCase], jobs: int, monkeypat
     assert "3 cases are as listed" in capsys.readouterr().out
     monkeypatch.setattr(onnx_suite, "exceptions", lambda: {"test_relu": ("Unsupported", "")})
     assert onnx_suite.main(["--check", "--jobs", str(jobs)]) == 1
-    said = capsys.readouterr().out
-    assert "test_relu: pass, not Unsupported" in said and "test_abs" not in said
-    assert "test_identity_sequence: Unsupported, not pass" in said and "2 of 3 cases differ" in said
+    output = capsys.readouterr().out
+    assert "test_relu: pass, not Unsupported" in output and "test_abs" not in output
+    assert "test_identity_sequence: Unsupported, not pass" in output and "2 of 3 cases differ" in output
 
 
 def test_a_check_names_the_case_at_which_a_process_ended(suite: list[SuiteCase], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,8 @@ MISTAKES = {  # messages of the interpreter and of the PTX machine
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_found(name: str) -> None:
     kernel = multiplying(teams=1, leave_out=name)
-    said, by_ptx = MISTAKES[name]
-    with pytest.raises(InterpretError, match=rf"kernel multiplying, instruction \d+ .*{said}"):
+    message, by_ptx = MISTAKES[name]
+    with pytest.raises(InterpretError, match=rf"kernel multiplying, instruction \d+ .*{message}"):
         by_numpy(kernel, numbers(kernel)[0])
     held, want = numbers(kernel)
     with pytest.raises((PtxError, AssertionError), match=by_ptx or None):

@@ -68,8 +68,8 @@ def numpys(name: str) -> Callable[..., Any]:
 @cache
 def sample(name: str, d: DType) -> tuple[list[Array], Array]:
     """Points of d with their true values."""
-    given = CASES[name][0](d)
-    groups = given if name == "pow" else [np.concatenate(given)]
+    inputs = CASES[name][0](d)
+    groups = inputs if name == "pow" else [np.concatenate(inputs)]
     xs = [x.astype(d.numpy) for x in groups]
     wide = [x.astype(WIDER[d]) for x in xs]
     with np.errstate(all="ignore"):

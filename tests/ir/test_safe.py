@@ -210,7 +210,7 @@ def test_no_target_says_a_rule_again(name: str) -> None:
     usual = {"div_float", "abs_float", "cast_int_to_int", "cast_int_to_float", "cast_float_to_float"}
     target = TARGETS[name]
     allowed = set().union(*(own.get(f, set()) for f in target.template_folders)) | usual
-    said = {w for w in renderer(target).words if w.split("_")[0] in SAFE}
-    assert said <= allowed
+    defined = {w for w in renderer(target).words if w.split("_")[0] in SAFE}
+    assert defined <= allowed
 
 

@@ -56,9 +56,9 @@ MISTAKES = {  # messages of the interpreter and of the PTX machine
 @together()
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_found(name: str) -> None:
-    given, said, by_ptx = MISTAKES[name]
+    given, message, by_ptx = MISTAKES[name]
     kernel = ringing(**given)
-    with pytest.raises(InterpretError, match=rf"kernel ringing, instruction \d+ .*{said}"):
+    with pytest.raises(InterpretError, match=rf"kernel ringing, instruction \d+ .*{message}"):
         interpret(kernel, numbers(kernel)[0], subgroup=32)
     with pytest.raises(PtxError, match=f"k0: .*{by_ptx}"):
         run(kernel, numbers(kernel)[0], parse(rendered([kernel], "sm_90a")))

@@ -27,11 +27,11 @@ def test_hints_change_schedules_and_no_result() -> None:
     x, w = (random.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32, 64)))
     plain = zt.kernel(product.function)
     np.testing.assert_allclose(product(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
-    said = product.explain(x, w)
-    assert "tile(rows=2" in said and "unroll(2)" in said
-    assert "hint workgroup=64 is not followed: product has no such field" in said
+    explanation = product.explain(x, w)
+    assert "tile(rows=2" in explanation and "unroll(2)" in explanation
+    assert "hint workgroup=64 is not followed: product has no such field" in explanation
     assert "product tile" not in plain.explain(x, w)
-    assert "    fuses matmul, add, maximum" in said
+    assert "    fuses matmul, add, maximum" in explanation
 
     @zt.kernel
     def twice(x, w):
@@ -41,9 +41,9 @@ def test_hints_change_schedules_and_no_result() -> None:
     first, _, last = re.split(r"\n(?=k)", twice.on("cpu").explain(x, w))
     assert "fuses matmul, tanh, mul" in first and "separate" not in first
     assert "separate from k0: matmul reads all of it repeatedly" in last
-    said = product.on("cuda:sm_90").explain(x, w)
-    assert "grid_product" in said and "tile(rows=2, columns=16" in said
-    assert "hint unroll=2 is not followed: grid_product has no such field" in said
+    explanation = product.on("cuda:sm_90").explain(x, w)
+    assert "grid_product" in explanation and "tile(rows=2, columns=16" in explanation
+    assert "hint unroll=2 is not followed: grid_product has no such field" in explanation
     plain = zt.kernel(product.function, hints=zt.Hints(tensor_cores=True, workgroup=1 << 20))
     assert "hint tensor_cores=True is not followed" in plain.on("dummy").explain(x, w)
 
@@ -55,16 +55,16 @@ def test_hints_change_schedules_and_no_result() -> None:
     big = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="grid_product"))
     square = np.ones((256, 256), np.float16)
     [usual] = re.findall(r"grid_\w+ tile.*", plain.on("cuda:sm_80").explain(square, square))
-    [said] = re.findall(r"grid_\w+ tile.*", big.on("cuda:sm_80").explain(square, square))
-    assert usual.startswith("grid_matrix") and said.startswith("grid_product") and "not followed" not in said
-    schedule = parse(said)
+    [explanation] = re.findall(r"grid_\w+ tile.*", big.on("cuda:sm_80").explain(square, square))
+    assert usual.startswith("grid_matrix") and explanation.startswith("grid_product") and "not followed" not in explanation
+    schedule = parse(explanation)
     bytes_of_strips = 4 * schedule.tile_depth * (schedule.tile_rows + schedule.tile_columns)
     assert 0 < bytes_of_strips <= 6000
-    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
-    assert "hint shared_memory=6000 is not followed: a processor has no shared memory" in said
-    assert "hint kind=rows is not followed: this can be product" in said
-    said = zt.kernel(product.function, hints=zt.Hints(shared_memory=64)).on("vulkan").explain(x, w)
-    assert "hint shared_memory=64 is not followed: the kernel needs more" in said
+    explanation = zt.kernel(product.function, hints=zt.Hints(shared_memory=6000, kind="rows")).explain(x, w)
+    assert "hint shared_memory=6000 is not followed: a processor has no shared memory" in explanation
+    assert "hint kind=rows is not followed: this can be product" in explanation
+    explanation = zt.kernel(product.function, hints=zt.Hints(shared_memory=64)).on("vulkan").explain(x, w)
+    assert "hint shared_memory=64 is not followed: the kernel needs more" in explanation
     for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
         with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
             zt.Hints(**wrong)  # type: ignore[arg-type]

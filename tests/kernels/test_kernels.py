@@ -237,13 +237,13 @@ def test_what_is_written_beside_other_elements_is_joined_to_them() -> None:
 def test_windows_and_distances_are_read_where_they_lie() -> None:
     """Zeros go around an image once, so its windows stay a convolution; centres are turned once."""
     image = np.ones((1, 56, 56, 32), np.float32)
-    said = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
-    assert "winograd" in said and "pad" not in said
-    said = depthwise_conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32), np.float32), padding=1)
-    assert len(re.findall(r"^k\d+_pad", said, re.MULTILINE)) == 1
+    explanation = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
+    assert "winograd" in explanation and "pad" not in explanation
+    explanation = depthwise_conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32), np.float32), padding=1)
+    assert len(re.findall(r"^k\d+_pad", explanation, re.MULTILINE)) == 1
     points, centres = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
-    said = k_means_step.on("cpu:avx2").explain(points, centres)
-    assert len(re.findall(r"^k\d+_copy", said, re.MULTILINE)) == 1
+    explanation = k_means_step.on("cpu:avx2").explain(points, centres)
+    assert len(re.findall(r"^k\d+_copy", explanation, re.MULTILINE)) == 1
 
 
 def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
@@ -291,5 +291,5 @@ def test_explain_says_why_threads_stay_apart() -> None:
             out[block * 32 + thread] = x[block * 32 + thread] * 2.0
         return out
 
-    said = zt.explain(lambda x: zt.ops.exp(doubled(x * 3.0)), "f32[64]", device="cpu:avx2")
-    assert said.count("a loop over threads is one kernel as written") >= 2
+    explanation = zt.explain(lambda x: zt.ops.exp(doubled(x * 3.0)), "f32[64]", device="cpu:avx2")
+    assert explanation.count("a loop over threads is one kernel as written") >= 2

@@ -192,8 +192,8 @@ def test_turns_in_lanes_follow_the_rules() -> None:
     verify(lanes)
     results = []
     for k in (kernel, lanes):
-        given = {a: one.feeds[a] for a in node.args if a in one.feeds}
-        buffers = {m.name: given[a].copy() if a in given else np.zeros(m.size, m.dtype.numpy)
+        changed = {a: one.feeds[a] for a in node.args if a in one.feeds}
+        buffers = {m.name: changed[a].copy() if a in changed else np.zeros(m.size, m.dtype.numpy)
                    for m, a in zip(k.memories, node.args, strict=False)}
         interpret(k, buffers, races=False)
         results.append(buffers)
@@ -211,13 +211,13 @@ def test_outside_of_arrays() -> None:
 
 
 def test_how_rows_run_is_said() -> None:
-    said = {k.__name__: k.explain(X, STARTS, PLACES) for k in EVERY}
-    assert "5 iterations at once, each as long as its data says" in said["transposed"]
-    assert "5 iterations at once" in said["counted"]  # sums of integers are the same in any order
-    assert "iterations in order: out is read here and written in another iteration" in said["in_order"]
-    assert "iterations in order: total is from outside of it" in said["whole"]
-    assert "iterations in order: their number depends on data" in said["at_the_top"]
-    assert "10 iterations at once" in said["backwards"]
+    explanations = {k.__name__: k.explain(X, STARTS, PLACES) for k in EVERY}
+    assert "5 iterations at once, each as long as its data says" in explanations["transposed"]
+    assert "5 iterations at once" in explanations["counted"]  # sums of integers are the same in any order
+    assert "iterations in order: out is read here and written in another iteration" in explanations["in_order"]
+    assert "iterations in order: total is from outside of it" in explanations["whole"]
+    assert "iterations in order: their number depends on data" in explanations["at_the_top"]
+    assert "10 iterations at once" in explanations["backwards"]
 
 
 def test_gradients() -> None:

@@ -68,7 +68,7 @@ def _played(kernel: Any, x: np.ndarray) -> None:
     evaluate([kernel.trace({"x": v})], {v: x})
 
 
-@pytest.mark.parametrize("kernel, said, line", [
+@pytest.mark.parametrize("kernel, message, line", [
     (without_a_barrier, "race: thread 31 reads element 0 of shared memory, which thread 0 has written since",
      "out[thread] = own[31 - thread]"),
     (two_write_one, "race: thread 1 writes element 0 of shared memory, which thread 0 has written since",
@@ -77,13 +77,13 @@ def _played(kernel: Any, x: np.ndarray) -> None:
      "out[thread] = own[thread + 1]"),
     (past_the_end, "index 32 is out of bounds", "out[thread] = x[thread + 1]")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_faults_are_found(kernel: Any, said: str, line: str) -> None:
+def test_faults_are_found(kernel: Any, message: str, line: str) -> None:
     """By plain Python, and by the interpreter: in any memory, whatever the order of threads. The
     interpreter names the line of the kernel."""
     x = np.ones(32, np.float32)
     if kernel is without_a_barrier:  # plain Python runs thread 0 first, which finds nothing there
-        said = "reads element 31 of shared memory, which no thread has written"
-    with pytest.raises((KernelError, IndexError), match=said):
+        message = "reads element 31 of shared memory, which no thread has written"
+    with pytest.raises((KernelError, IndexError), match=message):
         kernel.debug(x)
     with pytest.raises(InterpretError, match=r"race on|never written|out of bounds") as error:
         _played(kernel, x)
@@ -188,13 +188,13 @@ def many_threads(x):
     return out
 
 
-@pytest.mark.parametrize("kernel, target, said", [
+@pytest.mark.parametrize("kernel, target, message", [
     (count_64, "vulkan", "vulkan lacks atomic_add on int64"), (count_64, "webgpu", "webgpu has no int64"),
     (much_shared, "vulkan", "asks for 131072 bytes of shared memory, but this device has at most 16384"),
     (many_threads, "webgpu", "asks for 1024 threads in a block, but this device has at most 256")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_what_a_device_lacks_is_said(kernel: Any, target: str, said: str) -> None:
+def test_what_a_device_lacks_is_said(kernel: Any, target: str, message: str) -> None:
     [name] = kernel.parameters
     v = leaf("input", name, (32,), "int32" if name == "p" else "float32")
-    with pytest.raises(Unsupported, match=said):
+    with pytest.raises(Unsupported, match=message):
         compile_functions({"f": Graph({"y": kernel.trace({name: v})})}, TARGETS[target], "lacks")

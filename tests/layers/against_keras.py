@@ -34,10 +34,10 @@ def is_keras(name: str, how: dict[str, Any], x: np.ndarray, rtol: float = 1e-9) 
     assert [(w.path, tuple(w.shape)) for w in theirs.weights] == [
         (w.path, w.shape) for w in ours.weights]
     theirs.set_weights(list(case.weights.values()))
-    given = torch.tensor(x, requires_grad=True)
-    y = theirs(given)
+    tensor = torch.tensor(x, requires_grad=True)
+    y = theirs(tensor)
     assert tuple(theirs.compute_output_shape(x.shape)) == case.y.shape == tuple(y.shape)
     (y * torch.tensor(case.slope)).sum().backward()
-    same(case.oracle(), [y, given.grad, *(w.value.grad for w in theirs.weights)], rtol,
+    same(case.oracle(), [y, tensor.grad, *(w.value.grad for w in theirs.weights)], rtol,
          atol=rtol / 100)
     return case

@@ -31,13 +31,13 @@ def beside_keras(ours: Any, theirs: Any, masked: bool = False, states: int = 0,
     keras, torch = references.keras(), references.torch()
     context = Context(states=States(f64))
     x, mask = leaf("input", "x", shape, f64), leaf("input", "m", shape[:2], "bool")
-    given = [leaf("input", f"s{k}", (shape[0], UNITS), f64) for k in range(states)]
+    states_before = [leaf("input", f"s{k}", (shape[0], UNITS), f64) for k in range(states)]
     y = leaves(ours(x, context, **({"mask": mask} if masked else {}),
-                    **({"initial_state": given} if states else {})))
+                    **({"initial_state": states_before} if states else {})))
     weights = [context.read(w) for w in ours.weights]
     into = [leaf("input", f"into{k}", v.shape, f64) for k, v in enumerate(y)]
     total = sum((OPS.sum(v * w) for v, w in zip(y, into, strict=True)), start=OPS.full((), 0.0, f64))
-    wrt = [x, *given, *weights]
+    wrt = [x, *states_before, *weights]
     arrays = draws(*(v.shape for v in (*wrt, *into)))
     feeds = {**dict(zip((*wrt, *into), arrays, strict=True)), mask: MASK[:shape[0], :shape[1]]}
     got = evaluate([*y, *gradients(total, wrt)], feeds, oracle=True)

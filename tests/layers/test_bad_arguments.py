@@ -75,8 +75,8 @@ def test_flags_are_true_or_false(make: type[Layer], argument: str) -> None:
         with pytest.raises(ConfigError, match=re.escape(says)):
             make(**{**how, argument: odd})
     for fine in (True, False):
-        for given in (fine, np.bool_(fine)):
-            assert getattr(make(**{**how, argument: given}), argument) is fine
+        for number in (fine, np.bool_(fine)):
+            assert getattr(make(**{**how, argument: number}), argument) is fine
 
 
 @together()

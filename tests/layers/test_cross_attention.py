@@ -27,11 +27,11 @@ MASKS = {  # every position sees something: PyTorch gives NaN where it sees noth
 
 def model(width: int = 8, masks: tuple[str, ...] = (), **how: Any) -> Model:
     """Words that look at themselves and at a memory of this width."""
-    given = {"words": L.Input((5, 8), name="words"), "memory": L.Input((7, width), name="memory"),
-             **{name: L.Input(MASKS[name].shape[1:], dtype="bool", name=name) for name in masks}}
+    inputs = {"words": L.Input((5, 8), name="words"), "memory": L.Input((7, width), name="memory"),
+              **{name: L.Input(MASKS[name].shape[1:], dtype="bool", name=name) for name in masks}}
     decoder = L.TransformerDecoder(16, 2, name="block", **how)
-    return Model(given, decoder(given["words"], given["memory"],
-                                **{name: given[name] for name in masks}), name="net")
+    return Model(inputs, decoder(inputs["words"], inputs["memory"],
+                                 **{name: inputs[name] for name in masks}), name="net")
 
 
 def torch_block(first: bool, activation: str) -> Any:

@@ -110,8 +110,8 @@ def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
     ours = Traced(getattr(L, case.layer)(**case.how, name="tried"), case.rows())
     theirs = getattr(keras.layers, case.layer)(**case.how, dtype="float64", name="tried")
     x = torch.tensor(ours.array)
-    given = (x, x) if case.layer == "MultiHeadAttention" else (x,)
-    assert tuple(theirs(*given).shape) == ours.y.shape
+    inputs = (x, x) if case.layer == "MultiHeadAttention" else (x,)
+    assert tuple(theirs(*inputs).shape) == ours.y.shape
     cell = {"SimpleRNN": "simple_rnn", "LSTM": "lstm", "GRU": "gru"}.get(case.layer, "conv_lstm")
     actual = [(w.path.replace(f"{cell}_cell/", ""), tuple(w.shape), bool(w.trainable))
               for w in theirs.weights]
@@ -122,5 +122,5 @@ def test_weights_shapes_and_numbers_are_those_of_keras(case: Case) -> None:
     theirs.set_weights([*ours.weights.values(), *([np.array(0)] if adapts else [])])
     if adapts:
         theirs.finalize_state()
-    np.testing.assert_allclose(ours.oracle()[0], theirs(*given).detach().numpy(), rtol=1e-5,
+    np.testing.assert_allclose(ours.oracle()[0], theirs(*inputs).detach().numpy(), rtol=1e-5,
                                atol=1e-6)

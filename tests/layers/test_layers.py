@@ -28,8 +28,8 @@ def traced(layer, shape, training=False, dtype="float64"):
 
 def run(layer, array, training=False, weights=()):
     x, y, context = traced(layer, array.shape, training, str(array.dtype))
-    given = {context.read(w): a for w, a in zip(layer.weights, weights, strict=False)}
-    return evaluate([y], {x: array, **given}, oracle=True)[0]
+    values = {context.read(w): a for w, a in zip(layer.weights, weights, strict=False)}
+    return evaluate([y], {x: array, **values}, oracle=True)[0]
 
 
 def weights_of(layer):

@@ -81,9 +81,9 @@ def test_masks_of_several_tensors_are_joined_as_in_keras(kind: str, both: bool) 
     actual = context.mask_of(getattr(L, name)(**how)([x, y], context))
     masks = [random.random((3, 5)) < 0.5 for _ in range(2)]
     arrays = [random.normal(size=(3, 5, 4)) for _ in range(2)]
-    given = [keras.ops.convert_to_tensor(m) for m in masks[:1 + both]] + [None] * (not both)
+    tensors = [keras.ops.convert_to_tensor(m) for m in masks[:1 + both]] + [None] * (not both)
     want = getattr(keras.layers, name)(**how).compute_mask(
-        [keras.ops.convert_to_tensor(a) for a in arrays], given)
+        [keras.ops.convert_to_tensor(a) for a in arrays], tensors)
     if actual is None:
         assert want is None or want.numpy().all()
         return
@@ -172,19 +172,19 @@ def test_masked_layers_are_those_of_keras(kind: str) -> None:
     y = layer(x, context)
     theirs = getattr(keras.layers, kind)(**how)
     array, counts = random.normal(size=x.shape), IDS != 0
-    given, m = keras.ops.convert_to_tensor(array.astype(np.float32)), keras.ops.convert_to_tensor(
+    tensor, m = keras.ops.convert_to_tensor(array.astype(np.float32)), keras.ops.convert_to_tensor(
         counts)
     weights = [random.normal(size=w.shape) for w in layer.weights]
     if kind == "MultiHeadAttention":
-        theirs.build(given.shape, given.shape)
+        theirs.build(tensor.shape, tensor.shape)
         theirs.set_weights(weights)
-        want = theirs(given, given, value_mask=m)
-        given._keras_mask = m
-        want = theirs(given, given)
+        want = theirs(tensor, tensor, value_mask=m)
+        tensor._keras_mask = m
+        want = theirs(tensor, tensor)
     else:
-        theirs.build(given.shape)
+        theirs.build(tensor.shape)
         theirs.set_weights(weights)
-        want = theirs(given, mask=m, **({"training": True} if context.training else {}))
+        want = theirs(tensor, mask=m, **({"training": True} if context.training else {}))
     feeds = {x: array, mask: counts, **{
         context.states.leaves[context.states.name(w)]: a
         for w, a in zip(layer.weights, weights, strict=True)

@@ -73,12 +73,12 @@ def test_outputs_and_all_gradients_are_those_of_pytorch(kind, sequences):
     theirs = getattr(torch.nn, "RNN" if kind == "SimpleRNN" else kind)(
         FEATURES, UNITS, batch_first=True).double()
     theirs.load_state_dict({n: torch.tensor(a) for n, a in in_torch(kind, *weights).items()})
-    given = torch.tensor(x, requires_grad=True)
-    y = theirs(given)[0] if sequences else theirs(given)[0][:, -1]
+    tensor = torch.tensor(x, requires_grad=True)
+    y = theirs(tensor)[0] if sequences else theirs(tensor)[0][:, -1]
     (y * torch.tensor(into)).sum().backward()
     ours, dx, *dweights = evaluate(roots, feeds, oracle=True)
     np.testing.assert_allclose(ours, y.detach().numpy(), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(dx, given.grad.numpy(), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(dx, tensor.grad.numpy(), rtol=1e-10, atol=1e-13)
     grads = {n: p.grad.numpy() for n, p in theirs.named_parameters()}
     for name, mine in in_torch(kind, *dweights).items():
         if name == "bias_hh_l0" and kind != "GRU":

@@ -197,8 +197,8 @@ def train_in_torch(case: Case, d: str) -> tuple[dict[str, Any], float]:
     learning = [w for n, w in weights.items() if learns[n]]
     sgd, largest = torch.optim.SGD(learning, lr=rate(model)), 0.0
     for rows, wanted in zip(x, y, strict=True):
-        given = torch.tensor(rows)
-        result = words(model, given.long() if rows.dtype.kind == "i" else given)
+        tensor = torch.tensor(rows)
+        result = words(model, tensor.long() if rows.dtype.kind == "i" else tensor)
         loss = torch.nn.functional.mse_loss(result, torch.tensor(wanted))
         sgd.zero_grad()
         loss.backward()

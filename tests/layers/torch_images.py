@@ -220,8 +220,8 @@ class Images(Speaker):
 
     def at_the_end(self, layer: Any, x: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
         """x with the layer's axes last, where they were, and where they are."""
-        given = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
-        axes = tuple(a % x.ndim for a in given)
+        layer_axes = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
+        axes = tuple(a % x.ndim for a in layer_axes)
         last = tuple(range(x.ndim - len(axes), x.ndim))
         return x.movedim(axes, last), axes, last
 
@@ -274,8 +274,8 @@ class Images(Speaker):
         else:
             mean, variance = (self.torch.tensor(np.array(n), dtype=x.dtype)
                               for n in (layer.input_mean, layer.input_variance))
-        given = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
-        kept = [] if layer.axis is None else [a % x.ndim for a in given]
+        axes = layer.axis if isinstance(layer.axis, (list, tuple)) else (layer.axis,)
+        kept = [] if layer.axis is None else [a % x.ndim for a in axes]
         spread = [n if k in kept else 1 for k, n in enumerate(x.shape)]
         mean, variance = (v.reshape(spread) if v.ndim else v for v in (mean, variance))
         deviation = variance.sqrt().clamp(1e-7)

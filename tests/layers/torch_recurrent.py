@@ -29,14 +29,14 @@ class Recurrent(Images):
         torch = self.torch
         cell = getattr(torch.nn, kind)(x.shape[-1], layer.units, batch_first=True,
                                        bias=layer.use_bias, dtype=x.dtype, **how)
-        given = {"weight_ih_l0": self.gates(self.get(layer, "kernel"), order),
-                 "weight_hh_l0": self.gates(self.get(layer, "recurrent_kernel"), order)}
+        parameters = {"weight_ih_l0": self.gates(self.get(layer, "kernel"), order),
+                      "weight_hh_l0": self.gates(self.get(layer, "recurrent_kernel"), order)}
         if layer.use_bias:
             bias = self.get(layer, "bias")
             both = bias if bias.ndim == 2 else torch.stack([bias, torch.zeros_like(bias)])
-            given |= {f"bias_{way}_l0": self.gates(both[k], order)
-                      for k, way in enumerate(("ih", "hh"))}
-        y, _ = torch.func.functional_call(cell, given, x.flip(1) if layer.go_backwards else x)
+            parameters |= {f"bias_{way}_l0": self.gates(both[k], order)
+                           for k, way in enumerate(("ih", "hh"))}
+        y, _ = torch.func.functional_call(cell, parameters, x.flip(1) if layer.go_backwards else x)
         return y if layer.return_sequences else y[:, -1]
 
     def _Bidirectional(self, layer: Any, x: Tensor) -> Tensor:
@@ -72,15 +72,15 @@ class Recurrent(Images):
         order = {"SimpleRNNCell": (0,), "LSTMCell": (0, 1, 2, 3), "GRUCell": (1, 0, 2)}[kind]
         bias = self.get(cell, "bias")
         both = bias if bias.ndim == 2 else self.torch.stack([bias, self.torch.zeros_like(bias)])
-        given = [self.gates(self.get(cell, "kernel"), order),
-                 self.gates(self.get(cell, "recurrent_kernel"), order),
-                 *(self.gates(row, order) for row in both)]
+        parameters = [self.gates(self.get(cell, "kernel"), order),
+                      self.gates(self.get(cell, "recurrent_kernel"), order),
+                      *(self.gates(row, order) for row in both)]
         if kind == "LSTMCell":
-            states = list(self.torch.lstm_cell(x, states, *given))
+            states = list(self.torch.lstm_cell(x, states, *parameters))
         elif kind == "GRUCell":
-            states = [self.torch.gru_cell(x, states[0], *given)]
+            states = [self.torch.gru_cell(x, states[0], *parameters)]
         else:
-            states = [self.torch.rnn_tanh_cell(x, states[0], *given)]
+            states = [self.torch.rnn_tanh_cell(x, states[0], *parameters)]
         return states[0], states
 
     # -- convolutions as products ------------------------------------------------------------------

@@ -39,8 +39,8 @@ class Case:
         return random.normal(size=(batch, *self.shape)).astype(np.float32).astype(np.float64)
 
     def __str__(self) -> str:
-        said = ",".join(f"{k}={v}" for k, v in self.how.items()) if not self.made else "layers"
-        return f"{self.layer}({said}) of {'x'.join(map(str, self.shape))}".replace(" ", "")
+        options = ",".join(f"{k}={v}" for k, v in self.how.items()) if not self.made else "layers"
+        return f"{self.layer}({options}) of {'x'.join(map(str, self.shape))}".replace(" ", "")
 
 
 Entry = tuple[tuple[int, ...], dict[str, Any]]

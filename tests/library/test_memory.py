@@ -234,9 +234,9 @@ def test_a_kernel_takes_as_many_buffers_as_its_text_says(name: str) -> None:
     """A wrong number would have it read addresses that nobody gave."""
     own = library(name)
     code, buffer = loaded(own, name), own.alloc(256)
-    for given in (0, 1, 3):
-        with pytest.raises(DeviceError, match=f"kernel 'add' takes 2 buffers, not {given}"):
-            own.launch(code, "add", [buffer] * given)
+    for count in (0, 1, 3):
+        with pytest.raises(DeviceError, match=f"kernel 'add' takes 2 buffers, not {count}"):
+            own.launch(code, "add", [buffer] * count)
 
 
 def test_wrong_operands() -> None:

@@ -121,17 +121,17 @@ class CudaCalls:
         with self.lock:
             self.calls.append(name)
             code = self.refuse(name)
-            found = None
+            match = None
             if not code:
                 answer = function(self, *args)
-                code, found = answer if isinstance(answer, tuple) and isinstance(
+                code, match = answer if isinstance(answer, tuple) and isinstance(
                     answer[0], str) else ("SUCCESS", answer)
         result = getattr(self.real.CUresult,
                          "CUDA_SUCCESS" if code == "SUCCESS" else f"CUDA_ERROR_{code}")
-        if isinstance(found, list):
-            return (result, *found)
-        return (result,) if found is None and code == "SUCCESS" and function.__annotations__.get(
-            "return") in ("None", None) else (result, found)
+        if isinstance(match, list):
+            return (result, *match)
+        return (result,) if match is None and code == "SUCCESS" and function.__annotations__.get(
+            "return") in ("None", None) else (result, match)
 
     def refuse(self, name: str) -> str:
         if os.getpid() != self.process:
@@ -162,9 +162,9 @@ class CudaCalls:
         return getattr(self.real, kind)(number)
 
     def held(self, handle: Any, kind: type | None = None) -> Any:
-        what = self.handles[int(handle)]
-        assert kind is None or isinstance(what, kind), f"{handle} is a {type(what)}"
-        return what
+        object = self.handles[int(handle)]
+        assert kind is None or isinstance(object, kind), f"{handle} is a {type(object)}"
+        return object
 
     def drop(self, handle: Any) -> None:
         assert not self.waiting, "given back while a stream uses it"

@@ -78,10 +78,10 @@ class FakeCuda(CudaMemory):
     # -- code ------------------------------------------------------------------------------------------
 
     def do_cuModuleLoadDataEx(self, image: bytes, count: int, options: list, values: list) -> Any:
-        given = {o.name: v for o, v in zip(options, values, strict=True)}
+        options_by_name = {o.name: v for o, v in zip(options, values, strict=True)}
         assert count == len(options)
-        log = given["CU_JIT_ERROR_LOG_BUFFER"]
-        assert len(log) == given["CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES"]
+        log = options_by_name["CU_JIT_ERROR_LOG_BUFFER"]
+        assert len(log) == options_by_name["CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES"]
         if image.startswith(b"\x7fELF"):
             if image not in self.cubins:
                 return "NO_BINARY_FOR_GPU", None

@@ -87,15 +87,15 @@ class FakeHip(HipMemory):
 
     def do_hipModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
         image, hosted = self.held(module, tuple)
-        said = code_object.kernels(image).get(name.decode())
-        if said is None:
+        entry = code_object.kernels(image).get(name.decode())
+        if entry is None:
             return 500
-        arguments = [a for a in said[".args"] if not a[".value_kind"].startswith("hidden")]
+        arguments = [a for a in entry[".args"] if not a[".value_kind"].startswith("hidden")]
         for k, a in enumerate(arguments):
             assert (a[".offset"], a[".size"], a[".address_space"]) == (8 * k, 8, "global")
-        assert code_object.descriptor(image, said[".name"]).arguments == said[".kernarg_segment_size"]
-        group = said.get(".reqd_workgroup_size", (said[".max_flat_workgroup_size"], 1, 1))
-        self.new(out, Function(module, hosted, said[".name"], tuple(group), len(arguments)))
+        assert code_object.descriptor(image, entry[".name"]).arguments == entry[".kernarg_segment_size"]
+        group = entry.get(".reqd_workgroup_size", (entry[".max_flat_workgroup_size"], 1, 1))
+        self.new(out, Function(module, hosted, entry[".name"], tuple(group), len(arguments)))
         return 0
 
     # -- graphs ----------------------------------------------------------------------------------------

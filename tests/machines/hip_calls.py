@@ -147,9 +147,9 @@ class HipCalls:
         put(ctypes.c_void_p, out, number)
 
     def held(self, handle: int, kind: type) -> Any:
-        what = self.handles[handle]
-        assert isinstance(what, kind), f"{handle:#x} is a {type(what)}"
-        return what
+        object = self.handles[handle]
+        assert isinstance(object, kind), f"{handle:#x} is a {type(object)}"
+        return object
 
     def drop(self, handle: int, kind: type) -> None:
         assert not self.waiting, "given back while a stream uses it"

@@ -268,8 +268,8 @@ def test_a_config_names_classes_that_are_given_and_summaries_show_what_trains(ca
         known = L.Layer.known.pop("Tripled")
         with pytest.raises(zt.errors.UnknownName, match="Tripled"):
             type(model).from_config(config)
-        for given in ({"Tripled": known}, [known]):
-            assert type(type(model).from_config(config, custom_objects=given).layers[-1]) is Tripled
+        for custom_objects in ({"Tripled": known}, [known]):
+            assert type(type(model).from_config(config, custom_objects=custom_objects).layers[-1]) is Tripled
         L.Layer.known["Tripled"] = known
         next(layer for layer in model.layers if isinstance(layer, L.Dense)).trainable = False
         model.summary(show_trainable=True)

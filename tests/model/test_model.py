@@ -101,8 +101,8 @@ def test_models_are_those_of_keras(declare: Any) -> None:
     theirs.set_weights(ours.get_weights())
     x = rows(ours, 3)
     got = ours.compile("cpu", batch_size=4, threads=1).predict(x)
-    given = list(x.values()) if isinstance(x, dict) and not isinstance(theirs.input, dict) else x
-    want = theirs.predict(given, verbose=0)
+    inputs = list(x.values()) if isinstance(x, dict) and not isinstance(theirs.input, dict) else x
+    want = theirs.predict(inputs, verbose=0)
     assert isinstance(got, list) == isinstance(want, list)
     for a, b in zip(*((y if isinstance(y, list) else [y]) for y in (got, want)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)

@@ -56,8 +56,8 @@ def test_models_see_what_the_layer_makes(name: str) -> None:
     want = layer(rows).astype(np.float32)
     want = want[:, 0] if shape == () and want.shape == (len(texts), 1) else want
     assert program.predict(texts).shape == (len(texts), *model.output_shape[1:]) == want.shape
-    for given in (texts, rows, rows.astype(str), rows.astype(bytes)):
-        np.testing.assert_allclose(program.predict(given), 2 * want + 1, rtol=1e-6)
+    for inputs in (texts, rows, rows.astype(str), rows.astype(bytes)):
+        np.testing.assert_allclose(program.predict(inputs), 2 * want + 1, rtol=1e-6)
     again = zt.Model.from_json(model.to_json())
     assert again.to_json() == model.to_json() and again.output_shape == model.output_shape
 

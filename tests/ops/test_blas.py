@@ -28,10 +28,10 @@ def value(y: Value) -> np.ndarray:
 @pytest.mark.parametrize(("ta", "tb"), BOTH)
 def test_gemm(ta: bool, tb: bool, batch: tuple[int, ...]) -> None:
     a, b, c = (random.normal(size=(*batch, *s)) for s in ((5, 7), (7, 3), (5, 3)))
-    given = [constant(np.swapaxes(a, -1, -2) if ta else a),
-             constant(np.swapaxes(b, -1, -2) if tb else b)]
-    np.testing.assert_allclose(value(ops.gemm(*given, None, 2.0, None, ta, tb)), 2 * (a @ b))
-    np.testing.assert_allclose(value(ops.gemm(*given, constant(c), 0.5, -3.0, ta, tb)),
+    operands = [constant(np.swapaxes(a, -1, -2) if ta else a),
+                constant(np.swapaxes(b, -1, -2) if tb else b)]
+    np.testing.assert_allclose(value(ops.gemm(*operands, None, 2.0, None, ta, tb)), 2 * (a @ b))
+    np.testing.assert_allclose(value(ops.gemm(*operands, constant(c), 0.5, -3.0, ta, tb)),
                                0.5 * (a @ b) - 3 * c)
 
 

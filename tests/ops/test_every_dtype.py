@@ -35,10 +35,10 @@ def whole_job(case: Case, d: DType) -> Job:
     """The sample's numbers where they fit, in another width."""
     leaves, feeds = [], {}
     for k, a in enumerate(case.arrays()):
-        given = isinstance(case.sample.shapes[k], np.ndarray) or a.dtype == bool
-        v = leaf("input", f"x{k}", a.shape, dtype(a.dtype) if given else d)
+        keeps_dtype = isinstance(case.sample.shapes[k], np.ndarray) or a.dtype == bool
+        v = leaf("input", f"x{k}", a.shape, dtype(a.dtype) if keeps_dtype else d)
         leaves.append(v)
-        feeds[v] = a if given else np.clip(a, 0 if d.kind == "u" else -100, 100).astype(d.numpy)
+        feeds[v] = a if keeps_dtype else np.clip(a, 0 if d.kind == "u" else -100, 100).astype(d.numpy)
     return Job(Graph({"y": case.call(*leaves)}), feeds, str(case))
 
 

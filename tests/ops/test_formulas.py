@@ -148,9 +148,9 @@ def test_ends_of_two_arguments_are_numpys(name: str) -> None:
     ("sinh", 89.0), ("cosh", 89.0), ("asinh", 1e38), ("acosh", 3e38), ("asinh", 1e-30),
     ("sinh", 1e-30), ("atanh", 1e-30), ("asin", 1e-30), ("tan", 1e-30), ("atan", 1e-30)])
 def test_no_overflow_before_the_result_and_no_loss_next_to_zero(name: str, x: float) -> None:
-    given = np.array([x], np.float32)
-    want = numpys(name)(given.astype(np.float64))
-    np.testing.assert_allclose(getattr(zt.ops, name)(given), want, rtol=4e-7)
+    number = np.array([x], np.float32)
+    want = numpys(name)(number.astype(np.float64))
+    np.testing.assert_allclose(getattr(zt.ops, name)(number), want, rtol=4e-7)
 
 
 def test_hypot_of_huge_and_tiny_numbers() -> None:

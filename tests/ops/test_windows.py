@@ -106,9 +106,9 @@ def test_convolutions_are_pytorchs(name: str) -> None:
     pads = [n for pair in reversed(how.get("padding", ())) for n in pair]
 
     def theirs(f: Any, x: Any, k: Any) -> Any:
-        given = getattr(f, f"conv{rank}d")
-        return last(given(f.pad(first(x), pads), kernel_first(k), stride=how.get("stride", 1),
-                          dilation=how.get("dilation", 1), groups=how.get("groups", 1)))
+        conv = getattr(f, f"conv{rank}d")
+        return last(conv(f.pad(first(x), pads), kernel_first(k), stride=how.get("stride", 1),
+                         dilation=how.get("dilation", 1), groups=how.get("groups", 1)))
 
     tried.is_torchs(theirs)
 

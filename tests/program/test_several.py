@@ -196,10 +196,10 @@ def test_the_c_library_names_each(tmp_path: Path) -> None:
         assert f"#define {line} " in header
     library = ctypes.CDLL(str(tmp_path / "libtwo.so"))
     arrays = [np.ascontiguousarray(a[:4]) for a in (IMAGE, META)]
-    given = [np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)]
-    library.two_predict(*(a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, *given)))
+    batches = [np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)]
+    library.two_predict(*(a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, *batches)))
     expected = model.compile("cpu", batch_size=4, threads=1).predict(arrays)
-    for a, b in zip(given, expected.values(), strict=True):
+    for a, b in zip(batches, expected.values(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

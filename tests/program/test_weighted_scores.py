@@ -33,16 +33,16 @@ def scores_of(kind: Any) -> list[Any]:
     """All that a session says, in order; the names as they come."""
     model = classifier(kind)
     more = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    said = [model.fit(X, LABELS, class_weight=BY_CLASS, epochs=2, **more).history,
-            model.fit(X, LABELS, sample_weight=WEIGHTS, validation_data=(X, LABELS, WEIGHTS),
-                      **more).history,
-            model.evaluate(X, LABELS, batch_size=4, sample_weight=WEIGHTS, return_dict=True,
-                           verbose=0)]
+    histories = [model.fit(X, LABELS, class_weight=BY_CLASS, epochs=2, **more).history,
+                 model.fit(X, LABELS, sample_weight=WEIGHTS, validation_data=(X, LABELS, WEIGHTS),
+                           **more).history,
+                 model.evaluate(X, LABELS, batch_size=4, sample_weight=WEIGHTS, return_dict=True,
+                                verbose=0)]
     for weights in ({"sample_weight": WEIGHTS[:4]}, {"class_weight": BY_CLASS}):
         if kind is not zt:
             model.reset_metrics()
-        said.append(model.train_on_batch(X[:4], LABELS[:4], return_dict=True, **weights))
-    return [*said, *model.get_weights()]
+        histories.append(model.train_on_batch(X[:4], LABELS[:4], return_dict=True, **weights))
+    return [*histories, *model.get_weights()]
 
 
 def test_everything_that_is_reported_is_what_keras_reports() -> None:

@@ -58,9 +58,9 @@ def scores_of(kind: Any, name: str) -> list[Any]:
     make, x, y, weights = CASES[name]
     model = make(kind)
     more = {"batch_size": 4, "verbose": 0}
-    said = [model.fit(x, y, sample_weight=weights, validation_data=(x, y, weights), shuffle=False, **more).history,
-            model.evaluate(x, y, return_dict=True, **more)]  # without weights again
-    return [*said, *model.get_weights()]
+    histories = [model.fit(x, y, sample_weight=weights, validation_data=(x, y, weights), shuffle=False, **more).history,
+                 model.evaluate(x, y, return_dict=True, **more)]  # without weights again
+    return [*histories, *model.get_weights()]
 
 
 @together()
@@ -100,8 +100,8 @@ def test_weights_come_by_name_and_in_batches() -> None:
     assert model.evaluate(X, TARGETS, sample_weight={"words": STEPS}, verbose=0) == want
     assert model.evaluate(X, TARGETS, sample_weight=[STEPS, np.ones(10)], verbose=0) == want
     batches = [(X[k:k + 5], [y[k:k + 5] for y in TARGETS], [STEPS[k:k + 5], np.ones(5)]) for k in (0, 5)]
-    for given in (batches, iter(batches)):  # the latter can be read only once
-        np.testing.assert_allclose(model.evaluate(given, verbose=0), want, rtol=1e-5)
+    for source in (batches, iter(batches)):  # the latter can be read only once
+        np.testing.assert_allclose(model.evaluate(source, verbose=0), want, rtol=1e-5)
 
 
 def test_one_batch_may_have_more_rows_than_compile_said() -> None:

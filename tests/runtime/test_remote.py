@@ -60,8 +60,8 @@ def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.M
     y = rng.integers(0, 5, 5 * BATCH).astype(np.int32)
     program.fit(x, y, verbose=0)  # the first binds its calls
     moved: list[tuple[Any, ...]] = []
-    for what in ("submit", "finish", "write", "read", "copy", "alloc", "record"):
-        monkeypatch.setattr(Device, what, noted(what, moved))
+    for method in ("submit", "finish", "write", "read", "copy", "alloc", "record"):
+        monkeypatch.setattr(Device, method, noted(method, moved))
     program.fit(x, y, verbose=0)
     batch = BATCH * 16 * 4 + 3 * PORT_ALIGN  # rows, their labels, their weights and which count
     step = ("submit", batch, 2 * PORT_ALIGN)  # back come loss and accuracy

@@ -101,10 +101,10 @@ def test_what_cannot_be_explained(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--rows", "2"])
-    assert said.exit_code == 0 and "estimated" in said.output and "... and 2 more" in said.output
-    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--json", "--device", "cpu:avx2:zen3"])
-    record = json.loads(said.output)
+    output = CliRunner().invoke(main, ["explain", "digits_mlp", "--rows", "2"])
+    assert output.exit_code == 0 and "estimated" in output.output and "... and 2 more" in output.output
+    output = CliRunner().invoke(main, ["explain", "digits_mlp", "--json", "--device", "cpu:avx2:zen3"])
+    record = json.loads(output.output)
     assert record["processor"] == "zen3" and np.isfinite(record["kernels"][0]["share"])
-    said = CliRunner().invoke(main, ["explain", "digits_mlp", "--gpu", "A100", "--measure"])
-    assert said.exit_code == 2 and "--measure needs a device of this machine" in said.output
+    output = CliRunner().invoke(main, ["explain", "digits_mlp", "--gpu", "A100", "--measure"])
+    assert output.exit_code == 2 and "--measure needs a device of this machine" in output.output

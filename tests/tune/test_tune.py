@@ -192,8 +192,8 @@ def test_commands(run: Any, tmp_path: Path, last_wins: list[Schedule]) -> None:
         "from ztorch import Sequential, layers as L\nLOSS = 'mse'\nBATCH_SIZE = 4\n"
         "def build():\n    return Sequential([L.Input((3,)), L.Dense(4)], name='net')\n")
     assert "Nothing was measured yet" in ok(run("list"))
-    said = ok(run("net.py", "--threads", 1))
-    assert "dense_matmul" in said and "kernels measured, 0 known before" in said
+    output = ok(run("net.py", "--threads", 1))
+    assert "dense_matmul" in output and "kernels measured, 0 known before" in output
     assert "0 kernels measured" in ok(run("--threads", 1, "net.py"))
     listed = ok(run("list"))
     assert "1 thread, ztorch" in listed and listed.count("\n") > 3

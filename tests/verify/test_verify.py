@@ -90,15 +90,15 @@ def broken(opcode: str) -> Iterator[None]:
 @pytest.mark.parametrize("where", [  # the zoo is verified on every device in backends/test_zoo.py
     pytest.param(p, marks=pytest.mark.full if p in PLAYED[:-1] else ()) for p in PLACES])
 def test_a_good_model(net: str, where: str) -> None:
-    said = run(net, "--device", place(where), "--steps", 2)
-    assert said.exit_code == 0, said.output
-    lines = said.stdout.splitlines()
+    output = run(net, "--device", place(where), "--steps", 2)
+    assert output.exit_code == 0, output.output
+    lines = output.stdout.splitlines()
     assert lines[0].startswith("own on ") and lines[-1].startswith("verified: ")
     named = {line.split("  ")[0] + line.split("layer ")[-1].split()[0]
              for line in lines if " layer " in line}
     assert {f"{part}{layer}" for part in ("predict", "step 1", "step 1 backward")
             for layer in ("second", "third")} <= named
-    assert "state" in said.stdout and "output loss" in said.stdout and "DIVERGES" not in said.stdout
+    assert "state" in output.stdout and "output loss" in output.stdout and "DIVERGES" not in output.stdout
 
 
 @few("opencl", others=pytest.mark.full)
@@ -108,13 +108,13 @@ def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, la
     """exp occurs in the gradient of the third layer's gelu alone."""
     at = place(where)
     with broken(opcode):
-        said = run(net, "--device", at, "--steps", 1)
-    assert said.exit_code == 1
-    assert f"diverges first in layer {layer} ({part}): an error of " in said.stderr
-    assert f"its kernel is k{said.stderr.split('its kernel is k')[1].split('.')[0]}" in said.stderr
-    assert layer in said.stderr.split("its kernel is ")[1].split(".")[0]  # kernels read like models
-    assert said.stdout.count("DIVERGES") >= 1 and "verified" not in said.stdout
-    told = shlex.split(said.stderr.split("`ztorch ")[1].split("`")[0])
+        output = run(net, "--device", at, "--steps", 1)
+    assert output.exit_code == 1
+    assert f"diverges first in layer {layer} ({part}): an error of " in output.stderr
+    assert f"its kernel is k{output.stderr.split('its kernel is k')[1].split('.')[0]}" in output.stderr
+    assert layer in output.stderr.split("its kernel is ")[1].split(".")[0]  # kernels read like models
+    assert output.stdout.count("DIVERGES") >= 1 and "verified" not in output.stdout
+    told = shlex.split(output.stderr.split("`ztorch ")[1].split("`")[0])
     assert CliRunner().invoke(main, told).exit_code == 0, told
 
 
@@ -163,9 +163,9 @@ def test_several_inputs_and_outputs(net: str) -> None:
     made = model.compile("cpu", batch_size=4, loss={"p": "mae", "q": zt.losses.Huber(0.3)},
                          loss_weights={"p": 0.5}, optimizer=zt.optimizers.SGD(0.1, momentum=0.9))
     made.save("two.zt")
-    said = run("two.zt")
-    assert said.exit_code == 0, said.output
-    assert all(f"output {n}" in said.stdout for n in ("y/p", "y/q", "p_loss", "q_loss"))
+    output = run("two.zt")
+    assert output.exit_code == 0, output.output
+    assert all(f"output {n}" in output.stdout for n in ("y/p", "y/q", "p_loss", "q_loss"))
     with broken("tanh"):
         made = model.compile("cpu", batch_size=4)
     made.save("bad.zt")
@@ -175,9 +175,9 @@ def test_several_inputs_and_outputs(net: str) -> None:
 def test_a_model_that_cannot_be_written_down(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(2), L.Lambda(lambda x: x * 2.0, name="twice")])
     model.compile("cpu", batch_size=2).save(tmp_path / "m.zt")
-    said = run(tmp_path / "m.zt")
-    assert said.exit_code == 1 and "'twice' is a Lambda" in said.stderr
-    assert "declares no model" in said.stderr
+    output = run(tmp_path / "m.zt")
+    assert output.exit_code == 1 and "'twice' is a Lambda" in output.stderr
+    assert "declares no model" in output.stderr
 
 
 def test_a_comparison_passes_up_to_its_bound_and_no_further() -> None:
@@ -209,8 +209,8 @@ def test_a_place_is_blamed_on_its_last_writer() -> None:
 
 
 def test_a_chip_that_is_not_here(net: str) -> None:
-    said = run(net, "--device", "cuda:sm_90")
-    assert said.exit_code == 1 and "names a chip" in said.stderr
+    output = run(net, "--device", "cuda:sm_90")
+    assert output.exit_code == 1 and "names a chip" in output.stderr
 
 
 @pytest.mark.parametrize("n", [1, 100, 10_000])

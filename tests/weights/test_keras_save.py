@@ -191,10 +191,10 @@ def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
         L.Dense(8, activation=lambda x: x, name="own"), L.Dense(2)])
     with pytest.raises(Unsupported) as caught:
         model.save(tmp_path / "m.keras")
-    said = str(caught.value)
-    assert "PositionEmbedding 'where': Keras has no" in said and "Add 'both' with branches" in said
-    assert "Residual 'r' with branches that drop a mask, which it passes on" in said
-    assert "Dense(activation=...): <lambda> cannot be written" in said
+    message = str(caught.value)
+    assert "PositionEmbedding 'where': Keras has no" in message and "Add 'both' with branches" in message
+    assert "Residual 'r' with branches that drop a mask, which it passes on" in message
+    assert "Dense(activation=...): <lambda> cannot be written" in message
     assert not (tmp_path / "m.keras").exists()
 
 

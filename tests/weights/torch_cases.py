@@ -55,9 +55,9 @@ class Case:
 
     def expected(self, torch: Any, module: Any, x: np.ndarray) -> np.ndarray:
         first = np.moveaxis(x, -1, 1) if self.images else x
-        given = torch.tensor(np.ascontiguousarray(first))
+        tensor = torch.tensor(np.ascontiguousarray(first))
         with torch.no_grad():
-            y = module(given.long() if self.ids else given).numpy()
+            y = module(tensor.long() if self.ids else tensor).numpy()
         return np.moveaxis(y, 1, -1) if self.images and y.ndim > 2 else y
 
 

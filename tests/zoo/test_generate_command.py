@@ -46,10 +46,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_prints_what_the_program_generates(own: Path) -> None:
     program = zt.load(own / "net.zt")
     letters = list(program.generate(encode("To be"), 20, temperature=0.8, top_k=9, seed=4))
-    said = run(own / "net.zt", "To be", "--length", 20, "--temperature", 0.8, "--top-k", 9,
-               "--seed", 4)
-    assert said.exit_code == 0 and said.stdout == f"To be{decode(np.array(letters))}\n"
-    assert write(program, "To be", 20, 0.8, 9, 4) == said.stdout[:-1]
+    output = run(own / "net.zt", "To be", "--length", 20, "--temperature", 0.8, "--top-k", 9,
+                 "--seed", 4)
+    assert output.exit_code == 0 and output.stdout == f"To be{decode(np.array(letters))}\n"
+    assert write(program, "To be", 20, 0.8, 9, 4) == output.stdout[:-1]
     end = decode(program.generate(encode("To be"), 9, temperature=0.8, seed=4))[-1]
     stopped = run(own / "net.zt", "To be", "--temperature", 0.8, "--seed", 4, "--stop", end,
                   "--top-p", 1.0, "--repetition-penalty", 1.0)
@@ -61,22 +61,22 @@ def test_it_prints_what_the_program_generates(own: Path) -> None:
     assert fewer.stdout == f"To be{want}\n"
     compiled = run(f"{own / 'net.py'}:build", "To be", "--length", 20, "--temperature", 0.8,
                    "--top-k", 9, "--seed", 4, "--weights", own / "w.safetensors")
-    assert compiled.stdout == said.stdout
+    assert compiled.stdout == output.stdout
 
 
 def test_beams(own: Path) -> None:
-    said = run(f"{own / 'net.py'}:build", "To be", "--length", 9, "--beams", 3, "--weights",
-               own / "w.safetensors")
+    output = run(f"{own / 'net.py'}:build", "To be", "--length", 9, "--beams", 3, "--weights",
+                 own / "w.safetensors")
     scope: dict = {}
     exec(MODEL, scope)
     program = scope["build"]().compile("cpu", batch_size=1, decode=3)
-    assert said.stdout == f"To be{decode(program.generate(encode('To be'), 9, beams=3))}\n"
+    assert output.stdout == f"To be{decode(program.generate(encode('To be'), 9, beams=3))}\n"
 
 
 def test_an_alphabet_of_its_own(own: Path) -> None:
-    said = run(f"{own / 'net.py'}:few", "ab", "--alphabet", "abc", "--weights",
-               own / "few.safetensors", "--length", 30)
-    assert said.exit_code == 0 and len(said.stdout) == 33 and set(said.stdout) <= set("abc\n")
+    output = run(f"{own / 'net.py'}:few", "ab", "--alphabet", "abc", "--weights",
+                 own / "few.safetensors", "--length", 30)
+    assert output.exit_code == 0 and len(output.stdout) == 33 and set(output.stdout) <= set("abc\n")
 
 
 ERRORS = [
@@ -96,10 +96,10 @@ ERRORS = [
 def test_errors(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own)
     for words, message in ERRORS:
-        said = run(*words)
-        assert said.exit_code == 1 and message in said.stderr and said.stderr.count("\n") == 1
+        output = run(*words)
+        assert output.exit_code == 1 and message in output.stderr and output.stderr.count("\n") == 1
 
 
 def test_data_of_the_small_variant_do_not_train_the_large_one() -> None:
-    said = CliRunner().invoke(main, ["train", "bert_base"])
-    assert said.exit_code == 1 and "or train bert_base:small, which trains on gaps" in said.stderr
+    output = CliRunner().invoke(main, ["train", "bert_base"])
+    assert output.exit_code == 1 and "or train bert_base:small, which trains on gaps" in output.stderr

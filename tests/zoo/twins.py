@@ -39,8 +39,8 @@ class Twin:
     def __call__(self, x: np.ndarray) -> Tensor:
         """The model's output while it trains."""
         self.added = []
-        given = self.torch.tensor(x)
-        return self.run(self.model, given if x.dtype.kind == "i" else given.double())
+        tensor = self.torch.tensor(x)
+        return self.run(self.model, tensor if x.dtype.kind == "i" else tensor.double())
 
     def run(self, layer: Layer, x: Tensor) -> Tensor:
         return getattr(self, f"_{type(layer).__name__}")(layer, x)

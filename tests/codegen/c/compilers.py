@@ -20,9 +20,9 @@ needs_compiler = pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 def run(*command: str | Path, cwd: Path) -> str:
     done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True,
                           timeout=280)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, f"{command}\n{said[:4000]}"
-    return said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, f"{command}\n{output[:4000]}"
+    return output
 
 
 def bits(a: np.ndarray) -> np.ndarray:

@@ -41,12 +41,12 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     assert [p.name for p in paths] == ["net.c", "net_example.c", "net.h"]
     executable = build(traced.functions, "cpu:scalar", "net")
     random = np.random.default_rng(1)
-    given, expected = b"", b""
+    inputs, expected = b"", b""
     for step in range(STEPS):
         x = random.normal(size=(5, 101)).astype(request.param)
         t = random.integers(0, 7, 5).astype(np.int32)
         w = random.uniform(0, 2, 5).astype(request.param)
-        given += x.tobytes() + t.tobytes() + w.tobytes()
+        inputs += x.tobytes() + t.tobytes() + w.tobytes()
         y = call(executable, "predict", x=x)["y"]
         scores = call(executable, "train", x=x, y=t, w=w if step % 2 else np.ones(5),
                       real=np.ones(5))
@@ -58,7 +58,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     trained = executable.states_snapshot()
     expected += b"".join(a.tobytes() for a in trained.values())
     expected += call(executable, "predict", x=x)["y"].tobytes()
-    (folder / "in.bin").write_bytes(given)
+    (folder / "in.bin").write_bytes(inputs)
     (folder / "expected.bin").write_bytes(expected)
     states = "".join(f" STATE(NET_OFFSET_{identifier(n.upper())}, NET_SIZE_{identifier(n.upper())}, "
                      f"{'int' if a.dtype.kind in 'iu' else 'number'})" for n, a in trained.items())

@@ -47,16 +47,16 @@ def test_metadata_is_what_was_planned(chip: str) -> None:
     assert hip.whole(code)
     assert metadata(code)["amdhsa.target"] == f"amdgcn-amd-amdhsa--{chip}"
     assert metadata(code)["amdhsa.version"] == [1, 2]  # code object 5
-    said, text = kernels(code), sections(code)[".text"]
-    assert len(said) == len(actual)
+    entries, text = kernels(code), sections(code)[".text"]
+    assert len(entries) == len(actual)
     wave = target(chip).limits.grid.subgroup  # type: ignore[union-attr]
     for symbol, kernel in actual:
-        k, d = said[symbol], descriptor(code, symbol)
-        given = [m for m in kernel.memories if m.space == "global"]
+        k, d = entries[symbol], descriptor(code, symbol)
+        parameters = [m for m in kernel.memories if m.space == "global"]
         shared = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "shared")
         assert [(a[".offset"], a[".size"], a[".value_kind"], a[".address_space"]) for a in k[".args"]] == [
-            (8 * n, 8, "global_buffer", "global") for n in range(len(given))]
-        assert k[".kernarg_segment_size"] == d.arguments == 8 * len(given)
+            (8 * n, 8, "global_buffer", "global") for n in range(len(parameters))]
+        assert k[".kernarg_segment_size"] == d.arguments == 8 * len(parameters)
         assert k[".kernarg_segment_align"] == 8
         assert shared <= k[".group_segment_fixed_size"] == d.shared < shared + 64
         assert tuple(k[".reqd_workgroup_size"]) == kernel.workgroup

@@ -144,9 +144,9 @@ def test_what_llvm_makes_of_them(target: Target, shape: MmaShape) -> None:
     [kernel] = code_object.kernels(amdgcn.assemble(text, target)).values()
     assert not kernel[".private_segment_fixed_size"] and not kernel[".vgpr_spill_count"]
     of = "xf32" if shape.mantissa_bits else repr(shape.of)
-    said = re.findall(r"v_w?mf?ma_\w+", assemble.assembly(text, target))
-    assert said and len(said) == len(re.findall("call <.*(?:mfma|wmma)", text)) - 1  # of 0 + a b, which nothing reads
-    assert all(re.fullmatch(f"{MNEMONIC[f'{of} {target.limits.grid.subgroup}']}(_1k)?", s) for s in said)
+    output = re.findall(r"v_w?mf?ma_\w+", assemble.assembly(text, target))
+    assert output and len(output) == len(re.findall("call <.*(?:mfma|wmma)", text)) - 1  # of 0 + a b, which nothing reads
+    assert all(re.fullmatch(f"{MNEMONIC[f'{of} {target.limits.grid.subgroup}']}(_1k)?", s) for s in output)
 
 
 # -- whole products ------------------------------------------------------------------------------------

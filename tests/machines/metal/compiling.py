@@ -29,12 +29,12 @@ def launchers(text: str) -> str:
     for threads, name, parameters, body in KERNEL.findall(text):
         count = len(re.findall(r"\[\[buffer\(\d+\)\]\]", parameters))
         assert [int(n) for n in re.findall(r"\[\[buffer\((\d+)\)\]\]", parameters)] == list(range(count))
-        given = "".join(f"launching::any{{launching::buffers[{k}]}}, " for k in range(count))
+        arguments = "".join(f"launching::any{{launching::buffers[{k}]}}, " for k in range(count))
         alone = "threadgroup_barrier" not in body and "simd_" not in body
         result.append(
             f'extern "C" void run_{name}(void **b, const uint *g, const uint *t) {{\n'
             f"  launching::all(b, g, t, {str(alone).lower()}, [](uint3 at) {{ "
-            f"{name}({given}launching::group, at); }});\n}}\n"
+            f"{name}({arguments}launching::group, at); }});\n}}\n"
             f'extern "C" const uint buffers_{name} = {count}, most_{name} = {threads};\n')
     return "\n".join(result)
 

@@ -31,11 +31,11 @@ def atom(machine: Any, i: Instruction) -> Callable[[np.ndarray | None], None]:
         data, elements = place(live)
         who = np.arange(machine.threads) if live is None else np.flatnonzero(live)
         elements = np.broadcast_to(elements, who.shape)
-        given = [np.broadcast_to(read(), machine.threads)[who].view(typed) for read in reads]
+        operands = [np.broadcast_to(read(), machine.threads)[who].view(typed) for read in reads]
         held, old = data.view(typed), np.zeros(machine.threads, typed)
         with np.errstate(over="ignore"):
             for k, (thread, place_of) in enumerate(zip(who, elements, strict=True)):
                 old[thread] = held[place_of]
-                held[place_of] = NEWS[how](held[place_of], *(x[k] for x in given))
+                held[place_of] = NEWS[how](held[place_of], *(x[k] for x in operands))
         machine.put(d, old.view(data.dtype), live)
     return update

@@ -66,8 +66,8 @@ class Emulated:
         entry = descriptor(self.code, name)
         named = [a for a in kernels(self.code)[name][".args"] if a[".value_kind"] == "global_buffer"]
         assert len(named) == len(pointers), f"{name} has {len(named)} arguments, not {len(pointers)}"
-        given = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
-        place = ctypes.addressof(given)
+        arguments = (ctypes.c_uint64 * max(1, len(pointers)))(*pointers)
+        place = ctypes.addressof(arguments)
         units = -(-entry.shared // SHARED_UNIT)
         registers = None  # the emulator's own order of them
         if entry.properties & 1:  # four registers of scratch memory come first

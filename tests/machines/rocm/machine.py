@@ -70,8 +70,8 @@ class Hosted:
         address, count = self.kernels[name]
         assert count == len(pointers), f"{name} has {count} arguments, not {len(pointers)}"
         three = ctypes.c_int64 * 3
-        given = (ctypes.c_void_p * max(1, count))(*pointers)
-        code = workgroups().zt_launch(address, given, three(*grid), three(*block), self.wave)
+        arguments = (ctypes.c_void_p * max(1, count))(*pointers)
+        code = workgroups().zt_launch(address, arguments, three(*grid), three(*block), self.wave)
         assert code == 0, f"{name}: {WRONG[code]}"
 
 

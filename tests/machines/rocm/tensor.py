@@ -64,8 +64,8 @@ def _mfma(of: str, k: int, element: str) -> Instruction:
     def place_of_c(i: int, j: int) -> list[tuple[int, int]]:
         return [(16 * (i % 4) + j, i // 4) if wide else (16 * (i // 4) + j, i % 4)]
 
-    given = element if each == 1 else f"<{each} x {element}>"
-    return Instruction(64, of, (given, given, "<4 x double>" if wide else "<4 x float>"),
+    operand = element if each == 1 else f"<{each} x {element}>"
+    return Instruction(64, of, (operand, operand, "<4 x double>" if wide else "<4 x float>"),
                        Matrix(16, k, each, place_of_a), Matrix(k, 16, each, place_of_b),
                        Matrix(16, 16, 4, place_of_c))
 
