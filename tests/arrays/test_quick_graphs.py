@@ -57,6 +57,25 @@ def test_the_third_run_is_quick_and_right(long_ways: list[int], n: int,
     assert long_ways == [1, 1]
 
 
+def test_results_of_one_call_are_computed_together(long_ways: list[int]) -> None:
+    """Whichever is asked for first. One that nobody holds is not among them."""
+    @zt.kernel
+    def both(x, y):
+        return x + y, x - y
+
+    (a, x), (b, y) = _pair(), _pair()
+    for first in (0, 1, 0, 1):
+        results = both(x, y)
+        results[first].realize()
+        assert all(r.node.block is not None for r in results)
+        for r, expected in zip(results, (a + b, a - b), strict=True):
+            np.testing.assert_array_equal(r.numpy(), expected)
+    assert long_ways == [2, 2]
+    for _ in range(4):
+        np.testing.assert_array_equal(both(x, y)[1].numpy(), a - b)
+    assert long_ways == [2, 2, 1, 1]
+
+
 def test_operands_that_are_one_tensor_are_another_structure() -> None:
     (x, t), (y, u) = _pair(), _pair()
     for _ in range(4):

@@ -250,7 +250,7 @@ def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
     """A kernel of six written-out steps over two names, with a matrix of a known dtype."""
 
     @zt.kernel
-    def steps(x, rate=0.5, first=0):
+    def steps(x, rate=0.1, first=0):
         row = x.copy()
         for _ in tuple(range(first, 6)):
             after = np.eye(x.shape[0], dtype=x.dtype)
@@ -263,6 +263,7 @@ def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
     np.testing.assert_allclose(steps(x), steps.debug(x), rtol=1e-12)
     np.testing.assert_allclose(steps(x, first=5), steps.debug(x, first=5), rtol=1e-12)
     np.testing.assert_allclose(steps(x, 0.25), steps.debug(x, 0.25), rtol=1e-12)
+    assert len(steps(zt.tensor(x)).node.operands) == 1, "no operand for a default"
 
 
 def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:

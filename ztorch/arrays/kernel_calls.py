@@ -18,10 +18,12 @@ from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import f32, f64
 from ztorch.errors import KernelError
 from ztorch.graph.value import Value
+from ztorch.kernels.source import DefaultNumber
 
 CAPACITY = 1024  # cached kernels with their shapes
 _PLAIN = {bool, int, str, type(None)}
-_COMPILED_IN = (bool, int, str, tuple, type(None))  # types of arguments that are not inputs
+# types of arguments that are not inputs
+_COMPILED_IN = (bool, int, str, tuple, type(None), DefaultNumber)
 
 _calls: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by kernel, shapes and dtypes
 _written: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by calls as the user wrote them
@@ -31,7 +33,7 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
     """The results of a kernel on tensors, if it was called in the same way before; else None. This
     fast path does not bind the kernel's parameters.
 
-    kernel: The kernel.
+    Args:
         kernel: The kernel.
         args: The positional arguments of a call.
         named: Its keyword arguments.

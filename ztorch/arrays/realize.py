@@ -40,12 +40,23 @@ def compute(node: TensorNode) -> None:
     call = node.call
     if call is not None and call.reshapes and _shares(node):
         return
+    if node.siblings is not None and len(together := _pending_results(node)) > 1:
+        if not compute_again(together):
+            _compute(together)
+        return
     if call is not None and device_of_block() is None and not keeps_operands():
         for native in call.natives.get(node.depth, ()):  # as `compute_again` does for several
             if native(node) is True:
                 return
     if not (node.depth == 1 and _compute_call(node)):
         _compute((node,))
+
+
+def _pending_results(node: TensorNode) -> list[TensorNode]:
+    """The results of a node's call that are in use and not computed, in their order: one run of the
+    call computes all of them."""
+    results = [ref() for ref in node.siblings or ()]
+    return [r for r in results if r is not None and r.block is None and r.call is not None]
 
 
 def _shares(node: TensorNode) -> bool:
