@@ -17,7 +17,7 @@ from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda
 from tests.numpy_executable import compile_numpy
-from ztorch.backends import cuda_calls, registry
+from ztorch.backends import cuda_calls, gpu_graphs, registry
 from ztorch.backends.drivers import cuda
 from ztorch.commands.explain_measured import measured
 from ztorch.commands.explain_table import as_text
@@ -93,7 +93,11 @@ def test_the_order_between_barriers_is_free(monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(a, b)
 
 
-def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
+@pytest.mark.parametrize("early", [True, False])
+def test_launches_wait_only_where_a_barrier_says_so(early: bool, fake: FakeCuda,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that wait by themselves are put in place before those before them end."""
+    monkeypatch.setenv("ZTORCH_EARLY_LAUNCHES", str(int(early)))
     d = available.device("cuda")
     module, (launch, *_), _ = doubled.loaded(d)
     graphs: list[dict] = []
@@ -105,8 +109,61 @@ def test_launches_wait_only_where_a_barrier_says_so(fake: FakeCuda) -> None:
     names = {n: k for k, n in enumerate(graphs[0])}
     after = [sorted(names[a] for a in node.after) for node in graphs[0].values()]
     kernels = [node.entry is not None for node in graphs[0].values()]
-    assert kernels == [True, True, False, True, True, False, True, True]
-    assert after == [[], [], [0, 1], [2], [2], [3, 4], [5], [6]]
+    assert all(node.early == set(node.after if early else ()) for node in graphs[0].values())
+    if early:
+        assert all(kernels) and after == [[], [], [0, 1], [0, 1], [2, 3], [4]]
+    else:
+        assert kernels == [True, True, False, True, True, False, True, True]
+        assert after == [[], [], [0, 1], [2], [2], [3, 4], [5], [6]]
+
+
+def test_many_launches_are_joined(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each edge of an early launch is one of its own, there may be too many."""
+    monkeypatch.setattr(gpu_graphs, "EARLY_EDGES", 2)
+    d = available.device("cuda")
+    module, (launch, *_), _ = doubled.loaded(d)
+    recorded = d.record(module, [launch._replace(barrier=b) for b in (*[False] * 3, True, True, False)])
+    nodes = [node for node in fake.held(recorded.handle.alone, list) if node.entry]
+    assert [bool(node.early) for node in nodes] == [*[False] * 4, True, True]
+
+
+@pytest.mark.parametrize("call", ["cuGraphAddDependencies", "cuGraphInstantiate"])
+def test_a_driver_that_refuses_early_launches(call: str, fake: FakeCuda) -> None:
+    """Launches wait for those before them then, which is said once."""
+    d = available.device("cuda")
+    module, launches, buffers = doubled.loaded(d, chained=2)
+
+    def refuse(graph: object, *args: object) -> tuple:
+        if call != "cuGraphInstantiate" or any(node.early for node in fake.held(graph, dict).values()):
+            return fake.real.CUresult.CUDA_ERROR_NOT_SUPPORTED, None
+        return fake.call(call, graph, *args)
+
+    fake.__dict__[call if call.endswith("Instantiate") else f"cu{cuda_calls.edges_call()}"] = refuse
+    with pytest.warns(UserWarning, match=rf"launches do not start early, .*{call[2:]}.*NOT_SUPPORTED"):
+        d.record(module, launches)
+    recording = d.record(module, launches)
+    d.write(buffers["inputs"], np.ones(doubled.N, np.float32))
+    d.run(recording)
+    out = np.empty(doubled.N, np.float32)
+    d.read(buffers["outputs"], out)
+    assert (out == 4).all()
+
+
+def test_kernels_that_do_not_wait_are_not_early(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of older artifacts. The pretended driver finds one that is early all the same."""
+    d = available.device("cuda")
+    make = doubled.doubling
+
+    def without(*args: object) -> tuple:
+        code, entries, launches = make(*args)  # type: ignore[arg-type]
+        return code.replace(b"griddepcontrol.wait;", b" " * 20), entries, launches
+
+    monkeypatch.setattr(doubled, "doubling", without)
+    module, launches, _ = doubled.loaded(d, 2)
+    assert not any(node.early for node in fake.held(d.record(module, launches).handle.alone, list))
+    monkeypatch.setattr(cuda_calls, "waits", lambda image: True)
+    with pytest.raises(AssertionError, match="starts early that never waits"):
+        d.record(*doubled.loaded(d, 2)[:2])
 
 
 # -- available devices -----------------------------------------------------------------------------

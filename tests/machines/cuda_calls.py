@@ -63,6 +63,7 @@ class Node:
     shared: int = 0
     maps: list[TensorMap] = field(default_factory=list)
     copy: Callable[[], None] | None = None
+    early: set[int] = field(default_factory=set)  # of those before it: it starts before they end
 
 
 class CudaCalls:
@@ -106,12 +107,12 @@ class CudaCalls:
     # -- every call ------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("cu"):
+        if not name.startswith("cu") or not hasattr(self.real, name):
             return getattr(self.real, name)
         return functools.partial(self.call, name)
 
     def call(self, name: str, *args: Any) -> tuple:
-        function = getattr(type(self), f"do_{name}")
+        function = getattr(type(self), f"do_{name.removesuffix('_v2')}")
         missing = _without_library(self.real)
         form = (name, _form(args))
         if missing and form not in CONVERTED:  # it converts the arguments before it fails

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.machines.cuda_calls import Node, parsed
 from tests.machines.cuda_memory import CudaMemory
+from tests.machines.ptx import early
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.parse import Entry, Program, PtxError
 from tests.machines.ptx.tensor_maps import TensorMap
@@ -162,6 +163,19 @@ class FakeCuda(CudaMemory):
         node = Node([int(n) for n in after], entry, (p.gridDimX, p.gridDimY, p.gridDimZ), pointers,
                     p.sharedMemBytes, maps)
         return self.node(graph, node, count)
+
+    def do_cuGraphAddDependencies(self, graph: Any, sources: list, targets: list, edges: list, count: int) -> Any:
+        nodes = self.held(graph, dict)
+        assert count == len(sources) == len(targets) == len(edges)
+        for source, target, edge in zip(sources, targets, edges, strict=True):
+            before, node = nodes[int(source)], nodes[int(target)]
+            kind = edge.type, edge.from_port, edge.to_port
+            if int(source) in node.after or not before.entry or not node.entry or kind != (1, 1, 0):
+                return "INVALID_VALUE", None
+            assert early.waits(node.entry), "a kernel starts early that never waits"
+            node.after.append(int(source))
+            node.early.add(int(source))
+        return None
 
     def do_cuGraphAddMemcpyNode(self, graph: Any, after: list, count: int, p: Any, context: Any) -> Any:
         assert int(context) == 77 and (p.Height, p.Depth) == (1, 1)

@@ -41,7 +41,7 @@ def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chips, "CHIPS", (*CHIPS, NEW, Chip("rocm", "gfx777", "rdna4")))
     monkeypatch.setattr(targets, "TARGETS", targets.table())
     new = targets.target("cuda:sm_95")
-    assert new.chip == "sm_95" and dict(new.frame_data) == {"version": "9.1"}
+    assert new.chip == "sm_95" and dict(new.frame_data) == {"version": "9.1", "early": True}
     assert new.limits.grid is not None
     assert new.limits.grid.mma_shapes == FAMILIES["ampere"].mma_shapes
     assert targets.target("rocm:gfx777").llvm_cpu == "gfx777"

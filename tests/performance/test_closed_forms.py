@@ -196,3 +196,13 @@ def test_small_programs_lie_in_the_shared_cache_and_large_ones_do_not() -> None:
                               target("cuda:sm_80"), gpu("A100"))["f"]
     assert small.cached and small.memory_bytes == 0
     assert not large.cached and large.memory_bytes == 2 * 4 << 24
+
+
+def test_kernels_that_start_early_shorten_the_gaps() -> None:
+    """Where few wait for few; the first of a call waits for the driver."""
+    x = leaf("input", "x", (64, 64), f32)
+    graph = Graph({"y": ops.matmul(ops.exp(ops.matmul(x, x)), x)})
+    early, late = (predict_functions({"y": graph}, target(name), H200)["y"] for name in ("cuda:sm_90", "cuda:sm_80"))
+    assert early.waves == late.waves == 2
+    assert late.gaps == pytest.approx((H200.step_us + 2 * H200.launch_us) * 1e-6)
+    assert early.gaps == pytest.approx((H200.step_us + H200.launch_us + H200.early_launch_us) * 1e-6)

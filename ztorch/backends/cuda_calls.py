@@ -11,6 +11,8 @@ from ztorch.machines.chips import runnable
 
 TEXT = "c"  # the chip of code that was CUDA C++ and is for all chips
 
+EARLY_VERSION = 12030  # the first driver with edges of graphs by which launches start early
+
 
 @functools.cache
 def driver() -> Any:
@@ -61,3 +63,20 @@ def described(ordinal: int) -> DeviceInfo:
         int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
         tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
         f"capability {capability // 10}.{capability % 10}", (TEXT, *able) if able else ())
+
+
+def edges_call() -> str:
+    """The call that adds edges with their kinds to a graph; cuda-bindings 13 dropped the older one
+    of its name."""
+    newer = "GraphAddDependencies_v2"
+    return newer if hasattr(driver(), f"cu{newer}") else newer.removesuffix("_v2")
+
+
+def waits(image: bytes) -> bool:
+    """Whether all kernels of PTX wait for the launches before them, which then need not be over.
+
+    >>> waits(b".entry k() {griddepcontrol.wait; ret;}"), waits(b".entry k() {ret;}")
+    (True, False)
+    """
+    _, *kernels = image.partition(b"\0")[0].split(b".entry ")
+    return bool(kernels) and all(b"griddepcontrol.wait;" in kernel for kernel in kernels)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ztorch.backends.device import Device
 from ztorch.backends.gpu_graphs import JOINED_BYTES, GpuGraph, Transfer
-from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
+from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, LoadedCode
 from ztorch.errors import DeviceError, OutOfMemory
 
 WITHOUT_TIMES = 2  # a flag of events, in CUDA and in HIP
@@ -42,11 +42,11 @@ class _Current:
 class GpuDevice(Device):
     """A device whose buffers are addresses and whose recordings are graphs.
 
-    All work goes into one stream, but for copies to the device. A module's handle is a pair: the
-    modules of the driver, and a function for each entry.
+    All work goes into one stream, but for copies to the device.
     """
 
     overlaps = True
+    early = False  # whether launches may begin before those that they depend on have ended
     prefix: ClassVar[str]  # of the functions of the API
     other_names: ClassVar[Mapping[str, str]] = {}  # functions that are not called prefix + name
     fatal_codes: ClassVar[frozenset[str]]  # errors after which the device answers nothing else
@@ -95,6 +95,10 @@ class GpuDevice(Device):
     @abstractmethod
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
         """A new node of a graph that copies when those before it are done."""
+
+    def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None:
+        """Edges of a graph between kernels, whose targets begin early."""
+        raise NotImplementedError
 
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:
@@ -254,16 +258,14 @@ class GpuDevice(Device):
                 for module in modules.values() if not self._lost else ():
                     self._call("ModuleUnload", module)
                 raise
-        return list(modules.values()), functions
+        return LoadedCode(list(modules.values()), functions)
 
     def _unload(self, handle: Any) -> None:
-        modules, _ = handle
-        self._release("ModuleUnload", *modules)
+        self._release("ModuleUnload", *handle.modules)
 
     def _function(self, module: DeviceModule, entry: int) -> Any:
         """The driver's function of an entry."""
-        _, functions = module.handle
-        return functions[entry]
+        return module.handle.functions[entry]
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> GpuGraph | None:
         """None if there are no launches."""

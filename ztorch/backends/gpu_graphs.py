@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ztorch.backends.handles import DeviceModule, Launch
+from ztorch.errors import DeviceError
+from ztorch.machines.gpus import EARLY_EDGES
 
 # Bytes of a call up to which its copies are part of the graph. On an H200 a call of a small model
 # took 50 us with copies of their own, and a graph with both copies takes 20 where nothing else is
@@ -27,11 +30,18 @@ class Transfer(NamedTuple):
 class GraphCalls(Protocol):
     """The calls of a device that make graphs. It is current while they are made."""
 
+    early: bool  # whether launches may begin before those that they depend on have ended
+
+    @property
+    def lost(self) -> bool: ...
+
     def _call(self, name: str, *args: Any) -> Any: ...
 
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]: ...
 
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any: ...
+
+    def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None: ...
 
 
 class Joined(NamedTuple):
@@ -45,7 +55,8 @@ class Joined(NamedTuple):
 class GpuGraph:
     """The launches of a recording, to be replayed alone, or with a copy before and one behind them.
 
-    Each launch waits for those before its barrier, and for no others.
+    Each launch waits for those before its barrier, and for no others. Where the device can, it is
+    put in place before they end, and its kernel waits for their results.
     """
 
     def __init__(self, device: GraphCalls, module: DeviceModule, launches: tuple[Launch, ...]):
@@ -77,21 +88,51 @@ class GpuGraph:
         return [self.alone, *(known.graph for known in self._joined.values())]
 
     def _instance(self, before: Transfer | None, behind: Transfer | None) -> Any:
+        """Where the driver refuses launches that start early, all wait for those before them."""
+        device = self._device
+        try:
+            return self._built(before, behind, device.early)
+        except DeviceError as error:
+            if not device.early or device.lost:
+                raise
+            graph = self._built(before, behind, False)
+            device.early = False
+            warnings.warn(f"launches do not start early, which takes longer: {error}", stacklevel=2)
+            return graph
+
+    def _built(self, before: Transfer | None, behind: Transfer | None, may_be_early: bool) -> Any:
         device = self._device
         graph = device._call("GraphCreate", 0)
         try:
-            done: list[Any] = [device._copy_node(graph, [], before)] if before else []
-            since: list[Any] = []
-            for launch in self._launches:
-                if launch.barrier and since:
-                    done, since = [self._join(graph, since)], []
-                node, _alive = device._node(self._module, launch)
-                since.append(device._call("GraphAddKernelNode", graph, done, len(done), node))
+            done = [device._copy_node(graph, [], before)] if before else []
+            kernels = may_be_early and not before  # whether all of `done` are kernels
+            for wave in self._waves():
+                early = (kernels and len(done) * len(wave) <= EARLY_EDGES and all(
+                    launch.entry in self._module.handle.early for launch in wave))
+                if not early and len(done) > 1:
+                    done = [self._join(graph, done)]
+                after, nodes = [] if early else done, []
+                for launch in wave:
+                    node, _alive = device._node(self._module, launch)
+                    nodes.append(device._call("GraphAddKernelNode", graph, after, len(after), node))
+                if early and done:
+                    device._early_edges(graph, done * len(nodes),
+                                        [node for node in nodes for _ in done])
+                done, kernels = nodes, may_be_early
             if behind:
-                device._copy_node(graph, [self._join(graph, since)], behind)
+                device._copy_node(graph, [self._join(graph, done)], behind)
             return device._call("GraphInstantiate", graph, 0)
         finally:
             device._call("GraphDestroy", graph)
+
+    def _waves(self) -> list[list[Launch]]:
+        """The launches between one barrier and the next."""
+        waves: list[list[Launch]] = []
+        for launch in self._launches:
+            if launch.barrier or not waves:
+                waves.append([])
+            waves[-1].append(launch)
+        return waves
 
     def _join(self, graph: Any, nodes: list[Any]) -> Any:
         """One node that is done when all of these are."""

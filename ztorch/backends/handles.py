@@ -104,6 +104,14 @@ def wrong_count(device: str, kernel: str, wanted: int, count: int) -> str:
     return f"{device}: kernel {kernel!r} takes {wanted} buffer{'s' * (wanted != 1)}, not {count}"
 
 
+class LoadedCode(NamedTuple):
+    """What a driver of GPUs has made of code."""
+
+    modules: list[Any]  # of the driver
+    functions: list[Any]  # of the driver, for each entry
+    early: frozenset[int] = frozenset()  # entries that wait by themselves for those before them
+
+
 @dataclass
 class DeviceModule:
     """Code on a device."""

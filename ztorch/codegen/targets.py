@@ -151,6 +151,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+_EARLY = 90  # the first generation whose kernels may start before those that they wait for
 _STATIC_SHARED = 48 << 10  # bytes that a CUDA kernel may declare
 _ADDRESSED = 1 << 47  # bytes that addresses of 64 bits reach on GPUs
 _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
@@ -177,7 +178,8 @@ def _cuda(chip: Chip) -> Target:
                    **_units(f"cuda:{chip.name}"))
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_CALLS,
-                  converted_dtypes=family.converted_dtypes, frame_data=(("version", chip.isa),),
+                  converted_dtypes=family.converted_dtypes,
+                  frame_data=(("version", chip.isa), ("early", chip.generation >= _EARLY)),
                   backend="cuda", chip=chip.name, assembler="ptx",
                   declares_registers=True, one_module_per_kernel=True)
 

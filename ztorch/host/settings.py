@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
     interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
     cubin: bool = True  # assemble CUDA code here too where nvJitLink is, not in the driver alone
+    early_launches: bool = True  # kernels of a GPU are put in place before those before them end
     tuned: bool = True  # schedules that `ztorch tune` found take the place of those of the rules
 
 
@@ -70,6 +71,7 @@ def _read() -> Settings:
         lazy=bool(_whole("ZTORCH_LAZY", 1)),
         interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
         cubin=bool(_whole("ZTORCH_CUBIN", 1)),
+        early_launches=bool(_whole("ZTORCH_EARLY_LAUNCHES", 1)),
         tuned=bool(_whole("ZTORCH_TUNED", 1)),
     )
 

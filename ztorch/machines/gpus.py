@@ -17,6 +17,11 @@ from ztorch.errors import unknown
 
 KIB, MIB = 1 << 10, 1 << 20
 
+# Edges between the launches before a barrier and those behind it, up to which each of these is put
+# in place early (programmatic dependent launch). More are joined in one node of a graph, behind
+# which no kernel can start early. A guess.
+EARLY_EDGES = 32
+
 
 @dataclass(frozen=True)
 class UnitRates:
@@ -70,6 +75,7 @@ class Gpu:
     busy_cycles: int = 950  # latency of a load of memory while all units load
     barrier_cycles: int = 20  # cost of a barrier at which all threads arrive together
     launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
+    early_launch_us: float = 0.5  # the same, if it was put in place before that end
     step_us: float = 6.0  # from the call that starts recorded launches to the first of them
 
     @property
@@ -103,7 +109,7 @@ class Gpu:
 GPUS: dict[str, Gpu] = {row.name: row for row in (
     # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is an
     # estimate: products in tiles of 128x256, without clusters, read it so fast at 610 TFLOP/s.
-    # On all rows `launch_us` and `step_us` are guesses.
+    # On all rows `launch_us`, `early_launch_us` and `step_us` are guesses.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),

@@ -14,7 +14,7 @@ from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import KernelStep, Plan
-from ztorch.machines.gpus import Gpu
+from ztorch.machines.gpus import EARLY_EDGES, Gpu
 from ztorch.performance.assembled import RegisterFigures, assembled_figures
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
 
@@ -37,6 +37,7 @@ class FunctionPrediction:
     gpu: Gpu  # that it runs on
     cached: bool  # whether all that the program holds fits the shared cache
     kernels: tuple[LaunchPrediction, ...]  # in order
+    early: bool = False  # whether kernels are put in place before those end that they wait for
     measured_seconds: float | None = None  # of a call on a GPU that is here; None: not measured
 
     @property
@@ -67,7 +68,12 @@ class FunctionPrediction:
     @property
     def gaps(self) -> float:
         """Seconds of one call in which a launch waits for the GPU to begin with it."""
-        return self.gpu.step_us * 1e-6 + self.waves * self.gpu.launch_us * 1e-6
+        waves = self._waves()
+        counts = [0, *map(len, waves)]
+        return 1e-6 * (self.gpu.step_us + sum(
+            wave[0].launches * (self.gpu.early_launch_us if self.early and (
+                0 < before * len(wave) <= EARLY_EDGES) else self.gpu.launch_us)
+            for before, wave in zip(counts, waves, strict=False)))
 
     @property
     def seconds(self) -> float:
@@ -142,7 +148,8 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
         kernels.figures = assembled_figures(
             {id(step.kernel.body): step.kernel for plan in plans.values() for step in plan.steps},
             target)
-    return {name: FunctionPrediction(name, gpu, cached, kernels.of(plan))
+    early = bool(dict(target.frame_data).get("early"))
+    return {name: FunctionPrediction(name, gpu, cached, kernels.of(plan), early)
             for name, plan in plans.items()}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.machines.ptx import atomics, copies, products, rings, tensor, words
+from tests.machines.ptx import atomics, copies, early, products, rings, tensor, words
 from tests.machines.ptx.accesses import Accesses
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Array, Entry, Instruction, Literal, PtxError
@@ -83,7 +83,8 @@ class _Machine(Accesses):
 
     def begin(self, pointers: list[int], memory: GlobalMemory, maps: Sequence[TensorMap] = ()) -> None:
         """As it is before a launch: nothing of the one before is left."""
-        self.memory, self.maps = memory, maps
+        self.complete, self.maps = memory, maps
+        self.memory = early.NotYet(self.entry) if early.waits(self.entry) else memory
         self.parameters = dict(zip(self.entry.parameters, pointers, strict=True))
         self.epoch = np.zeros(self.threads, np.int64)
         self.mask: np.ndarray | None = None  # of the threads at work; None: all
@@ -281,6 +282,8 @@ class _Machine(Accesses):
             return self.plain(i, lambda x: x, (64,), 64)
         if name == "shfl":
             return self.shuffle(i)
+        if name == "griddepcontrol":
+            return early.griddepcontrol(self, i)
         if name in ("mma", "ldmatrix"):
             return getattr(tensor, name)(self, i)
         if name == "cp":

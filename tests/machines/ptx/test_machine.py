@@ -62,6 +62,9 @@ STORE = "mad.wide.s32 %a, %t, 4, %m; st.global.b32 [%a], %v;"
     (".shared .align 16 .b8 s[128]; mov.b32 %w, s; mad.lo.s32 %w, %t, 4, %w; st.shared.b32 [%w], %t;"
      "xor.b32 %w, %w, 4; ld.shared.b32 %v, [%w];", "a race"),
     ("bra NOWHERE;", "no such label"),
+    ("st.global.b32 [%m], %t; griddepcontrol.wait;", "before the kernels before it are done"),
+    ("griddepcontrol.launch_dependents; griddepcontrol.wait;", "before the wait"),
+    ("setp.lt.s32 %p, %t, 7; @%p bra END; griddepcontrol.wait; END:", "not all threads reach it"),
     ("mov.b32 %v, %undeclared;", "not declared"),
 ])
 def test_what_goes_wrong_is_an_error(body: str, why: str) -> None:

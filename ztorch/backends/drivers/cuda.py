@@ -21,6 +21,7 @@ from ztorch.backends.handles import (
     Recording,
 )
 from ztorch.errors import DeviceError, OutOfMemory
+from ztorch.host import settings
 from ztorch.machines.chips import chips_of
 
 LOG_BYTES = 16 * 1024  # kept of the messages of the driver's assembler
@@ -80,6 +81,8 @@ class CudaDevice(GpuDevice):
         self._queues: list[Any] = []  # all queues, the device's own two first
         self._idle: list[Any] = []  # queues of streams that no longer exist
         self._old_events: list[Any] = []  # events that no longer exist, to be destroyed
+        self.early = settings.current().early_launches and (
+            self._call("DriverGetVersion") >= cuda_calls.EARLY_VERSION)
         self._device = self._call("DeviceGet", info.ordinal)
         self._context = self._call("DevicePrimaryCtxRetain", self._device)
         try:
@@ -172,15 +175,16 @@ class CudaDevice(GpuDevice):
     # -- code --------------------------------------------------------------------------------------
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        modules, functions = super()._load(code, entries)
+        loaded = super()._load(code, entries)
         attribute = cuda_calls.driver().CUfunction_attribute
         with self._current():
-            for function, entry in zip(functions, entries, strict=True):
+            for function, entry in zip(loaded.functions, entries, strict=True):
                 if entry.shared:
                     self._call("FuncSetAttribute", function,
                                attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                entry.shared)
-        return modules, functions
+        return loaded._replace(early=frozenset(k for k, e in enumerate(entries) if cuda_calls.waits(
+            code[e.at:e.at + e.size])))
 
     def _load_image(self, image: bytes) -> Any:
         """From PTX, and the cubin behind it: where the driver does not take that, it assembles the
@@ -223,6 +227,13 @@ class CudaDevice(GpuDevice):
         if addresses:
             node.kernelParams = (addresses, (ctypes.c_void_p,) * len(addresses))
         return node, None
+
+    def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None:
+        cuda, edge = cuda_calls.driver(), cuda_calls.driver().CUgraphEdgeData()
+        edge.type = int(cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        edge.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+        self._call(cuda_calls.edges_call(), graph, sources, targets, [edge] * len(sources),
+                   len(sources))
 
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
         cuda = cuda_calls.driver()
