@@ -77,9 +77,9 @@ def changed(folder: Path, file: str = "config.json", **values: Any) -> None:
     ({"n_embd": "8"}, zt.errors.WeightsError, "'n_embd' is '8', not a positive integer"),
     ({"n_head": 3}, zt.errors.WeightsError, "3 heads do not divide 8 features"),
     ({"n_layer": 2}, zt.errors.WeightsError,
-     r"has no tensor 'transformer.h.1.ln_1.weight', which its config.json speaks of"),
+     r"has no tensor 'transformer.h.1.ln_1.weight', which its config.json needs"),
     ({"vocab_size": 21}, zt.errors.WeightsError,
-     r"'wte' has embeddings of shape \(20, 8\), and its config speaks of \(21, 8\)"),
+     r"'wte' has embeddings of shape \(20, 8\), but its config needs \(21, 8\)"),
     ({"activation_function": "mish2"}, zt.errors.Unsupported, "activation_function='mish2'"),
     ({"n_layer": 10**9}, zt.errors.WeightsError, "'n_layer' means 1000000000 blocks; ztorch reads models of up to 4096"),
     ({"resid_pdrop": 2.0}, zt.errors.WeightsError,
@@ -130,7 +130,7 @@ def test_every_class_has_a_folder() -> None:
 
 
 def test_a_size_is_for_what_leaves_it_open() -> None:
-    with pytest.raises(zt.errors.ConfigError, match="says the size of images, image_size"):
+    with pytest.raises(zt.errors.ConfigError, match="fixes the size of images, image_size"):
         zt.load_model(FOLDERS / "ViTForImageClassification", size=16)
     with pytest.raises(zt.errors.ConfigError, match="is no folder of Hugging Face"):
         zt.load_model("digits_mlp", size=16)

@@ -155,7 +155,7 @@ def test_a_class_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
     again = zt.load_model(tmp_path / "m.keras")  # defined, so known
     assert again.layers[0].by == 3.0
     del L.Layer.known["Hidden"]
-    with pytest.raises(Unsupported, match=r"give it as zt.load_model\(path, custom_objects=\[Hid"):
+    with pytest.raises(Unsupported, match=r"pass it: zt.load_model\(path, custom_objects=\[Hid"):
         zt.load_model(tmp_path / "m.keras")
     custom_objects = {"Hidden": Scaling}
     assert isinstance(zt.load_model(tmp_path / "m.keras", custom_objects=custom_objects).layers[0], Scaling)

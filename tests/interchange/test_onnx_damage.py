@@ -157,19 +157,19 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "giant": (_giant, "initializer 'w' of shape"),
     "negative": (_negative, "initializer 'w' has the impossible shape"),
     "few numbers": (_few_numbers, "initializer 'b' of shape .* holds 2 numbers, not 3"),
-    "no weight": (_no_weight, "model.onnx: node Gemm 'gemm' reads 'w', which nothing gives"),
+    "no weight": (_no_weight, "model.onnx: node Gemm 'gemm' reads 'w', which nothing defines"),
     "twice": (_twice, "two initializers named 'w'"),
-    "no output": (_no_output, "no node gives the output 'z'|not a valid ONNX file"),
+    "no output": (_no_output, "no node computes the output 'z'|not a valid ONNX file"),
     "no outputs": (_empty, "model.onnx has no outputs"),
     "wrong shape": (_wrong_shape, "node Gemm 'gemm'"),
     "no type": (_no_type, "model.onnx is not a valid ONNX file: output 'y': Field 'type'"),
     "odd attribute": (_odd_attribute, "node Transpose 't'"),
     "too few inputs": (_too_few_inputs, "not a valid ONNX file"),
     "huge tensor": (_huge_expand, "node Expand 'huge' needs"),
-    "huge resize": (_huge_resize, "node Resize 'rs' makes no sense"),
-    "huge window": (_huge_window, "node AveragePool 'pool' makes no sense"),
-    "long axis": (_long_axis, "node Pad 'p' makes no sense: .* an axis of 2,147,483,647"),
-    "huge range": (_huge_range, "node Range 'r' makes no sense: .*a range from 0"),
+    "huge resize": (_huge_resize, "node Resize 'rs' is invalid"),
+    "huge window": (_huge_window, "node AveragePool 'pool' is invalid"),
+    "long axis": (_long_axis, "node Pad 'p' is invalid: .* an axis of 2,147,483,647"),
+    "huge range": (_huge_range, "node Range 'r' is invalid: .*a range from 0"),
 }
 
 
@@ -195,5 +195,5 @@ def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
                                             r"Gemm 'gemm' -> Relu 'relu' -> Gemm 'gemm'"):
         load(broken(_cycle, tmp_path))
     with pytest.raises(ArtifactError, match=r"model.onnx: node Relu 'relu' reads 'h', which only a "
-                                            r"later node gives, Gemm 'gemm'"):
+                                            r"later node computes, Gemm 'gemm'"):
         load(broken(_order, tmp_path))

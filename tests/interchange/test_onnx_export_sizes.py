@@ -54,7 +54,7 @@ def test_another_opset(tmp_path: Path) -> None:
         assert onnx.load(tmp_path / "m.onnx").opset_import[0].version == opset
         np.testing.assert_allclose(runtime(tmp_path / "m.onnx", x)[0], ours(model, x)[0],
                                    rtol=1e-5)
-    with pytest.raises(Unsupported, match=r"cannot be written with opset 7: .*Take a later opset"):
+    with pytest.raises(Unsupported, match=r"cannot be written with opset 7: .*Choose a later opset"):
         zt.onnx.save(model, tmp_path / "m.onnx", opset=7)
     with pytest.raises(ConfigError, match="opset"):
         zt.onnx.save(model, tmp_path / "m.onnx", opset=0)
@@ -86,7 +86,7 @@ def test_open_axes() -> None:
         rows = np.random.default_rng(length).integers(0, 7, (count, length)).astype(np.int32)
         [actual] = runtime(any_size, rows)
         np.testing.assert_allclose(actual, evaluated(model, rows), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): an ONNX file is for one"):
+    with pytest.raises(ConfigError, match=r"sizes\['time'\]=\(8, 16\): an ONNX file takes one size"):
         encode(model, sizes=(8, 16))
 
 
@@ -136,7 +136,7 @@ def test_no_file_for_any_size() -> None:
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(2)])
     program = model.compile("cpu:scalar", batch_size=1)
-    with pytest.raises(ConfigError, match=r"not Program; give the model.*weights=program\.weights"):
+    with pytest.raises(ConfigError, match=r"not Program; pass the model.*weights=program\.weights"):
         zt.onnx.save(program, tmp_path / "m.onnx")
     with pytest.raises(ConfigError, match="takes a model, not int"):
         zt.onnx.save(3, tmp_path / "m.onnx")  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def test_a_table_of_all_rows_needs_a_batch_size() -> None:
         return ops.take(rows, ops.cast(x[:, :1] * 0.0 + 1e9, "int32"))
 
     model = zt.Sequential([L.Input((3000,)), L.Lambda(last)])
-    with pytest.raises(Unsupported, match="computes with the number of rows in a batch; give batch_size="):
+    with pytest.raises(Unsupported, match="computes with the number of rows in a batch; pass batch_size="):
         encode(model)
     x = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     assert runtime(encode(model, batch_size=2), x)[0].tolist() == [[5999], [5999]]

@@ -44,7 +44,7 @@ def test_symbolic_sizes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sizes"):
         load(path, sizes={"steps": 0})
     fixed = load(path, sizes={"steps": 5, "n": 2})
-    with pytest.raises(ConfigError, match="made for batches of 2"):
+    with pytest.raises(ConfigError, match="takes batches of 2"):
         fixed.trace(batch_size=3)
     assert load(written(named(["n", None, 4]), tmp_path / "m.onnx")).axis_names == ["axis1"]
     with pytest.raises(Unsupported, match="has no axes"):
@@ -66,8 +66,8 @@ def test_an_output_with_one_row_for_all(tmp_path: Path) -> None:
 def test_an_output_of_another_shape_than_is_said(tmp_path: Path) -> None:
     made = dense()
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["batch", 7]))
-    with pytest.warns(UserWarning, match=r"'y' is said to be of shape \('batch', 7\), and its nodes "
-                                         r"give \('batch', 3\)"):
+    with pytest.warns(UserWarning, match=r"'y' is declared with shape \('batch', 7\), but its nodes "
+                                         r"compute \('batch', 3\)"):
         assert load(written(made, tmp_path / "m.onnx")).output_shape == (None, 3)
 
 
@@ -184,7 +184,7 @@ def test_functions_within_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("calls", "message"), [
-    ([[f"f{k + 1}"] * 10 for k in range(12)] + [["Relu"]], "functions that call functions, 1,000,0"),
+    ([[f"f{k + 1}"] * 10 for k in range(12)] + [["Relu"]], "functions that expand to 1,000,0"),
     ([["f0"]], "not a valid ONNX file"), ([["f1"], ["f0"]], "not a valid ONNX file"),
     ([[f"f{k + 1}"] for k in range(5000)] + [["Relu"]], "not a valid ONNX file"),
 ], ids=["more than memory", "itself", "each other", "deep"])
@@ -199,17 +199,17 @@ def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
     made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],
                     [port("y", w @ x, 5)], [tensor("w", w)])
     path = written(made, tmp_path / "m.onnx")
-    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': cannot multiply matrices .*a batch of one row, "
-                                          r"the first axis of each input; zt.onnx.load_layer\(path\) takes"):
+    with pytest.raises(ZtorchError, match=r"m.onnx: node MatMul 'mm': cannot multiply matrices .*The batch, the first "
+                                          r"axis of each input, has one row here; zt.onnx.load_layer\(path\) takes"):
         load(path)
     assert np.array_equal(zt.onnx.load_layer(path)([zt.tensor(x)]).numpy(), w @ x)
 
 
 @pytest.mark.parametrize(("first", "second", "message"), [
-    ("n", 3, r"axis 0 of its inputs is open for 'x' and 3 for 'z', so it is not the batch of all, .* "
-             r"sizes=\{'n': 3\} says that all have 3 rows, zt.onnx.load_layer\(path\) takes inputs without"),
-    (None, 3, r"open for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"),
-    (5, 3, r"5 for 'x' and 3 for 'z', .* must be; zt.onnx.load_layer\(path\) takes"), (3, 3, "")])
+    ("n", 3, r"axis 0 of its inputs is open for 'x' and 3 for 'z', but it must be the batch, .*; pass "
+             r"sizes=\{'n': 3\} if all have 3 rows, or use zt.onnx.load_layer\(path\), which takes inputs without"),
+    (None, 3, r"open for 'x' and 3 for 'z', .* all inputs; use zt.onnx.load_layer\(path\), which takes"),
+    (5, 3, r"5 for 'x' and 3 for 'z', .* all inputs; use zt.onnx.load_layer\(path\), which takes"), (3, 3, "")])
 def test_a_second_input_without_a_batch(first: Any, second: int, message: str, tmp_path: Path) -> None:
     """x @ z for x of any number of rows, and z of three. As many rows of both may be a batch."""
     made = model_of([helper.make_node("MatMul", ["x", "z"], ["y"])],
@@ -233,8 +233,8 @@ def test_a_row_by_its_number(tmp_path: Path) -> None:
     path = written(model_of([helper.make_node("Gather", ["x", "one"], ["r"], name="pick"),
                              helper.make_node("Sub", ["x", "r"], ["y"])],
                             [port("x", x, "n")], [port("y", x, "n")], [one]), tmp_path / "m.onnx")
-    with pytest.raises(Unsupported, match=r"node Gather 'pick'.*Batches of 64 rows fit, and one row "
-                                          r"does not.*sizes=\{'n': 64\} fixes it"):
+    with pytest.raises(Unsupported, match=r"node Gather 'pick'.*The nodes accept 64 rows but not one"
+                                          r".*sizes=\{'n': 64\} fixes it"):
         load(path)
     program = load(path, sizes={"n": 3}).compile("cpu", batch_size=3)
     np.testing.assert_array_equal(program.predict(x), x - x[1])

@@ -123,7 +123,7 @@ def test_loops_without_a_bound_are_refused(tmp_path: Path) -> None:
             ([helper.make_node("Loop", ["endless", "yes", "x"], ["y"], body=looped(SMALL))],
              "a loop without a bound"),
             ([helper.make_node("Loop", ["many", "yes", "x"], ["y", "all"], body=looped(SMALL, True))],
-             "that a condition ends, and that keeps outputs")):
+             "that a condition ends and that collects outputs")):
         path = written(model_of(nodes, [port("x", floats(2, 3))], [port("y", floats(2, 3))], ARRAYS),
                        tmp_path / "f.onnx")
         with pytest.raises(Unsupported, match=said):
@@ -181,7 +181,7 @@ def test_statistics_cannot_be_set_inside_of_a_loop(tmp_path: Path) -> None:
                     [port("x", x)], [port("y", x)], arrays)
     model = load(written(made, tmp_path / "f.onnx"))
     np.testing.assert_allclose(ours(model, x)[0], ((x - 1) * 2 - 1) * 2, rtol=1e-5)
-    with pytest.raises(Unsupported, match=r"BatchNormalization 'bn': inside of Loop 'loop': training_mode .* "
+    with pytest.raises(Unsupported, match=r"BatchNormalization 'bn': inside Loop 'loop': training_mode .* "
                                           "cannot set 'mean'"):
         model.trace(3, zt.optimizers.SGD(0.1), "mse", ())
 
@@ -215,7 +215,7 @@ def test_states_are_outputs_and_inputs() -> None:
 
 
 def test_a_stateful_layer_is_no_file() -> None:
-    with pytest.raises(Unsupported, match="layer 'lstm' is stateful, and an ONNX file has no states"):
+    with pytest.raises(Unsupported, match="layer 'lstm' is stateful, and an ONNX file keeps no states"):
         encode(zt.Sequential([L.Input((6, 4)), L.LSTM(3, stateful=True)]))
 
 

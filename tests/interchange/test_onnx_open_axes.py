@@ -204,7 +204,7 @@ def test_sizes_that_nodes_compute_with(tmp_path: Path) -> None:
     """Rows are not filled up where a number of the size, or an unknown part, reaches results."""
     path = counted(tmp_path / "counted.onnx")
     model = zt.onnx.load(path)
-    assert "what makes 'y' computes with a number" in model.get_layer("graph").open_axes.mixes
+    assert "the node of 'y' computes with a number" in model.get_layer("graph").open_axes.mixes
     program = model.compile("cpu", batch_size=(1, 4), sizes={"time": (5, 9)}, threads=1)
     rows = [RANDOM.normal(size=(n, 4)).astype("f") for n in (5, 9, 9, 5, 5)]
     for k, row in enumerate(rows):
@@ -222,7 +222,7 @@ def test_sizes_that_nodes_compute_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("made", "reason"), [
-    (node("Slice", "x zero three axis", "y"), "takes positions 0 to 3 along axis 2"),
+    (node("Slice", "x zero three axis", "y"), "positions 0 to 3 along the open axis 2"),
     (node("Mul", "x fixed", "y"), ""),
     (node("Conv", "x k", "y", strides=[2], auto_pad="SAME_LOWER"), "auto_pad='SAME_LOWER'"),
     (node("ReduceSum", "table axis", "y"), "combines positions of a table")])

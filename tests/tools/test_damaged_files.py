@@ -61,7 +61,7 @@ def test_the_table_counts_them() -> None:
 
 
 def test_messages_that_name_the_file_alone_are_counted() -> None:
-    messages = ["/tmp/a.onnx: node Relu 'r' reads 'x', which nothing gives", "/tmp/a.onnx has opset 3; x",
+    messages = ["/tmp/a.onnx: node Relu 'r' reads 'x', which nothing defines", "/tmp/a.onnx has opset 3; x",
                 "/tmp/a.onnx has opset 4; x", "/tmp/a.onnx: 'y' has the impossible shape (-1,)"]
     reports = [Report("ONNX, few", k, "refused", text, 0, 0) for k, text in enumerate(messages)]
     first, _, _, _, *rest = parts([*reports, Report(".npz", 0, "refused", "x", 0, 0)]).splitlines()

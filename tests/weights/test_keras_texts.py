@@ -41,7 +41,7 @@ def test_inputs_of_text_with_the_layers_that_read_them(tmp_path: Any) -> None:
         adapted(tmp_path / "m.keras")
         again = zt.load_model(tmp_path / "m.keras").compile("cpu:scalar", batch_size=2)
         np.testing.assert_array_equal(again.predict(x, verbose=0), each.predict(x, verbose=0))
-    for change, fault in (({"vocabulary.txt": b"\xff"}, r"text_vectorization/vocabulary\.txt is no vocabulary"),
+    for change, fault in (({"vocabulary.txt": b"\xff"}, r"text_vectorization/vocabulary\.txt is not a vocabulary"),
                           ({"config.json": "/etc/passwd"}, "is a path, and a description reads no")):
         adapted(tmp_path / "m.keras", change)
         with pytest.raises((WeightsError, Unsupported), match=fault):

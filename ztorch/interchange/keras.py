@@ -1,4 +1,4 @@
-"""Reads models of Keras, saved or live: a Sequential or a functional Model, with weights."""
+"""Loads a saved or a live Keras model, with its weights."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def load_keras(path: Any, *, input_shape: Sequence[int] | None = None,
     trained or evaluated, and its optimizer continues from its state.
 
     Args:
-        path: The .keras file, or the model itself, which then saves itself for a moment.
-        input_shape: The shape of a row of the input, where Keras left an axis open, to fix
-            it. None: as in the file, and such an axis stays open. Default: `None`.
+        path: The .keras file, or a live Keras model, which is saved to a temporary file and read.
+        input_shape: The shape of one example, to fix axes that the file leaves open. None: they
+            stay open. Default: `None`.
         ignore: Arguments of layers to leave out, such as "kernel_regularizer". Default: `()`.
-        custom_objects: Classes and functions of your own that the file names: layers, models,
-            losses, metrics, activations, as a list, or as a dict by name. A class that is defined
-            is found without, by its name or by its name in `zt.saving.register_keras_serializable`.
-            Default: `None`.
+        custom_objects: Classes and functions of yours that the file names (layers, models, losses,
+            metrics, activations), as a list, or as a dict by name. Classes that are defined already
+            are found by their class name, or by the name that
+            `zt.saving.register_keras_serializable` gave them. Default: `None`.
 
     Returns:
         A Sequential or a Model with the weights of the file.
 
     Raises:
-        WeightsError: It is no .keras file, or it is damaged.
-        Unsupported: The model has something that ztorch lacks; the message lists all of it. Or h5py
+        WeightsError: The file is not a .keras file, or is damaged.
+        Unsupported: The model uses features that ztorch lacks; the message lists them all. Or h5py
             is not installed: pip install ztorch[hdf5].
 
     Examples:
@@ -61,47 +61,49 @@ def load_keras(path: Any, *, input_shape: Sequence[int] | None = None,
 
 def _load(path: str | os.PathLike[str], source: str, input_shape: Sequence[int] | None,
           ignore: Collection[str], custom_objects: Any) -> Model:
-    """The model of a file; errors call it `source`."""
+    """The model in a file; error messages call the file `source`."""
     data = whole_file(path)
     archive = StoredZip(data, source) if data[:4] == b"PK\3\4" else None
     if archive is None or not keras_files.is_archive(archive):
-        raise WeightsError(f"{source} is no .keras file of Keras 3; write one with "
+        raise WeightsError(f"{source} is not a .keras file of Keras 3; write one with "
                            "model.save('model.keras')")
     reader = KerasReader(source, input_shape, frozenset(ignore))
     with known_as({} if custom_objects is None else classes_by_name(custom_objects)):
         with describing(source, keras_files.CONFIG):
-            described = keras_files.config(archive)
-            add_vocabularies(described, archive)
-            model = reader.model(described)
+            description = keras_files.config(archive)
+            add_vocabularies(description, archive)
+            model = reader.model(description)
             if not model.knows_inputs:
-                _build_as_saved(model, described.get("build_config") or {}, source)
+                _build_as_saved(model, description.get("build_config") or {}, source)
         model.load_weights(path)
         _compile_as_saved(model, archive, source)
     return model
 
 
 def is_live(x: Any) -> bool:
-    """Whether this is a model of Keras, which is not imported here."""
+    """Whether an object is a Keras model. Does not import Keras."""
     kinds = {f"{c.__module__.partition('.')[0]}.{c.__name__}" for c in type(x).__mro__}
     return "keras.Model" in kinds
 
 
 def _build_as_saved(model: Model, build_config: Mapping[str, Any], source: str) -> None:
-    """Builds a model of a class of users' own for the inputs that it had: it has weights then."""
+    """Builds a user-defined model for the input shapes that it was saved with, which creates its
+    weights."""
     shapes = build_config.get("input_shape") or build_config.get("shapes_dict")
     if not shapes:
-        raise Unsupported(f"{source} does not say for which inputs {model.name!r} was built; call "
-                          "it there before you save it")
+        raise Unsupported(f"{source} has no input shapes for {model.name!r}; call the model in "
+                          "Keras before you save it")
     model.build(shapes)
 
 
 def _compile_as_saved(model: Model, archive: StoredZip, source: str) -> None:
-    """Lets a model that was compiled be compiled again when it is trained or evaluated."""
-    described = keras_files.config(archive).get("compile_config")
-    if not isinstance(described, dict) or (arguments := compile_arguments(described)) is None:
+    """Arranges that a model which was saved compiled is compiled in the same way when it is first
+    trained or evaluated."""
+    description = keras_files.config(archive).get("compile_config")
+    if not isinstance(description, dict) or (arguments := compile_arguments(description)) is None:
         return
     stored = keras_files.optimizer_variables(archive.read(keras_files.WEIGHTS), source)
-    states = keras_optimizers.states(described["optimizer"], model, keras_layouts.parts(model),
+    states = keras_optimizers.states(description["optimizer"], model, keras_layouts.parts(model),
                                      stored)
 
     def resume(program: Any) -> None:

@@ -1,4 +1,4 @@
-"""The graph of a functional model in a file of Keras: which layer is called on which tensors."""
+"""The graph of a functional model in a Keras file: which layer is called on which tensors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def histories(node: Any) -> list[tuple[str, int, int]]:
 
 
 def without_masks(specs: dict[str, Any]) -> dict[str, Any]:
-    """Layers without the ops that compute masks, which travel by themselves here."""
-    readers: dict[str, set[tuple[str, str]]] = {}  # of each layer: who, as which argument
+    """The layers without ops that only compute masks: ztorch passes masks along by itself."""
+    readers: dict[str, set[tuple[str, str]]] = {}  # by layer: (who reads it, as which argument)
     for name, spec in specs.items():
         for node in spec["inbound_nodes"]:
             for key, value in (("", node["args"]), *node["kwargs"].items()):
@@ -31,23 +31,23 @@ def without_masks(specs: dict[str, Any]) -> dict[str, Any]:
     masks = {name for name, spec in specs.items()
              if str(spec.get("module", "")).startswith("keras.src.ops") and name in readers}
     while True:
-        kept = {name for name in masks if all(key.endswith("mask") or reader in masks
-                                              for reader, key in readers[name])}
-        if kept == masks:
+        mask_only = {name for name in masks if all(key.endswith("mask") or reader in masks
+                                                   for reader, key in readers[name])}
+        if mask_only == masks:
             break
-        masks = kept
+        masks = mask_only
 
-    def used(node: dict[str, Any]) -> dict[str, Any]:
+    def unmasked(node: dict[str, Any]) -> dict[str, Any]:
         return {"args": node["args"], "kwargs": {
             key: value for key, value in node["kwargs"].items()
             if not any(h[0] in masks for h in histories({"args": value, "kwargs": {}}))}}
 
-    return {name: {**spec, "inbound_nodes": [used(node) for node in spec["inbound_nodes"]]}
+    return {name: {**spec, "inbound_nodes": [unmasked(node) for node in spec["inbound_nodes"]]}
             for name, spec in specs.items() if name not in masks}
 
 
 def arguments(x: Any, tensors: dict[Any, Any]) -> Any:
-    """An argument of a call as a value: tensors, slices and arrays in place of descriptions."""
+    """An argument of a call as a value: tensors, slices and arrays in place of their configs."""
     if isinstance(x, list):
         return [arguments(item, tensors) for item in x]
     if not isinstance(x, dict):
@@ -64,6 +64,6 @@ def arguments(x: Any, tensors: dict[Any, Any]) -> Any:
     return x
 
 
-def alone(x: Any) -> Any:
-    """The item of a list of one; anything else as it is."""
+def unwrapped(x: Any) -> Any:
+    """The item of a list of one; anything else unchanged."""
     return x[0] if isinstance(x, list) and len(x) == 1 else x

@@ -1,4 +1,4 @@
-"""The part of `keras.saving` for classes of users' own: their names, and their kin as data."""
+"""`keras.saving` for user-defined classes: registered names, and objects as configs and back."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 def register_keras_serializable(package: str = "Custom",
                                 name: str | None = None) -> Callable[[Registered], Registered]:
-    """Decorates a class or a function: files of Keras call it `package>name`, and find it by that.
+    """Registers a class or a function under the name that Keras files use for it, `package>name`.
 
-    A subclass of Layer, Loss, Metric and their kin is known by its own name once it is defined, so
-    only files that Keras is to read, or has written, need this. A function that is registered may
-    be the activation of a layer that is saved.
+    A subclass of Layer, Loss, Metric and the like is known by its class name once it is defined, so
+    only files that Keras wrote, or will read, need a registered name. A registered function may be
+    the activation of a layer that is saved.
 
     Args:
         package: The first part of the name. Default: `"Custom"`.
@@ -50,7 +50,7 @@ def register_keras_serializable(package: str = "Custom",
 
 
 def get_registered_name(obj: Any) -> str:
-    """The registered name of a class or a function, or its own name.
+    """The registered name of a class or a function; its `__name__` where it has none.
 
     Args:
         obj: The class or function.
@@ -64,11 +64,11 @@ def get_registered_name(obj: Any) -> str:
 
 
 def get_registered_object(name: str, custom_objects: Any = None) -> Any:
-    """The class or function that was registered by this name, None where there is none.
+    """The class or function that is registered under a name; None where there is none.
 
     Args:
         name: Such as "Custom>Twice".
-        custom_objects: Others by name, looked through first. Default: `None`.
+        custom_objects: A dict of more objects by name, which come first. Default: `None`.
 
     Examples:
         >>> get_registered_object("Custom>Nobody") is None
@@ -78,7 +78,7 @@ def get_registered_object(name: str, custom_objects: Any = None) -> Any:
 
 
 def get_custom_objects() -> dict[str, Any]:
-    """The functions and classes that were registered, by name: more may be put in.
+    """The dict of registered functions and classes, by name. You may add to it.
 
     Examples:
         >>> import ztorch as zt
@@ -92,7 +92,7 @@ def get_custom_objects() -> dict[str, Any]:
 
 @contextmanager
 def custom_object_scope(custom_objects: Any) -> Iterator[None]:
-    """Within the block, files and configs may name these classes and functions.
+    """Lets files and configs within the block name these classes and functions.
 
     Args:
         custom_objects: Classes and functions by name, or a list of them.
@@ -108,11 +108,12 @@ def custom_object_scope(custom_objects: Any) -> Iterator[None]:
 
 
 def serialize_keras_object(obj: Any) -> Any:
-    """A layer, an initializer or any other of their kin as Keras writes it, ready for JSON: for the
-    `get_config` of a class that has one as an argument.
+    """The config that Keras writes for a layer, an initializer or a similar object, ready for JSON.
+
+    For the `get_config` of a class that takes such objects as arguments.
 
     Args:
-        obj: The member; JSON values are left unchanged, also in lists and dicts.
+        obj: The object, or lists and dicts of them; JSON values are returned unchanged.
 
     Raises:
         Unsupported: Keras cannot write it; the message says why.
@@ -136,20 +137,20 @@ def serialize_keras_object(obj: Any) -> Any:
         return {key: serialize_keras_object(x) for key, x in obj.items()}
     if obj is None or isinstance(obj, (bool, int, float, str)):
         return obj
-    raise ConfigError(f"serialize_keras_object({obj!r}) takes layers, losses and their kin, and "
-                      "numbers, texts, lists and dicts")
+    raise ConfigError(f"serialize_keras_object({obj!r}) takes layers, losses and other objects "
+                      "with a config, and numbers, strings, lists and dicts")
 
 
 def deserialize_keras_object(config: Any, custom_objects: Any = None) -> Any:
-    """The object that `serialize_keras_object` described, there or here.
+    """The object of a config that `serialize_keras_object` made, in ztorch or in Keras.
 
     Args:
-        config: The description.
-        custom_objects: Classes that it may name. Default: `None`.
+        config: The config.
+        custom_objects: More classes that it may name. Default: `None`.
 
     Raises:
-        Unsupported: It describes an object that ztorch lacks.
-        ConfigError: It describes nothing.
+        Unsupported: ztorch lacks the object.
+        ConfigError: No class has the name in the config.
 
     Examples:
         >>> import ztorch as zt

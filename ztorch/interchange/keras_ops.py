@@ -1,4 +1,4 @@
-"""Turns the ops that Keras describes in models into functions of symbolic tensors."""
+"""Turns the ops of a Keras model into functions of symbolic tensors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ztorch.errors import Unsupported
 from ztorch.layers.operation import Operation
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
-_NEUTRAL = {"decimals": 0}  # arguments of Keras that change nothing where they have this value
+_NEUTRAL = {"decimals": 0}  # arguments of Keras that have no effect at this value
 # A layer of InceptionResNetV2: inputs[0] + inputs[1] * scale.
 SCALED_SUM = ("keras.src.applications.inception_resnet_v2", "CustomScaleLayer")
 
 
 def op_of(spec: dict[str, Any]) -> Callable[..., Any]:
-    """The function of symbolic tensors that an op or a scaled sum in a file of Keras means.
+    """The function of symbolic tensors for an op, or a scaled sum, in a Keras file.
 
     Raises:
         Unsupported: There is no such op here, or it has an argument that ours lacks.
@@ -28,24 +28,24 @@ def op_of(spec: dict[str, Any]) -> Callable[..., Any]:
     if (spec.get("module"), name) == SCALED_SUM:
         scale = config["scale"]
         return lambda tensors: Operation.of("fma", (tensors[1], scale, tensors[0]), {}, label)
-    known = OPS_OF_KERAS.get(name)
-    if known is None or spec.get("module") != f"{MODULES}{known.module}":
+    equivalent = OPS_OF_KERAS.get(name)
+    if equivalent is None or spec.get("module") != f"{MODULES}{equivalent.module}":
         raise Unsupported(f"{spec.get('module')}.{name}")
-    accepted = inspect.signature(getattr(ops, known.op)).parameters
+    accepted = inspect.signature(getattr(ops, equivalent.op)).parameters
     keywords: dict[str, Any] = {}
     for key, value in config.items():
-        ours = known.renamed.get(key, key)
+        ours = equivalent.renamed.get(key, key)
         if ours in accepted:
             keywords[ours] = tuple(value) if isinstance(value, list) else value
         elif value is not None and _NEUTRAL.get(key) != value:
             raise Unsupported(f"{name} {label!r} with {key}={value!r}")
 
-    def called(*args: Any, **more: Any) -> Any:
-        if known.takes_list:
+    def call(*args: Any, **more: Any) -> Any:
+        if equivalent.takes_list:
             args = tuple(args[0])
         if "subscripts" in keywords:  # the only argument before the tensors
             args = (keywords["subscripts"], *args)
         attrs = {k: v for k, v in keywords.items() if k != "subscripts"}
-        return Operation.of(known.op, args, attrs | more, label)
+        return Operation.of(equivalent.op, args, attrs | more, label)
 
-    return called
+    return call

@@ -1,11 +1,11 @@
-"""The dtype policies in Keras' descriptions of layers."""
+"""The dtype policies in the configs of Keras layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-_WIDE = (None, "float32", "float64")  # compile's dtype= chooses between them
+_WIDE = (None, "float32", "float64")  # compile(dtype=...) chooses among them
 
 
 def common_policy(spec: Any) -> str:

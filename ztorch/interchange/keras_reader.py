@@ -1,4 +1,4 @@
-"""Turns Keras' descriptions of models into models of ours."""
+"""Turns the configs of Keras models into models of ours."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.config import Named
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.interchange import keras_ops
-from ztorch.interchange.keras_graph import alone, arguments, histories, without_masks
+from ztorch.interchange.keras_arguments import accepted_arguments, may_be_left_out, short
+from ztorch.interchange.keras_graph import arguments, histories, unwrapped, without_masks
 from ztorch.interchange.keras_policies import common_policy, own_dtype
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
@@ -25,21 +25,13 @@ from ztorch.regularizers import Regularizer
 from ztorch.weights.keras_classes import own_class
 from ztorch.weights.keras_ops import MODULES
 
-# Arguments of Keras' layers that ours lack. Those in _INDIFFERENT change no number; those in
-# _NEUTRAL change none where they have this value.
-_INDIFFERENT = {"unroll", "synchronized", "implementation", "use_cudnn",
-                "flash_attention", "supports_masking", "optional", "batch_shape",
-                "batch_input_shape", "build_input_shape", "attention_axes", "renorm_momentum"}
-_NEUTRAL = {"time_major": False, "rms_scaling": False, "renorm": False,
-            "use_gate": False, "sparse": False, "ragged": False,
-            "data_format": "channels_last", "autocast": True}
 _INSIDE = ("layer", "backward_layer", "cell")  # arguments that are layers
 _MODULES = ("keras", "keras.layers", "keras.models", "keras.src.models.functional",
             "keras.src.models.sequential", "keras.src.applications.convnext")
 
 
 class KerasReader:
-    """Turns Keras' descriptions into layers, and collects the problems."""
+    """Turns configs into layers, and collects everything that ztorch lacks."""
 
     def __init__(self, source: str, input_shape: Sequence[int] | None, ignore: frozenset[str]):
         self.source, self.ignore = source, ignore
@@ -48,18 +40,19 @@ class KerasReader:
         self.policy = "float32"  # of layers without their own
 
     def model(self, spec: dict[str, Any]) -> Model:
+        """The model of a config. Raises one Unsupported that lists all problems."""
         self.policy = common_policy(spec)
         model = self.layer(spec)
         if self.problems:
-            raise Unsupported(f"{self.source} holds members that ztorch lacks:\n" + "\n".join(
+            raise Unsupported(f"{self.source} uses features that ztorch lacks:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems)))
         if not isinstance(model, Model):
-            raise Unsupported(f"{self.source} holds a {spec['class_name']}, which is not a model")
+            raise Unsupported(f"{self.source} is a {spec['class_name']}, which is not a model")
         model.policy = self.policy
         return model
 
     def layer(self, spec: dict[str, Any]) -> Layer | None:
-        """The layer that Keras described, or None and a problem."""
+        """The layer of a config, or None and a problem."""
         kind, config = spec["class_name"], spec["config"]
         label = f"{kind} {config.get('name', '')!r}"
         layer_class = Layer.known.get(kind)
@@ -68,18 +61,21 @@ class KerasReader:
         if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
             return self.encoded(kind, config, label)
         if spec.get("module", "keras.layers") not in _MODULES:
-            return self.own(spec, label)
+            return self.user_defined(spec, label)
         if layer_class is None:
             self.report(label)
             return None
         if kind == "Sequential":
             return self.sequential(config, spec)
-        accepted = {p for c in layer_class.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
-                    for p in inspect.signature(c.__init__).parameters} - {"self"}
-        accepted |= {*layer_class.more_arguments()}
+        return self.make_layer(label, layer_class, self.options(layer_class, spec, label))
+
+    def options(self, layer_class: type[Layer], spec: dict[str, Any],
+                label: str) -> dict[str, Any]:
+        """The arguments of our layer for the config of Keras' layer."""
+        accepted = accepted_arguments(layer_class)
         options: dict[str, Any] = ({layer_class.layers_are: []}
                                    if issubclass(layer_class, Merge) else {})
-        for key, value in config.items():
+        for key, value in spec["config"].items():
             if key == "dtype":
                 options |= own_dtype(value, self.policy)
             elif key in self.ignore:
@@ -89,23 +85,22 @@ class KerasReader:
                             "to 1 as those of ours do")
             elif key in accepted:
                 options[key] = self.value(key, value, label)
-            elif not (value is None or key in _INDIFFERENT
-                      or (key in _NEUTRAL and value == _NEUTRAL[key])):
-                self.report(f"{label} with {key}={_short(value)}")
+            elif not may_be_left_out(key, value):
+                self.report(f"{label} with {key}={short(value)}")
         if "use_causal_mask" in accepted and any(
                 node.get("kwargs", {}).get("use_causal_mask")
                 for node in spec.get("inbound_nodes", ())):
             options["use_causal_mask"] = True
-        return self.make_layer(label, layer_class, options)
+        return options
 
-    def own(self, spec: dict[str, Any], label: str) -> Layer | None:
-        """A layer or model of a class of users' own, or None and a problem."""
+    def user_defined(self, spec: dict[str, Any], label: str) -> Layer | None:
+        """A user-defined layer or model, or None and a problem."""
         kind, config = own_class(Layer, spec), dict(spec["config"])
         module, name = spec.get("module"), spec["class_name"]
         if kind is None:
             self.report(f"{module}.{name}" if str(module).startswith("keras") else
-                        f"{label}, a class that neither Keras nor ztorch has: define it, and give "
-                        f"it as zt.load_model(path, custom_objects=[{name}])")
+                        f"{label}, a class that neither Keras nor ztorch has: define it, and pass "
+                        f"it: zt.load_model(path, custom_objects=[{name}])")
             return None
         config |= own_dtype(config.pop("dtype", None), self.policy)
         if issubclass(kind, Model) and not kind.is_class:
@@ -113,14 +108,14 @@ class KerasReader:
         return self.make_layer(label, kind, config)
 
     def reader(self, spec: dict[str, Any]) -> Any:
-        """A layer of the host that reads an input of text, or None and a problem."""
+        """A layer that reads an input of strings on the host, or None and a problem."""
         try:
             return reader_of_text(spec["class_name"], spec["config"])
         except ZtorchError as error:
-            return self.report(f"{spec['class_name']} of text: {error}")
+            return self.report(f"{spec['class_name']} of strings: {error}")
 
     def encoded(self, kind: str, config: dict[str, Any], label: str) -> Layer | None:
-        """A layer of the host that the model computes, or None and a problem."""
+        """A preprocessing layer that the model computes, or None and a problem."""
         try:
             return Encoded(taken(Encoded.kinds[kind], config), name=config.get("name"))
         except ZtorchError as error:
@@ -129,7 +124,7 @@ class KerasReader:
 
     def make_layer(self, label: str, layer_class: type[Layer],
                    options: dict[str, Any]) -> Layer | None:
-        """The layer with these arguments, or None and a problem."""
+        """A layer with these arguments, or None and a problem."""
         if None in (options.get("layer", self), options.get("cell", self),
                     *options.get("cells", ())):
             return None  # the problem with the layer inside is listed already
@@ -144,7 +139,7 @@ class KerasReader:
         self.problems.append(problem)
 
     def value(self, key: str, value: Any, label: str) -> Any:
-        """An argument of Keras' layer as ours takes it."""
+        """An argument of Keras' layer, as ours takes it; None and a problem where it takes none."""
         if key in _INSIDE and isinstance(value, dict):
             return self.layer(value)
         if key == "cells":
@@ -152,8 +147,8 @@ class KerasReader:
         if not isinstance(value, dict):
             return value
         kind, config = value.get("class_name"), value.get("config")
-        if kind == "function" and (own := own_function(str(config))) is not None:
-            return own
+        if kind == "function" and (registered := own_function(str(config))) is not None:
+            return registered
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
             known = inspect.signature(Initializer.known[kind].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()
@@ -163,13 +158,13 @@ class KerasReader:
                  Constraint if key.endswith("_constraint") else None)
         if rules is not None and kind in rules.known:
             return {"class_name": kind, "config": config}
-        self.report(f"{label} with {key}={_short(value)}")
+        self.report(f"{label} with {key}={short(value)}")
         return None
 
     # -- models ------------------------------------------------------------------------------------
 
     def input(self, config: dict[str, Any], ids: bool = False) -> Input | None:
-        """The Input that an InputLayer describes; `ids`: an Embedding reads it as integers."""
+        """The Input for an InputLayer; `ids`: an Embedding reads it as integers."""
         shape = config.get("batch_shape") or config.get("batch_input_shape")
         d = config.get("dtype") or "float32"
         d = d["config"]["name"] if isinstance(d, dict) else d
@@ -184,13 +179,13 @@ class KerasReader:
                 n in (None, m) for n, m in zip(shape, requested, strict=True)))):
             shape = list(requested)
         if shape is None:
-            self.report(f"inputs of open size {shape}; give their shape, without the batch: "
+            self.report("inputs of unknown shape; give it, without the batch: "
                         "load_keras(path, input_shape=(...))")
             return None
         return Input(shape, d, name=name, batch_size=batch_shape[0] if batch_shape else None)
 
     def sequential(self, config: dict[str, Any], spec: dict[str, Any]) -> Layer | None:
-        """A Sequential."""
+        """A Sequential model, or None and a problem."""
         specs = config["layers"]
         layers: list[Any] = []
         reads_ids = next((s["class_name"] == "Embedding" for s in specs
@@ -208,23 +203,23 @@ class KerasReader:
         layers += [self.layer(s) for s in specs]
         if self.problems or None in layers:
             return None
-        return self.declared(lambda: Sequential(
+        return self.built(lambda: Sequential(
             [layer for layer in layers if layer], config.get("name"),
             trainable=config.get("trainable", True)))
 
     def functional(self, config: dict[str, Any], kind: type[Model] = Model) -> Layer | None:
-        """A functional model, of a class of users' own too: calls the layers as Keras did."""
+        """A functional model, also of a user-defined class: calls the layers as Keras did."""
         specs = without_masks({spec["name"]: spec for spec in config["layers"]})
-        layers: dict[str, Any] = {}  # functions where Keras has ops
-        texts = {name for name, spec in specs.items() if spec["class_name"] == "InputLayer"
-                 and spec["config"].get("dtype") == "string"}
+        layers: dict[str, Any] = {}  # by name; ops are functions
+        strings = {name for name, spec in specs.items() if spec["class_name"] == "InputLayer"
+                   and spec["config"].get("dtype") == "string"}
         for name, spec in specs.items():
             if spec["class_name"] == "InputLayer":
                 readers = [s for s in specs.values() if s["class_name"] == "Embedding" and any(
                     history[0] == name for node in s["inbound_nodes"]
                     for history in histories(node))]
                 layers[name] = self.input(spec["config"], bool(readers))
-            elif any(h[0] in texts for node in spec["inbound_nodes"] for h in histories(node)):
+            elif any(h[0] in strings for node in spec["inbound_nodes"] for h in histories(node)):
                 layers[name] = self.reader(spec)
             elif (str(spec.get("module")).startswith(MODULES)
                   or (spec.get("module"), spec["class_name"]) == keras_ops.SCALED_SUM):
@@ -233,18 +228,18 @@ class KerasReader:
                 layers[name] = self.layer(spec)
         if self.problems:
             return None
-        return self.declared(lambda: kind(*self._wired(config, specs, layers), config.get("name"),
-                                          trainable=config.get("trainable", True)))
+        return self.built(lambda: kind(*self._ends(config, specs, layers), config.get("name"),
+                                       trainable=config.get("trainable", True)))
 
     def op(self, spec: dict[str, Any]) -> Any:
-        """The function that an op of Keras means, or None and a problem."""
+        """The function for an op of Keras, or None and a problem."""
         try:
             return keras_ops.op_of(spec)
         except Unsupported as error:
             self.report(str(error))
             return None
 
-    def declared(self, make: Any) -> Layer | None:
+    def built(self, make: Any) -> Layer | None:
         """The model that a function makes, or None and a problem."""
         try:
             model = make()
@@ -254,10 +249,9 @@ class KerasReader:
             self.report(str(error))
             return None
 
-    def _wired(self, config: dict[str, Any], specs: dict[str, Any],
-               layers: dict[str, Any]) -> tuple[Any, Any]:
-        """The inputs and outputs of a model, each of whose layers is called as soon as the tensors
-        that it is called on exist."""
+    def _ends(self, config: dict[str, Any], specs: dict[str, Any],
+              layers: dict[str, Any]) -> tuple[Any, Any]:
+        """The inputs and outputs of a model. Calls each layer as soon as its arguments exist."""
         tensors = {(name, 0, 0): layer for name, layer in layers.items()
                    if isinstance(layer, Input)}
         waiting = [(name, k, node) for name, spec in specs.items()
@@ -266,25 +260,25 @@ class KerasReader:
             ready = [(name, k, node) for name, k, node in waiting
                      if all(h in tensors for h in histories(node))]
             if not ready:
-                raise ConfigError(f"{self.source}: no layer makes the tensors that layer "
-                                  f"{waiting[0][0]!r} is called on")
+                raise ConfigError(f"{self.source}: layer {waiting[0][0]!r} is called on a tensor "
+                                  "that no layer returns")
             for name, k, node in ready:
-                result = self._called(layers[name], node, tensors)
+                result = self._call_layer(layers[name], node, tensors)
                 results = result if isinstance(result, list | tuple) else [result]
                 tensors |= {(name, k, i): tensor for i, tensor in enumerate(results)}
             waiting = [w for w in waiting if (w[0], w[1], 0) not in tensors]
 
-        def ends(reference: Any) -> Any:
+        def tensors_of(reference: Any) -> Any:
             if isinstance(reference, dict):
-                return {key: ends(item) for key, item in reference.items()}
+                return {key: tensors_of(item) for key, item in reference.items()}
             if len(reference) == 3 and isinstance(reference[0], str):
                 return tensors[tuple(reference)]
-            return [ends(item) for item in reference]
+            return [tensors_of(item) for item in reference]
 
-        inputs, outputs = ends(config["input_layers"]), ends(config["output_layers"])
-        return alone(inputs), alone(outputs)
+        inputs, outputs = (tensors_of(config[f"{end}_layers"]) for end in ("input", "output"))
+        return unwrapped(inputs), unwrapped(outputs)
 
-    def _called(self, layer: Any, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
+    def _call_layer(self, layer: Any, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
         args = [arguments(a, tensors) for a in node["args"]]
         options = {key: arguments(v, tensors) for key, v in node["kwargs"].items()
                    if v is not None and key not in ("training", "use_causal_mask")}
@@ -292,9 +286,3 @@ class KerasReader:
                 a is args[0] for a in (*args, *options.values())):
             return layer(args[0])
         return layer(*args, **options)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict) and "class_name" in value:
-        value = value["config"] if value["class_name"] == "function" else value["class_name"]
-    return str(value)[:60]

@@ -1,4 +1,4 @@
-"""Reads a folder of Hugging Face: the config, and tensors in one safetensors file or in shards."""
+"""Reads a folder of Hugging Face: its config, and its tensors in one safetensors file or shards."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ztorch.files.parsing import parsing
 from ztorch.weights.files import whole_file
 
 CONFIG = "config.json"
-IMAGES = "preprocessor_config.json"  # how images are made before they are an input
+IMAGES = "preprocessor_config.json"  # how images are resized and cropped before the model
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MOST_BYTES = 16 << 20  # of a file of JSON
-MOST_BLOCKS = 4096  # of a model, ten times those of the deepest one
+MOST_BYTES = 16 << 20  # of a JSON file
+MOST_BLOCKS = 4096  # of a model, ten times as many as the deepest one has
 
 
 class Config:
@@ -49,14 +49,14 @@ class Config:
         return value
 
     def depth(self, name: str) -> int:
-        """How many blocks a model has."""
-        return self._few(name, (self.size(name),))[0]
+        """The number of blocks of a model."""
+        return self._checked_depths(name, (self.size(name),))[0]
 
     def depths(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """How many blocks each stage of a model has."""
-        return self._few(name, self.sizes(name, default))
+        """The number of blocks in each stage of a model."""
+        return self._checked_depths(name, self.sizes(name, default))
 
-    def _few(self, name: str, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    def _checked_depths(self, name: str, blocks: tuple[int, ...]) -> tuple[int, ...]:
         if sum(blocks) > MOST_BLOCKS:
             raise WeightsError(f"{self.path}: {name!r} means {sum(blocks)} blocks; ztorch reads "
                                f"models of up to {MOST_BLOCKS}")
@@ -79,10 +79,10 @@ class Config:
         return float(value)
 
     def text(self, name: str, default: str) -> str:
-        """A text."""
+        """A string."""
         value = self.values.get(name, default)
         if not isinstance(value, str):
-            raise WeightsError(f"{self.path}: {name!r} is {value!r}, not a text")
+            raise WeightsError(f"{self.path}: {name!r} is {value!r}, not a string")
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -93,7 +93,7 @@ class Config:
         return value
 
     def classes(self) -> int:
-        """How many classes a head tells apart."""
+        """The number of classes of a classification head."""
         labels = self.values.get("id2label")
         return self.size("num_labels", len(labels) if isinstance(labels, dict) and labels else 2)
 
@@ -126,7 +126,7 @@ class Tensors:
         full = next((p + name for p in self.prefixes if p + name in self.stored), None)
         if full is None:
             raise WeightsError(f"{self.path} has no tensor {self.prefixes[0] + name!r}, which its "
-                               f"{CONFIG} speaks of; save the model again")
+                               f"{CONFIG} needs; save the model again")
         d, array = self.stored[full]
         return np.asarray(from_storage(d, array), np.float32)
 
@@ -141,7 +141,7 @@ def read_config(folder: Path) -> Config:
 
 
 def image_side(folder: Path) -> int | None:
-    """The rows and columns of images, if the folder says how they are prepared."""
+    """The side of square input images, if the folder says how they are prepared."""
     path = folder / IMAGES
     sizes = _json(path) if path.is_file() else {}
     for size in (sizes.get("crop_size"), sizes.get("size")):
@@ -158,12 +158,12 @@ def read_tensors(folder: Path) -> safetensors.Tensors:
     if (folder / WHOLE).is_file():
         names = [WHOLE]
     elif index.is_file():
-        where = _json(index).get("weight_map")
-        if not isinstance(where, dict) or not where or not all(
+        file_of_tensor = _json(index).get("weight_map")
+        if not isinstance(file_of_tensor, dict) or not file_of_tensor or not all(
                 isinstance(n, str) and n.endswith(".safetensors") and Path(n).name == n
-                for n in where.values()):
+                for n in file_of_tensor.values()):
             raise WeightsError(f"{index} does not say which file beside it holds which tensor")
-        names = sorted(set(where.values()))
+        names = sorted(set(file_of_tensor.values()))
     else:
         raise WeightsError(f"{folder} has neither {WHOLE} nor {INDEX}; write it again with "
                            "model.save_pretrained(folder, safe_serialization=True)")

@@ -1,4 +1,4 @@
-"""Loads the model of a folder."""
+"""Loads the model in a folder of Hugging Face."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ztorch.interchange.hugging_face.folder import (
     read_config,
     read_tensors,
 )
-from ztorch.interchange.hugging_face.parts import Parts
+from ztorch.interchange.hugging_face.layer_maker import LayerMaker
 from ztorch.model.model import Model
 
 FAMILIES = (bert, gpt2, llama, resnet, vit, whisper)
@@ -29,11 +29,11 @@ def load_folder(path: str | os.PathLike[str], length: int | None = None) -> Mode
 
     Args:
         path: The folder.
-        length: The positions of a row, or the rows and columns of an image where the config does
-            not say. `None` leaves positions open. Default: `None`.
+        length: The number of positions in a sequence, or the side of an image where the config does
+            not say it. `None` leaves the number of positions open. Default: `None`.
 
     Raises:
-        WeightsError: A file is missing or damaged, or does not fit the config.
+        WeightsError: A file is missing or damaged, or does not match the config.
         Unsupported: The model is of a class or has a setting that ztorch does not read.
 
     Examples:
@@ -48,21 +48,22 @@ def load_folder(path: str | os.PathLike[str], length: int | None = None) -> Mode
     if family is None:
         raise Unsupported(
             f"{config.path} is of the class {config.architecture or 'None'!r}; ztorch reads "
-            f"{', '.join(BY_CLASS)}. torch.onnx.export and zt.onnx.load bring others")
-    parts = Parts(config)
+            f"{', '.join(BY_CLASS)}. Convert others with torch.onnx.export, and load them with "
+            "zt.onnx.load")
+    maker = LayerMaker(config)
     if family is vit and length is not None:
-        raise ConfigError(f"size={length}: {config.path} says the size of images, image_size: "
-                          "the model has a weight for each patch; leave size out")
+        raise ConfigError(f"size={length}: {config.path} fixes the size of images, image_size, "
+                          "since the model has a weight for each patch; leave size out")
     if family is resnet and length is None:
         length = image_side(folder)
-    model = _built(family, parts, length, config.path)
-    parts.load(Tensors(read_tensors(folder), str(folder), family.PREFIXES))
+    model = _built(family, maker, length, config.path)
+    maker.load(Tensors(read_tensors(folder), str(folder), family.PREFIXES))
     return model
 
 
-def _built(family: ModuleType, parts: Parts, length: int | None, path: str) -> Model:
+def _built(family: ModuleType, maker: LayerMaker, length: int | None, path: str) -> Model:
     """The model that a config describes."""
     with describing(path):
-        model: Model = family.build(parts, length)
+        model: Model = family.build(maker, length)
         model.build()
     return model

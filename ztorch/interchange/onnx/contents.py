@@ -17,16 +17,16 @@ from ztorch.interchange.onnx.protobuf import Port
 
 @dataclass(frozen=True)
 class Foreign:
-    """An attribute that is a sparse tensor, a type, or a list of graphs."""
+    """An attribute that is not read: a sparse tensor, a type, or a list of graphs."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class StoredCodes:
-    """An array in a format that NumPy lacks, as the file stores it."""
+    """An array of a dtype that NumPy lacks, as the file stores it."""
 
-    codes: np.ndarray  # integers: the bits of floats, the values of 2-bit and 4-bit integers
+    codes: np.ndarray  # the bits of floats, or the values of 2-bit and 4-bit integers
     format: CodeFormat | DType  # bfloat16 is the only DType here
 
 
@@ -44,11 +44,11 @@ class NodeSpec:
     proto: Any = field(default=None, compare=False, repr=False)  # its message in the file
 
     def __str__(self) -> str:
-        return f"{self.op} {self.shown!r}"
+        return f"{self.op} {self.display_name!r}"
 
     @property
-    def shown(self) -> str:
-        """Its name, or that of its first output: many exporters write none."""
+    def display_name(self) -> str:
+        """Its name, or that of its first output: many exporters leave names out."""
         return self.name or next((o for o in self.outputs if o), "")
 
     @property
@@ -58,18 +58,18 @@ class NodeSpec:
 
     @property
     def size(self) -> int:
-        """How many nodes it is, with those of the graphs among its attributes."""
+        """The number of nodes, including those of the graphs among its attributes."""
         return 1 + sum(n.size for graph in self.inner for n in graph.nodes)
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """The tensors that it reads, its graphs included."""
+        """The tensors that it and its inner graphs read."""
         return (*self.inputs, *(name for graph in self.inner for name in graph.outside))
 
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """A graph that is an attribute of a node: the body of a loop, or a branch."""
+    """A graph that is an attribute of a node: the body of a loop, or a branch of an If."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -78,10 +78,10 @@ class InnerGraph:
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """The tensors of the graph around it that it reads."""
-        own = {*self.inputs, *self.arrays, *(name for n in self.nodes for name in n.outputs)}
-        read = [*(name for n in self.nodes for name in n.reads), *self.outputs]
-        return tuple(name for name in dict.fromkeys(read) if name and name not in own)
+        """The tensors of the enclosing graph that it reads."""
+        defined = {*self.inputs, *self.arrays, *(name for n in self.nodes for name in n.outputs)}
+        names = [*(name for n in self.nodes for name in n.reads), *self.outputs]
+        return tuple(name for name in dict.fromkeys(names) if name and name not in defined)
 
 
 @dataclass(frozen=True)
@@ -94,49 +94,50 @@ class OnnxFile:
     outputs: tuple[Port, ...]
     nodes: tuple[NodeSpec, ...]
     arrays: dict[str, np.ndarray | StoredCodes]  # initializers
-    infer: Callable[[], dict[str, Port]]  # shapes between nodes, as the `onnx` package infers them
+    infer: Callable[[], dict[str, Port]]  # shapes of inner tensors, inferred by the package onnx
 
 
 @dataclass
 class SizeNumbers:
-    """Integers that follow the sizes of open axes."""
+    """Which integer constants, such as shapes, vary with the sizes of open axes."""
 
-    change: dict[str, np.ndarray] = field(default_factory=dict)  # by name: which of them do
-    asked: set[str] = field(default_factory=set)  # those that nodes asked about
+    varying: dict[str, np.ndarray] = field(default_factory=dict)  # by tensor: true where it varies
+    queried: set[str] = field(default_factory=set)  # tensors that nodes have asked about
 
-    def of(self, name: str, count: int) -> list[bool]:
-        """Which of so many integers do, as far as is known."""
-        self.asked.add(name)
-        return [bool(b) for b in self.change.get(name, np.zeros(count, bool)).reshape(-1)]
+    def varies(self, name: str, count: int) -> list[bool]:
+        """Which of the `count` integers of a tensor are known to vary."""
+        self.queried.add(name)
+        return [bool(b) for b in self.varying.get(name, np.zeros(count, bool)).reshape(-1)]
 
-    def noted(self, small: Mapping[str, np.ndarray], large: Mapping[str, np.ndarray]) -> bool:
-        """Notes those that differ between two sizes. Tells whether nodes asked about one that was
-        not known."""
-        before = dict(self.change)
+    def record(self, small: Mapping[str, np.ndarray], large: Mapping[str, np.ndarray]) -> bool:
+        """Records which integers differ between two sizes. Returns whether a node was told
+        otherwise before, so that nodes must be imported again."""
+        before = dict(self.varying)
         for name, x in small.items():
             if name in large and x.shape == large[name].shape and (x != large[name]).any():
-                self.change[name] = self.change.get(name, False) | (x != large[name])
-        return any(not np.array_equal(self.change[name], before.get(name, False))
-                   for name in self.asked & self.change.keys())
+                self.varying[name] = self.varying.get(name, False) | (x != large[name])
+        return any(not np.array_equal(self.varying[name], before.get(name, False))
+                   for name in self.queried & self.varying.keys())
 
 
 def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
-    """The batch size that a file fixes, or None. All first axes must be alike: of one size, or
-    open."""
-    alike: dict[int | None, Port] = {}  # an input of each size; None: of any
+    """The batch size that a file fixes, or None. The first axes of all inputs must have one size,
+    or all be open."""
+    port_by_size: dict[int | None, Port] = {}  # None: an open size
     for port in file.inputs:
         if not port.dims:
             raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
                               "batch; zt.onnx.load_layer(path) takes files without a batch")
         first = port.dims[0]
-        alike.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
-    size = next((n for n in alike if n is not None), None)
-    if len(alike) > 1:
-        shown = " and ".join(f"{'open' if n is None else n} for {port.name!r}"
-                             for n, port in alike.items())
-        axis = alike[None].dims[0] if None in alike else None
-        hint = f"sizes={{{axis!r}: {size}}} says that all have {size} rows, " if axis else ""
-        raise Unsupported(f"{file.path}: axis 0 of its inputs is {shown}, so it is not the batch "
-                          "of all, as the first axis of every input must be; "
-                          f"{hint}zt.onnx.load_layer(path) takes inputs without a batch")
+        port_by_size.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
+    size = next((n for n in port_by_size if n is not None), None)
+    if len(port_by_size) > 1:
+        listing = " and ".join(f"{'open' if n is None else n} for {port.name!r}"
+                               for n, port in port_by_size.items())
+        axis = port_by_size[None].dims[0] if None in port_by_size else None
+        hint = f"pass sizes={{{axis!r}: {size}}} if all have {size} rows, or " if axis else ""
+        raise Unsupported(f"{file.path}: axis 0 of its inputs is {listing}, but it must be the "
+                          "batch, which is the same for all inputs; "
+                          f"{hint}use zt.onnx.load_layer(path), which takes inputs without a "
+                          "batch")
     return size

@@ -11,8 +11,8 @@ from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec
 from ztorch.interchange.onnx.node import NeedsNumbers
 
-IN_LINE = 8  # names before the reason; more are a paragraph below it
-RUN = 4  # names that count up, from which on a run is written by its ends
+IN_LINE = 8  # names in front of the reason; more names become a paragraph below it
+RUN = 4  # names in sequence that are shortened to the first and the last
 _WIDTH = 100  # characters of a line of names
 _NUMBER = re.compile(r"\d+")
 
@@ -29,34 +29,37 @@ class NodesInside(Unsupported):
     """Nodes of a graph within a graph that cannot be imported."""
 
     def __init__(self, outer: NodeSpec, faults: Sequence[UnsupportedNode]):
-        super().__init__(f"{faults[0].node} inside of it: {faults[0].error}")
+        super().__init__(f"{faults[0].node} inside it: {faults[0].error}")
         self.faults = [f for fault in faults for f in all_of(fault)]
         for fault in self.faults:
-            fault.error.args = (f"inside of {outer}: {fault.error}",)
+            fault.error.args = (f"inside {outer}: {fault.error}",)
 
 
 def all_of(fault: UnsupportedNode) -> Sequence[UnsupportedNode]:
-    """The nodes inside of a node that cannot be imported; where there are none, itself."""
+    """The nodes inside a node that cannot be imported; the node itself if there are none."""
     return fault.error.faults if isinstance(fault.error, NodesInside) else [fault]
 
 
-def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int, way_out: str = "",
+def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int, hint: str = "",
                 kind: str = "nodes") -> Unsupported:
-    """One error for all nodes that cannot be imported, each named once. Nodes of one op and reason
-    share a line; names that count up are a run: 'n0', 'n3' to 'n2997' (1000).
+    """One error for all nodes that cannot be imported, each named once.
+
+    Nodes of the same op and reason share a line. Numbered names are shortened:
+    'n0', 'n3' to 'n2997' (1000).
 
     Args:
         path: The file.
         faults: The nodes, at least one.
         count: How many nodes the file has in all.
-        way_out: An alternative for the user.
-        kind: The file's name for its nodes.
+        hint: A last line that tells the user what to do. Default: `""`.
+        kind: What the file calls its nodes. Default: `"nodes"`.
     """
-    alike: dict[tuple[str, str], list[str]] = {}
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
     for fault in faults:
-        alike.setdefault((fault.node.op, str(fault.error)), []).append(fault.node.shown)
+        key = (fault.node.op, str(fault.error))
+        names_by_reason.setdefault(key, []).append(fault.node.display_name)
     lines = [f"{path}: {len(faults)} of {count} {kind} cannot be imported:"]
-    for (op, reason), names in alike.items():
+    for (op, reason), names in names_by_reason.items():
         if len(names) <= IN_LINE:
             lines.append(f"  {op} {', '.join(map(repr, names))}: {reason}")
             continue
@@ -64,11 +67,11 @@ def unsupported(path: str, faults: Sequence[UnsupportedNode], count: int, way_ou
         lines += textwrap.wrap(", ".join(_runs(names)), _WIDTH, initial_indent="    ",
                                subsequent_indent="    ", break_long_words=False,
                                break_on_hyphens=False)
-    return error_for("\n".join([*lines, *filter(None, [way_out])]), faults)
+    return error_for("\n".join([*lines, *filter(None, [hint])]), faults)
 
 
 def error_for(message: str, faults: Sequence[UnsupportedNode]) -> Unsupported:
-    """The error with this message, which knows the inputs whose numbers the nodes need."""
+    """An error with this message; a NeedsNumbers if nodes need the numbers of some inputs."""
     errors = [f.error for fault in faults for f in all_of(fault)]
     needed = [name for error in errors if isinstance(error, NeedsNumbers) for name in error.inputs]
     return NeedsNumbers(message, tuple(dict.fromkeys(needed))) if needed else Unsupported(message)
@@ -76,11 +79,11 @@ def error_for(message: str, faults: Sequence[UnsupportedNode]) -> Unsupported:
 
 def outputs_without(nodes: Sequence[NodeSpec], faulty: Collection[str],
                     outputs: Sequence[str]) -> str:
-    """Which outputs leave out nodes that cannot be imported.
+    """A hint that names the outputs which do not need the nodes that cannot be imported.
 
     Args:
         nodes: All nodes, in order.
-        faulty: The results of nodes that cannot be imported.
+        faulty: Names of the results of nodes that cannot be imported.
         outputs: The outputs of the file.
     """
     behind, reached, before = set(faulty), set[str](), ""
@@ -97,8 +100,8 @@ def outputs_without(nodes: Sequence[NodeSpec], faulty: Collection[str],
 
 
 def _runs(names: Sequence[str]) -> Iterator[str]:
-    """Names in quotes; some that differ in one number only, which counts up evenly, by the first,
-    the second where they leave numbers out, and the last."""
+    """Names in quotes. A sequence of names that differ in one number, which grows by a constant,
+    is its first and last name, with the second if the step is not 1."""
     start = 0
     while start < len(names):
         end = start + 1
@@ -115,13 +118,13 @@ def _runs(names: Sequence[str]) -> Iterator[str]:
 
 
 def _step(before: str, after: str) -> tuple[int, int] | None:
-    """Which number of a name the next one has increased, and by how much; None where they differ
-    in more than one number."""
+    """Which number in a name is larger in the next one, and by how much; None if the names differ
+    in anything else."""
     texts, numbers = _NUMBER.split(before), _NUMBER.findall(before)
-    others = _NUMBER.findall(after)
-    changed = [k for k, pair in enumerate(zip(numbers, others, strict=False)) if pair[0] != pair[1]]
+    next_numbers = _NUMBER.findall(after)
+    changed = [k for k, (n, m) in enumerate(zip(numbers, next_numbers, strict=False)) if n != m]
     if texts != _NUMBER.split(after) or len(changed) != 1:
         return None
     [k] = changed
-    step = int(others[k]) - int(numbers[k])
-    return (k, step) if step > 0 and str(int(others[k])) == others[k] else None
+    step = int(next_numbers[k]) - int(numbers[k])
+    return (k, step) if step > 0 and str(int(next_numbers[k])) == next_numbers[k] else None

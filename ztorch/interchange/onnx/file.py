@@ -1,4 +1,4 @@
-"""Reads ONNX files as plain data. Every size is checked before it is used."""
+"""Reads ONNX files as plain data, and checks every size before it is used."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class OnnxReader:
         if opset is not None and opset not in OPSETS:
             raise Unsupported(
                 f"{self.source} has opset {opset}; ztorch reads {OPSETS[0]} to {OPSETS[-1]}: "
-                "onnx.version_converter.convert_version(model, 18) brings a file to another")
+                "onnx.version_converter.convert_version(model, 18) converts a file")
         if proto.functions:
-            if (count := self._tried(lambda: _inlined(proto))) > _MOST_NODES:
-                raise ArtifactError(f"{self.source} has functions that call functions, {count:,} "
-                                    "nodes in all; no model has as many, do not use it")
-            proto = self._tried(lambda: self.onnx.inliner.inline_local_functions(proto))
+            if (count := self._checked(lambda: _inlined(proto))) > _MOST_NODES:
+                raise ArtifactError(f"{self.source} has functions that expand to {count:,} nodes; "
+                                    "no real model has as many, so do not trust this file")
+            proto = self._checked(lambda: self.onnx.inliner.inline_local_functions(proto))
         graph, arrays = proto.graph, self.initializers(proto.graph)
         nodes = tuple(self.node(n) for n in graph.node)
         need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
@@ -93,7 +93,7 @@ class OnnxReader:
                                 "export the model again")
         light = without_data(proto)
         if all(n.domain or is_standard(n.op) for n in nodes):  # else the importer names all others
-            self._tried(lambda: need_valid(light))
+            self._checked(lambda: need_valid(light))
         return OnnxFile(
             self.source, self.opsets,
             tuple(self.port(v) for v in graph.input if v.name not in arrays),
@@ -111,8 +111,8 @@ class OnnxReader:
             raise Unsupported(f"{self.source} has sparse initializers; store them densely")
         return arrays
 
-    def _tried(self, step: Any) -> Any:
-        """Calls the onnx package. Its exceptions are errors of the file."""
+    def _checked(self, step: Any) -> Any:
+        """Calls the package onnx, and reports its exceptions as errors of the file."""
         try:
             return step()
         except Exception as error:
@@ -121,27 +121,27 @@ class OnnxReader:
                                 f"{' '.join(lines[:3]) or type(error).__name__}") from None
 
     def _inferred(self, light: Any) -> dict[str, Port]:
-        """Shapes between nodes. A step aside: the package ends the process over some impossible
-        shapes, so nothing calls it but an error that is underway."""
+        """Shapes of inner tensors. Called only while an error message is written, because the
+        package aborts the process on some impossible shapes."""
         try:
             graph = self.onnx.shape_inference.infer_shapes(light).graph
             return {v.name: self.port(v) for v in graph.value_info
                     if v.type.HasField("tensor_type")
                     and v.type.tensor_type.HasField("shape")
                     and v.type.tensor_type.elem_type in DTYPES}
-        except Exception:  # a help for error messages, nothing more
+        except Exception:  # error messages do without shapes then
             return {}
 
     def port(self, info: Any) -> Port:
         """An input or output, with its declared shape."""
-        kind, described = info.type.WhichOneof("value"), info.type
+        kind, type_proto = info.type.WhichOneof("value"), info.type
         if kind == "optional_type":
-            described = info.type.optional_type.elem_type
-            kind = described.WhichOneof("value")
+            type_proto = info.type.optional_type.elem_type
+            kind = type_proto.WhichOneof("value")
         if kind != "tensor_type":
-            raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'thing without type'}, "
-                              "not a tensor")
-        t = described.tensor_type
+            raise Unsupported(f"{self.source}: {info.name!r} is a {kind or 'value without a type'}"
+                              ", not a tensor")
+        t = type_proto.tensor_type
         if t.elem_type not in DTYPES and t.elem_type not in FORMATS:
             raise Unsupported(f"{self.source}: {info.name!r} has dtype "
                               f"{self.type_name(t.elem_type)}, which ztorch does not compute with")
@@ -171,7 +171,7 @@ class OnnxReader:
         return spec
 
     def attribute(self, proto: Any, spec: NodeSpec) -> Any:
-        """A number, a text, a list of them, an array or a graph; for others their name."""
+        """The value of an attribute: a number, a string, a list of them, an array or a graph."""
         if proto.type == proto.TENSOR:
             return self.array(proto.t, f"attribute {proto.name!r} of node {spec}")
         if proto.type == proto.GRAPH:
@@ -181,7 +181,7 @@ class OnnxReader:
         if proto.type not in (proto.FLOAT, proto.INT, proto.STRING, proto.FLOATS, proto.INTS,
                               proto.STRINGS):
             return Foreign(proto.name)
-        value = self._tried(lambda: self.onnx.helper.get_attribute_value(proto))
+        value = self._checked(lambda: self.onnx.helper.get_attribute_value(proto))
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if proto.type == proto.STRINGS:
@@ -191,7 +191,7 @@ class OnnxReader:
     # -- arrays ------------------------------------------------------------------------------------
 
     def array(self, tensor: Any, label: str) -> np.ndarray | StoredCodes:
-        """The numbers of a tensor. The file must hold as many as its shape says."""
+        """The numbers of a tensor. Raises if the file does not hold as many as its shape needs."""
         if tensor.data_type in FORMATS:
             return self.codes(tensor, label)
         if tensor.data_type not in DTYPES:
@@ -213,7 +213,7 @@ class OnnxReader:
             if stored_count != count:
                 raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {stored_count} "
                                     f"numbers, not {count}")
-            numbers = self._tried(lambda: self.onnx.numpy_helper.to_array(tensor))
+            numbers = self._checked(lambda: self.onnx.numpy_helper.to_array(tensor))
             return np.array(numbers) if d.in_numpy else StoredCodes(
                 to_storage(d, numbers.astype(np.float32)), d)
         if len(raw) != count * d.bytes:
@@ -224,13 +224,13 @@ class OnnxReader:
             np.array(stored), d)
 
     def codes(self, tensor: Any, label: str) -> StoredCodes:
-        """The codes of a tensor in a format that NumPy lacks, the first in the lowest bits; those
-        of 6 bits each in a number of its own where they are not raw."""
+        """The codes of a tensor in a format that NumPy lacks. They are packed, the first code in
+        the lowest bits; but 6-bit codes that are not raw data take one int32 each."""
         form, dims = FORMATS[tensor.data_type], tuple(tensor.dims)
         if any(n < 0 for n in dims):
             raise ArtifactError(f"{self.source}: {label} has the impossible shape {dims}")
-        count, apart = math.prod(dims), form.bits == 6 and len(tensor.int32_data) > 0
-        size = count if apart else -(-count * form.bits // 8)
+        count, unpacked = math.prod(dims), form.bits == 6 and len(tensor.int32_data) > 0
+        size = count if unpacked else -(-count * form.bits // 8)
         if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
             raw = self.external(tensor, size, label)
         else:
@@ -239,7 +239,7 @@ class OnnxReader:
             raise ArtifactError(f"{self.source}: {label} of shape {dims} holds {len(raw)} bytes, "
                                 f"not {size}")
         bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")
-        rows = bits.reshape(-1, 8) if apart else bits[:count * form.bits].reshape(-1, form.bits)
+        rows = bits.reshape(-1, 8) if unpacked else bits[:count * form.bits].reshape(-1, form.bits)
         worth = 1 << np.arange(form.bits, dtype=np.int16)
         codes = (rows[:, :form.bits].astype(np.int16) @ worth).reshape(dims)
         if form.lowest < 0:
@@ -247,8 +247,7 @@ class OnnxReader:
         return StoredCodes(codes.astype(form.holds.numpy), form)
 
     def external(self, tensor: Any, size: int, label: str) -> bytes:
-        """The bytes of a tensor that are in another file, which must be in the folder of the
-        model."""
+        """The bytes of a tensor in another file, which must be in the folder of the model."""
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         try:
@@ -256,14 +255,14 @@ class OnnxReader:
             length = int(entries.get("length") or size)
             beside = Path(os.path.realpath(self.folder / location))
         except ValueError as error:
-            raise ArtifactError(f"{self.source}: {label} says impossible things about its "
-                                f"data: {error}") from None
+            raise ArtifactError(f"{self.source}: {label} has an invalid location of its "
+                                f"external data: {error}") from None
         if os.path.isabs(location) or not location or not beside.is_relative_to(self.folder):
-            raise ArtifactError(f"{self.source}: the data of {label} would be in {location!r}, "
-                                "outside the model's folder; put them beside the model")
+            raise ArtifactError(f"{self.source}: the data of {label} are in {location!r}, "
+                                "outside the model's folder; put the file beside the model")
         if offset < 0 or length != size:
-            raise ArtifactError(f"{self.source}: {label} needs {size} bytes, its data are said to "
-                                f"be {length} at {offset}")
+            raise ArtifactError(f"{self.source}: {label} needs {size} bytes, but its external "
+                                f"data are {length} bytes at {offset}")
         try:
             if not beside.is_file() or beside.stat().st_size < offset + length:
                 raise ArtifactError(f"{self.source}: the data of {label} are not in {location!r}; "
@@ -281,19 +280,19 @@ def versions(proto: Any) -> dict[str, int]:
 
 
 def _inlined(proto: Any) -> int:
-    """The number of nodes when all functions are inlined. Ten functions that call the next one ten
-    times each take few bytes, and more nodes than fit in memory."""
-    known = {(f.domain, f.name): f.node for f in proto.functions}
+    """The number of nodes after all functions are inlined. A small file can have more than fit in
+    memory: ten functions, each of which calls the next one ten times."""
+    bodies = {(f.domain, f.name): f.node for f in proto.functions}
     counts: dict[tuple[str, str], int] = {}
 
     def count(nodes: Any) -> int:
         total = 0
         for node in nodes:
-            called = (node.domain, node.op_type)
-            if called in known and called not in counts:
-                counts[called] = 0  # if it calls itself, which the onnx package refuses
-                counts[called] = count(known[called])
-            total += counts.get(called, 1) + sum(
+            key = (node.domain, node.op_type)
+            if key in bodies and key not in counts:
+                counts[key] = 0  # if it calls itself, which the onnx package refuses
+                counts[key] = count(bodies[key])
+            total += counts.get(key, 1) + sum(
                 count(g.node) for a in node.attribute for g in (a.g, *a.graphs))
         return total
 

@@ -1,4 +1,4 @@
-"""An ONNX graph as a layer: float initializers are weights, nodes are called in order."""
+"""An ONNX graph as a layer: float initializers are its weights, and calls import its nodes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OnnxGraph(Layer):
     """
 
     takes_many = True
-    trains_narrow = False  # whether floats of other dtypes than float32 are weights, too
+    trains_all_floats = False  # whether floats of all dtypes are weights, not only float32
     has_batch = False  # whether the first axis of inputs is the batch
     has_phases = False  # whether training nodes wait for a training step
 
@@ -72,19 +72,19 @@ class OnnxGraph(Layer):
         self.nodes = _needed(file.nodes, outputs)
         self.stored: dict[str, Weight] = {}
         self.numbers = SizeNumbers()
-        self.tensors: dict[str, Any] | None = None  # of the last run, where somebody asks for them
+        self.tensors: dict[str, Any] | None = None  # of the last run; None: not kept
 
     def call(self, x: Any, context: Context) -> Any:
         """The output; a dict where there are several."""
         return self.by_name(self.run(leaves(x), context))
 
     def by_name(self, results: Sequence[Value]) -> Any:
-        """The only result, or a dict of several by the names of outputs."""
+        """The only result, or a dict of several results by output names."""
         return results[0] if len(results) == 1 else dict(
             zip(map(plain, self.outputs), results, strict=True))
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
-        """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
+        """The outputs for these inputs. Raises one Unsupported that lists all missing nodes."""
         runner = NodeRunner(self.file.path, context, partial(self._initial, context),
                             self.keeps_floats, context.training or not self.has_phases,
                             (x[0].shape[0] if self.has_batch else 1) or 1,
@@ -110,12 +110,12 @@ class OnnxGraph(Layer):
         if self.tensors is not None:
             self.tensors = tensors
         if faults:
-            way_out = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
+            hint = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
             raise unsupported(self.file.path, faults, sum(spec.size for spec in self.nodes),
-                              way_out)
+                              hint)
         for name in self.outputs:
             if tensors.get(name) is None:
-                raise ArtifactError(f"{self.file.path}: no node gives the output {name!r}")
+                raise ArtifactError(f"{self.file.path}: no node computes the output {name!r}")
         ends = Node(NodeSpec("", "", "", {}, (), ()),
                     tuple(present(tensors[name]) for name in self.outputs), context,
                     self.keeps_floats)
@@ -130,13 +130,14 @@ class OnnxGraph(Layer):
         if isinstance(stored, StoredCodes):
             if isinstance(stored.format, CodeFormat):
                 return Coded(constant(stored.codes), stored.format)
-            array, own = from_storage(stored.format, stored.codes), stored.format
-            if self.keeps_floats and not self.trains_narrow:
-                return constant(array, own)
+            array, file_dtype = from_storage(stored.format, stored.codes), stored.format
+            if self.keeps_floats and not self.trains_all_floats:
+                return constant(array, file_dtype)
         else:
-            array, own = stored, None
-        kept = self.keeps_floats and array.dtype != np.float32 and not self.trains_narrow
-        if kept or array.dtype.kind != "f" or array.ndim == 0 or not np.isfinite(array).all():
+            array, file_dtype = stored, None
+        is_constant = self.keeps_floats and array.dtype != np.float32 and not self.trains_all_floats
+        if (is_constant or array.dtype.kind != "f" or array.ndim == 0
+                or not np.isfinite(array).all()):
             return array
 
         def read(trainable: bool) -> Value:
@@ -145,7 +146,7 @@ class OnnxGraph(Layer):
                 weight.value = array
             self.stored[name].trainable &= trainable
             value = context.read(self.stored[name])
-            return OPS.cast(value, own or array.dtype) if self.keeps_floats else value
+            return OPS.cast(value, file_dtype or array.dtype) if self.keeps_floats else value
 
         def write(value: Value) -> None:
             weight = self.stored[name]
@@ -154,8 +155,8 @@ class OnnxGraph(Layer):
         return FloatInitializer(name, array, read, write)
 
     def _expected(self, name: str, x: Sequence[Value]) -> Tensor | None:
-        """A placeholder for the output of a node that is not supported, so that later nodes can be
-        examined; None where its shape is not known."""
+        """A placeholder for the output of an unsupported node, so that later nodes can be checked;
+        None where its shape is unknown."""
         port = self.file.infer().get(name)
         if port is None:
             return None
@@ -165,7 +166,7 @@ class OnnxGraph(Layer):
         return None if dims is None else leaf("input", name, dims, port.dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Raises: there is no config of an imported graph."""
+        """Raises a ConfigError: an imported graph has no config."""
         raise ConfigError(f"layer {self.name!r} is an ONNX graph, which cannot be written to a "
                           "config; keep the file, and load its weights by load_weights")
 
@@ -177,18 +178,18 @@ class BatchedGraph(OnnxGraph):
     """The nodes of a file whose inputs have the batch as their first axis.
 
     If other axes are open, nodes are imported again for each size, because nodes that compute
-    shapes then give other numbers. Rows are padded along them if each node masks the padding.
+    shapes then return other numbers. Rows are padded along them if each node masks the padding.
 
-    Floats outside have the dtype of the model. Where those of the file are kept, inputs are rounded
-    to them, and outputs widened.
+    Inputs and outputs have the dtype of the model. With `keeps_floats`, inputs are cast to the
+    dtypes of the file, and outputs back.
     """
 
-    trains_narrow = has_batch = has_phases = True
+    trains_all_floats = has_batch = has_phases = True
 
     def __init__(self, file: OnnxFile, outputs: Sequence[str], sizes: Mapping[str, int],
                  keeps_floats: bool = False, **common: Any):
         super().__init__(file, outputs, sizes, keeps_floats, **common)
-        self.fixed = batch_of(file, sizes)
+        self.fixed_batch = batch_of(file, sizes)
         self.open_axes: OpenAxes | None = None
 
     def leave_open(self, axes: OpenAxes) -> None:
@@ -196,7 +197,7 @@ class BatchedGraph(OnnxGraph):
         self.open_axes, self.mixes_open_axes = axes, axes.mixes
 
     def run(self, x: Sequence[Value], context: Context) -> list[Value]:
-        """The outputs for these inputs. One Unsupported lists all nodes that are not imported."""
+        """The outputs for these inputs. Raises one Unsupported that lists all missing nodes."""
         if not self.keeps_floats:
             return super().run(x, context)
         rounded = [OPS.cast(v, port.dtype) if port.dtype.is_float and not port.format else v
@@ -209,23 +210,22 @@ class BatchedGraph(OnnxGraph):
         inputs = leaves(x)
         if self.open_axes is not None:
             return self.by_name(self._sized(inputs, context, self.open_axes))
-        if self.fixed is None or inputs[0].shape[0] == self.fixed:
+        if self.fixed_batch is None or inputs[0].shape[0] == self.fixed_batch:
             return self.by_name(self._of_rows(inputs, context))
         if inputs[0].shape[0] != 1 or context.states.data:
             port = next(p for p in self.file.inputs
-                        if self.sizes.get(str(p.dims[0]), p.dims[0]) == self.fixed)
-            raise ConfigError(f"{self.file.path} is made for batches of {self.fixed}, the first "
+                        if self.sizes.get(str(p.dims[0]), p.dims[0]) == self.fixed_batch)
+            raise ConfigError(f"{self.file.path} takes batches of {self.fixed_batch}, the first "
                               f"axis of {port.name!r}, not {inputs[0].shape[0]}: compile("
-                              f"batch_size={self.fixed}), or export it again with a dynamic batch "
-                              "axis")
-        # The model is built with one example: only shapes matter.
-        full_batch = [leaf("input", "x", (self.fixed, *v.shape[1:]), v.dtype) for v in inputs]
+                              f"batch_size={self.fixed_batch}), or export it again with a dynamic "
+                              "batch axis")
+        # While the model is built, with one example, only shapes matter.
+        full_batch = [leaf("input", "x", (self.fixed_batch, *v.shape[1:]), v.dtype) for v in inputs]
         return self.by_name([leaf("input", "y", (1, *y.shape[1:]), y.dtype)
                              for y in self.run(full_batch, context)])
 
-
     def _of_rows(self, inputs: Sequence[Value], context: Context) -> list[Value]:
-        """The outputs, each with a row for each of the inputs."""
+        """The outputs, which must have a row for each row of the inputs."""
         results, batch = self.run(inputs, context), inputs[0].shape[0]
         for name, y in zip(self.outputs, results, strict=True):
             if y.shape[:1] != (batch,):
@@ -239,17 +239,17 @@ class BatchedGraph(OnnxGraph):
         padding = context.padding
         padded = [padding.of(v) for v in inputs]
         batch = inputs[0].shape[0]
-        known = context.states.data or any(inputs[k].shape[axis] not in TRACED
-                                           for k, axis in axes.names)
-        if known and not axes.mixes:
+        is_known = context.states.data or any(inputs[k].shape[axis] not in TRACED
+                                              for k, axis in axes.names)
+        if is_known and not axes.mixes:
             return self._of_rows(inputs, context)
-        alone = replace(context, padding=Padding())  # nothing is filled up inside
-        if known:
-            results = self._of_rows(inputs, alone)
+        unpadded_context = replace(context, padding=Padding())
+        if is_known:
+            results = self._of_rows(inputs, unpadded_context)
         else:
-            if not self.stored:  # it has run for these sizes, and its results are kept
-                self.run([leaf("input", "x", (self.fixed or batch, *shape), v.dtype)
-                          for v, shape in zip(inputs, axes.tried, strict=True)], alone)
+            if not self.stored:  # run once, to create the weights
+                self.run([leaf("input", "x", (self.fixed_batch or batch, *shape), v.dtype)
+                          for v, shape in zip(inputs, axes.tried, strict=True)], unpadded_context)
             results = [leaf("input", "y", (batch, *(
                 y.axes[k].size(inputs) if k in y.axes else n
                 for k, n in enumerate(y.shape) if k)), y.dtype) for y in axes.outputs]
@@ -269,13 +269,13 @@ class BatchedGraph(OnnxGraph):
 
 
 def plain(name: str) -> str:
-    """A name in the file as a name here, where '/' separates layers."""
+    """A name of the file as a name of ours, where '/' separates layers."""
     return name.replace("/", "_")
 
 
-def _shape(port: Port, known: Mapping[str, int]) -> tuple[int, ...] | None:
+def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
     """A shape in numbers, if all its symbols are known."""
-    dims = [n if isinstance(n, int) else known.get(n or "") for n in port.dims]
+    dims = [n if isinstance(n, int) else sizes.get(n or "") for n in port.dims]
     return None if None in dims else tuple(n for n in dims if n is not None)
 
 

@@ -1,4 +1,4 @@
-"""Values of a graph that depend on constants alone, as numbers."""
+"""Computes values that depend only on constants, while a graph is imported."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import numpy as np
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Value, topological
 
-LIMIT = 1 << 20  # elements of an array that is computed while importing
+LIMIT = 1 << 20  # elements: larger arrays are not computed while importing
 
 
 def variables(x: Value) -> list[Value]:
-    """The leaves that a value depends on and that are not constants."""
+    """The leaves other than constants that a value depends on."""
     return [v for v in topological([x]) if v.op.kind == "leaf" and v.attrs["role"] != "constant"]
 
 
 def numbers_now(x: Value) -> np.ndarray | None:
-    """A value as numbers, if it depends on constants alone and is not large."""
+    """A value as numbers, if it depends only on constants and is small."""
     return None if variables(x) else _evaluated(x)
 
 
 def known_now(x: Value) -> np.ndarray | Value:
-    """A value as numbers where it depends on constants alone, not on weights or random numbers, and
-    is not large."""
+    """A value as numbers if it depends only on constants and is small, else the value itself."""
     known = numbers_now(x) if x.dtype.in_numpy else None
     return x if known is None else known
 

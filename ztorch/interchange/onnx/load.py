@@ -27,10 +27,10 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import OnnxFile, StoredCodes
 from ztorch.interchange.onnx.file import read
-from ztorch.interchange.onnx.filled_up import NodeTrace
 from ztorch.interchange.onnx.formats import FORMATS
 from ztorch.interchange.onnx.graph import BatchedGraph, OnnxGraph, plain
-from ztorch.interchange.onnx.open_axes import InputAxis, NodeTrial, explored
+from ztorch.interchange.onnx.open_axes import InputAxis, NodeTrial, explore
+from ztorch.interchange.onnx.padding_check import NodeTrace
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.layers.axes import OpenSize, named_axes
 from ztorch.layers.context import Context, States
@@ -41,7 +41,7 @@ from ztorch.layers.real_positions import Padding
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 
-MANY_ROWS = 64  # of a batch that shows whether a fault is of too few rows
+MANY_ROWS = 64  # rows of a batch that is tried where nodes do not accept one row
 
 
 @checked
@@ -55,14 +55,14 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
 
     Args:
         path: The file.
-        sizes: Sizes of other symbolic axes, by name, as {"sequence": 128}. Those that are not here
-            stay open: `compile(sizes=...)` says for which sizes, or data do. Default: `None`.
+        sizes: Sizes of other symbolic axes, by name, such as {"sequence": 128}. Axes without a
+            size here stay open; `compile(sizes=...)` or the data set their sizes. Default: `None`.
         outputs: The names of outputs to keep, or of other tensors of the file; None: all outputs.
             Default: `None`.
         name: The name of the model; None: that of the file. Default: `None`.
-        keep_dtypes: Whether to compute in the floats of the file, such as float16, bfloat16 and
-            float64, rather than in the dtype that `compile` is given. Weights, inputs and outputs
-            keep that one: they are rounded where the file has fewer bits. Default: `False`.
+        keep_dtypes: Whether to compute in the float dtypes of the file, such as float16, rather
+            than in the dtype of `compile`. Weights, inputs and outputs have the dtype of `compile`
+            in both cases. Default: `False`.
 
     Returns:
         A Sequential for one input and one output, else a Model.
@@ -85,20 +85,20 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
 def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
              outputs: Sequence[str] | None = None, name: str | None = None,
              keep_dtypes: bool = False) -> Model:
-    """The graph of a file as a model; arguments as those of `load`."""
+    """The graph of a file as a model. Arguments as in `load`."""
     if sizes is not None and not isinstance(sizes, Mapping):
         raise ConfigError(f"sizes={sizes!r} must give sizes by the names of axes: "
                           "sizes={'sequence': 128}")
-    known = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
+    fixed_sizes = {n: positive(f"sizes[{n!r}]", size) for n, size in (sizes or {}).items()}
     if not file.inputs:
         raise Unsupported(f"{file.path} has no inputs; ztorch imports models that have some")
-    graph = BatchedGraph(file, _outputs(file, outputs), known,
+    graph = BatchedGraph(file, _outputs(file, outputs), fixed_sizes,
                          flag("keep_dtypes", keep_dtypes), name="graph")
-    rows = [_row(file.path, port, known) for port in file.inputs]
+    rows = [_row(file.path, port, fixed_sizes) for port in file.inputs]
     if names := _open_names(file, rows):
         trial = NodeTrial(file.path, rows, partial(_traced, graph), graph.numbers)
         graph.tensors = {}
-        graph.leave_open(axes := explored(trial, names))
+        graph.leave_open(axes := explore(trial, names))
         graph.tensors = None
         rows = [tuple(OpenSize(axes.names[k, a]) if (k, a) in names else n
                       for a, n in enumerate(row, 1)) for k, row in enumerate(rows)]
@@ -128,13 +128,12 @@ def load_layer(path: str | os.PathLike[str], *, constants: Mapping[str, Any] | N
     Args:
         path: The file.
         constants: Numbers of inputs that are known now, by name. Inputs that shapes depend on must
-            be among them. `None` for an input that may be left out. Default: `None`.
+            be among them. `None` leaves out an optional input. Default: `None`.
         outputs: The names of outputs to keep, or of other tensors of the file; None: all outputs.
             Default: `None`.
         name: The name of the layer. Default: `"graph"`.
-        pad_results: Whether NonMaxSuppression of boxes that depend on the data, of which the
-            standard gives as many rows as it chooses, gives as many as it may choose: those after
-            the last one are -1. Default: `False`.
+        pad_results: Whether NonMaxSuppression of boxes that depend on the data, which is otherwise
+            unsupported, returns as many rows as it can choose, -1 in unused ones. Default: `False`.
 
     Returns:
         A layer that takes a list of the other inputs, in the order of the file, and returns the
@@ -174,7 +173,7 @@ def layer_of(file: OnnxFile, constants: Mapping[str, Any], outputs: Sequence[str
 
 
 def _stored(port: Port, array: np.ndarray) -> np.ndarray | StoredCodes:
-    """Numbers of an input, as if the file stored them."""
+    """The numbers of an input, as a file would store them."""
     if port.format:
         return StoredCodes(array, FORMATS[port.format])
     if port.dtype.in_numpy:
@@ -206,7 +205,7 @@ def _row(path: str, source: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _axis_name(name: str) -> str | None:
-    """A name of the file as one that an axis may have; None where the file has none."""
+    """The name of an axis, without characters that ours may not have; None for an empty name."""
     cleaned = "".join("_" if c in "/@," else c for c in name if c.isprintable())
     return "batch axis" if cleaned == "batch" else cleaned or None
 
@@ -219,8 +218,8 @@ def _open_names(file: OnnxFile, rows: Sequence[tuple[int, ...]]) -> dict[InputAx
 
 def _traced(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
             begin: Callable[[list[Value]], Padding] | None) -> NodeTrace:
-    """The outputs for rows that are filled up; or for one that is not."""
-    batch = graph.fixed or (1 if begin is None else 2)
+    """The outputs for two padded rows; for one that is not padded, where `begin` is None."""
+    batch = graph.fixed_batch or (1 if begin is None else 2)
     context = Context(states=States(data=False))
     outputs = _imported(graph, rows, batch, context, begin)
     return NodeTrace(outputs, context.padding, graph.tensors or {}, graph.nodes)
@@ -229,9 +228,9 @@ def _traced(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
 def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int = 0,
               context: Context | None = None,
               begin: Callable[[list[Value]], Padding] | None = None) -> list[Value]:
-    """The outputs for a batch, of one example or of the size that the file fixes, of such rows.
+    """The outputs for a batch of such rows: of one row, or as many as the file fixes.
     Raises one Unsupported for all nodes that cannot be imported."""
-    batch, path = batch or graph.fixed or 1, graph.file.path
+    batch, path = batch or graph.fixed_batch or 1, graph.file.path
     context = context or Context(states=States(data=False))
     x = [leaf("input", port.name, (batch, *row), "float32" if port.dtype.is_float else port.dtype)
          for port, row in zip(graph.file.inputs, rows, strict=True)]
@@ -242,14 +241,14 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
     try:
         results = graph.run(x, context)
     except (ArtifactError, ShapeError) as error:
-        if graph.fixed:
+        if graph.fixed_batch:
             raise
-        if batch < MANY_ROWS and _fits(graph, rows, begin):
-            raise _reads_rows(graph.file, error) from error
+        if batch < MANY_ROWS and _accepts_many_rows(graph, rows, begin):
+            raise _needs_many_rows(graph.file, error) from error
         if isinstance(error, ArtifactError):
             raise
-        raise ShapeError(f"{error}. These are shapes of a batch of one row, the first axis of each "
-                         "input; zt.onnx.load_layer(path) takes files without a batch") from error
+        raise ShapeError(f"{error}. The batch, the first axis of each input, has one row "
+                         "here; zt.onnx.load_layer(path) takes files without a batch") from error
     for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "
@@ -258,13 +257,13 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
                               "files without a batch")
         for declared in graph.file.outputs:
             if declared.name == name:
-                _need_alike(path, declared, y.shape)
+                _warn_if_shape_differs(path, declared, y.shape)
     return results
 
 
-def _fits(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
-          begin: Callable[[list[Value]], Padding] | None) -> bool:
-    """Whether all nodes fit a batch of many rows."""
+def _accepts_many_rows(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
+                       begin: Callable[[list[Value]], Padding] | None) -> bool:
+    """Whether the nodes accept a batch of many rows."""
     try:
         _imported(graph, rows, MANY_ROWS, begin=begin)
     except ZtorchError:
@@ -272,27 +271,28 @@ def _fits(graph: BatchedGraph, rows: Sequence[tuple[int, ...]],
     return True
 
 
-def _reads_rows(file: OnnxFile, error: ZtorchError) -> Unsupported:
-    """The error of nodes that a small batch does not fit: `error`, and larger ones do."""
+def _needs_many_rows(file: OnnxFile, error: ZtorchError) -> Unsupported:
+    """The error for nodes that raise `error` for one row, and none for many."""
     axis = file.inputs[0].dims[0]
     size = f"sizes={{{axis!r}: {MANY_ROWS}}}" if axis else "a number in the file"
-    return Unsupported(f"{error}. Batches of {MANY_ROWS} rows fit, and one row does not, as where "
-                       f"x[1] is read, but a batch may be of any size; {size} fixes it")
+    return Unsupported(f"{error}. The nodes accept {MANY_ROWS} rows but not one, as where "
+                       f"x[1] is read, and a batch may have any size; {size} fixes it")
 
 
-def _need_alike(path: str, declared: Port, shape: tuple[int, ...]) -> None:
-    """Warns where the file says another shape of an output than its nodes give."""
+def _warn_if_shape_differs(path: str, declared: Port, shape: tuple[int, ...]) -> None:
+    """Warns if the file declares another shape for an output than its nodes compute."""
     differs = len(declared.dims) != len(shape) or any(
         isinstance(n, int) and n != m
         for n, m in zip(declared.dims[1:], shape[1:], strict=False))
     if declared.dims and differs:
-        said = tuple("?" if n is None else n for n in declared.dims)
-        warnings.warn(f"{path}: the output {declared.name!r} is said to be of shape {said}, and "
-                      f"its nodes give {('batch', *shape[1:])}; they are right", stacklevel=2)
+        declared_shape = tuple("?" if n is None else n for n in declared.dims)
+        warnings.warn(f"{path}: the output {declared.name!r} is declared with shape "
+                      f"{declared_shape}, but its nodes compute {('batch', *shape[1:])}, which is "
+                      "used", stacklevel=2)
 
 
 def _name(path: str | os.PathLike[str]) -> str:
-    """A name for the model: that of the file, if it is a valid one."""
+    """A name for the model: that of the file, if valid."""
     stem = Path(path).stem
     try:
         return checked_name(stem, "model")

@@ -28,11 +28,11 @@ from ztorch.layers.context import Context
 @dataclass(frozen=True)
 class FloatInitializer:
     """A float initializer: a weight for nodes that compute with it, numbers for nodes that need
-    them now."""
+    its values while they are imported."""
 
     name: str
     array: np.ndarray
-    read: Callable[[bool], Value]  # trainable -> the weight
+    read: Callable[[bool], Value]  # read(trainable): the weight
     write: Callable[[Value], None]  # sets the weight after a step of training
 
 
@@ -50,11 +50,11 @@ class Coded:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An input of the graph that is left out."""
+    """An optional input of the graph that is left out."""
 
 
 class NeedsNumbers(Unsupported):
-    """Numbers are needed while importing, and depend on inputs of the graph."""
+    """A node needs numbers while it is imported, and they depend on inputs of the graph."""
 
     def __init__(self, message: str, inputs: tuple[str, ...]):
         super().__init__(message)
@@ -62,19 +62,19 @@ class NeedsNumbers(Unsupported):
 
 
 class MixesPositions(ZtorchError):
-    """A node for which rows may not be filled up along an open axis."""
+    """A node for which rows may not be padded along an open axis."""
 
 
-# Attributes that shapes of inputs say as well, or that only say how to compute.
+# Attributes that follow from the shapes of inputs, or that only affect how a result is computed.
 REDUNDANT = {"kernel_shape", "hidden_size", "num_outputs", "seed", "is_test"}
 
 Tensor = np.ndarray | Value | FloatInitializer | Coded
-Result = Tensor | tuple[Tensor | None, ...]  # None for an output that nothing asks for
+Result = Tensor | tuple[Tensor | None, ...]  # None for an output that nothing reads
 Importer = Callable[["Node"], Result]
 
 NODES: dict[str, Importer] = {}
 NOTES: dict[str, str] = {}  # unsupported features of an op, for the documentation
-MOVES: set[str] = set()  # ops that only move elements, and so take codes of any format
+MOVES: set[str] = set()  # ops that only move elements, so they work on codes of any format
 
 
 def key_of(spec: NodeSpec) -> str:
@@ -84,8 +84,14 @@ def key_of(spec: NodeSpec) -> str:
 
 def node(*ops: str, but: str = "", domain: str = "",
          moves: bool = False) -> Callable[[Importer], Importer]:
-    """Registers the function that imports these ops; `but` describes unsupported features, `moves`
-    means that the op only moves elements."""
+    """Registers the function that imports these ops.
+
+    Args:
+        ops: Their names.
+        but: Unsupported features, for the documentation.
+        domain: Empty for ONNX itself.
+        moves: Whether the ops only move elements.
+    """
 
     def register(function: Importer) -> Importer:
         for name in ops:
@@ -108,8 +114,8 @@ class Node:
     inputs: tuple[Tensor | None, ...]  # None where one is left out
     context: Context
     keeps_floats: bool = False  # whether floats have the dtypes of the file
-    asked: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
-    run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # an inner graph
+    accessed: set[str | int] = field(default_factory=set)  # attributes and inputs that were read
+    run: Callable[[InnerGraph, Sequence[Tensor]], list[Tensor]] | None = None  # runs an inner graph
     define: Callable[[tuple[Tensor | None, ...]], tuple[Tensor | None, ...] | None] | None = None
     trains: bool = True  # whether training nodes train in this trace
     inside_of_node: bool = False  # whether it is in the body of a loop, or in a branch
@@ -122,36 +128,37 @@ class Node:
 
     @property
     def ignored(self) -> list[str]:
-        """Attributes that the importer did not ask for."""
-        return [name for name in self.spec.attrs if name not in self.asked
+        """Attributes that the importer did not read."""
+        return [name for name in self.spec.attrs if name not in self.accessed
                 and name not in REDUNDANT]
 
     @property
     def unread(self) -> list[int]:
-        """Inputs that the importer did not look at."""
-        return [k for k, x in enumerate(self.inputs) if x is not None and k not in self.asked]
+        """Inputs that the importer did not read."""
+        return [k for k, x in enumerate(self.inputs) if x is not None and k not in self.accessed]
 
     @property
     def opset(self) -> int:
         return self.spec.opset
 
     def unsupported(self, why: str) -> NoReturn:
+        """Raises an error for a feature that ztorch lacks."""
         raise Unsupported(why)
 
     def mixes(self, why: str) -> NoReturn:
-        """Raises where rows may not be filled up along an open axis."""
+        """Raises an error where rows may not be padded along an open axis."""
         raise MixesPositions(why)
 
     # -- inputs ------------------------------------------------------------------------------------
 
     def has(self, k: int) -> bool:
-        """Whether input k is present: many are optional."""
-        self.asked.add(k)
+        """Whether input k is present; many are optional."""
+        self.accessed.add(k)
         return k < len(self.inputs) and self.inputs[k] is not None
 
     def input(self, k: int) -> Tensor:
         """Input k: a value of the graph, or numbers."""
-        self.asked.add(k)
+        self.accessed.add(k)
         tensor = self.inputs[k] if k < len(self.inputs) else None
         if tensor is None:
             raise ValueError(f"input {k} is missing")
@@ -171,13 +178,14 @@ class Node:
         weight.write(value)
 
     def as_value(self, x: Tensor, trainable: bool = True) -> Value:
-        """An input as a tensor of the graph; `trainable`: an optimizer may change it."""
+        """An input as a tensor of the graph. `trainable`: an optimizer may change it."""
         if isinstance(x, Value):
             return x
         if isinstance(x, FloatInitializer):
             return x.read(trainable)
         if isinstance(x, Coded):
-            self.unsupported(f"a tensor of {x.format.name}, which is only converted and moved")
+            self.unsupported(f"a tensor of {x.format.name}, which ztorch converts and moves, but "
+                             "does not compute with")
         widens = x.dtype.kind == "f" and not self.keeps_floats
         d = self.context.dtype if widens else dtype(x.dtype)
         return constant(x, d) if x.ndim else OPS.full((), x.item(), d)
@@ -201,28 +209,28 @@ class Node:
         if isinstance(tensor, Coded):
             tensor = tensor.codes
         if isinstance(tensor, Value):
-            known = numbers_now(tensor)
-            if known is None:
+            value = numbers_now(tensor)
+            if value is None:
                 names = tuple(v.attrs["name"] for v in variables(tensor))
                 raise NeedsNumbers(
-                    f"input {k} depends on the data, on {', '.join(map(repr, names[:4]))}; shapes "
-                    "and positions must be known while importing: zt.onnx.load_layer(path, "
-                    "constants=...) takes them", names)
-            return known
+                    f"input {k} depends on the data, on {', '.join(map(repr, names[:4]))}, but "
+                    "shapes and positions must be known while importing; pass these inputs "
+                    "to zt.onnx.load_layer(path, constants=...)", names)
+            return value
         return tensor.array if isinstance(tensor, FloatInitializer) else tensor
 
     # -- dtypes ------------------------------------------------------------------------------------
 
     def dtype_of(self, number: int) -> DType:
-        """The dtype of that number in the format; every float is the model's, unless those of the
+        """The dtype with a number of the format. Floats have the model's dtype, unless those of the
         file are kept."""
         if number not in DTYPES:
-            self.unsupported(f"dtype number {number} is none that ztorch computes with")
+            self.unsupported(f"dtype number {number}, which ztorch does not compute with")
         target = DTYPES[number]
         return self.context.dtype if target.is_float and not self.keeps_floats else target
 
     def type_number(self, k: int) -> int:
-        """The number in the format of the dtype of input k."""
+        """The format's number of the dtype of input k."""
         tensor = self.input(k)
         if isinstance(tensor, Coded):
             return tensor.format.number
@@ -236,7 +244,7 @@ class Node:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute."""
-        self.asked.add(name)
+        self.accessed.add(name)
         value = self.spec.attrs.get(name, default)
         if isinstance(value, Foreign):
             self.unsupported(f"attribute {name!r} is a sparse tensor or a type")
@@ -253,27 +261,27 @@ class Node:
         return self.run(graph, inputs)
 
     def defined(self, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The results by the standard's definition of the op, for these inputs."""
+        """The results of the standard's definition of the op for these inputs."""
         results = self.define(inputs) if self.define is not None else None
         if results is None:
-            raise ValueError("the standard defines it by no others")
-        self.asked.update(self.spec.attrs, range(len(self.inputs)))
+            raise ValueError("the standard does not define it by other ops")
+        self.accessed.update(self.spec.attrs, range(len(self.inputs)))
         return results
 
     def ints(self, name: str, k: int | None = None) -> tuple[int, ...] | None:
-        """Integers from an attribute or, as later opsets have it, from input k."""
+        """Integers from an attribute, or from input k, where later opsets have them."""
         if k is not None and self.has(k):
             return tuple(int(n) for n in self.array(k).reshape(-1))
         numbers = self.attr(name)
         return None if numbers is None else tuple(int(n) for n in numbers)
 
-    def follow_sizes(self, k: int, count: int) -> list[bool]:
-        """Which of the numbers of input k change with the sizes of open axes."""
+    def varies_with_sizes(self, k: int, count: int) -> list[bool]:
+        """Which of the integers of input k vary with the sizes of open axes."""
         name = self.spec.inputs[k] if k < len(self.spec.inputs) else ""
-        return self.numbers.of(name, count)
+        return self.numbers.varies(name, count)
 
     def only(self, **expected: Any) -> None:
-        """Raises Unsupported unless these attributes have the only value that is supported."""
+        """Raises Unsupported if an attribute has another value than this one."""
         for name, value in expected.items():
             actual = self.attr(name, value)
             if actual != value:
@@ -287,6 +295,6 @@ class Node:
         return constant(np.asarray(array), self.value(k).dtype)
 
     def shape(self, k: int) -> tuple[int, ...]:
-        """The shape of input k, known or not."""
+        """The shape of input k."""
         tensor = self.input(k)
         return tensor.array.shape if isinstance(tensor, FloatInitializer) else tensor.shape

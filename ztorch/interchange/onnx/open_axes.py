@@ -1,5 +1,5 @@
-"""Axes of inputs whose sizes are chosen when a model is compiled, and the axes of outputs that they
-are. Both are known by importing the nodes for sizes that fit."""
+"""Open axes: input axes whose sizes are chosen when a model is compiled, and the output axes that
+depend on them. Finds them by importing the nodes for several sizes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import SizeNumbers
-from ztorch.interchange.onnx.filled_up import OTHERS, NodeTrace, fault
+from ztorch.interchange.onnx.padding_check import OTHER_NODES, NodeTrace, padding_fault
 from ztorch.layers.real_positions import Padding
 from ztorch.real_sizes import Step, real_size
 
 Shape = tuple[int, ...]
 InputAxis = tuple[int, int]  # the number of an input, and of its axis; that of the batch is 0
 
-# Pairs of sizes that are tried, until nodes can be imported for both: those of images that are
-# halved five times, of short and long texts, of waves.
+# Pairs of sizes to try until nodes can be imported for both: images that are halved five times,
+# short and long text, and sound.
 TRIED = ((64, 96), (224, 256), (16, 24), (8, 12), (4, 6), (512, 640), (2048, 2560), (16000, 16640))
-PERIOD = 960  # a size and one that is so much longer leave the same rest for strides up to 6
-ODD = (1, 3, 5, 7)  # one axis is so many times as long as another: no half of it is as long
+PERIOD = 960  # divisible by strides up to 6, so that sizes this far apart have the same remainder
+ODD = (1, 3, 5, 7)  # factors between axes, odd so that no axis is a power of two times another
 
 
 @dataclass(frozen=True)
 class OutputAxis:
-    """An axis of an output whose size is that of an axis of an input, or follows from it."""
+    """An axis of an output whose size follows from that of an input axis."""
 
     source: InputAxis
     steps: tuple[Step, ...] = ()
@@ -39,9 +39,9 @@ class OutputAxis:
 
 @dataclass(frozen=True)
 class OpenOutput:
-    """The known properties of an output before sizes are chosen."""
+    """What is known about an output before sizes are chosen."""
 
-    shape: Shape  # for the sizes that were tried, with the batch
+    shape: Shape  # for the sizes that were tried, including the batch
     dtype: DType
     axes: dict[int, OutputAxis]  # its axes whose sizes follow from those of inputs
 
@@ -53,8 +53,8 @@ class OpenAxes:
     names: dict[InputAxis, str]  # axes of one name have one size
     tried: list[Shape]  # shapes of rows of inputs for which nodes can be imported
     outputs: list[OpenOutput]
-    mixes: str = ""  # why rows may not be filled up along them
-    multiples: dict[str, int] = field(default_factory=dict)  # by name: sizes are multiples of it
+    mixes: str = ""  # why rows may not be padded; empty: they may
+    multiples: dict[str, int] = field(default_factory=dict)  # of sizes, by axis name
 
 
 @dataclass(frozen=True)
@@ -64,24 +64,24 @@ class NodeTrial:
     path: str  # of the file, for errors
     rows: Sequence[Shape]  # of inputs, with any number for axes that are open
     run: Callable[[Sequence[Shape], Callable[[list[Value]], Padding] | None], NodeTrace]
-    sizes: SizeNumbers  # is told which numbers follow sizes
+    sizes: SizeNumbers  # records which integers vary with the sizes
 
     def plain(self, rows: Sequence[Shape]) -> NodeTrace:
-        """The outputs where nothing is filled up."""
+        """The outputs for rows that are not padded."""
         return self.run(rows, None)
 
-    def filled_up(self, names: Mapping[InputAxis, str], rows: Sequence[Shape]) -> NodeTrace:
-        """The outputs where rows are filled up along all open axes."""
-        def begun(inputs: list[Value]) -> Padding:
+    def padded(self, names: Mapping[InputAxis, str], rows: Sequence[Shape]) -> NodeTrace:
+        """The outputs for rows that are padded along all open axes."""
+        def begin(inputs: list[Value]) -> Padding:
             padding = Padding({name: rows[k][axis - 1] for (k, axis), name in names.items()})
             for k, x in enumerate(inputs):
                 padding.begin(x, {axis: name for (j, axis), name in names.items() if j == k})
             return padding
 
-        return self.run(rows, begun)
+        return self.run(rows, begin)
 
 
-def explored(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
+def explore(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
     """Finds sizes of open axes for which all nodes can be imported, with the outputs for them.
 
     Where nodes can be imported only if all open axes have one size, they get one name.
@@ -90,58 +90,58 @@ def explored(trial: NodeTrial, names: Mapping[InputAxis, str]) -> OpenAxes:
         trial: Imports the nodes.
         names: The names of open axes.
     """
-    several = list(dict.fromkeys(names.values()))
-    first: ZtorchError | None = None
-    for alike in (True,) if len(several) > len(ODD) else (False, True)[:len(several)]:
-        named = dict.fromkeys(names, several[0]) if alike else dict(names)
+    distinct = list(dict.fromkeys(names.values()))
+    first_error: ZtorchError | None = None
+    for share_name in (True,) if len(distinct) > len(ODD) else (False, True)[:len(distinct)]:
+        axis_names = dict.fromkeys(names, distinct[0]) if share_name else dict(names)
         for pair in TRIED:
             small, large = (_sized(trial.rows, names, {
-                name: size * (1 if alike else ODD[k]) for k, name in enumerate(several)})
+                name: size * (1 if share_name else ODD[k]) for k, name in enumerate(distinct)})
                 for size in pair)
             try:
-                return _explored(trial, named, (small, large))
+                return _explore_sizes(trial, axis_names, (small, large))
             except ZtorchError as error:
-                if isinstance(error, Unsupported) and str(error) == str(first):
+                if isinstance(error, Unsupported) and str(error) == str(first_error):
                     raise
-                first = first or error
-    sizes = ", ".join(f"{name!r}: 128" for name in several)
-    raise ConfigError(f"{trial.path} leaves sizes of axes open, and none that was tried fits its "
-                      f"nodes; give those that it was exported for: sizes={{{sizes}}}. With "
-                      f"{TRIED[0][0]}: {first}")
+                first_error = first_error or error
+    sizes = ", ".join(f"{name!r}: 128" for name in distinct)
+    raise ConfigError(f"{trial.path} has open axes, and its nodes accept none of the sizes that "
+                      f"were tried; pass the sizes that it was exported for: sizes={{{sizes}}}. "
+                      f"The error for {TRIED[0][0]}: {first_error}")
 
 
-def _explored(trial: NodeTrial, names: dict[InputAxis, str],
-              rows: tuple[list[Shape], list[Shape]]) -> OpenAxes:
-    """The known open axes, by sizes that may fit. Nodes are imported for rows that are not
-    filled up only where filled ones do not tell all."""
-    trial.sizes.change.clear()
-    known = _filled(trial, names, rows)
-    if isinstance(known, OpenAxes):
-        return known
+def _explore_sizes(trial: NodeTrial, names: dict[InputAxis, str],
+                   rows: tuple[list[Shape], list[Shape]]) -> OpenAxes:
+    """The open axes, from two sizes of each. Nodes are imported for rows without padding only if
+    padded rows do not tell everything."""
+    trial.sizes.varying.clear()
+    result = _explore_padded(trial, names, rows)
+    if isinstance(result, OpenAxes):
+        return result
     plain = trial.plain(rows[0]), trial.plain(rows[1])
-    if trial.sizes.noted(*(t.numbers for t in plain)):
-        known = _filled(trial, names, rows)
-    return known if isinstance(known, OpenAxes) else OpenAxes(names, rows[0], [
+    if trial.sizes.record(*(t.numbers for t in plain)):
+        result = _explore_padded(trial, names, rows)
+    return result if isinstance(result, OpenAxes) else OpenAxes(names, rows[0], [
         OpenOutput(y.shape, y.dtype, _axes_of(y, z, *rows, names))
-        for y, z in zip(plain[0].outputs, plain[1].outputs, strict=True)], known)
+        for y, z in zip(plain[0].outputs, plain[1].outputs, strict=True)], result)
 
 
-def _filled(trial: NodeTrial, names: dict[InputAxis, str],
-            rows: tuple[list[Shape], list[Shape]]) -> OpenAxes | str:
-    """The known open axes with rows that are filled up along them, or why these are not."""
-    mixes = OTHERS
+def _explore_padded(trial: NodeTrial, names: dict[InputAxis, str],
+                    rows: tuple[list[Shape], list[Shape]]) -> OpenAxes | str:
+    """The open axes if rows may be padded along them, else why they may not."""
+    mixes = OTHER_NODES
     try:
         for short, long in ((1, 0), (1, PERIOD), (8, PERIOD)):
             pair = [_sized(trial.rows, names, {
-                name: rows[0][k][axis - 1] * short + more for (k, axis), name in names.items()})
-                for more in (0, long)] if long else rows
-            first, second = (trial.filled_up(names, sizes) for sizes in pair)
-            if trial.sizes.noted(first.numbers, second.numbers):
-                first, second = (trial.filled_up(names, sizes) for sizes in pair)
-            mixes = fault(first, second)
-            if mixes != OTHERS and not first.padding.single:
+                name: rows[0][k][axis - 1] * short + increase for (k, axis), name in names.items()})
+                for increase in (0, long)] if long else rows
+            first, second = (trial.padded(names, sizes) for sizes in pair)
+            if trial.sizes.record(first.numbers, second.numbers):
+                first, second = (trial.padded(names, sizes) for sizes in pair)
+            mixes = padding_fault(first, second)
+            if mixes != OTHER_NODES and not first.padding.single:
                 break
-    except ZtorchError as error:  # such as one of sizes that tables do not have
+    except ZtorchError as error:  # such as a size that a table does not have
         return str(error)
     return mixes or OpenAxes(names, rows[0], [OpenOutput(y.shape, y.dtype, {
         k: OutputAxis(next(at for at, name in names.items() if name == mask.axis), mask.steps)

@@ -1,4 +1,4 @@
-"""Our files in other versions of ONNX's ops."""
+"""Converts files that we wrote to other opsets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.protobuf import package
 
-# The checker sees attributes, inputs and dtypes that older versions of these ops lack: all else
-# means the same. The converter of the package onnx has no way back from some of their versions, so
-# meanwhile they are of a domain that it leaves alone.
+# Ops whose older versions mean the same; the checker finds attributes, inputs and dtypes that they
+# lack. The converter of the package onnx cannot downgrade some of them, so they are moved to a
+# domain that it does not touch.
 _SAME = {"Add", "BatchNormalization", "ConstantOfShape", "Div", "Identity", "Mul", "Pad", "Pow",
          "Relu", "Reshape", "Shape", "Sub"}
 _SAME_DOMAIN = "ztorch.same"
-_PARTS_OF_SHAPES = 15  # the opset from which on Shape has `start` and `end`
+_SHAPE_SLICES = 15  # the first opset in which Shape has `start` and `end`
 
 
 def _move(graph: Any, old: str, new: str) -> None:
-    """Gives such nodes of a graph, and of those in it, another domain."""
+    """Moves the nodes of `_SAME` in a graph, and in its inner graphs, to another domain."""
     for node in graph.node:
         if node.op_type in _SAME and node.domain == old:
             node.domain = new
@@ -30,8 +30,8 @@ def _move(graph: Any, old: str, new: str) -> None:
 
 
 def converted(data: bytes, opset: int, label: str) -> bytes:
-    """The bytes of a file in another version of the ops, by the converter of the package onnx. Ops
-    that this version lacks become those that the standard defines them by."""
+    """The bytes of a file in another opset, by the converter of the package onnx. Ops that the
+    opset lacks are replaced by their definitions in the standard."""
     onnx = package()
     try:
         model = _without_newer(onnx, onnx.load_from_string(data), opset)
@@ -43,8 +43,8 @@ def converted(data: bytes, opset: int, label: str) -> bytes:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
         reason = str(error).splitlines()[0].rpartition("failed: ")[2]
-        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; an op of it is "
-                          "newer. Take a later opset") from None
+        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; it has a newer "
+                          "op. Choose a later opset") from None
     return bytes(model.SerializeToString())
 
 
@@ -60,23 +60,23 @@ def _without_newer(onnx: Any, model: Any, opset: int) -> Any:
         model = onnx.inliner.inline_selected_functions(
             model, [("", op) for op in sorted(newer)], inline_schema_functions=True)
         del model.graph.value_info[:]
-    if opset < _PARTS_OF_SHAPES:
-        _whole_shapes(onnx, model.graph)
+    if opset < _SHAPE_SLICES:
+        _without_shape_slices(onnx, model.graph)
     return model
 
 
-def _whole_shapes(onnx: Any, graph: Any) -> None:
-    """Slices the shapes of which definitions read some axes."""
+def _without_shape_slices(onnx: Any, graph: Any) -> None:
+    """Replaces each Shape of some axes by a Shape and a Slice."""
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:
         ends = {a.name: a.i for a in node.attribute}
         if node.op_type == "Shape" and ends:
             [y] = node.output
-            whole, start, end = (f"{y}/{name}" for name in ("whole", "start", "end"))
+            full, start, end = (f"{y}/{name}" for name in ("full", "start", "end"))
             graph.node.extend([
-                onnx.helper.make_node("Shape", node.input, [whole]),
-                onnx.helper.make_node("Slice", [whole, start, end], [y])])
+                onnx.helper.make_node("Shape", node.input, [full]),
+                onnx.helper.make_node("Slice", [full, start, end], [y])])
             graph.initializer.extend([
                 onnx.numpy_helper.from_array(np.array([ends.get("start", 0)]), start),
                 onnx.numpy_helper.from_array(np.array([ends.get("end", 1 << 31)]), end)])
@@ -85,7 +85,7 @@ def _whole_shapes(onnx: Any, graph: Any) -> None:
 
 
 def _ops(graph: Any) -> Iterator[str]:
-    """The ops of a graph and of those in it."""
+    """The ops of a graph and of its inner graphs."""
     for node in graph.node:
         yield node.op_type
         for attribute in node.attribute:

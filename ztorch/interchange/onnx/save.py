@@ -1,4 +1,4 @@
-"""Writes models as ONNX files."""
+"""Saves models as ONNX files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from ztorch.model.model import Model
 
 OPSET = 21  # the version of ONNX's ops that is written
-_BATCHES = (104_729, 1_299_709)  # primes that are no other size in a model
-# Sizes of axes that Inputs leave open; smaller ones where a model has a limit. A size that
-# depends on remainders, such as the padding of strides, differs in one of so many traces of sizes
-# in a row.
+_BATCHES = (104_729, 1_299_709)  # primes: no model has another size that is a multiple of one
+# Sizes of open axes, one for each axis; smaller ones for models with a limit.
 _OPEN = ((10_007, 14_009, 17_011), (211, 251, 293), (41, 53, 67), (5, 11, 17))
-_TRACES = 4
+_TRACES = 4  # consecutive sizes: what depends on a remainder, such as padding, differs in one
 
 
 @checked
@@ -55,13 +53,13 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
         dtype: "float32" or "float64". Default: `"float32"`.
-        sizes: The size of each axis that an Input leaves open, by name; None: the file takes any.
-            All rows of a batch have one size then: nothing is filled up. Default: `None`.
+        sizes: The size of each open axis, by name; None: the file takes any size, the same for all
+            rows of a batch, since an ONNX file does not mask padding. Default: `None`.
         opset: The version of ONNX's ops, 13 or later. Versions other than 21 are produced by the
             converter of the package onnx. Default: `21`.
 
     Raises:
-        Unsupported: ONNX lacks something that the model computes; the message lists all of it.
+        Unsupported: ONNX lacks ops that the model needs; the message lists them.
         ConfigError: `model` is not a model. Or the package onnx is not installed: pip install
             ztorch[onnx].
 
@@ -73,8 +71,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     from ztorch.model.model import Model
 
     if not isinstance(model, Model):
-        fix = ("give the model that it was compiled from, and weights=program.weights"
-               if hasattr(model, "executable") else "give a Sequential or a Model")
+        fix = ("pass the model that it was compiled from, and weights=program.weights"
+               if hasattr(model, "executable") else "pass a Sequential or a Model")
         raise ConfigError(f"zt.onnx.save takes a model, not {type(model).__name__}; {fix}")
     if not isinstance(weights, Mapping | None):
         raise ConfigError("zt.onnx.save(weights=...) takes arrays by the names of weights, such as "
@@ -90,9 +88,36 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
            dtype: Any = "float32", sizes: Any = None) -> bytes:
     """The bytes of the file; arguments as those of `save`.
 
-    For any batch size, the model is traced with two sizes that nothing else has. A multiple of the
-    size in a shape means the batch. Both traces must give the same file.
+    For a file that takes any size, the model is traced with sizes that nothing else has, so that
+    multiples of them in a shape stand for that axis. All traces must give the same file.
     """
+    states = _states(model, dtype)
+    rows = None if batch_size is None else positive("batch_size", batch_size)
+    fixed = None if model.open_axes and sizes is None else _fixed(model, sizes)
+    if rows is not None and fixed is not None:
+        return _draft(model, rows, fixed, (), states, weights).packed()
+    first_error: ZtorchError | None = None
+    for smallest in _OPEN if fixed is None else _OPEN[:1]:
+        try:
+            draft = _common_draft(model, rows, fixed, smallest, states, weights)
+        except ZtorchError as error:  # perhaps a limit of the model
+            first_error = first_error or error
+            continue
+        if draft is not None:
+            return draft.packed()
+        if fixed is not None:
+            raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
+                              "pass batch_size=, for a file with batches of that size")
+    if fixed is not None and first_error is not None:
+        raise first_error
+    axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
+    reason = first_error or "it computes with their sizes, or with the number of rows"
+    raise Unsupported(f"model {model.name!r} cannot be written for any size of its open axes: "
+                      f"{reason}; pass sizes={{{axes}}}, for a file with rows of these sizes")
+
+
+def _states(model: Model, dtype: Any) -> States:
+    """The weights of a model for a trace, which must be float32 or float64."""
     d, narrow = float_dtypes(dtype)
     if narrow is not None:
         raise Unsupported(f"dtype={dtype!r}: an ONNX file is written in float32 or float64")
@@ -101,42 +126,38 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
         raise Unsupported(f"model {model.name!r} has layers of mixed precision, and an ONNX file "
                           "is written in float32 or float64; leave out their dtype=")
     model.need_memory(4 + 4 * d.bytes)  # the model's own, in the graph, and twice in the file
-    states = States(d, seed=model.seed, root=model.path)
-    rows = None if batch_size is None else positive("batch_size", batch_size)
-    fixed = None if model.open_axes and sizes is None else _fixed(model, sizes)
-    if rows is not None and fixed is not None:
-        return _draft(model, rows, fixed, (), states, weights).packed()
-    fault: ZtorchError | None = None
+    return States(d, seed=model.seed, root=model.path)
+
+
+def _common_draft(model: Model, rows: int | None, fixed: Mapping[str, int] | None,
+                  smallest: Sequence[int], states: States,
+                  weights: Mapping[str, Any] | None) -> Draft | None:
+    """The file that traces for several sizes have in common; None if they differ.
+
+    Args:
+        model: The model.
+        rows: The rows of a batch; None: any number.
+        fixed: The sizes of open axes; None: any sizes.
+        smallest: A size for each open axis, from which on sizes are tried.
+        states: The weights.
+        weights: Arrays by name, in place of the model's own.
+    """
     varying = [*([BATCH] if rows is None else []), *(model.axis_names if fixed is None else ())]
-    for least in _OPEN if fixed is None else _OPEN[:1]:
-        try:
-            first, *others = (_draft(
-                model, rows or _BATCHES[turn % 2], fixed if fixed is not None else {
-                    name: size + turn for name, size in zip(model.axis_names, least, strict=False)},
-                varying, states, weights) for turn in range(2 if fixed is not None else _TRACES))
-        except ZtorchError as error:  # a limit of the model, perhaps
-            fault = fault or error
-            continue
-        if all(first.same_as(other) for other in others):
-            return first.packed()
-        if fixed is not None:
-            raise Unsupported(f"model {model.name!r} computes with the number of rows in a batch; "
-                              "give batch_size=, and the file is for batches of that size")
-    if fixed is not None and fault is not None:
-        raise fault
-    axes = ", ".join(f"{name!r}: 64" for name in model.axis_names)
-    raise Unsupported(f"model {model.name!r} cannot be written for any size of its open axes: "
-                      f"{fault or 'it computes with their sizes, or with the number of rows'}; "
-                      f"give them: sizes={{{axes}}}, and the file is for rows of these sizes alone")
+    drafts = []
+    for k in range(2 if fixed is not None else _TRACES):
+        sizes = fixed if fixed is not None else {
+            name: size + k for name, size in zip(model.axis_names, smallest, strict=False)}
+        drafts.append(_draft(model, rows or _BATCHES[k % 2], sizes, varying, states, weights))
+    return drafts[0] if all(drafts[0].same_as(other) for other in drafts[1:]) else None
 
 
 def _fixed(model: Model, sizes: Any) -> dict[str, int]:
-    """The one size of each axis that Inputs leave open."""
+    """The size of each open axis, of which there must be one."""
     choices = sizes_of(model, sizes)
     for name, choice in choices.items():
         if len(choice) > 1:
-            raise ConfigError(f"sizes[{name!r}]={choice}: an ONNX file is for one size, or for any "
-                              "where sizes are left out")
+            raise ConfigError(f"sizes[{name!r}]={choice}: an ONNX file takes one size, or any size "
+                              "if sizes= is left out")
     return {name: size for name, [size] in choices.items()}
 
 
@@ -150,6 +171,7 @@ class Draft:
     writer: Writer
 
     def same_as(self, other: Draft) -> bool:
+        """Whether the files are equal, up to the sizes of outputs."""
         ours, theirs = self.writer.arrays, other.writer.arrays
         return ((self.inputs, [(y.name, len(y.dims), y.dtype) for y in self.outputs],
                  self.writer.nodes, list(ours)) ==
@@ -159,28 +181,29 @@ class Draft:
                         for name, a in ours.items()))
 
     def packed(self) -> bytes:
+        """The bytes of the file."""
         return packed(self.name, self.writer.nodes, self.inputs, self.outputs, self.writer.arrays,
                       OPSET)
 
 
 def _draft(model: Model, batch: int, sizes: Mapping[str, int], varying: Sequence[str],
            states: States, weights: Mapping[str, Any] | None) -> Draft:
-    """The file for these sizes, of which those of the axes in `varying` stand for any."""
+    """The file for these sizes; those of the axes in `varying` stand for any size."""
     context = Context(states=states)
     x = model.leaves(batch, states.dtype, sizes)
     with remember_calls() as calls:
         outputs = model.called(x, context)
     if context.memories:
         keeper = next(iter(context.keepers.values()))
-        raise Unsupported(f"layer {keeper.path!r} is stateful, and an ONNX file has no "
-                          "states from call to call; leave stateful=True out, and "
+        raise Unsupported(f"layer {keeper.path!r} is stateful, and an ONNX file keeps no "
+                          "states between calls; leave stateful=True out, and "
                           "declare the states as inputs and outputs")
     _replace(context, weights or {})
-    named = {BATCH: batch, **sizes}
+    axis_sizes = {BATCH: batch, **sizes}
     places = {BATCH: (next(iter(x)), 0)} | {name: (key, axis + 1) for key, axes in
                                             model.open_axes.items() for axis, name in axes.items()}
     return drafted(model.name, x, outputs, context, calls, {
-        named[name]: SymbolicAxis(name, port("x", key), axis)
+        axis_sizes[name]: SymbolicAxis(name, port("x", key), axis)
         for name, (key, axis) in places.items() if name in varying})
 
 
@@ -192,7 +215,7 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
     uses = Counter(a for v in order for a in v.args) + Counter(outputs.values())
     writer = Writer(open_sizes or {}, checked=frozenset(context.ranges))
     for key, v in x.items():
-        writer.give(v, writer.unique(port("x", key)))
+        writer.record(v, writer.unique(port("x", key)))
     for key in outputs:
         writer.unique(port("y", key))
     write_values(writer, WriteSelector(context, calls, uses), list(outputs.values()))
@@ -205,13 +228,13 @@ def drafted(name: str, x: Mapping[str, Value], outputs: Mapping[str, Value], con
 
 
 def _replace(context: Context, weights: Mapping[str, Any]) -> None:
-    """Replaces states by name. Names that the model lacks are ignored, unless all are."""
+    """Replaces weights by name. Ignores names that the model lacks, unless it lacks all of them."""
     for name, state in context.states.leaves.items():
         if name in weights:
             array = np.asarray(weights[name])
             if array.shape != state.shape:
-                raise WeightsError(f"weight {name!r} has shape {state.shape}, the given array "
-                                   f"{array.shape}")
+                raise WeightsError(f"weight {name!r} has shape {state.shape}, but the array for it "
+                                   f"has {array.shape}")
             state.attrs["data"] = array.astype(state.dtype.working)
     if weights and not set(weights) & set(context.states.leaves):
         raise WeightsError(str(unknown("weight", next(iter(weights)), context.states.leaves)))

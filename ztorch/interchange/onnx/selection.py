@@ -1,4 +1,4 @@
-"""Selects the ONNX form of each value of a graph, from the registries of writers."""
+"""Registries of writers, and the choice of a writer for each value of a graph."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ When = Callable[..., bool]
 class PendingWrite:
     """How one value will be written."""
 
-    needs: tuple[Value, ...]  # must be written before it
+    needs: tuple[Value, ...]  # values that must be written before it
     write: Callable[[Writer], None]
 
 
 @dataclass(frozen=True)
 class WriteRule:
-    """How calls of an op, or layers of a class, are written."""
+    """How calls of an op, or layers of a class, are written as a whole."""
 
     write: Write
     when: When  # the rule applies only where this returns True
-    onnx: str  # the ops of ONNX that it becomes, for the documentation
+    onnx: str  # the ops of ONNX that it writes, for the documentation
 
 
 PRIMITIVES: dict[str, Write] = {}
@@ -76,19 +76,20 @@ def layer(*kinds: type[Layer], onnx: str, when: When = lambda **_: True
 
 @dataclass(frozen=True)
 class WriteSelector:
-    """Selects, for each value of a traced graph, the largest thing that can be written as a whole:
-    a layer, a call of an op, or a single node."""
+    """Selects for each value of a graph the largest unit that can be written as a whole: a layer, a
+    call of an op, or a primitive op."""
 
-    context: Context  # of tracing: knows the results of layers
+    context: Context  # of the trace: knows the results of layers
     calls: Mapping[Value, list[OpCall]]  # the calls of ops that made each value
     uses: Counter[Value]  # how many nodes read each value
 
     @property
     def layer_results(self) -> Producers:
+        """The layer and its inputs, for each value that is the result of one."""
         return self.context.producers
 
     def pending(self, v: Value) -> PendingWrite | None:
-        """How v will be written, or None if it cannot be."""
+        """How v will be written; None if ONNX has no op for it."""
         return (self._leaf(v) or self._layer(v) or self._biased(v) or self._call(v)
                 or self._primitive(v))
 
@@ -103,7 +104,7 @@ class WriteSelector:
         if not isinstance(layer, Layer) or len(inputs) != 1 or type(layer) not in LAYERS:
             return None
         rule, x = LAYERS[type(layer)], inputs[0]
-        if not rule.when(layer=layer, x=x) or not self._alone(v, x, layer):
+        if not rule.when(layer=layer, x=x) or not self._depends_only_on(v, x, layer):
             return None
 
         def weight(w: Weight) -> Any:
@@ -111,15 +112,15 @@ class WriteSelector:
 
         return PendingWrite((x,), lambda w: rule.write(w, v, layer, x, weight))
 
-    def _alone(self, v: Value, x: Value, layer: Layer) -> bool:
-        """Whether v depends on nothing but x and the layer's weights: not on a mask or a state."""
+    def _depends_only_on(self, v: Value, x: Value, layer: Layer) -> bool:
+        """Whether v depends only on x and the layer's weights, not on a mask or a state."""
         weights = {self.context.read(w) for w in layer.weights}
-        seen, stack = {x}, [v]
+        visited, stack = {x}, [v]
         while stack:
             value = stack.pop()
-            if value in seen:
+            if value in visited:
                 continue
-            seen.add(value)
+            visited.add(value)
             stack.extend(value.args)
             is_variable = value.op.kind == "leaf" and value.attrs["role"] != "constant"
             if is_variable and value not in weights:
@@ -130,7 +131,7 @@ class WriteSelector:
         for call_record in reversed(self.calls.get(v, ())):  # the outermost first
             arguments = bound(call_record)
             if call_record.name in CALLS and CALLS[call_record.name].when(**arguments):
-                return _called(v, call_record.name, arguments)
+                return _pending_call(v, call_record.name, arguments)
         return None
 
     def _biased(self, v: Value) -> PendingWrite | None:
@@ -148,7 +149,7 @@ class WriteSelector:
             if takes and bias.shape == y.shape[-1:] and bias.op.kind == "leaf" and CALLS[
                     call_record.name].when(**arguments):
                 arguments["bias"] = bias
-                return _called(v, call_record.name, arguments)
+                return _pending_call(v, call_record.name, arguments)
         return None
 
     def _primitive(self, v: Value) -> PendingWrite | None:
@@ -168,8 +169,6 @@ def bound(call_record: OpCall) -> dict[str, Any]:
     return dict(bound_arguments.arguments)
 
 
-def _called(v: Value, name: str, arguments: Mapping[str, Any]) -> PendingWrite:
+def _pending_call(v: Value, name: str, arguments: Mapping[str, Any]) -> PendingWrite:
     return PendingWrite(tuple(a for a in arguments.values() if isinstance(a, Value)),
                         lambda w: CALLS[name].write(w, v, **arguments))
-
-

@@ -12,11 +12,11 @@ from ztorch.interchange.onnx.node import NODES, NOTES
 from ztorch.interchange.onnx.selection import CALLS, LAYERS, PRIMITIVES
 
 __all__ = ["exported", "imported"]
-assert nodes and writers  # which fill the registries
+assert nodes and writers  # imported because they fill the registries
 
 
 def imported() -> str:
-    """The ops of ONNX by family, with the unsupported features of each.
+    """A table of ONNX's ops, with their family and their unsupported features.
 
     >>> "| `Conv` | convolution | |" in imported()
     True
@@ -29,7 +29,7 @@ def imported() -> str:
 
 
 def exported() -> str:
-    """The ops of ONNX that layers, ops and nodes of graphs become.
+    """A table of our layers and ops, with the ops of ONNX that they are written as.
 
     >>> "| `conv` | Conv |" in exported()
     True
@@ -38,12 +38,12 @@ def exported() -> str:
 
 
 def _rows() -> Iterator[str]:
-    for kind, written in sorted(LAYERS.items(), key=lambda item: item[0].__name__):
-        yield f"| layer `{kind.__name__}` | {written.onnx} |"
-    for name, written in sorted(CALLS.items()):
-        yield f"| `{name}` | {written.onnx} |"
-    others = ", ".join(f"`{name}`" for name in sorted(set(PRIMITIVES) - set(CALLS)))
-    yield f"| {others} | one node, or a few |"
+    for kind, rule in sorted(LAYERS.items(), key=lambda item: item[0].__name__):
+        yield f"| layer `{kind.__name__}` | {rule.onnx} |"
+    for name, rule in sorted(CALLS.items()):
+        yield f"| `{name}` | {rule.onnx} |"
+    rest = ", ".join(f"`{name}`" for name in sorted(set(PRIMITIVES) - set(CALLS)))
+    yield f"| {rest} | one node, or a few |"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Parses an ONNX file. Where its bytes are damaged, reads the fields of its messages as far as they
-go, to say where that is."""
+"""Parses an ONNX file. If it is damaged, reads the fields of its messages one by one to say
+where."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 _GRAPH = 7  # the field of a model that holds its graph
-_PARTS = {  # fields of a graph: their contents, message, and field of the name
+_PARTS = {  # fields of a graph: (noun, message, field of the name)
     1: ("node", "NodeProto", 3), 5: ("initializer", "TensorProto", 8),
     11: ("input", "ValueInfoProto", 1), 12: ("output", "ValueInfoProto", 1),
     13: ("tensor", "ValueInfoProto", 1)}
-_LONGEST = 80  # characters of a name that are shown
-_VARINT, _EIGHT, _TEXT, _FOUR = 0, 1, 2, 5  # how a field is stored
+_LONGEST = 80  # characters of a name in a message
+_VARINT, _EIGHT, _TEXT, _FOUR = 0, 1, 2, 5  # wire types of protobuf
 
 
 def parsed(onnx: Any, data: bytes) -> Any:
@@ -25,8 +25,8 @@ def parsed(onnx: Any, data: bytes) -> Any:
 
 
 def _damaged_part(onnx: Any, data: bytes) -> str:
-    """The first part of the graph that does not parse, such as "initializer 'w'", or the last one
-    that does; empty where the damage is not in the graph."""
+    """The first part of the graph that does not parse, such as "initializer 'w'", or what follows
+    the last part that does; empty if the damage is outside the graph."""
     last = ""
     for number, _, model_part in _fields(memoryview(data)):
         if number != _GRAPH or model_part is None:
@@ -48,7 +48,7 @@ def _damaged_part(onnx: Any, data: bytes) -> str:
 
 
 def _label(noun: str, name_field: int, content: memoryview) -> str:
-    """A part by its name, if that can be read."""
+    """A part with its name; empty if the name cannot be read."""
     for number, _, text in _fields(content):
         if number == name_field and text:
             return f"{noun} {bytes(text).decode('utf-8', 'replace')[:_LONGEST]!r}"
@@ -56,8 +56,8 @@ def _label(noun: str, name_field: int, content: memoryview) -> str:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
-    """The number of each field, its size and its bytes, if it has a length: fewer at the end of a
-    file that is cut off. Ends where bytes are not a field."""
+    """The number, size and bytes of each field. A field without a length has no bytes, and one that
+    is cut off has fewer than its size. Stops at bytes that are not a field."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -76,7 +76,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | None]]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits in each byte, and where it ends."""
+    """A number stored as seven bits in each byte, and the position after it."""
     number = shift = 0
     for byte in data[at:at + 10]:
         at += 1

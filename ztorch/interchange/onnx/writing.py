@@ -1,4 +1,4 @@
-"""Writes the values of a graph as nodes, in an order that works."""
+"""Writes the values of a graph as nodes, each after its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.interchange.onnx.writer import Writer
 
 
 def write_values(writer: Writer, selector: WriteSelector, roots: list[Value]) -> None:
-    """Writes every value that the roots need, in an order that works."""
+    """Writes every value that the roots need, each after its inputs."""
     pending: dict[Value, PendingWrite] = {}
     problems: dict[str, None] = {}
     stack = [(v, False) for v in reversed(roots)]
@@ -27,8 +27,8 @@ def write_values(writer: Writer, selector: WriteSelector, roots: list[Value]) ->
             continue
         write = selector.pending(v)
         if write is None:
-            place = f" in layer {v.layer!r}" if v.layer else ""
-            problems[f"  {v.op.name}{place}: ONNX has no word for it"] = None
+            location = f" in layer {v.layer!r}" if v.layer else ""
+            problems[f"  {v.op.name}{location}: ONNX has no such op"] = None
             write = PendingWrite(v.args, lambda w: None)
         pending[v] = write
         stack.append((v, True))
@@ -38,11 +38,11 @@ def write_values(writer: Writer, selector: WriteSelector, roots: list[Value]) ->
 
 
 def name_output(writer: Writer, v: Value, name: str) -> None:
-    """Gives the tensor that holds v the name of an output, in the nodes that make and read it; or
-    adds a node, where it is an input or an output already."""
+    """Renames the tensor that holds v to an output, in all nodes; adds an Identity node if the
+    tensor is an input or another output."""
     tensor = writer.name(v)
-    made = any(tensor in outputs for _, _, _, outputs, _ in writer.nodes)
-    if made and tensor not in writer.outputs_named:
+    is_result = any(tensor in outputs for _, _, _, outputs, _ in writer.nodes)
+    if is_result and tensor not in writer.outputs_named:
         writer.nodes[:] = [_renamed(row, tensor, name) for row in writer.nodes]
         writer.outputs_named.add(name)
         writer.tensors[v] = [replace(t, name=name) if t.name == tensor else t
@@ -52,8 +52,8 @@ def name_output(writer: Writer, v: Value, name: str) -> None:
 
 
 def _renamed(row: Row, tensor: str, name: str) -> Row:
-    op, of, inputs, outputs, attrs = row
+    op, label, inputs, outputs, attrs = row
     attrs = {key: replace(a, nodes=[_renamed(inner, tensor, name) for inner in a.nodes])
              if isinstance(a, Subgraph) else a for key, a in attrs.items()}
-    return (op, of, [name if i == tensor else i for i in inputs],
+    return (op, label, [name if i == tensor else i for i in inputs],
             [name if o == tensor else o for o in outputs], attrs)

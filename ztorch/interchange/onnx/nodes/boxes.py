@@ -1,4 +1,4 @@
-"""Boxes and regions of images that are chosen while a program runs, in results of fixed shape."""
+"""NonMaxSuppression, which chooses boxes, and MaxRoiPool, which pools regions of images."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ztorch.ops.control import scan
 _PADDING = -1  # marks rows of a result without a box
 
 
-@node("NonMaxSuppression", but="of boxes and scores that are known while importing, or with "
-                               "pad_results=True")
+@node("NonMaxSuppression", but="of constant boxes and scores, or with pad_results=True")
 def _non_max_suppression(n: Node) -> Result:
     most = int(n.number(2)) if n.has(2) else 0
     overlap = float(n.number(3)) if n.has(3) else 0.0
@@ -26,29 +25,30 @@ def _non_max_suppression(n: Node) -> Result:
         boxes, scores = n.array(0).astype(np.float64), n.array(1)
     except NeedsNumbers as error:
         if not n.pads_results:
-            raise NeedsNumbers(f"{error}; with pad_results=True all rows that it may choose are "
-                               "there", error.inputs) from None
-        return _chosen_later(n.value(0), n.value(1), most, overlap, lowest, by_center)
+            raise NeedsNumbers(f"{error}; or pass pad_results=True, for a result with as many "
+                               "rows as it can choose", error.inputs) from None
+        return _choose_at_run_time(n.value(0), n.value(1), most, overlap, lowest, by_center)
     low, high = _corners(boxes, by_center)
     if scores.size * boxes.shape[1] > 64 * LIMIT:
         raise ValueError(f"{boxes.shape[1]} boxes")
     rows = [(batch, kind, box) for batch in range(scores.shape[0])
             for kind in range(scores.shape[1])
-            for box in _chosen(low[batch], high[batch], scores[batch, kind], most, overlap,
+            for box in _choose(low[batch], high[batch], scores[batch, kind], most, overlap,
                                lowest)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _corners(boxes: np.ndarray, by_center: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The lower and the upper corner of each box."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if by_center:
         return first - second / 2, first + second / 2
     return np.minimum(first, second), np.maximum(first, second)
 
 
-def _chosen(low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, overlap: float,
+def _choose(low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, overlap: float,
             lowest: float) -> list[int]:
-    """The boxes of one class that stay, best first."""
+    """The boxes of one class that are kept, best first."""
     area = np.prod(high - low, axis=1)
     chosen: list[int] = []
     for box in np.argsort(-scores, kind="stable"):
@@ -64,20 +64,20 @@ def _chosen(low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, ov
     return chosen
 
 
-def _chosen_later(boxes: Value, scores: Value, most: int, overlap: float, lowest: float,
-                  by_center: bool) -> Value:
-    """The rows of all classes, those that are chosen first: each iteration of a loop takes the best
-    box of every class, and drops those that overlap with it."""
+def _choose_at_run_time(boxes: Value, scores: Value, most: int, overlap: float, lowest: float,
+                        by_center: bool) -> Value:
+    """The rows of all classes, chosen ones first. Each iteration of a loop takes the best box of
+    every class, and drops the boxes that overlap with it."""
     batch, kinds, count = scores.shape
-    turns = max(min(most, count), 0)
+    iterations = max(min(most, count), 0)
     first, second = boxes[..., :2], boxes[..., 2:]
     low, high = ((first - second * 0.5, first + second * 0.5) if by_center else
                  (OPS.minimum(first, second), OPS.maximum(first, second)))
     area = OPS.prod(high - low, axis=-1)  # (batch, count)
 
-    def turn(left: Value, _: Value) -> tuple[Value, Value]:
-        best = OPS.argmax(left, axis=-1)  # (batch, kinds)
-        exists = OPS.greater(OPS.max(left, axis=-1), -math.inf)
+    def step(candidates: Value, _: Value) -> tuple[Value, Value]:
+        best = OPS.argmax(candidates, axis=-1)  # (batch, kinds)
+        exists = OPS.greater(OPS.max(candidates, axis=-1), -math.inf)
         at = OPS.expand_dims(best, -1)
         begin, end = (OPS.expand_dims(OPS.take_along_axis(
             x, OPS.broadcast_to(at, (batch, kinds, 2)), 1), 2) for x in (low, high))
@@ -86,19 +86,19 @@ def _chosen_later(boxes: Value, scores: Value, most: int, overlap: float, lowest
         common = OPS.prod(OPS.maximum(end - begin, 0.0), axis=-1)
         union = OPS.take_along_axis(area, best, 1)
         union = OPS.expand_dims(union, -1) + OPS.expand_dims(area, 1) - common
-        gone = OPS.logical_or(OPS.greater(common, overlap * union),
-                              OPS.equal(OPS.iota(left.shape, 2), at))
-        return OPS.where(gone, -math.inf, left), OPS.where(exists, best, _PADDING)
+        dropped = OPS.logical_or(OPS.greater(common, overlap * union),
+                                 OPS.equal(OPS.iota(candidates.shape, 2), at))
+        return OPS.where(dropped, -math.inf, candidates), OPS.where(exists, best, _PADDING)
 
     eligible = OPS.where(OPS.greater(scores, lowest), scores, -math.inf)
-    _, kept = scan(turn, eligible, constant(np.arange(turns, dtype=np.int32)))
-    kept = OPS.transpose(kept, (1, 2, 0))
+    _, best_boxes = scan(step, eligible, constant(np.arange(iterations, dtype=np.int32)))
+    best_boxes = OPS.transpose(best_boxes, (1, 2, 0))
     number = np.arange(batch * kinds).reshape(batch, kinds, 1)
-    there = OPS.greater_equal(kept, 0)
-    rows = OPS.stack(*(OPS.reshape(OPS.where(there, x, _PADDING), (-1,)) for x in (
+    is_box = OPS.greater_equal(best_boxes, 0)
+    rows = OPS.stack(*(OPS.reshape(OPS.where(is_box, x, _PADDING), (-1,)) for x in (
         constant((number // kinds).astype(np.int32)), constant((number % kinds).astype(np.int32)),
-        kept)), axis=1)
-    order = OPS.argsort(OPS.cast(OPS.logical_not(OPS.reshape(there, (-1,))), "int32"))
+        best_boxes)), axis=1)
+    order = OPS.argsort(OPS.cast(OPS.logical_not(OPS.reshape(is_box, (-1,))), "int32"))
     return OPS.cast(OPS.take(rows, order, 0), "int64")
 
 
@@ -106,7 +106,7 @@ def _chosen_later(boxes: Value, scores: Value, most: int, overlap: float, lowest
 def _max_roi_pool(n: Node) -> Result:
     x, rois, bins = n.value(0), n.value(1), n.ints("pooled_shape") or ()
     corners = rois[:, 1:] * n.attr("spatial_scale", 1.0)
-    corners = OPS.trunc(corners + OPS.where(OPS.less(corners, 0.0), -0.5, 0.5))  # as C rounds
+    corners = OPS.trunc(corners + OPS.where(OPS.less(corners, 0.0), -0.5, 0.5))  # rounds as C does
     y = OPS.take(x, OPS.cast(rois[:, 0], "int32"), 0)  # the image of each region
     empty = None
     for axis in (3, 2):
@@ -116,10 +116,10 @@ def _max_roi_pool(n: Node) -> Result:
         inside = OPS.bitwise_and(OPS.greater_equal(at, OPS.expand_dims(begins, 2)),
                                  OPS.less(at, OPS.expand_dims(ends, 2)))
         inside = OPS.expand_dims(OPS.expand_dims(inside, 1), 1)  # (regions, 1, 1, bins, size)
-        other = y.shape[2] if axis == 3 else y.shape[3]
-        seen = y if axis == 3 else OPS.transpose(y, (0, 1, 3, 2))
-        seen = OPS.reshape(seen, (*y.shape[:2], other, 1, x.shape[axis]))
-        y = OPS.max(OPS.where(inside, seen, -math.inf), axis=-1)
+        other_size = y.shape[2] if axis == 3 else y.shape[3]
+        lines = y if axis == 3 else OPS.transpose(y, (0, 1, 3, 2))
+        lines = OPS.reshape(lines, (*y.shape[:2], other_size, 1, x.shape[axis]))
+        y = OPS.max(OPS.where(inside, lines, -math.inf), axis=-1)
         none = OPS.less_equal(ends, begins)
         none = OPS.reshape(none, (-1, 1, 1, bins[1]) if axis == 3 else (-1, 1, bins[0], 1))
         empty = none if empty is None else OPS.logical_or(empty, none)
@@ -128,7 +128,7 @@ def _max_roi_pool(n: Node) -> Result:
 
 
 def _bins(start: Value, end: Value, count: int, size: int) -> tuple[Value, Value]:
-    """Where each bin of regions begins and ends, (regions, bins), on an axis of that size."""
+    """The start and end of each bin of each region, (regions, bins), on an axis of that size."""
     each = OPS.expand_dims(OPS.maximum(end - start + 1.0, 1.0) / float(count), 1)
     numbers = constant(np.arange(count)[None], start.dtype)
     start = OPS.expand_dims(start, 1)

@@ -14,15 +14,15 @@ Kind = DType | CodeFormat
 
 
 def decoded(x: Coded) -> Value:
-    """The numbers of codes: float32, or integers as they are."""
+    """The numbers of codes: float32 for floats, the codes themselves for integers."""
     if not x.format.is_float:
         return x.codes
     return OPS.take(constant(numbers(x.format)), OPS.cast(x.codes, "int32"), 0)
 
 
 def encoded(x: Value, form: CodeFormat, saturate: bool = True, direction: str = "nearest") -> Coded:
-    """The codes of numbers. Floats round to even; `saturate`: too large ones become the largest
-    finite number, not infinity or NaN. Integers lose their upper bits."""
+    """The codes of numbers. Floats round to even; with `saturate`, too large ones become the
+    largest finite number, not infinity or NaN. Integers lose their upper bits."""
     if not form.is_float:
         bits = OPS.cast(OPS.cast(x, "int64") if x.dtype.is_float else x, "int32")
         low = form.lowest
@@ -43,12 +43,12 @@ def encoded(x: Value, form: CodeFormat, saturate: bool = True, direction: str = 
 
 
 def kind_of(n: Node, number: int) -> Kind:
-    """The dtype or format of that number in the format."""
+    """The dtype or format with a number of ONNX."""
     return FORMATS[number] if number in FORMATS else n.dtype_of(number)
 
 
 def numbers_of(n: Node, k: int) -> Value:
-    """Input k as numbers, decoded where need be."""
+    """Input k as numbers; codes are decoded."""
     tensor = n.input(k)
     return decoded(tensor) if isinstance(tensor, Coded) else n.value(k)
 
@@ -63,7 +63,7 @@ def _cast_to(n: Node, kind: Kind) -> Result:
     return OPS.cast(x, kind)
 
 
-@node("Cast", but="all floats are the model's dtype, unless a layer is loaded; no texts")
+@node("Cast", but="floats have the model's dtype, except in load_layer; no strings")
 def _cast(n: Node) -> Result:
     return _cast_to(n, kind_of(n, n.attr("to")))
 
@@ -87,17 +87,17 @@ def _bit_cast(n: Node) -> Result:
 
 
 def _bytes(x: Value) -> Value:
-    """A tensor, its truth values as bytes."""
+    """A tensor, with booleans as bytes."""
     return OPS.cast(x, u8) if x.dtype is boolean else x
 
 
 def widened(x: Value) -> Value:
-    """Integers and truth values as floats that hold them, to interpolate; floats as they are."""
+    """Integers and booleans as floats that can represent them; floats unchanged."""
     return x if x.dtype.is_float else OPS.cast(x, f32 if x.dtype.bits < 32 else f64)
 
 
 def narrowed(y: Value, kind: DType) -> Value:
-    """The results of `widened` numbers in their dtype again: the nearest integer that it has."""
+    """Converts results of `widened` numbers back to a dtype, by rounding to the nearest integer."""
     if y.dtype is kind:
         return y
     if kind is boolean:
@@ -107,12 +107,12 @@ def narrowed(y: Value, kind: DType) -> Value:
     return OPS.cast(OPS.clip(OPS.round(y), float(low), largest), kind)
 
 
-# -- quantisation ----------------------------------------------------------------------------------
+# -- quantization ----------------------------------------------------------------------------------
 
 
 def _aligned(n: Node, scale: Value, shape: tuple[int, ...]) -> Value:
-    """A scale or zero point, one for all, for each index of an axis or for each block, in the shape
-    of the quantised tensor."""
+    """A scale or zero point that broadcasts to the quantized tensor. It is one number, or one for
+    each index of an axis, or one for each block."""
     axis, block = n.attr("axis", 1), n.attr("block_size", 0)
     if scale.size == 1:
         return OPS.reshape(scale, ())
@@ -144,29 +144,29 @@ def _quantize(n: Node) -> Result:
         return encoded(y, kind, saturate)
     low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
                  (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
-    whole = OPS.cast(OPS.clip(OPS.round(OPS.cast(y, f32)), -2.0 ** 30, 2.0 ** 30), i32)
+    integers = OPS.cast(OPS.clip(OPS.round(OPS.cast(y, f32)), -2.0 ** 30, 2.0 ** 30), i32)
     if n.has(2):
-        whole = whole + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), i32)
-    whole = OPS.clip(whole, low, high)
+        integers = integers + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), i32)
+    integers = OPS.clip(integers, low, high)
     if isinstance(kind, CodeFormat):
-        return Coded(OPS.cast(whole, kind.holds), kind)
-    return OPS.cast(whole, kind)
+        return Coded(OPS.cast(integers, kind.holds), kind)
+    return OPS.cast(integers, kind)
 
 
 @node("DequantizeLinear")
 def _dequantize(n: Node) -> Result:
     x, scale = numbers_of(n, 0), _scale(n, trainable=True)
     target = n.dtype_of(n.attr("output_dtype")) if n.attr("output_dtype", 0) else scale.dtype
-    whole = x if x.dtype.is_float else OPS.cast(x, i32)
+    integers = x if x.dtype.is_float else OPS.cast(x, i32)
     if n.has(2):
         zero = numbers_of(n, 2)
-        whole = whole - OPS.cast(_aligned(n, zero, x.shape), whole.dtype)
-    return OPS.cast(whole, target) * OPS.cast(_aligned(n, scale, x.shape), target)
+        integers = integers - OPS.cast(_aligned(n, zero, x.shape), integers.dtype)
+    return OPS.cast(integers, target) * OPS.cast(_aligned(n, scale, x.shape), target)
 
 
 def shifted(n: Node, k: int, zero: int, axis: int | None = None) -> Value:
-    """Input k as int32, or float32 where it is codes of floats, less its zero point, which is one
-    number or one for each index of the axis."""
+    """Input k minus its zero point, in int32, or in float32 for codes of floats. The zero point is
+    one number, or one for each index of the axis."""
     x = numbers_of(n, k)
     x = x if x.dtype.is_float else OPS.cast(x, i32)
     if not n.has(zero):
@@ -180,16 +180,16 @@ def shifted(n: Node, k: int, zero: int, axis: int | None = None) -> Value:
 
 
 def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value | Coded:
-    """Sums times a scale, as integers or codes of the scale and zero point that are inputs k and
-    k + 1. Scales of 16 bits are widened: rounded products would be steps apart."""
+    """Sums times a scale, quantized by the scale and zero point in inputs k and k + 1. Scales of 16
+    bits are widened, because their rounded products would be off by whole steps."""
     y = OPS.cast(sums, f32) * (OPS.cast(scale, f32) / OPS.cast(n.value(k), f32))
     if isinstance(codes := n.input(k + 1), Coded):
         return encoded(y + decoded(codes), codes.format)
     zero = n.value(k + 1)
     y = OPS.clip(OPS.round(y), -2.0 ** 30, 2.0 ** 30)
-    whole = OPS.cast(y, i32) + OPS.cast(zero, i32)
+    rounded = OPS.cast(y, i32) + OPS.cast(zero, i32)
     low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
-    return OPS.cast(OPS.clip(whole, low, high), zero.dtype)
+    return OPS.cast(OPS.clip(rounded, low, high), zero.dtype)
 
 
 @node("MatMulInteger")

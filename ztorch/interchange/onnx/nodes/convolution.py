@@ -1,4 +1,4 @@
-"""Convolutions. ONNX has channels first: inputs are turned on the way in and out."""
+"""Convolutions. ONNX has channels first, so their inputs and results are transposed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.interchange.onnx.known import LIMIT
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import requantized, shifted
 from ztorch.interchange.onnx.nodes.indexing import scattered
-from ztorch.interchange.onnx.real_parts import hidden, is_padded, resized
+from ztorch.interchange.onnx.padded_tensors import is_padded, masked, resized
 from ztorch.layers.padded_axes import Mask
 from ztorch.layers.windows import Window, framed
 from ztorch.ops.windows import pad_axes, spans
@@ -21,15 +21,17 @@ Pairs = list[tuple[int, int]]
 
 
 def channels_last(x: Value) -> Value:
+    """(batch, channels, ...) as (batch, ..., channels)."""
     return OPS.transpose(x, (0, *range(2, x.rank), 1))
 
 
 def channels_first(x: Value) -> Value:
+    """(batch, ..., channels) as (batch, channels, ...)."""
     return OPS.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
 
 
 def each(n: Node, name: str, count: int) -> Shape:
-    """One number for each of so many axes; 1 where the node has none."""
+    """An attribute with a number for each of `count` axes; ones if the node lacks it."""
     numbers = n.ints(name) or (1,) * count
     if len(numbers) != count or not 1 <= min(numbers) <= max(numbers) <= LIMIT:
         raise ValueError(f"{name}={numbers} for {count} axes")
@@ -52,9 +54,8 @@ def pads_of(n: Node, lengths: Shape, span: Shape, stride: Shape) -> Pairs:
 
 def with_ends(n: Node, x: Value, span: Shape, stride: Shape, pads: Pairs,
               fill: float) -> tuple[Value, Pairs, dict[int, Mask] | None]:
-    """x (channels last) with the padding that windows read beyond the real ends of its rows, the
-    remaining pads, and the padded axes of the result; None if the windows handle the padding
-    themselves."""
+    """x (channels last), padded where windows read beyond the real ends of its rows; the pads that
+    remain; and the padded axes of the result, or None if x has no padded rows."""
     if not is_padded(n, x, range(1, x.rank - 1)):
         return x, pads, None
     if n.attr("auto_pad", "NOTSET") == "SAME_LOWER" and max(stride) > 1:
@@ -81,9 +82,9 @@ def _conv_integer(n: Node) -> Result:
 def _quantized_conv(n: Node) -> Result:
     y = convolved(n, shifted(n, 0, 2), shifted(n, 3, 5, 0))
     y = y + n.value(8) if n.has(8) else y
-    whole = requantized(n, y, n.value(1) * n.value(4), 6)
-    assert isinstance(whole, Value)  # the standard has no codes here
-    return channels_first(whole)
+    quantized = requantized(n, y, n.value(1) * n.value(4), 6)
+    assert isinstance(quantized, Value)  # the standard has no floats of few bits here
+    return channels_first(quantized)
 
 
 def convolved(n: Node, x: Value, kernel: Value) -> Value:
@@ -99,23 +100,23 @@ def convolved(n: Node, x: Value, kernel: Value) -> Value:
     return y if padded is None else n.context.padding.declare(y, padded)
 
 
-def _cut_off(n: Node, lengths: Shape, whole: Shape, stride: Shape) -> Pairs:
-    """How many elements a transposed convolution loses at both ends of each axis; below zero: how
-    many zeros it gains."""
+def _crops(n: Node, lengths: Shape, full_sizes: Shape, stride: Shape) -> Pairs:
+    """How many elements of a transposed convolution are cut off at both ends of each axis; below
+    zero: how many zeros are added."""
     shape, auto_pad = n.ints("output_shape"), n.attr("auto_pad", "NOTSET")
     if shape is None and auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
         return pads_of(n, (0,) * len(lengths), (0,) * len(lengths), stride)
     shape = (shape[-len(lengths):] if shape is not None else
              tuple(m * s for m, s in zip(lengths, stride, strict=True)))
-    total = [m - wanted for m, wanted in zip(whole, shape, strict=True)]
+    total = [m - size for m, size in zip(full_sizes, shape, strict=True)]
     upper = auto_pad == "SAME_UPPER"
     return [(t // 2, t - t // 2) if upper and t > 0 else (t - t // 2, t // 2) for t in total]
 
 
 @node("ConvTranspose")
 def _conv_transpose(n: Node) -> Result:
-    whole, kernel = channels_last(n.value(0)), n.value(1)
-    x = hidden(n, whole, range(1, whole.rank - 1), 0)
+    full_x, kernel = channels_last(n.value(0)), n.value(1)
+    x = masked(n, full_x, range(1, full_x.rank - 1), 0)
     count, groups = kernel.rank - 2, n.attr("group", 1)
     stride, dilation = each(n, "strides", count), each(n, "dilations", count)
     extra = n.ints("output_padding") or (0,) * count
@@ -126,16 +127,16 @@ def _conv_transpose(n: Node) -> Result:
     parts = [OPS.conv_transpose(x[..., k:k + width], kernel[..., k:k + width], stride, "valid",
                                 dilation, extra) for k in range(0, x.shape[-1], width)]
     y = OPS.concat(*parts, axis=-1)
-    cut = _cut_off(n, x.shape[1:-1], y.shape[1:-1], stride)
-    kept = tuple(slice(max(a, 0), m - max(b, 0))
-                 for m, (a, b) in zip(y.shape[1:-1], cut, strict=True))
-    key = (slice(None), *kept, slice(None))
-    low, high = (tuple(max(-pair[k], 0) for pair in cut) for k in (0, 1))
+    crops = _crops(n, x.shape[1:-1], y.shape[1:-1], stride)
+    inner = tuple(slice(max(a, 0), m - max(b, 0))
+                  for m, (a, b) in zip(y.shape[1:-1], crops, strict=True))
+    key = (slice(None), *inner, slice(None))
+    low, high = (tuple(max(-pair[k], 0) for pair in crops) for k in (0, 1))
     y = pad_axes(y[key], low, high, 0)
     if n.ints("output_shape") is None:
-        y = resized(n, y, whole, {axis: (s, y.shape[axis] - s * whole.shape[axis], 1)
-                                  for axis, s in enumerate(stride, 1)})
-    elif is_padded(n, whole, range(1, whole.rank - 1)):
+        y = resized(n, y, full_x, {axis: (s, y.shape[axis] - s * full_x.shape[axis], 1)
+                                   for axis, s in enumerate(stride, 1)})
+    elif is_padded(n, full_x, range(1, full_x.rank - 1)):
         n.mixes("output_shape= along an open axis: export it with pads= and output_padding=")
     return channels_first(y + n.value(2) if n.has(2) else y)
 
@@ -153,19 +154,19 @@ def _max_unpool(n: Node) -> Result:
     y = OPS.reshape(scattered(n, empty, OPS.reshape(at, (-1,)), OPS.reshape(x, (-1, 1))), shape)
     if not n.has(2):
         return y
-    more = tuple(int(a) - b for a, b in zip(n.array(2), shape, strict=True))
-    return OPS.pad(y, (0,) * y.rank, more)
+    missing = tuple(int(a) - b for a, b in zip(n.array(2), shape, strict=True))
+    return OPS.pad(y, (0,) * y.rank, missing)
 
 
 @node("Col2Im")
 def _col2im(n: Node) -> Result:
-    if n.value(0).dtype is boolean:  # whether any of them is true
-        return OPS.not_equal(_added_up(n, OPS.cast(n.value(0), "int32")), 0)
-    return _added_up(n, n.value(0))
+    if n.value(0).dtype is boolean:  # true where any of them is
+        return OPS.not_equal(_fold(n, OPS.cast(n.value(0), "int32")), 0)
+    return _fold(n, n.value(0))
 
 
-def _added_up(n: Node, x: Value) -> Value:
-    """Sums of the columns of windows where they come from."""
+def _fold(n: Node, x: Value) -> Value:
+    """Adds up columns at the positions that their windows come from."""
     image, block = (tuple(int(m) for m in n.array(k)) for k in (1, 2))
     count = len(image)
     dilation, stride = each(n, "dilations", count), each(n, "strides", count)
@@ -176,8 +177,8 @@ def _added_up(n: Node, x: Value) -> Value:
     x = OPS.reshape(x, (x.shape[0], -1, *block, *moves))
     order = (0, 1, *range(2 + count, 2 + 2 * count), *range(2, 2 + count))
     y = OPS.fold(OPS.transpose(x, order), tuple(range(2, 2 + count)), wide, stride, dilation)
-    kept = tuple(slice(a, a + m) for a, m in zip(pads[:count], image, strict=True))
-    key = (slice(None), slice(None), *kept)
+    inner = tuple(slice(a, a + m) for a, m in zip(pads[:count], image, strict=True))
+    key = (slice(None), slice(None), *inner)
     return y[key]
 
 

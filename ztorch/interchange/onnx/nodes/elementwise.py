@@ -13,7 +13,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import numbers_of
 
-# Ops that ztorch has under another name, inputs in the same order.
+# Ops that ztorch has too, by our names; inputs are in the same order.
 _SAME = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Neg": "neg", "Abs": "abs",
     "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Erf": "erf", "Tanh": "tanh", "Sin": "sin",
@@ -31,7 +31,7 @@ _SAME = {
 @node(*_SAME)
 def _same(n: Node) -> Result:
     values = n.values()
-    if n.opset < 7 and n.attr("broadcast", 0):  # the second is aligned with an axis of the first
+    if n.opset < 7 and n.attr("broadcast", 0):  # the second input starts at an axis of the first
         a, b = values
         axis = n.attr("axis", a.rank - b.rank)
         values[1] = OPS.reshape(b, (*b.shape, *(1,) * (a.rank - axis - b.rank)))
@@ -62,27 +62,27 @@ def _pow(n: Node) -> Result:
             return OPS.sqrt(x)
         if float(exponent).is_integer() and 1 <= abs(exponent) <= 8 and (
                 x.dtype.is_float or exponent > 0):
-            y = reduce(OPS.mul, [x] * int(abs(exponent)))  # right for negative x as well
+            y = reduce(OPS.mul, [x] * int(abs(exponent)))  # also right for negative x
             return y if exponent > 0 else 1.0 / y
     power = n.value(1)
     if x.dtype.is_float:
         return OPS.power(x, OPS.cast(power, x.dtype))
     if power.dtype.is_float:
         y = OPS.power(OPS.cast(x, f64), OPS.cast(power, f64))
-        near = OPS.round(y)  # whole powers are whole, whatever rounding does to them
+        near = OPS.round(y)  # so that rounding errors leave whole powers whole
         is_near = OPS.less_equal(OPS.abs(y - near), 1e-12 * OPS.abs(y))
         return OPS.cast(OPS.where(is_near, near, OPS.trunc(y)), x.dtype)
     return _whole_power(x, OPS.cast(power, "int64"))
 
 
 def _whole_power(x: Value, power: Value) -> Value:
-    """Integers to the power of integers, by squaring; they wrap. Powers are below 64, and those
-    below zero give 0, but for 1 and -1."""
+    """Integers to the power of integers below 64, by squaring; results wrap. Negative powers of
+    numbers other than 1 and -1 are 0."""
     y, square = OPS.ones_like(x), x
     odd = OPS.bitwise_and(power, 1)
     for bit in range(6):
-        taken = OPS.not_equal(OPS.bitwise_and(power, 1 << bit), 0)
-        y = OPS.where(taken, y * square, y)
+        has_bit = OPS.not_equal(OPS.bitwise_and(power, 1 << bit), 0)
+        y = OPS.where(has_bit, y * square, y)
         square = square * square
     unit = OPS.where(OPS.equal(x, 1), 1, OPS.where(OPS.equal(x, -1), OPS.where(
         OPS.not_equal(odd, 0), -1, 1), 0)) if x.dtype.kind == "s" else OPS.where(
@@ -101,9 +101,9 @@ def _mod(n: Node) -> Result:
     if a.dtype.kind == "u":
         return remainder
     zero = OPS.zeros_like(remainder)  # the result has the sign of the divisor
-    apart = OPS.not_equal(OPS.less(remainder, zero), OPS.less(OPS.broadcast_to(
+    signs_differ = OPS.not_equal(OPS.less(remainder, zero), OPS.less(OPS.broadcast_to(
         b, remainder.shape), zero))
-    wrong = OPS.bitwise_and(OPS.not_equal(remainder, zero), apart)
+    wrong = OPS.bitwise_and(OPS.not_equal(remainder, zero), signs_differ)
     return OPS.where(wrong, remainder + b, remainder)
 
 
@@ -149,14 +149,14 @@ def _bit_shift(n: Node) -> Result:
     x, places = n.values()
     left = n.attr("direction") == "LEFT"
     y = (OPS.shift_left if left else OPS.shift_right)(x, OPS.minimum(places, x.dtype.bits - 1))
-    if not left and x.dtype.kind == "s":  # nothing but the sign remains
+    if not left and x.dtype.kind == "s":  # only the sign remains
         return y
     return OPS.where(OPS.less(places, x.dtype.bits), y, OPS.zeros_like(y))
 
 
 @node("Atan2", domain="ztorch")
 def _atan2(n: Node) -> Result:
-    """ONNX has no angle of a point; programs of torch.export do."""
+    """The angle of a point, for programs of torch.export; ONNX has no such op."""
     return OPS.atan2(*n.values())
 
 
@@ -203,6 +203,7 @@ def _hard_sigmoid(n: Node) -> Result:
 
 
 def hard_sigmoid(x: Value, alpha: Any, beta: Any) -> Value:
+    """alpha x + beta, clipped to 0 and 1."""
     return OPS.clip(x * alpha + beta, 0.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products, sums of products by a formula, and attention."""
+"""Matrix products, Einsum, determinants and attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.dtypes import DType, boolean, f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
-from ztorch.interchange.onnx.real_parts import alike, hidden, is_padded
+from ztorch.interchange.onnx.padded_tensors import is_padded, masked, padded_like
 
 
 @node("MatMul")
@@ -19,8 +19,8 @@ def _matmul(n: Node) -> Result:
 
 
 def product(n: Node, a: Value, b: Value) -> Value:
-    """The product of matrices; padding along the summed axis does not count."""
-    a, b = hidden(n, a, (a.rank - 1,), 0), hidden(n, b, (max(b.rank - 2, 0),), 0)
+    """The product of matrices; padding along the summed axis is masked."""
+    a, b = masked(n, a, (a.rank - 1,), 0), masked(n, b, (max(b.rank - 2, 0),), 0)
     y: Value = OPS.matmul(a, b)
     return y
 
@@ -30,7 +30,7 @@ def _gemm(n: Node) -> Result:
     a, b = n.value(0), n.value(1)
     a = OPS.transpose(a) if n.attr("transA", 0) else a
     b = OPS.transpose(b) if n.attr("transB", 0) else b
-    n.attr("broadcast")  # of old opsets, where it had no effect
+    n.attr("broadcast")  # an attribute of old opsets without effect here
     y, kind = product(n, a, b), a.dtype
     alpha, beta = n.attr("alpha", 1.0), n.attr("beta", 1.0)
     c = n.value(2) if n.has(2) and beta != 0.0 else None
@@ -46,8 +46,8 @@ def _gemm(n: Node) -> Result:
 def _einsum(n: Node) -> Result:
     equation, operands = n.attr("equation").replace(" ", ""), n.values()
     inputs, arrow, result = equation.partition("->")
-    if arrow and "." not in inputs:  # padding along summed axes does not count
-        operands = [hidden(n, x, [k for k, c in enumerate(letters) if c not in result], 0)
+    if arrow and "." not in inputs:  # padding along summed axes is masked
+        operands = [masked(n, x, [k for k, c in enumerate(letters) if c not in result], 0)
                     for x, letters in zip(operands, inputs.split(","), strict=True)]
     return OPS.einsum(equation, *operands)
 
@@ -61,8 +61,8 @@ _OTHERS = (2, 3, 5)  # inputs of Attention that may have another dtype: values, 
 
 
 def _of_one_dtype(n: Node, kind: DType) -> Result:
-    """Attention in the dtype of its queries; the standard's definition takes no other. Values that
-    it keeps have their own."""
+    """Attention in the dtype of its queries, as the standard's definition needs; the output of all
+    values keeps their own dtype."""
     inputs = [n.input(k) if n.has(k) else None for k in range(len(n.inputs))]
     for k in _OTHERS:
         if n.has(k) and n.value(k).dtype is not boolean:
@@ -70,9 +70,9 @@ def _of_one_dtype(n: Node, kind: DType) -> Result:
     results = [*n.defined(*inputs)]
     if len(results) > 2 and results[2] is not None:
         kept = n.as_value(results[2])
-        new = n.value(2)
-        new = new if new.rank == 4 else _heads(new, kept.shape[1])
-        results[2] = OPS.concat(n.value(5), new, axis=2) if n.has(5) else new
+        new_values = n.value(2)
+        new_values = new_values if new_values.rank == 4 else _heads(new_values, kept.shape[1])
+        results[2] = OPS.concat(n.value(5), new_values, axis=2) if n.has(5) else new_values
     return tuple(results)
 
 
@@ -89,7 +89,7 @@ def _attention(n: Node) -> Result:
         heads, shared = n.attr("q_num_heads"), n.attr("kv_num_heads")
         q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
     scale, causal = n.attr("scale"), bool(n.attr("is_causal", 0))
-    mask, whole = n.value(3) if n.has(3) else None, q
+    mask, queries = n.value(3) if n.has(3) else None, q
     if is_padded(n, k, {2}):
         keys = n.context.padding.of(k)[2]
         real = OPS.reshape(keys.value, (keys.batch, 1, 1, keys.size))
@@ -97,14 +97,14 @@ def _attention(n: Node) -> Result:
             mask = OPS.where(real, mask, float(np.finfo(mask.dtype.working).min))
         else:
             mask = real if mask is None else OPS.bitwise_and(mask, real)
-        k, v = hidden(n, k, (2,), 0), hidden(n, v, (2,), 0)
+        k, v = masked(n, k, (2,), 0), masked(n, v, (2,), 0)
         mask = OPS.broadcast_to(mask, (*mask.shape[:2], q.shape[2], keys.size))
         n.context.padding.declare(mask, {})
     if mask is None or mask.dtype is boolean:
         y = OPS.attention(q, k, v, mask, causal, scale)
     else:
         y = _with_bias(q, k, v, mask, causal, q.shape[-1] ** -0.5 if scale is None else scale)
-    y = alike(n, y, whole)
+    y = padded_like(n, y, queries)
     if not flat:
         return y
     y = OPS.transpose(y, (0, 2, 1, 3))
@@ -112,11 +112,12 @@ def _attention(n: Node) -> Result:
 
 
 def _heads(x: Value, heads: int) -> Value:
+    """(batch, length, heads * size) as (batch, heads, length, size)."""
     return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
 
 
 def _with_bias(q: Value, k: Value, v: Value, bias: Value, causal: bool, scale: float) -> Value:
-    """A mask of numbers is added to the scores."""
+    """Attention with a mask of numbers, which are added to the scores."""
     if k.shape[1] != q.shape[1]:
         each = q.shape[1] // k.shape[1]
         k, v = (OPS.reshape(OPS.broadcast_to(OPS.expand_dims(x, 2), (

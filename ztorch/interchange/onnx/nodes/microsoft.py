@@ -1,4 +1,4 @@
-"""Ops that ONNX Runtime and its tools join others to: products, activations and normalisations."""
+"""Fused ops of ONNX Runtime and its tools: products, activations and normalizations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MICROSOFT = "com.microsoft"
 
 
 def _activated(n: Node, y: Value, parameters: tuple[float, ...]) -> Value:
-    """The activation that an attribute names, with its parameters."""
+    """y after the activation that an attribute names."""
     name = n.attr("activation", "")
     name = name.decode() if isinstance(name, bytes) else name
     if not name:
@@ -66,7 +66,7 @@ def _fused_conv(n: Node) -> Result:
 def _matmul_of_few_bits(n: Node) -> Result:
     a = n.value(0)
     columns, depth, bits, block = (n.attr(name) for name in ("N", "K", "bits", "block_size"))
-    n.attr("accuracy_level")  # says how to compute
+    n.attr("accuracy_level")  # only affects how the product is computed
     if n.has(4):
         n.unsupported("groups in another order (g_idx)")
     if bits not in (2, 4, 8):
@@ -88,7 +88,7 @@ def _matmul_of_few_bits(n: Node) -> Result:
 
 @node("GatherBlockQuantized", domain=MICROSOFT)
 def _gather_of_few_bits(n: Node) -> Result:
-    """Rows of a table of codes, which scales and zero points of blocks make floats."""
+    """Rows of a table of codes, dequantized by the scale and zero point of each block."""
     table, indices, bits = n.input(0), n.value(1), n.attr("bits", 4)
     axis, along, block = (n.attr(name, default) for name, default in (
         ("gather_axis", 0), ("quantize_axis", 1), ("block_size", 128)))
@@ -104,15 +104,15 @@ def _gather_of_few_bits(n: Node) -> Result:
         zeros = constant(_unpacked(n.array(3), bits)) if packed else numbers_of(n, 3)
         key = (slice(None),) * along + (slice(0, blocks),)
         zero = OPS.cast(OPS.take(zeros[key], indices, axis), scales.dtype)
-    place = along if along < axis else along + indices.rank - 1
-    key = (slice(None),) * place + (slice(0, size),)
+    block_axis = along if along < axis else along + indices.rank - 1
+    key = (slice(None),) * block_axis + (slice(0, size),)
 
-    def wide(x: Value) -> Value:
-        return OPS.repeat(x, block or size, place)[key]
+    def repeated(x: Value) -> Value:
+        return OPS.repeat(x, block or size, block_axis)[key]
 
     y = OPS.cast(OPS.take(codes, indices, axis), scales.dtype)
-    y = y - (wide(zero) if isinstance(zero, Value) else zero)
-    return y * wide(OPS.take(scales, indices, axis))
+    y = y - (repeated(zero) if isinstance(zero, Value) else zero)
+    return y * repeated(OPS.take(scales, indices, axis))
 
 
 def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
@@ -185,14 +185,14 @@ def _distances(n: Node) -> Result:
 
 
 def _moments(x: Value, epsilon: float) -> tuple[Value, Value, Value]:
-    """The normalised rows, their means, and their factors."""
+    """The normalized rows, their means and their scales."""
     mean = OPS.mean(x, -1, True)
     scale = OPS.rsqrt(OPS.var(x, -1, True) + epsilon)
     return (x - mean) * scale, mean, scale
 
 
-def _asked(n: Node, *outputs: Value) -> Result:
-    """The outputs up to the last that something reads."""
+def _outputs_read(n: Node, *outputs: Value) -> Result:
+    """The outputs up to the last one that is read."""
     last = max((k for k, name in enumerate(n.spec.outputs) if name), default=0)
     return outputs[0] if last == 0 else outputs[:last + 1]
 
@@ -203,7 +203,7 @@ def _skip_layer_norm(n: Node) -> Result:
     total = total + n.value(4) if n.has(4) else total
     y, mean, scale = _moments(total, n.attr("epsilon", 1e-12))
     y = y * n.value(2)
-    return _asked(n, y + n.value(3) if n.has(3) else y, mean, scale, total)
+    return _outputs_read(n, y + n.value(3) if n.has(3) else y, mean, scale, total)
 
 
 def _root_mean_square(x: Value, epsilon: float) -> Value:
@@ -215,7 +215,7 @@ def _skip_rms_norm(n: Node) -> Result:
     total = n.value(0) + n.value(1)
     total = total + n.value(3) if n.has(3) else total
     scale = _root_mean_square(total, n.attr("epsilon", 1e-12))
-    return _asked(n, total * scale * n.value(2), scale, scale, total)
+    return _outputs_read(n, total * scale * n.value(2), scale, scale, total)
 
 
 @node("SimplifiedLayerNormalization")
@@ -223,9 +223,9 @@ def _rms_norm(n: Node) -> Result:
     x = n.value(0)
     if n.attr("axis", -1) not in (-1, x.rank - 1):
         n.unsupported("an axis that is not the last")
-    n.attr("stash_type")  # says how to compute
+    n.attr("stash_type")  # only affects the precision
     scale = _root_mean_square(x, n.attr("epsilon", 1e-5))
-    return _asked(n, x * scale * n.value(1), scale)
+    return _outputs_read(n, x * scale * n.value(1), scale)
 
 
 @node("EmbedLayerNormalization", domain=MICROSOFT)
@@ -237,11 +237,11 @@ def _embed_layer_norm(n: Node) -> Result:
     total = total + OPS.take(n.value(3), positions, 0)
     if n.has(1) and n.has(4):
         total = total + OPS.take(n.value(4), n.value(1), 0)
-    n.attr("mask_index_type")  # the kind of the mask follows from its shape
+    n.attr("mask_index_type")  # the shape of the mask tells its kind
     y, _, _ = _moments(total, n.attr("epsilon", 1e-12))
     count = (OPS.sum(OPS.cast(n.value(7), "int32"), 1) if n.has(7) else
              OPS.full((rows,), 0, "int32"))
-    return _asked(n, y * n.value(5) + n.value(6), count, total)
+    return _outputs_read(n, y * n.value(5) + n.value(6), count, total)
 
 
 @node("GroupNorm", domain=MICROSOFT)
@@ -250,9 +250,9 @@ def _group_norm(n: Node) -> Result:
     x, groups = n.value(0), n.attr("groups")
     n.only(channels_last=1)
     channels = x.shape[-1]
-    apart = OPS.reshape(x, (x.shape[0], -1, groups, channels // groups))
-    mean, variance = OPS.mean(apart, (1, 3), True), OPS.var(apart, (1, 3), True)
-    y = (apart - mean) * OPS.rsqrt(variance + n.attr("epsilon", 1e-5))
+    grouped = OPS.reshape(x, (x.shape[0], -1, groups, channels // groups))
+    mean, variance = OPS.mean(grouped, (1, 3), True), OPS.var(grouped, (1, 3), True)
+    y = (grouped - mean) * OPS.rsqrt(variance + n.attr("epsilon", 1e-5))
     y = OPS.reshape(y, x.shape) * n.value(1) + n.value(2)
     return y * OPS.sigmoid(y) if n.attr("activation") else y
 

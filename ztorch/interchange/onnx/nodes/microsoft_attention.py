@@ -1,4 +1,4 @@
-"""Attention as ONNX Runtime joins it: products with weights, heads, caches and rotations in one."""
+"""Fused attention ops of ONNX Runtime: projections, heads, caches and rotary embeddings in one."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from ztorch.interchange.onnx.nodes.casts import shifted
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 
 
-def _in_heads(x: Value, heads: int) -> Value:
+def _split_heads(x: Value, heads: int) -> Value:
     """(batch, length, heads * size) as (batch, heads, length, size)."""
     return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
 
 
-def _joined(x: Value) -> Value:
+def _merge_heads(x: Value) -> Value:
     """(batch, heads, length, size) as (batch, length, heads * size)."""
     x = OPS.transpose(x, (0, 2, 1, 3))
     return OPS.reshape(x, (*x.shape[:2], -1))
 
 
 def _positions(queries: int, keys: int) -> tuple[Value, Value]:
-    """The position of each query, as a column, and of each key, as a row: queries are the last."""
+    """Positions of queries, as a column, and of keys, as a row. The queries are the last keys."""
     return (constant(np.arange(keys - queries, keys)[:, None], "int32"),
             constant(np.arange(keys)[None], "int32"))
 
 
-def _attended(q: Value, k: Value, v: Value, scale: float | None, keep: Value | None,
-              bias: Value | None, softcap: float = 0.0) -> Value:
+def _attend(q: Value, k: Value, v: Value, scale: float | None, keep: Value | None,
+            bias: Value | None, softcap: float = 0.0) -> Value:
     """Attention of heads.
 
     Args:
         q: Queries, (batch, heads, length, size).
         k: Keys, of as many heads, or fewer that queries share.
-        v: Values likewise.
-        scale: The factor of scores; None or 0: one over the root of the size.
-        keep: Which keys each query may see; None: all.
+        v: Values, of as many heads as the keys.
+        scale: The factor of scores; None or 0: 1 over the square root of the size.
+        keep: Which keys each query attends to; None: all.
         bias: The bias of scores.
-        softcap: Above 0, a bound that scores approach.
+        softcap: If positive, the bound of scores, by tanh. Default: `0.0`.
     """
     scale = scale or q.shape[-1] ** -0.5
     if bias is None and not softcap:
@@ -56,8 +56,8 @@ def _attended(q: Value, k: Value, v: Value, scale: float | None, keep: Value | N
     return OPS.matmul(OPS.softmax(scores), v)
 
 
-def _kept(n: Node, index: int, rows: int, queries: int, keys: int) -> Value | None:
-    """The mask that an input is: lengths of rows, ends and starts of them, or zeros and ones."""
+def _mask(n: Node, index: int, rows: int, queries: int, keys: int) -> Value | None:
+    """The mask in an input: the length of each row, its end and its start, or zeros and ones."""
     if not n.has(index):
         return None
     mask = n.value(index)
@@ -76,7 +76,7 @@ def _kept(n: Node, index: int, rows: int, queries: int, keys: int) -> Value | No
     return OPS.reshape(keep, (rows, 1, 1, keys))
 
 
-def _both(a: Value | None, b: Value | None) -> Value | None:
+def _and(a: Value | None, b: Value | None) -> Value | None:
     return b if a is None else a if b is None else OPS.bitwise_and(a, b)
 
 
@@ -90,53 +90,61 @@ def _causal(n: Node, queries: int, keys: int) -> Value | None:
 @node("Attention", domain=MICROSOFT, but="without do_rotary and shared buffers")
 def _attention(n: Node) -> Result:
     n.only(do_rotary=0, past_present_share_buffer=0, rotary_embedding_dim=0)
-    n.attr("mask_filter_value")  # hidden keys count for nothing
-    joined = OPS.matmul(n.value(0), n.value(1))
-    sizes = n.ints("qkv_hidden_sizes") or (joined.shape[-1] // 3,) * 3
-    return _of_joined(n, joined, sizes, mask=3, past=4, bias=5)
+    n.attr("mask_filter_value")  # masked keys have no weight here
+    packed = OPS.matmul(n.value(0), n.value(1))
+    sizes = n.ints("qkv_hidden_sizes") or (packed.shape[-1] // 3,) * 3
+    return _packed_attention(n, packed, sizes, mask=3, past=4, bias=5)
 
 
 @node("QAttention", domain=MICROSOFT, but="without do_rotary and shared buffers")
 def _quantized_attention(n: Node) -> Result:
     n.only(do_rotary=0, past_present_share_buffer=0)
-    n.attr("mask_filter_value")  # hidden keys count for nothing
+    n.attr("mask_filter_value")  # masked keys have no weight here
     sums = OPS.matmul(shifted(n, 0, 6), shifted(n, 1, 7))
-    joined = OPS.cast(sums, n.value(3).dtype) * (n.value(3) * n.value(4))
-    return _of_joined(n, joined, (joined.shape[-1] // 3,) * 3, mask=5, past=8)
+    packed = OPS.cast(sums, n.value(3).dtype) * (n.value(3) * n.value(4))
+    return _packed_attention(n, packed, (packed.shape[-1] // 3,) * 3, mask=5, past=8)
 
 
-def _of_joined(n: Node, joined: Value, sizes: Sequence[int], mask: int, past: int,
-               bias: int | None = None) -> Result:
-    """Attention of queries, keys and values side by side, to which input 2 is added; the numbers
-    of other inputs, where the op has them."""
-    joined, heads = joined + n.value(2) if n.has(2) else joined, n.attr("num_heads")
+def _packed_attention(n: Node, packed: Value, sizes: Sequence[int], mask: int, past: int,
+                      bias: int | None = None) -> Result:
+    """Attention of queries, keys and values that are side by side in one tensor.
+
+    Args:
+        n: The node; its input 2 is a bias of the tensor.
+        packed: (batch, length, features of queries, keys and values).
+        sizes: The features of queries, of keys and of values.
+        mask: The number of the input with the mask.
+        past: The number of the input with past keys and values.
+        bias: The number of the input with the bias of scores; None: there is none.
+    """
+    packed, heads = packed + n.value(2) if n.has(2) else packed, n.attr("num_heads")
     ends = np.cumsum(sizes)
-    q, k, v = (_in_heads(joined[..., end - size:end], heads)
+    q, k, v = (_split_heads(packed[..., end - size:end], heads)
                for size, end in zip(sizes, ends, strict=True))
     if n.has(past):
-        before = n.value(past)
-        k, v = (OPS.concat(before[j], new, axis=2) for j, new in enumerate((k, v)))
-    rows, queries, keys = joined.shape[0], joined.shape[1], k.shape[2]
-    keep = _both(_kept(n, mask, rows, queries, keys), _causal(n, queries, keys))
+        cache = n.value(past)
+        k, v = (OPS.concat(cache[j], new, axis=2) for j, new in enumerate((k, v)))
+    rows, queries, keys = packed.shape[0], packed.shape[1], k.shape[2]
+    keep = _and(_mask(n, mask, rows, queries, keys), _causal(n, queries, keys))
     added = n.value(bias) if bias is not None and n.has(bias) else None
-    y = _joined(_attended(q, k, v, n.attr("scale"), keep, added))
+    y = _merge_heads(_attend(q, k, v, n.attr("scale"), keep, added))
     return (y, OPS.stack(k, v)) if any(n.spec.outputs[1:]) else y
 
 
 @node("MultiHeadAttention", domain=MICROSOFT)
 def _multi_head_attention(n: Node) -> Result:
-    n.attr("mask_filter_value")  # hidden keys count for nothing
+    n.attr("mask_filter_value")  # masked keys have no weight here
     heads, x = n.attr("num_heads"), n.value(0)
-    if x.rank == 5:  # queries, keys and values beside one another
+    if x.rank == 5:  # queries, keys and values in one tensor
         q, k, v = (OPS.transpose(x[:, :, :, j], (0, 2, 1, 3)) for j in range(3))
     elif n.value(1).rank == 5:
         both = n.value(1)
-        q = _in_heads(x, heads)
+        q = _split_heads(x, heads)
         k, v = (OPS.transpose(both[:, :, :, j], (0, 2, 1, 3)) for j in range(2))
     else:
-        q = _in_heads(x, heads)
+        q = _split_heads(x, heads)
         k, v = (n.value(j) for j in (1, 2))
-        k, v = (t if t.rank == 4 else _in_heads(t, heads) for t in (k, v))
+        k, v = (t if t.rank == 4 else _split_heads(t, heads) for t in (k, v))
     if n.has(3):
         size, size_of_values = q.shape[-1] * heads, v.shape[-1] * heads
         bias = n.value(3)
@@ -147,24 +155,24 @@ def _multi_head_attention(n: Node) -> Result:
         k = OPS.concat(n.value(6), k, axis=2)
         v = OPS.concat(n.value(7), v, axis=2)
     rows, queries, keys = q.shape[0], q.shape[2], k.shape[2]
-    keep = _both(_kept(n, 4, rows, queries, keys), _causal(n, queries, keys))
-    y = _joined(_attended(q, k, v, n.attr("scale"), keep, n.value(5) if n.has(5) else None))
+    keep = _and(_mask(n, 4, rows, queries, keys), _causal(n, queries, keys))
+    y = _merge_heads(_attend(q, k, v, n.attr("scale"), keep, n.value(5) if n.has(5) else None))
     return (y, k, v) if any(n.spec.outputs[1:]) else y
 
 
 # -- rotations and groups --------------------------------------------------------------------------
 
 
-def _rotated(x: Value, cosine: Value, sine: Value, interleaved: bool) -> Value:
-    """Heads with their first elements rotated by angles of (batch or 1, length, half a size)."""
+def _rotate(x: Value, cosine: Value, sine: Value, interleaved: bool) -> Value:
+    """Rotates the first elements of heads by angles, (batch or 1, length, pairs)."""
     half = cosine.shape[-1]
     cosine, sine = (OPS.expand_dims(t, 1) for t in (cosine, sine))
     part, rest = x[..., :2 * half], x[..., 2 * half:]
     a, b = ((part[..., ::2], part[..., 1::2]) if interleaved else
             (part[..., :half], part[..., half:]))
-    left, right = a * cosine - b * sine, a * sine + b * cosine
-    part = (OPS.reshape(OPS.stack(left, right, axis=-1), part.shape) if interleaved else
-            OPS.concat(left, right, axis=-1))
+    first, second = a * cosine - b * sine, a * sine + b * cosine
+    part = (OPS.reshape(OPS.stack(first, second, axis=-1), part.shape) if interleaved else
+            OPS.concat(first, second, axis=-1))
     return OPS.concat(part, rest, axis=-1) if rest.shape[-1] else part
 
 
@@ -177,49 +185,56 @@ def _rotary(n: Node) -> Result:
     size = n.attr("rotary_embedding_dim", 0)
     if flat:
         heads = n.attr("num_heads", 0) or x.shape[-1] // (2 * cosine.shape[-1])
-        x = _in_heads(x, heads)
+        x = _split_heads(x, heads)
     if size and size != 2 * cosine.shape[-1]:
         raise ValueError(f"rotary_embedding_dim={size} and angles of {cosine.shape}")
-    if at.size == 1 and at.rank < 2:  # the position of the first
+    if at.size == 1 and at.rank < 2:  # the position of the first element
         at = OPS.reshape(at, (1, 1)) + constant(np.arange(x.shape[2])[None], at.dtype)
-    y = _rotated(x, OPS.take(cosine, at, 0), OPS.take(sine, at, 0), bool(n.attr("interleaved", 0)))
-    return _joined(y) if flat else y
+    y = _rotate(x, OPS.take(cosine, at, 0), OPS.take(sine, at, 0), bool(n.attr("interleaved", 0)))
+    return _merge_heads(y) if flat else y
 
 
 @node("GroupQueryAttention", domain=MICROSOFT,
-      but="past keys fill their buffers, alike in all rows")
+      but="past keys of one length in all rows")
 def _group_query_attention(n: Node) -> Result:
     n.only(smooth_softmax=0, k_quant_type="NONE", v_quant_type="NONE", qk_output=0)
-    heads, shared = n.attr("num_heads"), n.attr("kv_num_heads")
-    x = n.value(0)
-    if n.has(1):
-        q, k, v = (_in_heads(n.value(j), h) for j, h in ((0, heads), (1, shared), (2, shared)))
-    else:
-        size = x.shape[-1] // (heads + 2 * shared)
-        every = _in_heads(x, heads + 2 * shared)
-        assert every.shape[-1] == size
-        q, k, v = every[:, :heads], every[:, heads:heads + shared], every[:, heads + shared:]
+    q, k, v = _grouped_heads(n)
     queries = q.shape[2]
     past = n.shape(3)[2] if n.has(3) else 0
-    last = n.value(5)  # the position of the last key of each row
-    n.has(6)  # the longest of them, which says nothing more
+    n.has(6)  # the length of the longest row, which follows from the others
     if n.attr("do_rotary", 0):
         cosine, sine = n.value(7), n.value(8)
         at = n.value(9) if n.has(9) else constant(np.arange(past, past + queries)[None], "int32")
         cosine, sine = OPS.take(cosine, at, 0), OPS.take(sine, at, 0)
         interleaved = bool(n.attr("rotary_interleaved", 0))
-        q, k = (_rotated(t, cosine, sine, interleaved) for t in (q, k))
+        q, k = (_rotate(t, cosine, sine, interleaved) for t in (q, k))
     if past:
         k, v = OPS.concat(n.value(3), k, axis=2), OPS.concat(n.value(4), v, axis=2)
     else:
         n.has(4)
-    row, column = _positions(queries, past + queries)
+    keep = _causal_window(n, queries, past + queries)
+    bias = n.value(10) if n.has(10) else None
+    y = _merge_heads(_attend(q, k, v, n.attr("scale"), keep, bias, n.attr("softcap", 0.0)))
+    return (y, k, v) if any(n.spec.outputs[1:]) else y
+
+
+def _grouped_heads(n: Node) -> tuple[Value, Value, Value]:
+    """The heads of queries, keys and values, from three inputs or from one."""
+    heads, shared, x = n.attr("num_heads"), n.attr("kv_num_heads"), n.value(0)
+    if n.has(1):
+        return (_split_heads(x, heads), _split_heads(n.value(1), shared),
+                _split_heads(n.value(2), shared))
+    packed = _split_heads(x, heads + 2 * shared)
+    return packed[:, :heads], packed[:, heads:heads + shared], packed[:, heads + shared:]
+
+
+def _causal_window(n: Node, queries: int, keys: int) -> Value:
+    """Which keys each query attends to: those before it, in its window, that its row has."""
+    row, column = _positions(queries, keys)
     keep = OPS.less_equal(column, row)
     window = n.attr("local_window_size", -1)
     if window >= 0:
         keep = OPS.bitwise_and(keep, OPS.greater(column, row - window))
-    real = OPS.less_equal(column, OPS.reshape(OPS.cast(last, "int32"), (-1, 1)))
-    keep = OPS.bitwise_and(keep, OPS.reshape(real, (-1, 1, 1, past + queries)))
-    bias = n.value(10) if n.has(10) else None
-    y = _joined(_attended(q, k, v, n.attr("scale"), keep, bias, n.attr("softcap", 0.0)))
-    return (y, k, v) if any(n.spec.outputs[1:]) else y
+    last = OPS.reshape(OPS.cast(n.value(5), "int32"), (-1, 1))  # the position of a row's last key
+    real = OPS.less_equal(column, last)
+    return OPS.bitwise_and(keep, OPS.reshape(real, (-1, 1, 1, keys)))

@@ -1,5 +1,4 @@
-"""Quantised ops of ONNX Runtime: integers with scales and zero points, computed as floats where no
-integers are added up."""
+"""Quantized ops of ONNX Runtime. Products add up integers; other ops compute with floats."""
 
 from __future__ import annotations
 
@@ -17,28 +16,28 @@ for _same in ("QuantizeLinear", "DequantizeLinear"):  # as in ONNX itself
     node(_same, domain=MICROSOFT)(NODES[_same])
 
 
-def _floats(n: Node, k: int) -> Value:
-    """Input k as floats, by the scale and zero point that follow it."""
+def _dequantized(n: Node, k: int) -> Value:
+    """Input k dequantized by the scale and zero point in the next two inputs."""
     return OPS.cast(shifted(n, k, k + 2), f32) * n.value(k + 1)
 
 
-def _coded(n: Node, y: Value, k: int) -> Value:
-    """Floats as integers of the scale and zero point that are inputs k and k + 1."""
-    whole = OPS.cast(OPS.clip(OPS.round(y / n.value(k)), -2.0 ** 30, 2.0 ** 30), i32)
+def _quantized(n: Node, y: Value, k: int) -> Value:
+    """Floats quantized by the scale and zero point in inputs k and k + 1."""
+    integers = OPS.cast(OPS.clip(OPS.round(y / n.value(k)), -2.0 ** 30, 2.0 ** 30), i32)
     zero = n.value(k + 1)
     low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
-    return OPS.cast(OPS.clip(whole + OPS.cast(zero, i32), low, high), zero.dtype)
+    return OPS.cast(OPS.clip(integers + OPS.cast(zero, i32), low, high), zero.dtype)
 
 
 @node("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def _of_two(n: Node) -> Result:
-    a, b = _floats(n, 0), _floats(n, 3)
-    return _coded(n, a + b if n.op == "QLinearAdd" else a * b, 6)
+def _binary(n: Node) -> Result:
+    a, b = _dequantized(n, 0), _dequantized(n, 3)
+    return _quantized(n, a + b if n.op == "QLinearAdd" else a * b, 6)
 
 
-def _of_one(op: str, function: Callable[[Node, Value], Value]) -> None:
-    """Registers an op of one quantised tensor by its float counterpart."""
-    node(op, domain=MICROSOFT)(lambda n: _coded(n, function(n, _floats(n, 0)), 3))
+def _unary(op: str, function: Callable[[Node, Value], Value]) -> None:
+    """Registers an op of one quantized tensor by its float counterpart."""
+    node(op, domain=MICROSOFT)(lambda n: _quantized(n, function(n, _dequantized(n, 0)), 3))
 
 
 def _leaky(n: Node, x: Value) -> Value:
@@ -67,18 +66,18 @@ def _average(n: Node, x: Value) -> Value:
     return average_pooled(n, x)
 
 
-_of_one("QLinearSigmoid", lambda n, x: OPS.sigmoid(x))
-_of_one("QLinearLeakyRelu", _leaky)
-_of_one("QLinearSoftmax", _softmax)
-_of_one("QLinearReduceMean", _mean)
-_of_one("QLinearGlobalAveragePool", _global_mean)
-_of_one("QLinearAveragePool", _average)
+_unary("QLinearSigmoid", lambda n, x: OPS.sigmoid(x))
+_unary("QLinearLeakyRelu", _leaky)
+_unary("QLinearSoftmax", _softmax)
+_unary("QLinearReduceMean", _mean)
+_unary("QLinearGlobalAveragePool", _global_mean)
+_unary("QLinearAveragePool", _average)
 
 
 @node("QLinearConcat", domain=MICROSOFT)
 def _concat(n: Node) -> Result:
-    parts = [_floats(n, k) for k in range(2, len(n.inputs), 3)]
-    return _coded(n, OPS.concat(*parts, axis=n.attr("axis")), 0)
+    parts = [_dequantized(n, k) for k in range(2, len(n.inputs), 3)]
+    return _quantized(n, OPS.concat(*parts, axis=n.attr("axis")), 0)
 
 
 @node("QGemm", domain=MICROSOFT)
@@ -94,7 +93,7 @@ def _gemm(n: Node) -> Result:
 
 
 @node("MatMulIntegerToFloat", domain=MICROSOFT)
-def _matmul_to_floats(n: Node) -> Result:
+def _matmul_to_dequantized(n: Node) -> Result:
     sums = OPS.matmul(shifted(n, 0, 4, -2), shifted(n, 1, 5, -1))
     y = OPS.cast(sums, f32) * (n.value(2) * n.value(3))
     return y + n.value(6) if n.has(6) else y
@@ -102,7 +101,7 @@ def _matmul_to_floats(n: Node) -> Result:
 
 @node("DynamicQuantizeMatMul", domain=MICROSOFT)
 def _dynamic_matmul(n: Node) -> Result:
-    """Rows become bytes by the range of all elements, which holds 0."""
+    """Quantizes the input to bytes by the range of its elements and 0."""
     x = n.value(0)
     low, high = OPS.minimum(OPS.min(x), 0.0), OPS.maximum(OPS.max(x), 0.0)
     scale = (high - low) / 255.0

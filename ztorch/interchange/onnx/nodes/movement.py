@@ -1,28 +1,31 @@
-"""Shapes, and everything that only moves elements. Shape arithmetic is done while importing."""
+"""Shapes, and ops that only move elements. Shape arithmetic is done while importing."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ztorch.graph.op import OPS, broadcast_shapes, constant
+from ztorch.graph.value import Value
 from ztorch.interchange.onnx.contents import Foreign
 from ztorch.interchange.onnx.known import LIMIT
 from ztorch.interchange.onnx.node import Node, Result, Tensor, node
-from ztorch.interchange.onnx.real_parts import (
-    hidden,
+from ztorch.interchange.onnx.padded_tensors import (
+    concatenated,
+    extended,
     is_padded,
-    joined,
-    padded_by,
+    masked,
     part_of,
     resized,
 )
 
-# -- known now -------------------------------------------------------------------------------------
+# -- constants -------------------------------------------------------------------------------------
 
 
-@node("Constant", but="no texts or sparse tensors")
+@node("Constant", but="no strings or sparse tensors")
 def _constant(n: Node) -> Result:
     [(name, value)] = n.spec.attrs.items()
     if name.startswith(("sparse", "value_string")) or isinstance(value, Foreign):
@@ -83,9 +86,9 @@ def _flatten(n: Node) -> Result:
 @node("Squeeze", moves=True)
 def _squeeze(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
-    gone = ({k for k, m in enumerate(x.shape) if m == 1} if axes is None else
-            {range(x.rank)[a] for a in axes})
-    return OPS.reshape(x, tuple(m for k, m in enumerate(x.shape) if k not in gone))
+    removed = ({k for k, m in enumerate(x.shape) if m == 1} if axes is None else
+               {range(x.rank)[a] for a in axes})
+    return OPS.reshape(x, tuple(m for k, m in enumerate(x.shape) if k not in removed))
 
 
 @node("Unsqueeze", moves=True)
@@ -129,7 +132,7 @@ def _transpose(n: Node) -> Result:
 
 @node("Concat")
 def _concat(n: Node) -> Result:
-    return joined(n, n.values(), n.attr("axis"))
+    return concatenated(n, n.values(), n.attr("axis"))
 
 
 @node("Split")
@@ -160,18 +163,18 @@ def _slice(n: Node) -> Result:
     steps = n.ints("steps", 4) or (1,) * len(starts)
     keys = [slice(None)] * x.rank
     for k, (a, start, end, step) in enumerate(zip(axes, starts, ends, steps, strict=True)):
-        chosen = range(x.shape[a])[start:end:step]  # ends beyond the axis are its own
-        if chosen and is_padded(n, x, {a % x.rank}):
-            moved = [part[k] for at in (1, 2) if (part := n.follow_sizes(at, len(starts)))]
-            x = part_of(n, x, a % x.rank, chosen.start, chosen.stop, step, (
+        positions = range(x.shape[a])[start:end:step]  # ends beyond the axis are clipped
+        if positions and is_padded(n, x, {a % x.rank}):
+            moved = [part[k] for at in (1, 2) if (part := n.varies_with_sizes(at, len(starts)))]
+            x = part_of(n, x, a % x.rank, positions.start, positions.stop, step, (
                 start < 0 or moved[0], end < 0 or moved[1]))
             continue
-        last = chosen.stop if chosen.stop >= 0 else None
-        keys[a] = slice(chosen.start, last, step) if chosen else slice(0, 0)
+        last = positions.stop if positions.stop >= 0 else None
+        keys[a] = slice(positions.start, last, step) if positions else slice(0, 0)
     return x[tuple(keys)] if keys else x
 
 
-_LONGEST = 1 << 24  # positions of an axis that are listed while importing: 64 MiB
+_LONGEST = 1 << 24  # positions of an axis that a Pad may list while importing: 64 MiB
 
 
 @node("Pad", moves=True)
@@ -185,32 +188,37 @@ def _pad(n: Node) -> Result:
     low, high = [0] * x.rank, [0] * x.rank
     for k, a in enumerate(axes):
         low[a], high[a] = pads[k], pads[k + len(axes)]
-    cut = tuple(slice(max(-a, 0), m - max(-b, 0))
-                for m, a, b in zip(x.shape, low, high, strict=True))
-    steps = {axis: (1, a + b, 1) for axis, (a, b) in enumerate(zip(low, high, strict=True))}
-    varies = [axis for axis in n.context.padding.parts(x) if low[axis] or high[axis]]
-    if varies and mode == "constant":
-        whole = x
-        x = OPS.pad(hidden(n, x, varies, number)[cut], tuple(max(a, 0) for a in low),
-                    tuple(max(b, 0) for b in high), number)
-        return resized(n, x, whole, steps)
-    if any(min(low[axis], high[axis]) < 0 for axis in varies):
-        n.mixes(f"mode={mode!r} with pads below zero")
-    x = x[cut] if min(*low, *high) < 0 else x
-    low, high = [max(a, 0) for a in low], [max(b, 0) for b in high]
-    if mode == "constant":
-        return OPS.pad(x, tuple(low), tuple(high), number)
+    crop = tuple(slice(max(-a, 0), m - max(-b, 0))
+                 for m, a, b in zip(x.shape, low, high, strict=True))
+    open_axes = [axis for axis in n.context.padding.parts(x) if low[axis] or high[axis]]
+    if mode != "constant":
+        if any(min(low[axis], high[axis]) < 0 for axis in open_axes):
+            n.mixes(f"mode={mode!r} with pads below zero")
+        x = x[crop] if min(*low, *high) < 0 else x
+        return _extended(n, x, [max(a, 0) for a in low], [max(b, 0) for b in high], open_axes, mode)
+    before, after = tuple(max(a, 0) for a in low), tuple(max(b, 0) for b in high)
+    if open_axes:
+        steps = {axis: (1, a + b, 1) for axis, (a, b) in enumerate(zip(low, high, strict=True))}
+        y = OPS.pad(masked(n, x, open_axes, number)[crop], before, after, number)
+        return resized(n, y, x, steps)
+    return OPS.pad(x[crop] if min(*low, *high) < 0 else x, before, after, number)
+
+
+def _extended(n: Node, x: Value, low: Sequence[int], high: Sequence[int],
+              open_axes: Sequence[int], mode: Any) -> Value:
+    """x with elements of its own before and after each axis."""
     if mode not in ("reflect", "edge", "wrap"):
         n.unsupported(f"mode={mode!r}")
     for axis, (a, b) in enumerate(zip(low, high, strict=True)):
-        if a or b:
-            if a + b > LIMIT or x.shape[axis] > _LONGEST:
-                raise ValueError(f"pads of {a} and {b} on an axis of {x.shape[axis]:,}")
-            if axis in varies:
-                x = padded_by(n, x, axis, a, b, mode)
-                continue
-            index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
-            x = OPS.take(x, constant(index), axis=axis)
+        if not a and not b:
+            continue
+        if a + b > LIMIT or x.shape[axis] > _LONGEST:
+            raise ValueError(f"pads of {a} and {b} on an axis of {x.shape[axis]:,}")
+        if axis in open_axes:
+            x = extended(n, x, axis, a, b, mode)
+            continue
+        index = np.pad(np.arange(x.shape[axis], dtype=np.int32), (a, b), mode)
+        x = OPS.take(x, constant(index), axis=axis)
     return x
 
 
@@ -254,8 +262,8 @@ def _triangle(n: Node) -> Result:
     if rows * columns > LIMIT:
         raise ValueError(f"a triangle of {rows} x {columns}")
     upper = bool(n.attr("upper", 1))
-    kept = ~np.tri(rows, columns, k - 1, bool) if upper else np.tri(rows, columns, k, bool)
-    return OPS.where(constant(kept), x, OPS.zeros_like(x))
+    inside = ~np.tri(rows, columns, k - 1, bool) if upper else np.tri(rows, columns, k, bool)
+    return OPS.where(constant(inside), x, OPS.zeros_like(x))
 
 
 @node("EyeLike")
@@ -267,5 +275,5 @@ def _eye(n: Node) -> Result:
 
 @node("Diagonal", domain="ztorch")
 def _diagonal(n: Node) -> Result:
-    """Of programs of torch.export."""
+    """For programs of torch.export."""
     return OPS.diagonal(n.value(0), n.attr("offset", 0), *n.attr("axes"))

@@ -1,4 +1,4 @@
-"""Normalisations, and softmax."""
+"""Normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.reduction import by_rows
-from ztorch.interchange.onnx.real_parts import hidden, is_padded, standardized
+from ztorch.interchange.onnx.padded_tensors import is_padded, masked, standardized
 
 
 def _along_channels(v: Value, rank: int) -> Value:
@@ -17,10 +17,10 @@ def _bits(v: Value) -> int:
     return v.dtype.bits
 
 
-@node("BatchNormalization", but="in a model by its stored statistics, and by those of the batch "
-      "where the file has training_mode and the model is fitted")
+@node("BatchNormalization", but="uses the statistics of the batch only while a model is fitted "
+      "whose file has training_mode")
 def _batch_norm(n: Node) -> Result:
-    own, epsilon = n.value(0).dtype, n.attr("epsilon", 1e-5)
+    dtype, epsilon = n.value(0).dtype, n.attr("epsilon", 1e-5)
     momentum = n.attr("momentum", 0.9)
     n.only(spatial=1)
     weights = [n.value(k) for k in (1, 2)]
@@ -34,7 +34,7 @@ def _batch_norm(n: Node) -> Result:
     if not training or not n.trains:
         mean, variance = (_along_channels(OPS.cast(v, wide), x.rank) for v in stored)
         y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
-        return OPS.cast(y, own), *stored
+        return OPS.cast(y, dtype), *stored
     axes = (0, *range(2, x.rank))
     mean, variance = _statistics(n, x, axes)
     y = (x - mean) * (OPS.rsqrt(variance + epsilon) * gamma) + beta
@@ -42,19 +42,19 @@ def _batch_norm(n: Node) -> Result:
                for old, new in zip(stored, (mean, variance), strict=True)]
     for k, new in zip((3, 4), running, strict=True):
         n.write(k, new)
-    return OPS.cast(y, own), *running
+    return OPS.cast(y, dtype), *running
 
 
 def _statistics(n: Node, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
-    """Mean and variance of the real elements in a batch."""
+    """The mean and variance of a batch, without its padding."""
     padding = n.context.padding
     if not (padded := padding.of(x)):
         return OPS.mean(x, axes, True), OPS.var(x, axes, True)
     real = OPS.broadcast_to(padding.real(x), tuple(
         1 if k == 1 else m for k, m in enumerate(x.shape)))
     count = OPS.sum(real, axes, True)
-    mean = OPS.sum(hidden(n, x, padded, 0) * real, axes, True) / count
-    variance = OPS.sum(OPS.square(hidden(n, x - mean, padded, 0)) * real, axes, True) / count
+    mean = OPS.sum(masked(n, x, padded, 0) * real, axes, True) / count
+    variance = OPS.sum(OPS.square(masked(n, x - mean, padded, 0)) * real, axes, True) / count
     return mean, variance
 
 
@@ -82,11 +82,11 @@ def _group_norm(n: Node) -> Result:
         raise ValueError(f"{groups} groups of {channels} channels")
     epsilon = n.attr("epsilon", 1e-5)
     if is_padded(n, x, range(2, x.rank)):
-        apart = OPS.reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
-        y = standardized(n, apart, tuple(range(2, apart.rank)), epsilon)
+        grouped = OPS.reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
+        y = standardized(n, grouped, tuple(range(2, grouped.rank)), epsilon)
     else:
-        apart = OPS.reshape(x, (x.shape[0], groups, x.size // (x.shape[0] * groups)))
-        y = OPS.standardize(apart, axis=2, epsilon=epsilon)
+        grouped = OPS.reshape(x, (x.shape[0], groups, x.size // (x.shape[0] * groups)))
+        y = OPS.standardize(grouped, axis=2, epsilon=epsilon)
     y = OPS.reshape(y, x.shape)
     return y * _along_channels(n.value(1), x.rank) + _along_channels(n.value(2), x.rank)
 
@@ -94,10 +94,10 @@ def _group_norm(n: Node) -> Result:
 @node("LpNormalization")
 def _lp_norm(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", -1)
-    x, whole = hidden(n, x, (axis % x.rank,), 0), x
+    x, unmasked = masked(n, x, (axis % x.rank,), 0), x
     norm = (OPS.sum(OPS.abs(x), axis, True) if n.attr("p", 2) == 1 else
             OPS.sqrt(OPS.sum(x * x, axis, True)))
-    return OPS.where(OPS.equal(norm, 0.0), 0.0, whole / norm)
+    return OPS.where(OPS.equal(norm, 0.0), 0.0, unmasked / norm)
 
 
 @node("Softmax", "LogSoftmax")
@@ -113,7 +113,7 @@ def _softmax(n: Node) -> Result:
 
 @node("LRN")
 def _local_response(n: Node) -> Result:
-    """Each element against the squares of its neighbours in other channels."""
+    """Divides each element by a power of a sum of squares of its neighbors in other channels."""
     x, size = n.value(0), n.attr("size")
     before = (size - 1) // 2
     low = (0, before, *(0,) * (x.rank - 2))
@@ -121,5 +121,3 @@ def _local_response(n: Node) -> Result:
     near = OPS.sum(OPS.windows(OPS.pad(x * x, low, high), (1,), size), axis=x.rank)
     base = near * (n.attr("alpha", 1e-4) / size) + n.attr("bias", 1.0)
     return x * OPS.exp(OPS.log(base) * -n.attr("beta", 0.75))
-
-

@@ -1,4 +1,4 @@
-"""Random numbers, and dropout. They are those of ztorch: no two implementations draw the same."""
+"""Random numbers and dropout. The numbers are ztorch's own: the standard fixes no generator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 
 
-def _drawn(n: Node, shape: tuple[int, ...], d: DType, normal: bool) -> Value:
+def _draw(n: Node, shape: tuple[int, ...], d: DType, normal: bool) -> Value:
     seed = n.attr("seed")
     seed, step, stream = n.context.random(None if seed is None else hash(float(seed)))
     draw = OPS.random_normal if normal else OPS.random_uniform
@@ -20,9 +20,9 @@ def _drawn(n: Node, shape: tuple[int, ...], d: DType, normal: bool) -> Value:
 
 def _scaled(n: Node, shape: tuple[int, ...], d: DType) -> Value:
     if n.op.startswith("RandomNormal"):
-        return _drawn(n, shape, d, True) * n.attr("scale", 1.0) + n.attr("mean", 0.0)
+        return _draw(n, shape, d, True) * n.attr("scale", 1.0) + n.attr("mean", 0.0)
     low, high = n.attr("low", 0.0), n.attr("high", 1.0)
-    return _drawn(n, shape, d, False) * (high - low) + low
+    return _draw(n, shape, d, False) * (high - low) + low
 
 
 @node("RandomNormal", "RandomUniform")
@@ -39,17 +39,17 @@ def _random_like(n: Node) -> Result:
 @node("Bernoulli")
 def _bernoulli(n: Node) -> Result:
     x, number = n.value(0), n.attr("dtype", 0)
-    hit = OPS.less(_drawn(n, x.shape, x.dtype, False), x)
+    hit = OPS.less(_draw(n, x.shape, x.dtype, False), x)
     return OPS.cast(hit, n.dtype_of(number) if number else x.dtype)
 
 
 @node("Multinomial")
 def _multinomial(n: Node) -> Result:
     logits, count = n.value(0), n.attr("sample_size", 1)
-    ends = OPS.cumsum(OPS.softmax(logits), -1)  # of the share of each class
-    drawn = _drawn(n, (logits.shape[0], count, 1), logits.dtype, False)
+    ends = OPS.cumsum(OPS.softmax(logits), -1)  # the end of each class on the unit interval
+    samples = _draw(n, (logits.shape[0], count, 1), logits.dtype, False)
     last = logits.shape[1] - 1
-    below = OPS.less_equal(OPS.expand_dims(ends[:, :last], 1), drawn)
+    below = OPS.less_equal(OPS.expand_dims(ends[:, :last], 1), samples)
     return OPS.sum(OPS.cast(below, n.dtype_of(n.attr("dtype", 6))), axis=-1)
 
 
@@ -65,5 +65,5 @@ def _dropout(n: Node) -> Result:
     kind = boolean if n.opset >= 10 else v.dtype
     if not training or not ratio:
         return x, OPS.full(v.shape, 1, kind)
-    kept = OPS.greater_equal(_drawn(n, v.shape, v.dtype, False), ratio)
-    return OPS.where(kept, v * (1 / (1 - ratio)), 0.0), OPS.cast(kept, kind)
+    mask = OPS.greater_equal(_draw(n, v.shape, v.dtype, False), ratio)
+    return OPS.where(mask, v * (1 / (1 - ratio)), 0.0), OPS.cast(mask, kind)

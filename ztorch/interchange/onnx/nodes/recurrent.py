@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: loops, one or both ways."""
+"""LSTM, GRU and RNN, as loops in one or both directions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
@@ -16,11 +17,12 @@ from ztorch.ops.control import scan
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULT = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 Function = Callable[[Value], Value]
+States = tuple[Value, ...]  # the output and, for an LSTM, the cell
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One direction: its weights, and the functions of its gates."""
+class _Direction:
+    """The weights of one direction, and the activations of its gates."""
 
     kernel: Value
     recurrent: Value
@@ -31,52 +33,55 @@ class _Way:
     projection: Value | None = None  # of the output of an LSTM
 
 
-@node("LSTM", domain="ztorch")  # of a program of torch.export, with projections
+@node("LSTM", domain="ztorch")  # with projections, for programs of torch.export
 @node("LSTM", "GRU", "RNN")
 def _recurrent(n: Node) -> Result:
-    x = n.value(0)
-    if n.attr("layout", 0):
-        x = OPS.transpose(x, (1, 0, 2))
+    batch_first = bool(n.attr("layout", 0))
+    x = OPS.transpose(n.value(0), (1, 0, 2)) if batch_first else n.value(0)
     steps, batch, _ = x.shape
     mask = n.context.padding.places(x).get((1 if batch == 1 else steps, 1))
-    counts = _check(n, steps, batch)
+    counts = _real_steps(n, steps, batch)
     if mask is not None:
         real = OPS.transpose(mask.value)
         counts = real if counts is None else OPS.bitwise_and(counts, real)
     w, r = n.value(1), n.value(2)
     directions, units = w.shape[0], w.shape[1] // _GATES[n.op]
-    names = {"forward": 1, "reverse": 1, "bidirectional": 2}
     direction = n.attr("direction", "forward")
-    if names.get(direction) != directions:
+    if {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction) != directions:
         raise ValueError(f"direction={direction!r} with weights for {directions}")
-    states = 2 if n.op == "LSTM" else 1
-    sequences, lasts = [], []
+    sequences, last_states = [], []
     for d in range(directions):
-        first = []
-        for k in range(states):
-            initial = n.value(5 + k) if n.has(5 + k) else None
-            if initial is not None and n.attr("layout", 0):
-                initial = OPS.transpose(initial, (1, 0, 2))
-            size = units if k else r.shape[-1]
-            first.append(OPS.full((batch, size), 0.0, x.dtype) if initial is None else
-                         initial[d])
+        first = _first_states(n, d, batch, (r.shape[-1], units), x.dtype)
         backwards = direction == "reverse" or d == 1
-        outputs, last = _run(n, x, counts, _way(n, d, w, r), tuple(first), units, backwards)
+        outputs, last = _run(n, x, counts, _direction(n, d, w, r), first, units, backwards)
         sequences.append(OPS.expand_dims(outputs, 1))
-        lasts.append(last)
+        last_states.append(last)
     y = OPS.concat(*sequences, axis=1)  # (steps, directions, batch, units)
-    ends = [OPS.concat(*(OPS.expand_dims(last[k], 0) for last in lasts), axis=0)
-            for k in range(states)]
+    ends = [OPS.concat(*(OPS.expand_dims(last, 0) for last in of_directions), axis=0)
+            for of_directions in zip(*last_states, strict=True)]
     if mask is not None:
         padding, rows = n.context.padding, 1 if batch == 1 else steps * directions
         y = padding.declare_places(y, {(rows, 1): mask})
         ends = [padding.declare_places(h, {}) for h in ends]
-    if n.attr("layout", 0):
+    if batch_first:
         return (OPS.transpose(y, (2, 0, 1, 3)), *(OPS.transpose(h, (1, 0, 2)) for h in ends))
     return (y, *ends)
 
 
-def _check(n: Node, steps: int, batch: int) -> Value | None:
+def _first_states(n: Node, d: int, batch: int, sizes: tuple[int, int],
+                  dtype: DType) -> States:
+    """The states before the first step of a direction; `sizes`: of an output and of a cell."""
+    states = []
+    for k in range(2 if n.op == "LSTM" else 1):
+        if not n.has(5 + k):
+            states.append(OPS.full((batch, sizes[k]), 0.0, dtype))
+            continue
+        initial = n.value(5 + k)
+        states.append(OPS.transpose(initial, (1, 0, 2))[d] if n.attr("layout", 0) else initial[d])
+    return tuple(states)
+
+
+def _real_steps(n: Node, steps: int, batch: int) -> Value | None:
     """Which steps of each row count, `(steps, batch)`; None where all do."""
     if not n.has(4):
         return None
@@ -86,17 +91,18 @@ def _check(n: Node, steps: int, batch: int) -> Value | None:
     return OPS.expand_dims(OPS.arange(0, steps), 1) < OPS.expand_dims(lengths, 0)
 
 
-def _way(n: Node, d: int, w: Value, r: Value) -> _Way:
+def _direction(n: Node, d: int, w: Value, r: Value) -> _Direction:
     width = w.shape[1]
     bias = n.value(3)[d] if n.has(3) else None
     peepholes = _parts(n.value(7)[d:d + 1], w.shape[1] // 4) if n.has(7) else None
     projection = OPS.transpose(n.value(8)[d]) if n.spec.domain and n.has(8) else None
-    return _Way(OPS.transpose(w[d]), OPS.transpose(r[d]),
-                None if bias is None else bias[:width], None if bias is None else bias[width:],
-                peepholes, _functions(n, d, w.shape[0]), projection)
+    input_bias, recurrent_bias = (None, None) if bias is None else (bias[:width], bias[width:])
+    return _Direction(OPS.transpose(w[d]), OPS.transpose(r[d]), input_bias, recurrent_bias,
+                      peepholes, _functions(n, d, w.shape[0]), projection)
 
 
 def _functions(n: Node, d: int, directions: int) -> list[Function]:
+    """The activations of a direction."""
     each = len(_DEFAULT[n.op])
     names = n.attr("activations") or [*_DEFAULT[n.op]] * directions
     if len(names) != each * directions:
@@ -106,13 +112,13 @@ def _functions(n: Node, d: int, directions: int) -> list[Function]:
     functions: list[Function] = []
     for name in names:
         function = _function(n, name, alphas, betas)
-        is_of_cell = n.op == "LSTM" and len(functions) % each == 2  # which no runtime clips
+        is_of_cell = n.op == "LSTM" and len(functions) % each == 2  # runtimes do not clip it
         functions.append(function if limit is None or is_of_cell else _clipped(function, limit))
     return functions[d * each:(d + 1) * each]
 
 
 def _function(n: Node, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
-    """An activation; those with parameters take the next ones of the node."""
+    """An activation; one with parameters takes the next ones of the node."""
     folded = name.lower()
     if folded in ("tanh", "sigmoid", "relu", "softsign", "softplus"):
         function: Function = getattr(OPS, folded)
@@ -138,22 +144,22 @@ def _clipped(function: Function, limit: float) -> Function:
     return lambda x: function(OPS.clip(x, -limit, limit))
 
 
-def _run(n: Node, x: Value, counts: Value | None, way: _Way, first: tuple[Value, ...], units: int,
-         backwards: bool) -> tuple[Value, tuple[Value, ...]]:
-    """The outputs of all steps in order of time, and the last state. Steps beyond the length of a
-    row leave its state as it is, and give zeros."""
+def _run(n: Node, x: Value, counts: Value | None, w: _Direction, first: States, units: int,
+         backwards: bool) -> tuple[Value, States]:
+    """The outputs of all steps in order of time, and the last state. Steps after the end of a row
+    keep its state, and output zeros."""
     step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[n.op]
 
-    def turn(state: tuple[Value, ...], row: tuple[Value, Value | None]) -> Any:
+    def time_step(state: States, row: tuple[Value, Value | None]) -> Any:
         x, counts = row
-        new = step(n, _plus(OPS.matmul(x, way.kernel), way.bias), state, way, units)
+        new = step(n, _add(OPS.matmul(x, w.kernel), w.bias), state, w, units)
         if counts is None:
             return new, new[0]
-        seen = OPS.expand_dims(counts, 1)
-        new = tuple(OPS.where(seen, v, old) for v, old in zip(new, state, strict=True))
-        return new, OPS.where(seen, new[0], OPS.zeros_like(new[0]))
+        is_real = OPS.expand_dims(counts, 1)
+        new = tuple(OPS.where(is_real, v, old) for v, old in zip(new, state, strict=True))
+        return new, OPS.where(is_real, new[0], OPS.zeros_like(new[0]))
 
-    last, outputs = scan(turn, first, (x, counts), reverse=backwards)
+    last, outputs = scan(time_step, first, (x, counts), reverse=backwards)
     return outputs, last
 
 
@@ -161,43 +167,43 @@ def _parts(x: Value, units: int) -> list[Value]:
     return [x[:, k:k + units] for k in range(0, x.shape[1], units)]
 
 
-def _plus(x: Value, bias: Value | None) -> Value:
+def _add(x: Value, bias: Value | None) -> Value:
     return x if bias is None else x + bias
 
 
-def _rnn(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
-    return (way.functions[0](_plus(x + OPS.matmul(state[0], way.recurrent), way.recurrent_bias)),)
+def _rnn(n: Node, x: Value, state: States, w: _Direction, units: int) -> States:
+    return (w.functions[0](_add(x + OPS.matmul(state[0], w.recurrent), w.recurrent_bias)),)
 
 
-def _lstm(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
-    gate, cell, out = way.functions
-    z = _plus(x + OPS.matmul(state[0], way.recurrent), way.recurrent_bias)
+def _lstm(n: Node, x: Value, state: States, w: _Direction, units: int) -> States:
+    gate, cell, out = w.functions
+    z = _add(x + OPS.matmul(state[0], w.recurrent), w.recurrent_bias)
     into, output, forget, new = _parts(z, units)
-    if way.peepholes is not None:
-        into, forget = into + way.peepholes[0] * state[1], forget + way.peepholes[2] * state[1]
-    taken = gate(into)
-    kept = 1.0 - taken if n.attr("input_forget", 0) else gate(forget)
-    c = kept * state[1] + taken * cell(new)
-    if way.peepholes is not None:
-        output = output + way.peepholes[1] * c
+    if w.peepholes is not None:
+        into, forget = into + w.peepholes[0] * state[1], forget + w.peepholes[2] * state[1]
+    input_gate = gate(into)
+    forget_gate = 1.0 - input_gate if n.attr("input_forget", 0) else gate(forget)
+    c = forget_gate * state[1] + input_gate * cell(new)
+    if w.peepholes is not None:
+        output = output + w.peepholes[1] * c
     h = gate(output) * out(c)
-    return h if way.projection is None else OPS.matmul(h, way.projection), c
+    return h if w.projection is None else OPS.matmul(h, w.projection), c
 
 
-def _gru(n: Node, x: Value, state: tuple[Value, ...], way: _Way, units: int) -> tuple[Value, ...]:
-    gate, activation = way.functions
+def _gru(n: Node, x: Value, state: States, w: _Direction, units: int) -> States:
+    gate, activation = w.functions
     h = state[0]
     x_update, x_reset, x_new = _parts(x, units)
     if n.attr("linear_before_reset", 0):
         h_update, h_reset, h_new = _parts(
-            _plus(OPS.matmul(h, way.recurrent), way.recurrent_bias), units)
+            _add(OPS.matmul(h, w.recurrent), w.recurrent_bias), units)
         new = activation(x_new + gate(x_reset + h_reset) * h_new)
     else:
-        kernel, bias = way.recurrent, way.recurrent_bias
-        h_update, h_reset = _parts(_plus(OPS.matmul(h, kernel[:, :2 * units]),
-                                         None if bias is None else bias[:2 * units]), units)
+        kernel, bias = w.recurrent, w.recurrent_bias
+        h_update, h_reset = _parts(_add(OPS.matmul(h, kernel[:, :2 * units]),
+                                        None if bias is None else bias[:2 * units]), units)
         reset_state = gate(x_reset + h_reset) * h
-        new = activation(x_new + _plus(OPS.matmul(reset_state, kernel[:, 2 * units:]),
-                                       None if bias is None else bias[2 * units:]))
+        new = activation(x_new + _add(OPS.matmul(reset_state, kernel[:, 2 * units:]),
+                                      None if bias is None else bias[2 * units:]))
     update = gate(x_update + h_update)
     return (new + update * (h - new),)

@@ -1,4 +1,4 @@
-"""Sums, means and extremes along axes, and their positions."""
+"""Reductions along axes, running sums, and positions of the largest elements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ztorch.dtypes import DType, boolean
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
-from ztorch.interchange.onnx.real_parts import alike, hidden, is_padded, real_count
+from ztorch.interchange.onnx.padded_tensors import is_padded, masked, padded_like, real_count
 
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
           "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp", "ReduceSumSquare": "sum",
           "ReduceL1": "sum", "ReduceL2": "sum", "ReduceLogSum": "sum"}
-_OF_FLOATS = {"ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}  # of integers too
+# Computed in floats, also for integers; the result is rounded towards zero.
+_IN_FLOATS = {"ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 
 
 def _end(d: DType, highest: bool) -> Any:
@@ -29,20 +30,19 @@ def _end(d: DType, highest: bool) -> Any:
     return int(getattr(np.iinfo(d.numpy), "max" if highest else "min"))
 
 
-# Results of reductions of no elements, which the ops of ztorch refuse.
-_OF_NOTHING: dict[str, Callable[[DType], Any]] = {
+# Results of reductions of no elements, which ztorch's ops refuse.
+_EMPTY: dict[str, Callable[[DType], Any]] = {
     "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
     "ReduceLogSumExp": lambda d: -math.inf}
 
-
-# The neutral element of each reduction; of all others it is 0.
+# The neutral element of each reduction; 0 for all others.
 _NEUTRAL: dict[str, Callable[[DType], Any]] = {
     "ReduceMax": lambda d: _end(d, False), "ReduceMin": lambda d: _end(d, True),
     "ReduceProd": lambda d: 1, "ReduceLogSumExp": lambda d: _lowest(d)}
 
 
 def _lowest(d: DType) -> float:
-    """The smallest number that is no infinity."""
+    """The smallest finite number."""
     return float(np.finfo(d.working).min)
 
 
@@ -53,20 +53,20 @@ def _positive(x: Value, axes: tuple[int, ...]) -> tuple[int, ...]:
 @node(*_PLAIN)
 def _reduce(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
-    keep, leaves_alone = bool(n.attr("keepdims", 1)), n.attr("noop_with_empty_axes", 0)
+    keep, keeps_input = bool(n.attr("keepdims", 1)), n.attr("noop_with_empty_axes", 0)
     if not axes:
-        if leaves_alone:
+        if keeps_input:
             return x
         axes = tuple(range(x.rank))
-    if n.op in _OF_NOTHING and any(x.shape[a] == 0 for a in axes):
+    if n.op in _EMPTY and any(x.shape[a] == 0 for a in axes):
         empty = OPS.sum(x if x.dtype.kind != "b" else OPS.cast(x, "int32"), axis=axes,
                         keepdims=keep)
-        return OPS.full(empty.shape, _OF_NOTHING[n.op](x.dtype), x.dtype)
+        return OPS.full(empty.shape, _EMPTY[n.op](x.dtype), x.dtype)
     if x.dtype is boolean:
-        x = hidden(n, x, _positive(x, axes), n.op != "ReduceMax")
+        x = masked(n, x, _positive(x, axes), n.op != "ReduceMax")
         return (OPS.any if n.op == "ReduceMax" else OPS.all)(x, axis=axes, keepdims=keep)
-    own = x.dtype
-    if n.op in _OF_FLOATS and not own.is_float:  # the result is rounded to zero
+    dtype = x.dtype
+    if n.op in _IN_FLOATS and not dtype.is_float:
         x = OPS.cast(x, "float64")
     if n.op in ("ReduceSumSquare", "ReduceL2"):
         x = x * x
@@ -74,20 +74,20 @@ def _reduce(n: Node) -> Result:
         x = OPS.abs(x)
     if n.op == "ReduceMean" and is_padded(n, x, _positive(x, axes)):
         count = real_count(n, x, _positive(x, axes))
-        y = OPS.sum(hidden(n, x, _positive(x, axes), 0), axis=axes, keepdims=True) / count
+        y = OPS.sum(masked(n, x, _positive(x, axes), 0), axis=axes, keepdims=True) / count
         y = y if keep else OPS.sum(y, axis=axes)
     else:
-        x = hidden(n, x, _positive(x, axes), _NEUTRAL.get(n.op, lambda d: 0)(x.dtype))
+        x = masked(n, x, _positive(x, axes), _NEUTRAL.get(n.op, lambda d: 0)(x.dtype))
         y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
     y = OPS.sqrt(y) if n.op == "ReduceL2" else OPS.log(y) if n.op == "ReduceLogSum" else y
-    return OPS.cast(y, own) if n.op in _OF_FLOATS else y
+    return OPS.cast(y, dtype) if n.op in _IN_FLOATS else y
 
 
 @node("ArgMax", "ArgMin")
 def _position(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", 0)
     last = n.attr("select_last_index", 0)
-    x = hidden(n, x, (axis % x.rank,), _end(x.dtype, n.op == "ArgMin"))
+    x = masked(n, x, (axis % x.rank,), _end(x.dtype, n.op == "ArgMin"))
     x = OPS.flip(x, axis) if last else x
     y = OPS.cast((OPS.argmax if n.op == "ArgMax" else OPS.argmin)(x, axis=axis), "int64")
     y = x.shape[axis] - 1 - y if last else y
@@ -97,8 +97,8 @@ def _position(n: Node) -> Result:
 @node("CumSum", "CumProd")
 def _cumulative(n: Node) -> Result:
     x, axis = n.value(0), range(n.value(0).rank)[n.number(1)]
-    backwards, whole = n.attr("reverse", 0), x
-    x = hidden(n, x, (axis,), 0 if n.op == "CumSum" else 1)
+    backwards, unmasked = n.attr("reverse", 0), x
+    x = masked(n, x, (axis,), 0 if n.op == "CumSum" else 1)
     x = OPS.flip(x, axis) if backwards else x
     y = (OPS.cumsum if n.op == "CumSum" else OPS.cumprod)(x, axis)
     if n.attr("exclusive", 0):
@@ -106,7 +106,7 @@ def _cumulative(n: Node) -> Result:
         shorter = tuple(slice(0, length - 1) if k == axis else slice(None) for k in range(x.rank))
         y = OPS.pad(y[shorter], front, (0,) * x.rank, 0 if n.op == "CumSum" else 1)
     y = OPS.flip(y, axis) if backwards else y
-    return alike(n, y, whole)
+    return padded_like(n, y, unmasked)
 
 
 @node("TopK", but="always sorted")
@@ -114,7 +114,7 @@ def _top(n: Node) -> Result:
     n.attr("sorted", 1)
     x, axis = n.value(0), range(n.value(0).rank)[n.attr("axis", -1)]
     count = int(n.number(1)) if n.opset >= 10 else n.attr("k")
-    x = hidden(n, x, (axis,), _end(x.dtype, not n.attr("largest", 1)))
+    x = masked(n, x, (axis,), _end(x.dtype, not n.attr("largest", 1)))
     if n.attr("largest", 1):
         values, positions = OPS.top_k(x, count, axis=axis)
     else:
@@ -138,6 +138,6 @@ def by_rows(n: Node, x: Value, function: Callable[[Value, int], Value]) -> Value
         axis = range(x.rank)[axis]
         if not is_padded(n, x, (axis,)):
             return function(x, axis)
-        return alike(n, function(hidden(n, x, (axis,), _lowest(x.dtype)), axis), x)
+        return padded_like(n, function(masked(n, x, (axis,), _lowest(x.dtype)), axis), x)
     flat = OPS.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return OPS.reshape(function(flat, 1), x.shape)

@@ -1,4 +1,4 @@
-"""Images that are read between their elements: AffineGrid, GridSample, RoiAlign, DeformConv."""
+"""Images read at fractional positions: AffineGrid, GridSample, RoiAlign and DeformConv."""
 
 from __future__ import annotations
 
@@ -14,39 +14,49 @@ from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import narrowed, widened
 from ztorch.interchange.onnx.nodes.resizing import cubic_weights
 
-Taps = list[tuple[Value, Value]]  # of one axis: positions as floats, and their shares
+Taps = list[tuple[Value, Value]]  # of one axis: positions, as floats, and their weights
 
 
 def read_at(x: Value, taps: Sequence[Taps], padding: str = "zeros",
             borders: Sequence[tuple[float, float]] = ()) -> Value:
-    """Sums of elements of x, (batch, channels, *sizes), at the taps, (batch, points), of each axis:
-    (batch, channels, points)."""
+    """Interpolates images at points.
+
+    Args:
+        x: Images, (batch, channels, *sizes).
+        taps: For each axis the positions to read, each (batch, points), with their weights.
+        padding: Beyond the borders: `"zeros"`, `"border"` or `"reflection"`. Default: `"zeros"`.
+        borders: The range of positions of each axis, for reflection. Default: `()`.
+
+    Returns:
+        (batch, channels, points).
+    """
     batch, channels, *sizes = x.shape
     flat = OPS.reshape(x, (batch, channels, -1))
     total = None
-    for chosen in itertools.product(*taps):
-        at, share = None, None
-        for k, (position, weight) in enumerate(chosen):
+    for corner in itertools.product(*taps):
+        offset, product = None, None
+        for k, (position, weight) in enumerate(corner):
             last = sizes[k] - 1.0
             if padding == "zeros":
                 inside = OPS.bitwise_and(OPS.greater_equal(position, 0.0),
                                          OPS.less_equal(position, last))
                 weight = OPS.where(inside, weight, 0.0)
             elif padding == "reflection":
-                position = OPS.trunc(_reflected(position, *borders[k]))
+                position = OPS.trunc(_reflect(position, *borders[k]))
             index = OPS.cast(OPS.clip(position, 0.0, last), "int32")
-            at = index if at is None else at * sizes[k] + index
-            share = weight if share is None else share * weight
-        assert at is not None and share is not None
-        spread = OPS.broadcast_to(OPS.expand_dims(at, 1), (batch, channels, at.shape[1]))
-        part = OPS.take_along_axis(flat, spread, 2) * OPS.cast(OPS.expand_dims(share, 1), x.dtype)
+            offset = index if offset is None else offset * sizes[k] + index
+            product = weight if product is None else product * weight
+        assert offset is not None and product is not None
+        indices = OPS.broadcast_to(OPS.expand_dims(offset, 1), (batch, channels, offset.shape[1]))
+        weights = OPS.cast(OPS.expand_dims(product, 1), x.dtype)
+        part = OPS.take_along_axis(flat, indices, 2) * weights
         total = part if total is None else total + part
     assert total is not None
     return total
 
 
-def _reflected(x: Value, low: float, high: float) -> Value:
-    """Positions that turn back at both ends."""
+def _reflect(x: Value, low: float, high: float) -> Value:
+    """Positions reflected at both ends of a range."""
     length = high - low
     if length <= 0:
         return OPS.full_like(x, low)
@@ -55,19 +65,20 @@ def _reflected(x: Value, low: float, high: float) -> Value:
 
 
 def linear_taps(x: Value) -> Taps:
-    """The two neighbours of each position."""
+    """The two neighbors of each position."""
     low = OPS.floor(x)
     return [(low, 1.0 - (x - low)), (low + 1.0, x - low)]
 
 
 def _cubic_taps(x: Value) -> Taps:
+    """The four neighbors of each position."""
     low = OPS.floor(x)
     return [(low + (k - 1.0), w) for k, w in enumerate(cubic_weights(x - low))]
 
 
 @node("AffineGrid")
 def _affine_grid(n: Node) -> Result:
-    """The standard's definition of it is wrong for one image."""
+    """Computed here because the standard's definition is wrong for a batch of one image."""
     theta, shape, corners = n.value(0), n.ints("size", 1), n.attr("align_corners", 0)
     if shape is None or len(shape) != theta.shape[1] + 2 or shape[0] != theta.shape[0]:
         raise ValueError(f"theta of {theta.shape} makes no grids of {shape}")
@@ -98,7 +109,7 @@ def _grid_sample(n: Node) -> Result:
             out = OPS.bitwise_or(OPS.less(at, low), OPS.greater(at, high))
             at = OPS.where(out, OPS.clip(at, 0.0, size - 1.0), at)
         elif padding == "reflection":
-            at = _reflected(at, low, high)
+            at = _reflect(at, low, high)
         elif padding != "zeros":
             n.unsupported(f"padding_mode={padding!r}")
         borders.append((low, high))
@@ -112,7 +123,7 @@ def _grid_sample(n: Node) -> Result:
     return narrowed(y, n.value(0).dtype)
 
 
-@node("RoiAlign", but="sampling_ratio=0 only for regions that are known while importing")
+@node("RoiAlign", but="sampling_ratio=0 only for constant regions")
 def _roi_align(n: Node) -> Result:
     x, rois, rows = n.value(0), n.value(1), n.value(2)
     count = rois.shape[0]
@@ -123,9 +134,9 @@ def _roi_align(n: Node) -> Result:
     x = OPS.take(x, rows, 0)  # the image of each region
     results: list[Value] = []
     samples = n.attr("sampling_ratio", 0)
-    if not samples:  # as many as a bin has elements, which differs between regions
-        known = n.array(1).astype(np.float32) * scale
-        spans = known[:, [3, 2]] - known[:, [1, 0]]
+    if not samples:  # as many as the elements of a bin, which differ between regions
+        regions = n.array(1).astype(np.float32) * scale
+        spans = regions[:, [3, 2]] - regions[:, [1, 0]]
         spans = spans if half else np.maximum(spans, 1.0)
         each = np.maximum(np.ceil(spans / np.array(bins)), 1).astype(int)
     else:
@@ -153,18 +164,18 @@ def _regions(x: Value, rois: Value, bins: tuple[int, int], per_bin: tuple[int, .
         span = end - start if half else OPS.maximum(end - start, 1.0)
         steps = (np.arange(bins[k] * per_bin[k]) + 0.5) / (per_bin[k] * bins[k])
         at = OPS.expand_dims(start, 1) + OPS.expand_dims(span, 1) * constant(steps, x.dtype)
-        here = OPS.bitwise_and(OPS.greater_equal(at, -1.0), OPS.less_equal(at, float(sizes[k])))
+        in_range = OPS.bitwise_and(OPS.greater_equal(at, -1.0), OPS.less_equal(at, float(sizes[k])))
         at = OPS.clip(at, 0.0, sizes[k] - 1.0)
         shape = (count, -1, 1) if k == 0 else (count, 1, -1)
-        whole = (count, bins[0] * per_bin[0], bins[1] * per_bin[1])
-        here = OPS.broadcast_to(OPS.reshape(here, shape), whole)
-        inside = here if inside is None else OPS.bitwise_and(inside, here)
-        at = OPS.reshape(OPS.broadcast_to(OPS.reshape(at, shape), whole), (count, -1))
+        grid = (count, bins[0] * per_bin[0], bins[1] * per_bin[1])
+        in_range = OPS.broadcast_to(OPS.reshape(in_range, shape), grid)
+        inside = in_range if inside is None else OPS.bitwise_and(inside, in_range)
+        at = OPS.reshape(OPS.broadcast_to(OPS.reshape(at, shape), grid), (count, -1))
         taps.append(linear_taps(at))
     assert inside is not None
     parts_of = (count, channels, bins[0], per_bin[0], bins[1], per_bin[1])
     inside = OPS.reshape(inside, (count, 1, -1))
-    if mode == "max":  # of the shares, not of their sums
+    if mode == "max":  # of the weighted elements, not of their sums
         parts = [read_at(x, [[row], [column]], "border") for row in taps[0] for column in taps[1]]
         y = OPS.max(OPS.stack(*parts, axis=0), axis=0)
         return OPS.max(OPS.reshape(OPS.where(inside, y, 0.0), parts_of), axis=(3, 5))
@@ -191,11 +202,12 @@ def _deform_conv(n: Node) -> Result:
         at = offset[key] + constant(fixed, x.dtype)
         taps.append(linear_taps(OPS.reshape(at, (batch * shifts, -1))))
     images = OPS.reshape(x, (batch * shifts, channels // shifts, *x.shape[2:]))
-    seen = OPS.reshape(read_at(images, taps), (
+    columns = OPS.reshape(read_at(images, taps), (
         batch, shifts, channels // shifts, math.prod(size), math.prod(out)))
     if n.has(4):
-        seen = seen * OPS.reshape(n.value(4), (batch, shifts, 1, math.prod(size), math.prod(out)))
-    seen = OPS.reshape(seen, (batch, groups, -1, math.prod(out)))
+        mask = OPS.reshape(n.value(4), (batch, shifts, 1, math.prod(size), math.prod(out)))
+        columns = columns * mask
+    columns = OPS.reshape(columns, (batch, groups, -1, math.prod(out)))
     weights = OPS.reshape(kernel, (groups, kernel.shape[0] // groups, -1))
-    y = OPS.reshape(OPS.matmul(weights, seen), (batch, -1, *out))
+    y = OPS.reshape(OPS.matmul(weights, columns), (batch, -1, *out))
     return y + OPS.reshape(n.value(3), (-1, *(1,) * count)) if n.has(3) else y

@@ -1,4 +1,4 @@
-"""Fourier transforms of signals, and the matrix of mel weights."""
+"""Fourier transforms of signals, and mel filter banks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 
 
-def _fitted(x: Value, axis: int, length: int) -> Value:
-    """x cut or filled with zeros to a length."""
+def _resized(x: Value, axis: int, length: int) -> Value:
+    """x cut or padded with zeros to a length."""
     x = x[(slice(None),) * axis + (slice(0, length),)]
     missing = length - x.shape[axis]
     if not missing:
@@ -18,15 +18,15 @@ def _fitted(x: Value, axis: int, length: int) -> Value:
     return OPS.pad(x, (0,) * x.rank, tuple(missing if k == axis else 0 for k in range(x.rank)))
 
 
-def _transformed(x: Value, inverse: bool, onesided: bool, length: int) -> Value:
-    """The transform of x, (..., signal, parts), along the signal. `length`: of the whole signal."""
+def _transform(x: Value, inverse: bool, onesided: bool, length: int) -> Value:
+    """The transform of x, (..., signal, parts), along a signal of this length."""
     imag = x[..., 1] if x.shape[-1] == 2 else OPS.zeros_like(x[..., 0])
     real = x[..., 0]
     if inverse and onesided:  # real signals from half of their spectrum
         half = length // 2 + 1
-        return OPS.expand_dims(OPS.irfft((_fitted(real, real.rank - 1, half),
-                                          _fitted(imag, imag.rank - 1, half)), length), -1)
-    pair = (_fitted(real, real.rank - 1, length), _fitted(imag, imag.rank - 1, length))
+        return OPS.expand_dims(OPS.irfft((_resized(real, real.rank - 1, half),
+                                          _resized(imag, imag.rank - 1, half)), length), -1)
+    pair = (_resized(real, real.rank - 1, length), _resized(imag, imag.rank - 1, length))
     y = OPS.stack(*(OPS.ifft(pair) if inverse else OPS.fft(pair)), axis=-1)
     return y[..., :length // 2 + 1, :] if onesided else y
 
@@ -43,7 +43,7 @@ def _dft(n: Node) -> Result:
     elif inverse and onesided:
         length = 2 * (length - 1)
     x = OPS.moveaxis(x, axis, -2)
-    return OPS.moveaxis(_transformed(x, inverse, onesided, length), -2, axis)
+    return OPS.moveaxis(_transform(x, inverse, onesided, length), -2, axis)
 
 
 @node("STFT")
@@ -57,7 +57,7 @@ def _stft(n: Node) -> Result:
     if window is not None:
         frames = frames * OPS.reshape(window, (-1, 1))
     onesided = bool(n.attr("onesided", 1)) and signal.shape[-1] == 1
-    return _transformed(frames, False, onesided, length)
+    return _transform(frames, False, onesided, length)
 
 
 @node("MelWeightMatrix")

@@ -1,4 +1,4 @@
-"""Ops that programs of torch.export have and ONNX lacks, in the domain `ztorch`."""
+"""Ops of torch.export programs that ONNX lacks, in the domain `ztorch`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _COMBINED = {"LogCumSumExp": "logaddexp", "CumMax": "maximum", "CumMin": "minimu
 
 @node(*_COMBINED, domain="ztorch")
 def _running(n: Node) -> Result:
-    """One iteration after another: a sum of exponentials does not overflow."""
+    """Running results, as a loop, so that sums of exponentials do not overflow."""
     axis, combine = n.attr("axis"), getattr(OPS, _COMBINED[n.op])
     rows = OPS.moveaxis(n.value(0), axis, 0)
     if rows.shape[0] == 1:
         return n.value(0)
 
-    def turn(total: Value, row: Value) -> tuple[Value, Value]:
+    def step(total: Value, row: Value) -> tuple[Value, Value]:
         total = combine(total, row)
         return total, total
 
-    _, results = scan(turn, rows[0], rows[1:])
+    _, results = scan(step, rows[0], rows[1:])
     return OPS.moveaxis(OPS.concat(rows[:1], results, axis=0), 0, axis)
 
 
@@ -58,7 +58,7 @@ def _decomposed(n: Node) -> Result:
 
 
 def _lower(n: Node, x: Value) -> Value:
-    """Symmetric matrices of which the lower triangle holds the numbers."""
+    """Symmetric matrices with their numbers in the lower triangle."""
     return OPS.matrix_transpose(x) if n.attr("upper", 0) else x
 
 
@@ -77,30 +77,32 @@ def _quantile(n: Node) -> Result:
     return y
 
 
+_TERMS = {2: 6, 4: 9, 8: 16}  # of the series of MatrixExp for norms up to 1/2, by bytes of dtype
+_SQUARES = 24  # the largest number of squarings: enough for norms up to 2^23
+
+
 @node("MatrixExp", domain="ztorch")
 def _exponential(n: Node) -> Result:
-    """Of a matrix divided by a power of two, so that a short series is exact, then squared as
-    often. That depends on the data: of the iterations that are here, the later ones multiply by
-    1."""
+    """By scaling and squaring: a short series of x / 2^k, which is then squared k times.
+
+    k depends on the data, so the loop always runs as often as the largest k needs; iterations
+    after the k-th multiply by the identity.
+    """
     x = n.value(0)
     size = OPS.max(OPS.sum(OPS.abs(x), axis=-1, keepdims=True), axis=-2, keepdims=True)
     times = OPS.stop_gradient(OPS.ceil(OPS.log2(OPS.maximum(size, 2.0**-1)) + 1.0))
-    small = x * OPS.exp2(-times)
-    one = OPS.broadcast_to(OPS.eye(x.shape[-1], dtype=x.dtype), x.shape)
-    y = one
+    scaled = x * OPS.exp2(-times)
+    identity = OPS.broadcast_to(OPS.eye(x.shape[-1], dtype=x.dtype), x.shape)
+    y = identity
     for k in range(_TERMS[x.dtype.bytes], 0, -1):
-        y = one + OPS.matmul(small, y) * (1 / k)
+        y = identity + OPS.matmul(scaled, y) * (1 / k)
 
-    def turn(y: Value, k: Value) -> tuple[Value, Value]:
-        y = OPS.matmul(y, OPS.where(k < times, y, one))
+    def square(y: Value, k: Value) -> tuple[Value, Value]:
+        y = OPS.matmul(y, OPS.where(k < times, y, identity))
         return y, k
 
-    y, _ = scan(turn, y, OPS.arange(0, _SQUARES, dtype=x.dtype))
+    y, _ = scan(square, y, OPS.arange(0, _SQUARES, dtype=x.dtype))
     return y
-
-
-_TERMS = {2: 6, 4: 9, 8: 16}  # of the series, by bytes of the dtype, for norms up to 1/2
-_SQUARES = 24
 
 
 _OWN = (
@@ -112,6 +114,6 @@ _OWN = (
 
 @node(*_OWN, domain="ztorch")
 def _own(n: Node) -> Result:
-    """Ops of ztorch by their names; attributes are their options."""
+    """Calls the op of this name, with the attributes as its options."""
     y: Value = getattr(OPS, n.op)(*n.values(), **{name: n.attr(name) for name in n.spec.attrs})
     return y

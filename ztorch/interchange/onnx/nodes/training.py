@@ -1,4 +1,4 @@
-"""Optimizer steps of ONNX's training domain, and ops without a gradient."""
+"""Optimizer steps of ONNX's training domain, and StopGradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 
 def _groups(n: Node, count: int) -> list[list[Value]]:
-    """The inputs after rate and step: for each of `count` roles, a tensor of each weight."""
+    """The inputs after rate and step, grouped by role: in each group a tensor for each weight."""
     tensors = n.values()[2:]
     each = len(tensors) // count
     return [tensors[k * each:(k + 1) * each] for k in range(count)]
@@ -70,5 +70,5 @@ def _momentum(n: Node) -> Result:
 
 @node("StopGradient", domain="ztorch")
 def _stop_gradient(n: Node) -> Result:
-    """The computations of programs of torch.export without gradients."""
+    """For the parts of torch.export programs that have no gradient."""
     return OPS.stop_gradient(n.value(0))

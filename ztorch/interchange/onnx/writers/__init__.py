@@ -1,9 +1,9 @@
-"""The form of each op and layer in an ONNX file; the decorators in `recipe.py` register it."""
+"""Writers of ops and layers, a file for each kind; `selection.py` has the registries."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,4 +1,4 @@
-"""Ops that ONNX knows as a whole."""
+"""Writers of ops that ONNX has too, or has as a few nodes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ztorch.ops.windows import for_each, paddings, spans
 @call("matmul", onnx="MatMul, or Gemm with its bias",
       when=lambda a, b, **_: all(isinstance(x, Value) and x.rank > 1 for x in (a, b)))
 def _matmul(w: Writer, v: Value, a: Value, b: Value, bias: Value | None = None) -> None:
-    # Not of vectors: ONNX Runtime 1.31 fuses a transposed matrix and a vector into wrong numbers.
+    # Not for vectors: ONNX Runtime 1.31 miscomputes a transposed matrix times a vector.
     if bias is None:
-        w.give(v, w.node("MatMul", [w.name(a), w.name(b)]))
+        w.record(v, w.node("MatMul", [w.name(a), w.name(b)]))
     else:
-        w.give(v, w.node("Gemm", [w.name(a), w.name(b), w.name(bias)]))
+        w.record(v, w.node("Gemm", [w.name(a), w.name(b), w.name(bias)]))
 
 
-def _first(rank: int) -> tuple[int, ...]:
-    """Channels before the axes that windows move along."""
+def _channels_first(rank: int) -> tuple[int, ...]:
+    """The order of axes with channels first."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
@@ -44,15 +44,15 @@ def _conv(w: Writer, v: Value, x: Value, kernel: Value, stride: Any, padding: An
     stride, dilation = for_each("", stride, count), for_each("", dilation, count)
     pads = _pads(w, padding, x, spans(kernel.shape[:-2], dilation), stride)
     order = (kernel.rank - 1, kernel.rank - 2, *range(count))
-    name = w.node("Conv", [w.name(x, _first(x.rank)), w.name(kernel, order), *_bias(w, bias)],
-                  kernel_shape=kernel.shape[:-2], strides=stride, dilations=dilation,
-                  group=groups, **pads)
-    w.give(v, name, _first(x.rank))
+    inputs = [w.name(x, _channels_first(x.rank)), w.name(kernel, order), *_bias(w, bias)]
+    name = w.node("Conv", inputs, kernel_shape=kernel.shape[:-2], strides=stride,
+                  dilations=dilation, group=groups, **pads)
+    w.record(v, name, _channels_first(x.rank))
 
 
 def _pads(w: Writer, padding: Any, x: Value, window: Any, stride: Any) -> dict[str, Any]:
-    """The padding of windows; where it depends on open sizes, the runtime of the file works
-    it out."""
+    """The padding of windows. If it depends on open sizes, the runtime that reads the file
+    computes it."""
     if padding == "same" and max(stride) > 1 and any(map(w.varies, x.shape[1:-1])):
         return {"auto_pad": "SAME_UPPER"}
     low, high = paddings(padding, x.shape[1:-1], window, stride)
@@ -69,11 +69,11 @@ def _conv_transpose(w: Writer, v: Value, x: Value, kernel: Value, stride: Any, p
             zip(spans(kernel.shape[:-2], dilation), stride, extra, strict=True)]
     order = (kernel.rank - 1, kernel.rank - 2, *range(count))
     name = w.node("ConvTranspose",
-                  [w.name(x, _first(x.rank)), w.name(kernel, order), *_bias(w, bias)],
+                  [w.name(x, _channels_first(x.rank)), w.name(kernel, order), *_bias(w, bias)],
                   kernel_shape=kernel.shape[:-2], strides=stride, dilations=dilation,
                   pads=(*(a for a, _ in cuts), *(max(b, 0) for _, b in cuts)),
                   output_padding=tuple(max(-b, 0) for _, b in cuts))
-    w.give(v, name, _first(x.rank))
+    w.record(v, name, _channels_first(x.rank))
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ def _pool(w: Writer, v: Value, op: str, x: Value, size: Any, stride: Any, paddin
     count = x.rank - 2
     size = for_each("", size, count)
     stride = size if stride is None else for_each("", stride, count)
-    name = w.node(op, [w.name(x, _first(x.rank))], kernel_shape=size, strides=stride,
+    name = w.node(op, [w.name(x, _channels_first(x.rank))], kernel_shape=size, strides=stride,
                   **_pads(w, padding, x, size, stride))
-    w.give(v, name, _first(x.rank))
+    w.record(v, name, _channels_first(x.rank))
 
 
 @call("upsample", onnx="Resize")
@@ -104,16 +104,16 @@ def _upsample(w: Writer, v: Value, x: Value, size: Any, interpolation: str) -> N
     options = ({"mode": "nearest", "coordinate_transformation_mode": "asymmetric",
                 "nearest_mode": "floor"} if interpolation == "nearest" else
                {"mode": "linear", "coordinate_transformation_mode": "half_pixel"})
-    name = w.node("Resize", [w.name(x, _first(x.rank)), "", w.array(scales)], **options)
-    w.give(v, name, _first(x.rank))
+    name = w.node("Resize", [w.name(x, _channels_first(x.rank)), "", w.array(scales)], **options)
+    w.record(v, name, _channels_first(x.rank))
 
 
-# -- activations: their inputs may have any layout -------------------------------------------------
+# -- activations, whose inputs may have any layout -------------------------------------------------
 
 
-def _unary(w: Writer, v: Value, x: Value, op: str, *more: str, **attrs: Any) -> None:
-    here = w.tensor(x, w.order_of(x))
-    w.give(v, w.node(op, [here.name, *more], **attrs), here.order, here.shape)
+def _unary(w: Writer, v: Value, x: Value, op: str, *parameters: str, **attrs: Any) -> None:
+    tensor = w.tensor(x, w.order_of(x))
+    w.record(v, w.node(op, [tensor.name, *parameters], **attrs), tensor.order, tensor.shape)
 
 
 @call("relu", onnx="Relu, Clip",
@@ -183,16 +183,16 @@ def _gelu(w: Writer, v: Value, x: Value, approximate: bool) -> None:
 # -- along axes ------------------------------------------------------------------------------------
 
 
-def _one(axis: Any) -> bool:
+def _is_one(axis: Any) -> bool:
     return isinstance(axis, int) or len(axis) == 1
 
 
-@call("softmax", onnx="Softmax", when=lambda axis, **_: _one(axis))
+@call("softmax", onnx="Softmax", when=lambda axis, **_: _is_one(axis))
 def _softmax(w: Writer, v: Value, x: Value, axis: Any) -> None:
     _along(w, v, x, axis, "Softmax")
 
 
-@call("log_softmax", onnx="LogSoftmax", when=lambda axis, **_: _one(axis))
+@call("log_softmax", onnx="LogSoftmax", when=lambda axis, **_: _is_one(axis))
 def _log_softmax(w: Writer, v: Value, x: Value, axis: Any) -> None:
     _along(w, v, x, axis, "LogSoftmax")
 
@@ -200,7 +200,7 @@ def _log_softmax(w: Writer, v: Value, x: Value, axis: Any) -> None:
 def _along(w: Writer, v: Value, x: Value, axis: Any, op: str) -> None:
     [at] = normal_axes(axis, x.rank)
     order = w.order_of(x)
-    w.give(v, w.node(op, [w.name(x, order)], axis=order.index(at) if order else at), order)
+    w.record(v, w.node(op, [w.name(x, order)], axis=order.index(at) if order else at), order)
 
 
 _REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
@@ -223,13 +223,13 @@ for _name, _op in _REDUCTIONS.items():
       when=lambda q, k, mask, **_: mask is None and q.shape[:-2] == k.shape[:-2])
 def _attention_weights(w: Writer, v: Value, q: Value, k: Value, mask: None, causal: bool,
                        scale: float | None) -> None:
-    """Without a mask every query sees a key, so a plain softmax is right."""
-    turned = w.name(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2))
+    """Without a mask every query has a key, so that a plain Softmax is right."""
+    keys = w.name(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2))
     factor = w.scalar(q.shape[-1] ** -0.5 if scale is None else scale, q)
-    scores = w.node("Mul", [w.node("MatMul", [w.name(q), turned]), factor])
+    scores = w.node("Mul", [w.node("MatMul", [w.name(q), keys]), factor])
     if causal:
-        seen = (w.node("Trilu", [w.node("Expand", [w.array(np.array(True)), w.shape(
+        is_causal_pair = (w.node("Trilu", [w.node("Expand", [w.array(np.array(True)), w.shape(
             v.shape[-2:])])], upper=0) if any(map(w.varies, v.shape[-2:])) else
-                w.array(np.tri(*v.shape[-2:], dtype=bool)))
-        scores = w.node("Where", [seen, scores, w.scalar(-math.inf, q)])
-    w.give(v, w.node("Softmax", [scores], axis=-1))
+                          w.array(np.tri(*v.shape[-2:], dtype=bool)))
+        scores = w.node("Where", [is_causal_pair, scores, w.scalar(-math.inf, q)])
+    w.record(v, w.node("Softmax", [scores], axis=-1))

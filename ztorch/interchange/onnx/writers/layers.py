@@ -1,4 +1,4 @@
-"""Layers that ONNX knows as a whole: normalisations and recurrent layers, with their weights."""
+"""Writers of layers that ONNX has too: normalizations and recurrent layers, with their weights."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _label(layer: Any, weight: str) -> str:
     return f"{layer.path}/{weight}"
 
 
-# -- normalisations --------------------------------------------------------------------------------
+# -- normalizations --------------------------------------------------------------------------------
 
 
 def _scale_and_shift(w: Writer, layer: Any, shape: tuple[int, ...], dtype: Any,
                      weight: Weights) -> list[str]:
-    """Ones and zeros where the layer has none."""
+    """The names of gamma and beta; ones and zeros where the layer has none."""
     gamma = weight(layer.gamma) if layer.scale else np.ones(shape, dtype)
     beta = weight(layer.beta) if layer.center else np.zeros(shape, dtype)
     return [w.array(gamma, _label(layer, "gamma")), w.array(beta, _label(layer, "beta"))]
@@ -40,8 +40,8 @@ def _batch_norm(w: Writer, v: Value, layer: BatchNormalization, x: Value, weight
     moving = [w.array(weight(layer.moving_mean), _label(layer, "moving_mean")),
               w.array(weight(layer.moving_variance), _label(layer, "moving_variance"))]
     scale = _scale_and_shift(w, layer, (x.shape[axis],), x.dtype.working, weight)
-    w.give(v, w.node("BatchNormalization", [w.name(x, order), *scale, *moving],
-                     epsilon=layer.epsilon), order)
+    w.record(v, w.node("BatchNormalization", [w.name(x, order), *scale, *moving],
+                       epsilon=layer.epsilon), order)
 
 
 def _trailing(layer: Any, x: Value) -> bool:
@@ -53,7 +53,7 @@ def _trailing(layer: Any, x: Value) -> bool:
 def _layer_norm(w: Writer, v: Value, layer: LayerNormalization, x: Value, weight: Weights) -> None:
     axis = example_axes(layer.axis, x.rank)[0]
     scale = _scale_and_shift(w, layer, x.shape[axis:], x.dtype.working, weight)
-    w.give(v, w.node("LayerNormalization", [w.name(x), *scale], axis=axis, epsilon=layer.epsilon))
+    w.record(v, w.node("LayerNormalization", [w.name(x), *scale], axis=axis, epsilon=layer.epsilon))
 
 
 @layer(GroupNormalization, onnx="GroupNormalization", when=lambda layer, x: x.rank > 2)
@@ -62,8 +62,8 @@ def _group_norm(w: Writer, v: Value, layer: GroupNormalization, x: Value, weight
     order = (0, axis, *(k for k in range(1, x.rank) if k != axis))
     channels = x.shape[axis]
     scale = _scale_and_shift(w, layer, (channels,), x.dtype.working, weight)
-    w.give(v, w.node("GroupNormalization", [w.name(x, order), *scale], epsilon=layer.epsilon,
-                     num_groups=channels if layer.groups == -1 else layer.groups), order)
+    w.record(v, w.node("GroupNormalization", [w.name(x, order), *scale], epsilon=layer.epsilon,
+                       num_groups=channels if layer.groups == -1 else layer.groups), order)
 
 
 # -- recurrent layers ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def _known_functions(layer: Any, x: Value) -> bool:
 
 
 def _gates(array: np.ndarray, layer: Any) -> np.ndarray:
-    """(..., gates * units) as ONNX has it: gates first, those of an LSTM in another order."""
+    """(..., gates * units) in ONNX's layout: gates first, those of an LSTM in its order."""
     parts = np.split(array.T, layer.gates)
     if isinstance(layer, LSTM):
         parts = [parts[k] for k in (0, 3, 1, 2)]  # input, output, forget, cell
@@ -100,7 +100,7 @@ def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> No
     if layer.use_bias:
         layer_bias = weight(layer.bias)
         bias[:len(layer_bias) if layer_bias.ndim == 2 else 1] = layer_bias
-    # each row as one column of gates, the row of the inputs first
+    # Two rows of biases, of the inputs and of the states, become one vector.
     both = np.concatenate([_gates(row, layer)[0] for row in bias])[None]
     arrays = [w.array(_gates(weight(layer.kernel), layer), _label(layer, "kernel")),
               w.array(_gates(weight(layer.recurrent_kernel), layer),
@@ -118,12 +118,12 @@ def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> No
     op = "RNN" if isinstance(layer, SimpleRNN) else type(layer).__name__
     steps = w.name(x, (1, 0, 2))
     if layer.go_backwards and layer.return_sequences:
-        # The layer gives steps in the order in which it read them. OpenVINO 2026.4 misreads two
-        # nodes of opposite directions on one tensor, but not a tensor whose steps are turned.
+        # The layer returns steps in the order in which it read them. A Slice reverses its input:
+        # OpenVINO 2026.4 misreads two nodes of opposite directions on one tensor.
         steps = w.node("Slice", [steps, w.integers([-1]), w.integers([np.iinfo(np.int64).min]),
                                  w.integers([0]), w.integers([-1])])
     every, last = w.outputs(op, [steps, *arrays], 2, **attrs)
     if layer.return_sequences:
-        w.give(v, w.node("Squeeze", [every, w.integers([1])]), (1, 0, 2))
+        w.record(v, w.node("Squeeze", [every, w.integers([1])]), (1, 0, 2))
     else:
-        w.give(v, w.node("Squeeze", [last, w.integers([0])]))
+        w.record(v, w.node("Squeeze", [last, w.integers([0])]))

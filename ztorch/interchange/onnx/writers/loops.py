@@ -1,4 +1,4 @@
-"""Loops of the graph as Scan nodes, whose bodies are separate graphs."""
+"""Writer of loops, as Scan nodes whose bodies are graphs inside them."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from ztorch.layers.context import Context
 
 @primitive("loop")
 def _loop(w: Writer, v: Value) -> None:
-    """A loop that could end early takes all its turns: those after its end change nothing."""
+    """A loop that may end early runs all its iterations: those after its end change nothing."""
     body: Body = v.attrs["body"]
     inits, sequences, shared = arguments(body, v.args)
     inner = w.inside()
     around = {leaf: w.name(x) for leaf, x in zip(body.shared, shared, strict=True)}
     computed = [leaf for leaf, name in around.items() if name not in w.arrays]
-    kept = computed if len(computed) > 1 else []  # as states: OpenVINO takes a Scan that reads one
-    for leaf in (leaf for leaf in around if leaf not in kept):
-        inner.give(leaf, around[leaf])
-    names = [*map(w.name, inits), *(around[leaf] for leaf in kept), *map(w.name, sequences)]
+    outer_states = computed if len(computed) > 1 else []  # OpenVINO lets a body read only one
+    for leaf in (leaf for leaf in around if leaf not in outer_states):
+        inner.record(leaf, around[leaf])
+    names = [*map(w.name, inits), *(around[leaf] for leaf in outer_states), *map(w.name, sequences)]
     ports = [_port(inner, leaf, "element" if leaf in body.slices else "before")
-             for leaf in (*body.carries, *kept, *body.slices)]
-    for leaf, port in zip((*body.carries, *kept, *body.slices), ports, strict=True):
-        inner.give(leaf, port.name)
-    if not sequences:  # a Scan counts its iterations by a sequence
+             for leaf in (*body.carries, *outer_states, *body.slices)]
+    for leaf, port in zip((*body.carries, *outer_states, *body.slices), ports, strict=True):
+        inner.record(leaf, port.name)
+    if not sequences:  # a Scan takes its number of iterations from a sequence
         names.append(w.array(np.zeros(body.trip_count, np.float32)))
-        ports.append(Port(inner.unique("turn"), (), f32))
+        ports.append(Port(inner.unique("iteration"), (), f32))
     write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
     results = []
-    for root in (*body.news, *kept, *body.outs):  # under other names, even unchanged values
+    for root in (*body.news, *outer_states, *body.outs):  # each with a name of its own
         result = _port(inner, root, "after")
         inner.nodes.append(("Identity", result.name, [inner.name(root)], [result.name], {}))
         results.append(result)
@@ -48,7 +48,7 @@ def _loop(w: Writer, v: Value) -> None:
         scan_input_directions=[order] * reads, scan_output_directions=[order] * keeps or None,
         body=Subgraph(w.unique("body"), ports, results, inner.nodes))
     states = len(body.news)
-    w.loops[v] = outputs[:states] + outputs[states + len(kept):]
+    w.loops[v] = outputs[:states] + outputs[states + len(outer_states):]
 
 
 def _port(w: Writer, v: Value, name: str) -> Port:
@@ -57,4 +57,4 @@ def _port(w: Writer, v: Value, name: str) -> Port:
 
 @primitive("result")
 def _result(w: Writer, v: Value) -> None:
-    w.give(v, w.loops[v.args[0]][v.attrs["index"]])
+    w.record(v, w.loops[v.args[0]][v.attrs["index"]])

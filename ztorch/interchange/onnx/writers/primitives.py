@@ -1,15 +1,16 @@
-"""The nodes of the graph one by one: whatever is not known as something larger."""
+"""Writers of primitive ops, for all values that are not part of a larger unit."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ztorch.dtypes import i64
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
-from ztorch.interchange.onnx.writer import END, SMALL, Writer, moved
+from ztorch.interchange.onnx.writer import END, SMALL, Writer, transposed_order
 
 # -- element by element ----------------------------------------------------------------------------
 
@@ -25,12 +26,60 @@ _DIRECT = {
 }
 _BITS = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
          "bitwise_xor": ("Xor", "BitwiseXor"), "bitwise_not": ("Not", "BitwiseNot")}
-_PAIRED = ("remainder", "floor_divide", "hypot", "logaddexp")
-_COMPOSED = ("not_equal", "rsqrt", "rem", "exp2", "log2", "expm1", "log1p", "trunc", "fma", "cast",
-             "isfinite", "rounded_to")
+Names = list[str]  # of tensors in the file
 
 
-@primitive(*_DIRECT, *_BITS, *_COMPOSED, *_PAIRED)
+def _remainder(w: Writer, v: Value, names: Names) -> str:
+    if not v.dtype.is_float:
+        return w.node("Mod", names)
+    return w.node("Sub", [names[0], w.node("Mul", [_floor_divide(w, v, names), names[1]])])
+
+
+def _floor_divide(w: Writer, v: Value, names: Names) -> str:
+    if v.dtype.is_float:
+        return w.node("Floor", [w.node("Div", names)])
+    return w.node("Div", [w.node("Sub", [names[0], w.node("Mod", names)]), names[1]])
+
+
+def _hypot(w: Writer, v: Value, names: Names) -> str:
+    x, y = names
+    return w.node("Sqrt", [w.node("Add", [w.node("Mul", [x, x]), w.node("Mul", [y, y])])])
+
+
+def _logaddexp(w: Writer, v: Value, names: Names) -> str:
+    gap = w.node("Neg", [w.node("Abs", [w.node("Sub", names)])])
+    correction = w.node("Log", [w.node("Add", [w.node("Exp", [gap]), w.scalar(1, v)])])
+    return w.node("Add", [w.node("Max", names), correction])
+
+
+def _rounded_to(w: Writer, v: Value, names: Names) -> str:
+    narrow = w.node("Cast", names, to=v.attrs["dtype"].onnx)
+    return w.node("Cast", [narrow], to=v.dtype.onnx)
+
+
+# Ops that take several nodes.
+_COMPOSED: dict[str, Callable[[Writer, Value, Names], str]] = {
+    "cast": lambda w, v, x: w.node("Cast", x, to=v.dtype.onnx),
+    "rounded_to": _rounded_to,
+    "isfinite": lambda w, v, x: w.node(
+        "Not", [w.node("Or", [w.node("IsInf", x), w.node("IsNaN", x)])]),
+    "not_equal": lambda w, v, x: w.node("Not", [w.node("Equal", x)]),
+    "rsqrt": lambda w, v, x: w.node("Reciprocal", [w.node("Sqrt", x)]),
+    "rem": lambda w, v, x: w.node("Mod", x, fmod=1),
+    "exp2": lambda w, v, x: w.node("Pow", [w.scalar(2, v.args[0]), *x]),
+    "log2": lambda w, v, x: w.node(
+        "Mul", [w.node("Log", x), w.scalar(1 / math.log(2), v.args[0])]),
+    "expm1": lambda w, v, x: w.node("Sub", [w.node("Exp", x), w.scalar(1, v.args[0])]),
+    "log1p": lambda w, v, x: w.node("Log", [w.node("Add", [*x, w.scalar(1, v.args[0])])]),
+    "trunc": lambda w, v, x: w.node(
+        "Mul", [w.node("Sign", x), w.node("Floor", [w.node("Abs", x)])]),
+    "fma": lambda w, v, x: w.node("Add", [w.node("Mul", x[:2]), x[2]]),
+    "remainder": _remainder, "floor_divide": _floor_divide, "hypot": _hypot,
+    "logaddexp": _logaddexp,
+}
+
+
+@primitive(*_DIRECT, *_BITS, *_COMPOSED)
 def _elementwise(w: Writer, v: Value) -> None:
     numbers = [w.numbers_of(a) for a in v.args]
     if all(x is not None for x in numbers):
@@ -42,61 +91,19 @@ def _elementwise(w: Writer, v: Value) -> None:
     order = w.order_of(*v.args)
     parts = [w.tensor(a, order) for a in v.args]
     shape = np.broadcast_shapes(*(p.shape for p in parts))
-    w.give(v, _combined(w, v, [p.name for p in parts]), order, shape)
+    w.record(v, _nodes_of(w, v, [p.name for p in parts]), order, shape)
 
 
-def _combined(w: Writer, v: Value, names: list[str]) -> str:
-    op, a = v.op.name, v.args[-1]
-    if op == "where" and a.dtype.kind == "b":  # which ONNX Runtime does not choose between
+def _nodes_of(w: Writer, v: Value, names: Names) -> str:
+    """The nodes of an elementwise op on tensors of these names."""
+    op, d = v.op.name, v.args[-1].dtype
+    if op == "where" and d.kind == "b":  # ONNX Runtime has no Where of booleans
         condition, yes, no = names
         return w.node("Or", [w.node("And", [condition, yes]),
                              w.node("And", [w.node("Not", [condition]), no])])
-    if op in _DIRECT:
-        return w.node(_DIRECT[op], names)
-    if op in _PAIRED:
-        return _paired(w, v, names)
-    if op in _BITS:
-        return w.node(_BITS[op][a.dtype.kind != "b"], names)
-    if op == "cast":
-        return w.node("Cast", names, to=v.dtype.onnx)
-    if op == "rounded_to":
-        short = w.node("Cast", names, to=v.attrs["dtype"].onnx)
-        return w.node("Cast", [short], to=v.dtype.onnx)
-    if op == "isfinite":
-        return w.node("Not", [w.node("Or", [w.node("IsInf", names), w.node("IsNaN", names)])])
-    if op == "not_equal":
-        return w.node("Not", [w.node("Equal", names)])
-    if op == "rsqrt":
-        return w.node("Reciprocal", [w.node("Sqrt", names)])
-    if op == "rem":
-        return w.node("Mod", names, fmod=1)
-    if op == "exp2":
-        return w.node("Pow", [w.scalar(2, a), *names])
-    if op == "log2":
-        return w.node("Mul", [w.node("Log", names), w.scalar(1 / math.log(2), a)])
-    if op == "expm1":
-        return w.node("Sub", [w.node("Exp", names), w.scalar(1, a)])
-    if op == "log1p":
-        return w.node("Log", [w.node("Add", [*names, w.scalar(1, a)])])
-    if op == "trunc":
-        return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
-    return w.node("Add", [w.node("Mul", names[:2]), names[2]])  # fma
-
-
-def _paired(w: Writer, v: Value, names: list[str]) -> str:
-    """Functions of two tensors that take several nodes."""
-    op, whole, (x, y) = v.op.name, not v.dtype.is_float, names
-    if op == "hypot":
-        return w.node("Sqrt", [w.node("Add", [w.node("Mul", [x, x]), w.node("Mul", [y, y])])])
-    if op == "logaddexp":
-        gap = w.node("Neg", [w.node("Abs", [w.node("Sub", names)])])
-        more = w.node("Log", [w.node("Add", [w.node("Exp", [gap]), w.scalar(1, v)])])
-        return w.node("Add", [w.node("Max", names), more])
-    if whole:
-        rest = w.node("Mod", names)
-        return rest if op == "remainder" else w.node("Div", [w.node("Sub", [x, rest]), y])
-    quotient = w.node("Floor", [w.node("Div", names)])
-    return quotient if op == "floor_divide" else w.node("Sub", [x, w.node("Mul", [quotient, y])])
+    if op in _COMPOSED:
+        return _COMPOSED[op](w, v, names)
+    return w.node(_BITS[op][d.kind != "b"] if op in _BITS else _DIRECT[op], names)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ def _full(w: Writer, v: Value) -> None:
 
 @primitive("iota")
 def _iota(w: Writer, v: Value) -> None:
-    """It varies along one axis only."""
+    """A constant that varies along one axis, and broadcasts along the others."""
     axis = v.attrs["axis"]
     if w.counts_rows(v.shape[axis]):
         raise w.unsupported("it counts along the batch")
@@ -119,17 +126,17 @@ def _iota(w: Writer, v: Value) -> None:
     w.set_numbers(v, np.arange(v.shape[axis]).reshape(-1, *(1,) * (v.rank - 1 - axis)))
 
 
-# -- movement --------------------------------------------------------------------------------------
-
-
 def _range(w: Writer, v: Value, axis: int) -> None:
-    """Numbers along an axis of any size."""
+    """Writes an iota along an axis of any size."""
     ends = w.node("Squeeze", [w.shape((v.shape[axis],)), w.integers([0])])
     numbers = w.node("Range", [w.array(np.array(0)), ends, w.array(np.array(1))])
     later = v.rank - 1 - axis
     if later:
         numbers = w.node("Unsqueeze", [numbers, w.integers(range(1, later + 1))])
-    w.give(v, w.node("Cast", [numbers], to=v.dtype.onnx), shape=(v.shape[axis], *(1,) * later))
+    w.record(v, w.node("Cast", [numbers], to=v.dtype.onnx), shape=(v.shape[axis], *(1,) * later))
+
+
+# -- movement --------------------------------------------------------------------------------------
 
 
 @primitive("stop_gradient", "custom_gradient", "rows", "convolved")
@@ -143,19 +150,19 @@ def _same(w: Writer, v: Value) -> None:
 
 @primitive("broadcast_to")
 def _broadcast(w: Writer, v: Value) -> None:
-    """Whoever needs the repeated elements asks for the whole."""
+    """No node: the same tensor, which is expanded where a reader needs it in full."""
     [x] = v.args
     if x in w.numbers:
         w.numbers[v] = w.numbers[x]
     elif x.rank == v.rank:
         w.tensors[v] = list(w.tensors[x])
     else:
-        here = w.tensor(x)
-        w.give(v, here.name, (), here.shape)
+        tensor = w.tensor(x)
+        w.record(v, tensor.name, (), tensor.shape)
 
 
 def _moved_numbers(w: Writer, v: Value) -> bool:
-    """Moves numbers that are known, unless they would be many."""
+    """Computes the movement of a constant, unless the result is large. Returns whether it did."""
     [x] = v.args
     if x not in w.numbers:
         return False
@@ -178,16 +185,17 @@ def _transpose(w: Writer, v: Value) -> None:
     axes = v.attrs["axes"]
     forms = w.tensors.get(x) or [w.tensor(x)]
     if all(len(form.shape) < x.rank for form in forms):
-        forms = [w.tensor(x, whole=True)]
+        forms = [w.tensor(x, full=True)]
     for form in forms:
         if len(form.shape) == x.rank:
-            w.give(v, form.name, moved(form.order or tuple(range(x.rank)), axes), form.shape)
+            order = transposed_order(form.order or tuple(range(x.rank)), axes)
+            w.record(v, form.name, order, form.shape)
 
 
 @primitive("reshape")
 def _reshape(w: Writer, v: Value) -> None:
     if not _moved_numbers(w, v):
-        w.give(v, w.node("Reshape", [w.name(v.args[0]), w.shape(v.shape, infer=True)]))
+        w.record(v, w.node("Reshape", [w.name(v.args[0]), w.shape(v.shape, infer=True)]))
 
 
 @primitive("slice")
@@ -203,15 +211,15 @@ def _slice(w: Writer, v: Value) -> None:
     ends = [_from_end(w, e, x.shape[k]) if e >= 0 else -END - 1
             for e, k in zip(ends, cut, strict=True)]
     axes = [order.index(k) if order else k for k in cut]
-    w.give(v, w.node("Slice", [w.name(x, order), w.integers(starts), w.shape(tuple(ends)),
-                               w.integers(axes), w.integers(step[k] for k in cut)]), order)
+    w.record(v, w.node("Slice", [w.name(x, order), w.integers(starts), w.shape(tuple(ends)),
+                                 w.integers(axes), w.integers(step[k] for k in cut)]), order)
 
 
-def _from_end(w: Writer, place: int, size: int) -> int:
-    """A place on an axis; on one of any size, those of the second half count from its end."""
-    if not w.varies(size) or place <= size // 2:
-        return place
-    return place - size if place < size else END
+def _from_end(w: Writer, position: int, size: int) -> int:
+    """A position on an axis. On an open axis, those in the second half count from its end."""
+    if not w.varies(size) or position <= size // 2:
+        return position
+    return position - size if position < size else END
 
 
 @primitive("pad")
@@ -221,34 +229,34 @@ def _pad(w: Writer, v: Value) -> None:
     low, high, value = (v.attrs[k] for k in ("low", "high", "value"))
     axes = order or tuple(range(x.rank))
     pads = [*(low[k] for k in axes), *(high[k] for k in axes)]
-    w.give(v, w.node("Pad", [w.name(x, order), w.integers(pads), w.scalar(value, x)]), order)
+    w.record(v, w.node("Pad", [w.name(x, order), w.integers(pads), w.scalar(value, x)]), order)
 
 
 @primitive("concat")
 def _concat(w: Writer, v: Value) -> None:
     order, axis = w.order_of(*v.args), v.attrs["axis"]
-    w.give(v, w.node("Concat", [w.name(x, order) for x in v.args],
-                     axis=order.index(axis) if order else axis), order)
+    w.record(v, w.node("Concat", [w.name(x, order) for x in v.args],
+                       axis=order.index(axis) if order else axis), order)
 
 
 @primitive("take")
 def _take(w: Writer, v: Value) -> None:
     x, axis = v.args[0], v.attrs["axis"]
-    w.give(v, w.node("Gather", [w.name(x), _positions(w, v, x.shape[axis])], axis=axis))
+    w.record(v, w.node("Gather", [w.name(x), _positions(w, v, x.shape[axis])], axis=axis))
 
 
 @primitive("take_along_axis")
 def _take_along_axis(w: Writer, v: Value) -> None:
-    """Its elements come in one row."""
+    """The input is a reshape of the values, which ONNX takes in their own shape."""
     axis, n = v.attrs["axis"], v.attrs["n"]
     x = w.node("Reshape", [w.name(v.args[0]), w.shape((*v.shape[:axis], n, *v.shape[axis + 1:]),
                                                       infer=True)])
-    w.give(v, w.node("GatherElements", [x, _positions(w, v, n)], axis=axis))
+    w.record(v, w.node("GatherElements", [x, _positions(w, v, n)], axis=axis))
 
 
 def _positions(w: Writer, v: Value, n: int) -> str:
-    """The indices, those beyond an end as that end, which ONNX would refuse or count from behind;
-    unless the caller must ensure it."""
+    """The indices, clipped to the axis: ONNX refuses those beyond its end, and counts negative ones
+    from its end. Indices that are checked at run time need no clipping."""
     indices = source = v.args[1]
     while source.op.movement:
         source = source.args[0]
@@ -260,19 +268,19 @@ def _positions(w: Writer, v: Value, n: int) -> str:
     return w.node("Min", [w.node("Cast", [above], to=i64.onnx), w.array(np.array(n - 1))])
 
 
-# -- many into one ---------------------------------------------------------------------------------
+# -- reductions and products -----------------------------------------------------------------------
 
 
 def reduced(w: Writer, v: Value, x: Value, op: str, axes: tuple[int, ...], keep: bool) -> None:
-    """v = op of x along axes, in the layout of x."""
+    """Writes v, the reduction of x along axes by an op of ONNX, in the layout of x."""
     order = w.order_of(x) or tuple(range(x.rank))
     at = w.integers(k for k, axis in enumerate(order) if axis in axes)
     name = w.node(op, [w.name(x, order), at], keepdims=int(keep))
     if keep:
-        w.give(v, name, order)
+        w.record(v, name, order)
     else:
-        left = [k for k in order if k not in axes]
-        w.give(v, name, tuple(sorted(left).index(k) for k in left))
+        remaining = [k for k in order if k not in axes]
+        w.record(v, name, tuple(sorted(remaining).index(k) for k in remaining))
 
 
 @primitive("sum", "max", "min", "prod")
@@ -283,5 +291,4 @@ def _reduce(w: Writer, v: Value) -> None:
 
 @primitive("matmul")
 def _matmul(w: Writer, v: Value) -> None:
-    w.give(v, w.node("MatMul", [w.name(a) for a in v.args]))
-
+    w.record(v, w.node("MatMul", [w.name(a) for a in v.args]))

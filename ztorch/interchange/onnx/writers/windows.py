@@ -1,4 +1,4 @@
-"""Windows outside of convolutions and pooling, as slices side by side."""
+"""Writer of windows outside of convolutions and pools, as slices that are concatenated."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import Writer
 
-MOST_PLACES = 1024  # of a window: each is two nodes or more
+MOST_POSITIONS = 1024  # in a window: each takes two nodes or more
 
 
 @primitive("pick")
 def _pick(w: Writer, v: Value) -> None:
-    """The windows: a slice for each place in the window, side by side in a last axis."""
+    """A slice for each position in the window, concatenated along a last axis."""
     [x] = v.args
     axes, counts, stride, dilation = (v.attrs[k] for k in ("axes", "counts", "stride", "dilation"))
     sizes, inner = x.shape[:len(axes)], x.shape[len(axes):]
     if any(w.varies(inner[axis]) for axis in axes):
-        raise w.unsupported("its windows move along an axis of any size")
-    if math.prod(sizes) > MOST_PLACES:
-        raise w.unsupported(f"its windows have {math.prod(sizes)} places, more than {MOST_PLACES}")
+        raise w.unsupported("its windows move along an open axis")
+    if math.prod(sizes) > MOST_POSITIONS:
+        raise w.unsupported(f"its windows have {math.prod(sizes)} positions, more than "
+                            f"{MOST_POSITIONS}")
     tensor = w.tensor(x)
-    repeated = tensor.shape == inner and not tensor.order  # the same tensor for each place
+    repeated = tensor.shape == inner and not tensor.order  # the same tensor for each position
     name = tensor.name if repeated else w.name(x)
     leading = range(len(axes))
-    seen = []
-    for place in np.ndindex(*sizes):
-        here = name
+    parts = []
+    for position in np.ndindex(*sizes):
+        tensor_name = name
         if not repeated:
-            here = w.node("Squeeze", [w.node("Slice", [
-                name, w.integers(place), w.integers(k + 1 for k in place), w.integers(leading)]),
-                w.integers(leading)])
-        starts = [k * d for k, d in zip(place, dilation, strict=True)]
+            begin, after = w.integers(position), w.integers(k + 1 for k in position)
+            part = w.node("Slice", [name, begin, after, w.integers(leading)])
+            tensor_name = w.node("Squeeze", [part, w.integers(leading)])
+        starts = [k * d for k, d in zip(position, dilation, strict=True)]
         ends = [k + (n - 1) * s + 1 for k, n, s in zip(starts, counts, stride, strict=True)]
-        part = w.node("Slice", [here, w.integers(starts), w.integers(ends), w.integers(axes),
+        part = w.node("Slice", [tensor_name, w.integers(starts), w.integers(ends), w.integers(axes),
                                 w.integers(stride)])
-        seen.append(w.node("Unsqueeze", [part, w.integers([len(inner)])]))
-    joined = w.node("Concat", seen, axis=len(inner))
-    w.give(v, w.node("Reshape", [joined, w.shape(v.shape, infer=True)]))
+        parts.append(w.node("Unsqueeze", [part, w.integers([len(inner)])]))
+    joined = w.node("Concat", parts, axis=len(inner))
+    w.record(v, w.node("Reshape", [joined, w.shape(v.shape, infer=True)]))

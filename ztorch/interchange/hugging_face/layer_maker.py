@@ -1,4 +1,4 @@
-"""The layers of a model, and the tensors of a folder that each weight is."""
+"""Makes the layers of a model, and loads their weights from the tensors of a folder."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ztorch.interchange.hugging_face.folder import Config, Source, Tensors
 from ztorch.layers.layer import Layer
 
 _APPROXIMATE = {"approximate": True}
-_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {  # ops of ours, and their arguments
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {  # our ops, with their arguments
     "gelu": ("gelu", {}), "relu": ("relu", {}), "silu": ("silu", {}), "swish": ("silu", {}),
     "tanh": ("tanh", {}), "gelu_new": ("gelu", _APPROXIMATE), "gelu_fast": ("gelu", _APPROXIMATE),
     "gelu_pytorch_tanh": ("gelu", _APPROXIMATE),
 }
 
 
-class Parts:
-    """Makes layers that have the names of their modules, and remembers their tensors.
+class LayerMaker:
+    """Makes layers named as their modules in transformers, and remembers where weights come from.
 
     Args:
         config: The settings of the model.
@@ -32,7 +32,7 @@ class Parts:
         self.sources: list[tuple[Layer, Mapping[str, Source]]] = []
 
     def add(self, layer: Layer, sources: Mapping[str, Source]) -> Any:
-        """A layer, and where its weights come from, by their names in the layer."""
+        """Returns a layer, and remembers the source of each of its weights, by its name there."""
         self.sources.append((layer, sources))
         return layer
 
@@ -43,15 +43,15 @@ class Parts:
                 array = sources[weight.name](tensors)
                 if array.shape != weight.shape:
                     raise WeightsError(f"{tensors.path}: {layer.name!r} has {weight.name} of shape "
-                                       f"{array.shape}, and its config speaks of {weight.shape}")
+                                       f"{array.shape}, but its config needs {weight.shape}")
                 weight.value = np.ascontiguousarray(array)
 
     # -- layers ------------------------------------------------------------------------------------
 
-    def dense(self, name: str, units: int, use_bias: bool = True, turned: bool = True) -> Any:
-        """A linear module; `turned`: it keeps its matrix as (out, in)."""
+    def dense(self, name: str, units: int, use_bias: bool = True, transposed: bool = True) -> Any:
+        """A linear module; `transposed`: its matrix is stored as (out, in)."""
         return self.add(L.Dense(units, use_bias=use_bias, name=name), {
-            "kernel": lambda t: t(f"{name}.weight").T if turned else t(f"{name}.weight"),
+            "kernel": lambda t: t(f"{name}.weight").T if transposed else t(f"{name}.weight"),
             "bias": lambda t: t(f"{name}.bias")})
 
     def embedding(self, name: str, rows: int, width: int) -> Any:
@@ -60,7 +60,7 @@ class Parts:
                         {"embeddings": lambda t: t(f"{name}.weight")})
 
     def positions(self, name: str, rows: int, table: Source) -> Any:
-        """Vectors that are added by position."""
+        """Learned vectors that are added to each position."""
         return self.add(L.PositionEmbedding(rows, name=name), {"position_embeddings": table})
 
     def norm(self, name: str, epsilon: float) -> Any:
@@ -69,7 +69,7 @@ class Parts:
             "gamma": lambda t: t(f"{name}.weight"), "beta": lambda t: t(f"{name}.bias")})
 
     def batch_norm(self, name: str) -> Any:
-        """A normalization by statistics of the batch, as PyTorch's defaults have it."""
+        """A batch normalization with PyTorch's default momentum and epsilon."""
         return self.add(L.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name), {
             "gamma": lambda t: t(f"{name}.weight"), "beta": lambda t: t(f"{name}.bias"),
             "moving_mean": lambda t: t(f"{name}.running_mean"),
@@ -90,8 +90,8 @@ class Parts:
 
     def attention(self, name: str, width: int, heads: int, modules: Mapping[str, str],
                   shared: int | None = None, dim: int | None = None, **more: Any) -> Any:
-        """Attention whose query, key, value and output are modules of these names. One that lacks
-        a bias where others have one has a bias of zeros."""
+        """Attention whose query, key, value and output are the modules of these names. A module
+        without a bias gets zeros where others have one."""
         shared = shared or heads
         dim = dim or self.divided(width, heads)
         shapes = {"query": (width, heads, dim), "key": (width, shared, dim),
@@ -116,8 +116,8 @@ class Parts:
     def reshaped(self, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """An array in the shape of a weight."""
         if array.size != np.prod(shape):
-            raise WeightsError(f"{self.config.path}: a tensor of shape {array.shape} is not that "
-                               f"of {shape} which it speaks of")
+            raise WeightsError(f"{self.config.path} needs a tensor of shape {shape}, but the "
+                               f"folder's has {array.shape}")
         return array.reshape(shape)
 
     def divided(self, width: int, heads: int) -> int:
