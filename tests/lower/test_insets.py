@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted, plan_of
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, compiled, interpreted, plan_of
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.prepare import prepare
 
 
 class Case:
@@ -142,3 +144,20 @@ def test_few_elements_side_by_side_are_joined_by_a_kernel() -> None:
     c = Case(1, 4, 6, 16)
     whole = ops.concat(c.conv(c.x, 3), c.conv(c.x, 5), axis=3)
     assert any("concat" in n for n in kernels_of(c.job(y=c.conv(whole, 16))))
+
+
+def test_rows_of_products_that_are_reduced_are_not_whole_pages_apart() -> None:
+    """Tiles store scores in longer rows, unless the scores are a result themselves, or depend on a
+    reduction, after which no tile stores them."""
+    def insets(graph: Graph) -> list[tuple[int, ...]]:
+        return [v.shape for v in prepare(graph, TARGETS[HERE[-1]].limits).nodes() if v.op.name == "inset"]
+
+    c = Case(9, 3)
+    scores = ops.where(c.given("m", (9, 1024)) > 0.0, ops.matmul(c.x, c.given("b", (3, 1024))) * 0.5, -9.0)
+    weights = ops.exp(scores - ops.max(scores, axis=1, keepdims=True))
+    rows = ops.sum(weights * c.given("d", (9, 1024)), axis=1) / ops.sum(weights, axis=1)
+    job = c.job(y=rows)
+    assert insets(job.graph) == [(9, 1040)] and not insets(c.job(y=rows, s=scores).graph)
+    got = compiled(job, HERE[-1])
+    agree(job, got, terms=2000)
+    agree(job, compiled(c.job(y=rows, s=scores), HERE[-1])[:1], got, terms=2000)

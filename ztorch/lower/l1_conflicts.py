@@ -1,19 +1,19 @@
-"""Left operands whose row stride is a multiple of the page size. The lines of their rows map to the
+"""Matrices whose row stride is a multiple of the page size. The lines of their rows map to the
 same few sets of the L1 cache, so those of one tile cause conflict misses. Longer rows avoid that.
 
-    attention of 1,024 positions: weights of 64 x 1024 are stored in rows of 1,040 numbers
+    attention of 1,024 positions: scores and weights of 64 x 1024 are in rows of 1,040 numbers
 """
 
 from __future__ import annotations
 
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Value
+from ztorch.graph.value import Graph, Value, layer_scope, topological
 from ztorch.lower.index import Index, Var
 from ztorch.lower.insets import INSET
 from ztorch.lower.left_operand import access_pattern
 from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, ROW_PADDING_BYTES
+from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, REGION_MEMBERS_MAX, ROW_PADDING_BYTES
 from ztorch.machines.processors import Processor
 
 
@@ -54,11 +54,50 @@ def padded_rows(v: Value, padded: dict[Value, Value]) -> Value:
             v.op.partial or v.rank < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES):
         return v
     if v not in padded:
-        shape = (*v.shape[:-1], v.shape[-1] + ROW_PADDING_BYTES // v.dtype.bytes)
-        origin = (0,) * v.rank
-        whole = INSET(v, shape=shape, low=origin)
-        padded[v] = OPS.slice(whole, origin, (1,) * v.rank, v.shape)
+        padded[v] = _in_longer_rows(v)
     return padded[v]
+
+
+def _in_longer_rows(v: Value) -> Value:
+    """A view of the value, which its kernel stores in longer rows."""
+    shape = (*v.shape[:-1], v.shape[-1] + ROW_PADDING_BYTES // v.dtype.bytes)
+    origin = (0,) * v.rank
+    return OPS.slice(INSET(v, shape=shape, low=origin), origin, (1,) * v.rank, v.shape)
+
+
+def with_padded_results(graph: Graph) -> Graph:
+    """The graph with results of products in longer rows, if their rows are then reduced: tiles
+    store such a result, and another kernel reads it."""
+    wanted = {v.args[0] for v in graph.nodes() if v.op.kind == "reduce"
+              and v.attrs["axes"] == (v.args[0].rank - 1,) and _is_tile_result(v.args[0])}
+    wanted.difference_update(graph.roots)
+    if not wanted:
+        return graph
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        out = rebuilt(v, tuple(new[a] for a in v.args))
+        with layer_scope(v.layer):
+            new[v] = _in_longer_rows(out) if v in wanted else out
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _is_tile_result(v: Value) -> bool:
+    """Whether tiles of a product store a value whose row stride is a multiple of the page size:
+    it is the epilogue of a product, without a reduction between."""
+    if v.rank < 2 or v.shape[-2] < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
+        return False
+    epilogue, seen = [v], set[Value]()
+    ends: list[Value] = []  # where the elementwise work begins
+    while epilogue:
+        below = epilogue.pop()
+        if below not in seen:
+            seen.add(below)
+            if below.op.kind == "map" and len(seen) <= REGION_MEMBERS_MAX:
+                epilogue += below.args
+            elif below.op.kind != "leaf":
+                ends.append(below)
+    return any(p.op.kind == "contract" and p.shape == v.shape and p not in topological(
+        [end for end in ends if end is not p]) for p in ends)
 
 
 def padded_copy(v: Value) -> Value:

@@ -17,6 +17,7 @@ from ztorch.lower.borders import without_borders
 from ztorch.lower.deep_products import loops_over_k
 from ztorch.lower.independent import as_recurrence, iterations_last
 from ztorch.lower.index import Index, Var
+from ztorch.lower.l1_conflicts import with_padded_results
 from ztorch.lower.layouts import with_fewest_transposes
 from ztorch.lower.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.overwritten import is_stack
@@ -45,6 +46,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     graph = without_borders(graph, limits)
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands
+    else:
+        graph = with_padded_results(graph)
     new: dict[Value, Value] = {}
     products = ProductRewrites(limits, often)
     results: dict[Value, list[Value]] = {}  # of loops: those that are read

@@ -114,7 +114,8 @@ PAGE_BYTES = row(
 ROW_PADDING_BYTES = row(
     "ROW_PADDING_BYTES", 64, "bytes",
     "the padding of rows with conflict misses: one cache line",
-    "on Zen 4 attention of 1024 positions takes 32.5 ms without, 22.3 with it")
+    "on Zen 4 attention of 1024 positions takes 32.5 ms without, 22.3 with it; with gradients 71.9 "
+    "with unpadded scores, 69.3 with padded ones")
 LINE_BYTES = row(
     "LINE_BYTES", 64, "bytes",
     "the size of a cache line",
