@@ -66,10 +66,18 @@ def _later(make: Callable[..., Job], *args: object) -> Callable[[], Job]:
 
 
 @functools.cache
+def _of_floats() -> dict[tuple[str, str, str], Case]:
+    """The first case of floats of each op, result and dtype that it casts to."""
+    of_floats: dict[tuple[str, str, str], Case] = {}
+    for case in chain(cases("f"), cases("f", composed=True)):
+        of_floats.setdefault((case.public.name, case.result, str(case.sample.attrs.get("dtype"))), case)
+    return of_floats
+
+
+@functools.cache
 def _gives_floats(op: str, result: str, to: str) -> bool:
     """Whether an op of floats gives floats: it does for every sample, where it casts to no other dtype."""
-    case = next(c for c in chain(cases("f"), cases("f", composed=True)) if c.public.name == op and c.result == result
-                and str(c.sample.attrs.get("dtype")) == to)
+    case = _of_floats()[op, result, to]
     return case.call(*case.leaves(f32)).dtype.is_float
 
 

@@ -2,7 +2,7 @@
 
 The tests of `PARTS` try each entry of a registry on each machine, dtype or schedule, and each of their
 cases has relatives: the same op on another machine, another op in the same loop. A run takes one in two
-of them, or one in three, and the next day's run the next ones: two days, or three, meet all. The number
+of them, in three or in four, and the next day's run the next ones: after so many days all were met. The number
 of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run
 that names files or cases: nothing is left out of what was asked for, nor of the inner loop.
 
@@ -28,7 +28,7 @@ PARTS: dict[str, int] = {
         "tests/backends/test_every_op.py", "tests/backends/test_recurrent.py", "tests/backends/test_vectors.py",
         "tests/backends/test_words.py", "tests/backends/test_zoo.py", "tests/codegen/c/test_programs.py",
         "tests/kernels", "tests/layers/test_twins.py", "tests/lower", "tests/model/test_mixed_kernels.py",
-        "tests/program/test_memory_limit.py", "tests/zoo/test_vs_torch.py"), 3),
+        "tests/program/test_memory_limit.py", "tests/zoo/test_vs_torch.py"), 4),
     **dict.fromkeys((
         "tests/arrays/test_array_api.py", "tests/arrays/test_ops_on_arrays.py",
         "tests/artifact/test_c_export.py", "tests/artifact/test_c_sizes.py",
@@ -50,7 +50,24 @@ PARTS: dict[str, int] = {
         "tests/program/test_image_sizes.py",
         "tests/program/test_ragged_training.py", "tests/program/test_sequence_sizes.py",
         "tests/test_benchmarks.py", "tests/test_optimizers.py", "tests/test_wrong_calls.py",
-        "tests/verify/test_verify.py", "tests/zoo/test_zoo.py"), 2),
+        "tests/verify/test_verify.py", "tests/zoo/test_zoo.py"), 3),
+    **dict.fromkeys((  # fewer cases: dtypes, devices, optimizers, families of models, sizes of one algorithm
+        "tests/arrays/test_array_api_shapes.py", "tests/arrays/test_complex_gradients.py",
+        "tests/arrays/test_complex_tensors.py::test_devices_compute_them", "tests/arrays/test_devices.py",
+        "tests/arrays/test_program_calls.py::test_open_axes_take_tensors_of_one_size",
+        "tests/arrays/test_program_feed.py", "tests/backends/test_limits.py",
+        "tests/codegen/test_nvrtc.py::test_every_opcode_is_taken", "tests/graph/test_loop.py",
+        "tests/interchange/test_keras_applications.py::test_families",
+        "tests/interchange/test_onnx_constants.py", "tests/interchange/test_onnx_export.py::test_every_op",
+        "tests/interchange/test_onnx_export.py::test_the_zoo",
+        "tests/ir/test_async_products.py", "tests/ir/test_halves.py", "tests/ir/test_polynomial_ends.py",
+        "tests/ir/test_polynomials.py", "tests/ir/test_safe.py", "tests/layers/test_attention_training.py",
+        "tests/layers/test_safe_layers.py", "tests/library", "tests/model/test_mixed.py",
+        "tests/model/test_policies.py", "tests/model/test_vs_torch.py", "tests/ops/test_attention.py::test_compiled",
+        "tests/ops/test_cumulative.py::test_every_dtype_compiled", "tests/ops/test_fourier.py",
+        "tests/ops/test_linear_algebra.py", "tests/ops/test_safe_numbers.py", "tests/ops/test_singular.py",
+        "tests/program/test_beams.py::test_the_best_of_the_beams", "tests/runtime/test_remote.py",
+        "tests/training/test_stretches.py::test_the_same_bits_as_batch_by_batch"), 2),
 }
 
 
