@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,8 +48,20 @@ def test_a_turn_waits_for_what_the_turn_before_left() -> None:
     around = [[(Location(p.space, p.offset, p.size), w) for p, w in around[0]], around[1],
               [(Location(p.space, p.offset, p.size), w) for p, w in around[2]]]
     assert meetings(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
-    # All workers read whether the loop goes on before anyone may change it.
-    assert meetings([[(state, True)]], [LoopSpan(0, 1, 8, proceed=place(512))]) == [True]
+
+
+def test_all_workers_read_whether_a_loop_goes_on_before_anyone_may_change_it() -> None:
+    state, flag = place(0), Location("arena", 512, 64)
+    loop, turns, after = LoopSpan(0, 1, 8, proceed=flag), place(512), [(flag, True)]
+    assert meetings([[(state, True)]], [loop]) == [False]  # the barrier before the test is enough
+    assert meetings([[(turns, True)]], [loop]) == [True]
+    # The first worker that leaves the loop writes where the others may still read.
+    assert meetings([[(state, True)], after], [loop]) == [False, True]
+    # Also where the loop has barriers of its own, and in the next turn of an outer loop.
+    steps = [[(state, True)], [(state, False), (turns, True)], after]
+    assert meetings(steps, [replace(loop, end=2)]) == [False, True, True]
+    inner = [LoopSpan(0, 2, 4), LoopSpan(1, 2, 8, proceed=place(512))]
+    assert meetings([[(turns, True)], [(state, True)]], inner) == [True, False]
 
 
 def test_loops_inside_one_another_run_in_order() -> None:

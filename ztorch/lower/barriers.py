@@ -30,7 +30,8 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
 
     A kernel in a loop is compared with the kernels before it in the same iteration, and with those
     of the previous iteration. Two buffers whose offsets advance by different strides per iteration
-    are compared by all bytes that they cover in the loop.
+    are compared by all bytes that they cover in the loop. Workers read the bool of a loop after a
+    barrier of its own; those that leave the loop first must not overwrite it.
 
     Args:
         accesses: The buffers of each kernel.
@@ -41,20 +42,28 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
     trip_counts = [[loop.trip_count for loop in loops if loop.first <= k < loop.end]
                    for k in range(len(accesses))]
 
+    def accessed(location: Location, iterations: Mapping[int, int], counts: Sequence[int],
+                 writes: bool) -> tuple[Location, Location, bool]:
+        return _moved(location, iterations), _extent(location, counts), writes
+
+    def tested(k: int, iterations: Mapping[int, int]) -> list[Any]:
+        """The bools of the loops around a kernel."""
+        return [accessed(s.proceed, iterations, trip_counts[k], False) for s in loops
+                if s.proceed is not None and s.first <= k < s.end]
+
     def heads(loop: int, iterations: Mapping[int, int]) -> bool:
-        if loops[loop].proceed is not None:  # all workers read the bool before one overwrites it
-            meets[loops[loop].first] = True
-            touched.clear()
+        if loops[loop].proceed is not None:
+            touched[:] = tested(loops[loop].first, iterations)
         return True
 
     spans = [(s.first, s.end, min(2, s.trip_count)) for s in loops]
     for k, iterations in runs(len(accesses), spans, heads):
-        current = [(_moved(location, iterations), _extent(location, trip_counts[k]), writes)
+        current = [accessed(location, iterations, trip_counts[k], writes)
                    for location, writes in accesses[k]]
         if any((writes or wrote) and _conflict(a, b)
                for *a, writes in current for *b, wrote in touched):
             meets[k] = True
-            touched.clear()
+            touched[:] = tested(k, iterations)
         touched += current
     return meets
 
