@@ -212,6 +212,21 @@ def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
     assert trials.workers == 2
 
 
+def test_single_calls_are_judged_by_their_usual_time() -> None:
+    """Two workers that are fast now and then, while others use their core, are slower than one."""
+    trials = WorkerTrials(rule=2, most=2, cycles=70_000, guess=0.0, single=True)
+    took = {1: (3e-5,), 2: (2e-5, 9e-5, 9e-5)}
+
+    def after(calls: int) -> int:
+        for k in range(calls):
+            trials.took(x := took[trials.workers][k % len(took[trials.workers])], x)
+        return trials.workers
+
+    assert after(1000) == 1
+    took[1] = (1.5e-4, 3e-5, 1.5e-4)  # now one has the busy core
+    assert after(4000) == 2
+
+
 def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
     program = build({"call": Graph({"y": leaf("input", "x", (64, 64), f32) * 2.0})}, "cpu", "t", 2, "float32", True)
     call = program.bind("call")

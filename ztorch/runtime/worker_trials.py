@@ -8,6 +8,8 @@ time, other numbers of workers are tried briefly. Results are the same bits for 
 
 from __future__ import annotations
 
+from statistics import median
+
 TRIED_CYCLES = 4e7  # of one worker, some 10 ms: steps with more work follow the rule alone
 AWAKE_CYCLES = 40_000  # work of a step for each further worker that is awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4
@@ -48,7 +50,8 @@ class WorkerTrials:
         # Stretches and seconds of a trial, at least, and how many stretches there were so far.
         self._least = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)
         self._moment = SLOW_SECONDS if single else TRIAL_SECONDS
-        self._timed = TIMED_SECONDS if single else 0.0
+        self._single, self._timed = single, TIMED_SECONDS if single else 0.0
+        self._runs: list[float] = []  # seconds of the single calls of a trial: their median counts
         self.untimed = 0  # single calls before the next one that is timed
         self._alike = 1  # the calls that a timed one stands for
         self._ran = 0
@@ -66,16 +69,23 @@ class WorkerTrials:
         whole *= self._alike
         self._spent += whole
         now, last = self._spent, self.workers
-        known = self._seconds.get(last, seconds)
-        slower = max(0.0, min(seconds, SLOW_MOST * known) - known)
-        share = SLOW_SHARE * min(1.0, whole / self._moment)
-        self._seconds[last], self._tried[last] = min(seconds, known) + share * slower, now
+        self._tried[last] = now
+        if self._single and self.trial:
+            self._runs.append(seconds)
+        else:
+            known = self._seconds.get(last, seconds)
+            slower = max(0.0, min(seconds, SLOW_MOST * known) - known)
+            share = SLOW_SHARE * min(1.0, whole / self._moment)
+            faster = (share if self._single else 1.0) * max(0.0, known - seconds)
+            self._seconds[last] = known - faster + share * slower
         if self.trial:
             self._cost += whole
             self._ran += 1
             if self._ran < self._least[0] or self._cost < self._least[1]:
                 return
             self._costs[last], self._cost, self._ran = self._cost, 0.0, 0
+            if self._single:
+                self._seconds[last], self._runs = median(self._runs), []
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
         self.trial = self.workers != last
         self.untimed = 0 if self.trial else int(self._timed / max(seconds, 1e-6))
