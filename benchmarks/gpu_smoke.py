@@ -135,7 +135,7 @@ TIMED: Mapping[str, Callable[[], Value]] = {
 
 def _memory(d: ListedDevice) -> str:
     backend, _, ordinal = d.id.partition(":")
-    device = registry.opened(backend, int(ordinal))
+    device = registry.open_device(backend, int(ordinal))
     sent, back = np.arange(1 << 18, dtype=np.int32), np.zeros(1 << 18, np.int32)
     source, target = device.alloc(sent.nbytes), device.alloc(sent.nbytes)
     try:

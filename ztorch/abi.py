@@ -26,6 +26,11 @@ CACHE_LINE = 64
 # code assumes 256.
 PORT_ALIGN = 256
 
+# The one argument of a compiled function is an array of these addresses. The control block is null
+# for one worker; `steps` is a record of STEPS, for batch after batch.
+FRAME_SLOTS = {name: k for k, name in enumerate(
+    ("inputs", "outputs", "params", "arena", "control", "steps"))}
+
 # CPython calls compiled code through one native function object. It holds a record that describes
 # the program to run.
 BYTES_HEAD = bytes.__basicsize__ - 1  # size of a bytes object, without contents and final zero

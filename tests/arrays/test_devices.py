@@ -241,7 +241,7 @@ def test_what_the_host_sees_outlives_the_device(
     programs.forget()
     seen = (zt.tensor(_line(5000), device=sharing) * 2.0).numpy()
     backend, _, ordinal = sharing.partition(":")
-    registry.opened(backend, int(ordinal)).close()
+    registry.open_device(backend, int(ordinal)).close()
     programs.forget()
     gc.collect()
     np.testing.assert_array_equal(seen, np.arange(5000) * 2)
@@ -267,10 +267,10 @@ def test_a_closed_device_is_opened_again(device: str, monkeypatch: pytest.Monkey
             with zt.device(device):
                 assert 0 <= zt.rand(3).numpy().min() < 1
         if turn < 2:
-            registry.opened(backend, int(ordinal)).close()
+            registry.open_device(backend, int(ordinal)).close()
             with pytest.raises(DeviceError, match=r"closed|belongs to"):
                 (old + 1.0).numpy()
             with pytest.raises(DeviceError, match=r"closed|belongs to"):
                 x.numpy()
-    registry.opened(backend, int(ordinal)).close()
+    registry.open_device(backend, int(ordinal)).close()
     programs.forget()

@@ -14,7 +14,7 @@ import ztorch.compile.c_library
 from tests.cases.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
-from ztorch.codegen.cpuid import questions
+from ztorch.codegen.cpuid import cpuid_queries
 from ztorch.codegen.elf_object import read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.c_library import compile_c, export_c
@@ -151,10 +151,10 @@ def test_supported_agrees_with_the_system(tmp_path: Path) -> None:
 
 
 def test_features_nobody_can_ask_for_are_refused() -> None:
-    assert questions([]) == ((), 0)
-    assert all(questions(t.required_features)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.required_features)
+    assert cpuid_queries([]) == ((), 0)
+    assert all(cpuid_queries(t.required_features)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.required_features)
     with pytest.raises(Unsupported, match="'amx-tile'"):
-        questions(["amx-tile"])
+        cpuid_queries(["amx-tile"])
 
 
 def test_a_library_for_another_architecture(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_kernels_that_do_not_wait_are_not_early(fake: FakeCuda, monkeypatch: pyt
 def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     fake = install(monkeypatch, capability=capability)
-    assert registry.opened("cuda", 0).info.chip == chip
+    assert registry.open_device("cuda", 0).info.chip == chip
     assert resolve("cuda").target == f"cuda:{chip}"
     test = next(c for c in CONTRACT if c.__name__ == "test_one_launch_by_itself")
     test("cuda")
@@ -185,7 +185,7 @@ def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
 def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, capability=(6, 1))
     with pytest.raises(DeviceError, match=r"cuda:0 \(Pretended GPU\) is older than sm_75"):
-        registry.opened("cuda", 0)
+        registry.open_device("cuda", 0)
 
 
 def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(chips, "CHIPS", chips.CHIPS[-1:])
     install(monkeypatch, capability=(9, 0))
     with pytest.raises(DeviceError, match="is older than sm_95"):
-        registry.opened("cuda", 0)
+        registry.open_device("cuda", 0)
     close(made)
 
 
@@ -214,8 +214,8 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     for code in ("SYSTEM_DRIVER_MISMATCH", "UNKNOWN"):
         fake.fail["cuInit"] = code
         with pytest.warns(UserWarning, match=f"backend cuda is broken: .*CUDA_ERROR_{code}"):
-            actual, why = registry.seen("cuda")
-        assert not actual and f"its driver broke: cuda: cuInit: CUDA_ERROR_{code}" in why
+            actual, why = registry.usable_devices("cuda")
+        assert not actual and f"its driver is broken: cuda: cuInit: CUDA_ERROR_{code}" in why
 
     class Absent(RuntimeError):
         pass
@@ -232,7 +232,7 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cuda_calls, "driver", missing)
     assert "pip install 'ztorch[cuda]'" in backend.refusal()
     with pytest.raises(DeviceError, match="there is no cuda device here: cuda-bindings is not"):
-        registry.opened("cuda")
+        registry.open_device("cuda")
 
 
 def test_each_kernel_is_timed_where_the_device_is(fake: FakeCuda) -> None:

@@ -79,7 +79,7 @@ CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.start
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
     """It is an error with its name and code, and afterwards the device works."""
-    registry.opened("cuda")
+    registry.open_device("cuda")
     fake.fail[call] = "NOT_PERMITTED"
     with pytest.raises((DeviceError, IndexError)) as caught:
         everything()
@@ -97,7 +97,7 @@ def test_all_calls_are_made_and_all_is_given_back(fake: FakeCuda) -> None:
     everything()
     assert set(CALLS) <= set(fake.calls)
     assert fake.pushed == 0
-    registry.opened("cuda").close()
+    registry.open_device("cuda").close()
     owned = [h for h in fake.handles.values() if not isinstance(h, Entry | Node)]
     assert not owned and not fake.memory.allocations and not fake.retained and not fake.used
 
@@ -107,12 +107,12 @@ LARGE = ["cuMemcpyHtoDAsync", "cuEventRecord", "cuStreamWaitEvent", "cuGraphLaun
          "cuEventRecord", "cuEventSynchronize"]
 
 
-@pytest.mark.parametrize(("most", "calls"), [(gpu.JOINED_BYTES, SMALL), (0, LARGE)], ids=["small", "large"])
+@pytest.mark.parametrize(("most", "calls"), [(gpu.GRAPH_COPY_BYTES, SMALL), (0, LARGE)], ids=["small", "large"])
 def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies and launches go into one stream, from and to memory that the driver knows; where it does
     not want to know it, they are done all the same. Small copies are part of the graph."""
-    monkeypatch.setattr(gpu, "JOINED_BYTES", most)
+    monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", most)
     program = compiled(small("digits_mlp"), "cuda", BATCH)
     x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
     want = program.predict(x)
@@ -122,7 +122,7 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
     made = [c for c in fake.calls[before:] if not c.startswith("cuCtx")]
     assert made == calls
     assert pinned and fake.pinned == pinned
-    registry.opened("cuda").close()
+    registry.open_device("cuda").close()
     assert not fake.pinned
     fake.fail["cuMemHostRegister"] = "NOT_PERMITTED"
     np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
@@ -131,7 +131,7 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
 def test_steps_of_fit_overlap(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next batch is copied while a step is under way, and scores are those of one step at a time; a
     step whose loss is not finite is named though another one had begun."""
-    monkeypatch.setattr(gpu, "JOINED_BYTES", 0)
+    monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", 0)
     recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
     program = compiled(recipe, "cuda", BATCH)
     x, y = rows(program.executable, program.metadata, recipe, 3)
@@ -165,17 +165,17 @@ def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) 
         program = compiled(recipe, "cuda", BATCH)
         x, y = rows(program.executable, program.metadata, recipe, 2)
         program.train_on_batch(x[:BATCH], y[:BATCH])  # binds the first call
-        total, bound = fake.total, len(registry.opened("cuda")._recordings)
+        total, bound = fake.total, len(registry.open_device("cuda")._recordings)
         fake.total = fake.used if short else total
         history = program.fit(x, y, epochs=2, verbose=0, shuffle=False).history
         fake.total = total
-        assert len(registry.opened("cuda")._recordings) == bound + (not short)
+        assert len(registry.open_device("cuda")._recordings) == bound + (not short)
         actual.append([history["loss"], [w.tolist() for w in program.get_weights()]])
     assert actual[0] == actual[1] and actual[0][0][1] < actual[0][0][0]
 
 
 def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
+    d = registry.open_device("cuda")
     with pytest.raises(OutOfMemory, match=r"cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY .* asked for "
                                           "2,147,483,648 bytes, and 1,073,741,824 of 1,073,741,824"):
         d.alloc(1 << 31)
@@ -185,7 +185,7 @@ def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
 def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake: FakeCuda) -> None:
     program = compiled(small("digits_mlp"), "cuda", BATCH)
     x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
-    d = registry.opened("cuda")
+    d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* are lost: compile"):
         program.predict(x)
@@ -193,25 +193,25 @@ def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
             use()
     again = compiled(small("digits_mlp"), "cuda", BATCH)  # nobody has to close it by hand
-    assert d.closed and registry.opened("cuda") is not d and fake.retained == 1
+    assert d.closed and registry.open_device("cuda") is not d and fake.retained == 1
     assert np.isfinite(again.predict(x)).all()
 
 
 def test_a_context_that_others_hold_is_left_to_them(fake: FakeCuda) -> None:
     """Only a new process helps then, and the error says so."""
     fake.shared = True
-    d = registry.opened("cuda")
+    d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match="holds it too, start a new process"):
         d.synchronise()
     with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
-        registry.opened("cuda")
+        registry.open_device("cuda")
     assert "cuDevicePrimaryCtxReset" not in fake.calls and not fake.retained
 
 
 def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
     """Launches ask for it, and the function must allow it first."""
-    d, n = registry.opened("cuda"), 15_000
+    d, n = registry.open_device("cuda"), 15_000
     b = Builder("turn", i32)
     b.memory("x", f32, n), b.memory("y", f32, n, access="w")
     first, second = (b.memory(name, f32, n // 2, "shared", "rw") for name in "st")
@@ -238,7 +238,7 @@ def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
 
 
 def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
+    d = registry.open_device("cuda")
     code, entries, _ = doubled.doubling(d)
     before = len(fake.handles)
     for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90a", b".target sm_100")):
@@ -252,7 +252,7 @@ def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_is_told(fake: FakeCuda) -> None:
-    d = registry.opened("cuda")
+    d = registry.open_device("cuda")
     buffer = d.alloc(64)
     child = os.fork()
     if not child:  # nothing of the parent's may be touched: the fake fails where it is

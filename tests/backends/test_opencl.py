@@ -94,7 +94,7 @@ class Driver:
 
     def _kernel(self, program: Any, name: str) -> Any:
         given = program.given
-        names = spirv.needs(given).names if isinstance(given, bytes) else given
+        names = spirv.requirements(given).names if isinstance(given, bytes) else given
         assert name in names
         return SimpleNamespace()
 
@@ -164,7 +164,7 @@ def test_spirv_where_the_driver_takes_it(install: Any, il: str) -> None:
     assert program.executable.spec.target == "opencl:spirv"
     assert len(driver.made) > 3
     for given, options in driver.made:
-        assert len(spirv.needs(given).names) == 1
+        assert len(spirv.requirements(given).names) == 1
         assert "-cl-std=CL1.2" not in options
         assert set(settings.current().opencl_options) <= set(options)
 
@@ -232,7 +232,7 @@ def test_modules_for_a_device_that_takes_none(install: Any, tmp_path: Path) -> N
         zt.load(tmp_path / "m.zt")
     made = modules_of(jobs()["tanh"][0].alone("f"))
     entries = [KernelEntry(*e) for e in made.spec.entries]
-    with opencl.BACKEND.open() as d, pytest.raises(DeviceError, match="takes no SPIR-V; compile for "
+    with opencl.BACKEND.open() as d, pytest.raises(DeviceError, match="does not accept SPIR-V; compile for "
                                                                       "opencl"):
         d.load(made.code, entries)
     assert driver.made == []

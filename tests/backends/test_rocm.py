@@ -120,10 +120,10 @@ def used(d: Any) -> None:
     out = np.empty_like(x)
     d.read(buffers["outputs"], out)
     np.testing.assert_array_equal(out, 2 * x)
-    for most in (0, gpu.JOINED_BYTES):  # copies of their own, and in the graph
+    for most in (0, gpu.GRAPH_COPY_BYTES):  # copies of their own, and in the graph
         x += 1
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gpu, "JOINED_BYTES", most)
+            patch.setattr(gpu, "GRAPH_COPY_BYTES", most)
             d.pin(x)
             d.pin(out)
             d.finish(d.submit(recording, buffers["inputs"], x, buffers["outputs"], out))

@@ -16,7 +16,7 @@ import pytest
 from ztorch import abi
 from ztorch.backends.library import load_library
 from ztorch.backends.workers import Workers
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import TARGETS
 from ztorch.codegen.templates import environment
@@ -61,7 +61,7 @@ def library(suffix: str) -> ctypes.CDLL:
             f"  at[{k}] = offsetof(control, {f.name}), at[{k + 20}] = sizeof(((control *)0)->{f.name});\n"
             for k, f in enumerate(abi.CONTROL_FIELDS)) + "}\n"
     exports = ["meet", "start", abi.WORKER_ENTRY, *(["layout"] if suffix == "c" else [])]
-    made = load_library(link(assembled(text, target), soname="workers.so", exports=exports), "workers")
+    made = load_library(link(assemble_text(text, target), soname="workers.so", exports=exports), "workers")
     made.meet.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     made.start.argtypes = [ctypes.c_void_p] * 6
     made.meet.restype = made.start.restype = None

@@ -16,11 +16,11 @@ REQUIRED = {n for n in os.environ.get("ZTORCH_REQUIRE_BACKENDS", "").split(",") 
 @functools.cache
 def device(name: str) -> Device:
     """The first device of a backend, opened; skips the test if there is none."""
-    result, why = registry.seen(name)
+    result, why = registry.usable_devices(name)
     if not result:
         assert name not in REQUIRED, f"backend {name} is required here: {why}"
         pytest.skip(f"no {name} device: {why}")
-    return registry.opened(name, result[0].ordinal)
+    return registry.open_device(name, result[0].ordinal)
 
 
 def fresh(name: str) -> Device:

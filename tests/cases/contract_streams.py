@@ -70,7 +70,7 @@ def test_a_forked_child_is_told(name: str) -> None:
     if not child:  # whatever happens, nothing of pytest may run here
         told = 0
         for use in (lambda: d.alloc(64), lambda: d.write(buffer, np.zeros(4)),
-                    lambda: registry.opened(name)):
+                    lambda: registry.open_device(name)):
             try:
                 use()
             except DeviceError as error:

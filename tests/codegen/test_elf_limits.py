@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tests.cases.elf_objects import undefined_symbols
-from ztorch.codegen.cpuid import EBX, ECX, Question, questions
+from ztorch.codegen.cpuid import EBX, ECX, CpuidQuery, cpuid_queries
 from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
 from ztorch.codegen.elf_layout import ADDRESS_LIMIT
@@ -217,7 +217,7 @@ def test_a_load_of_an_address_is_rewritten_only_where_it_is_a_plain_one() -> Non
     other = memoryview(bytes.fromhex("48030500000000"))  # add, not mov
 
     def wants(kind: int, addend: int = -4, at: int = 3, text: memoryview = code) -> bool:
-        return X86_64.wants_slot(Relocation(1, at, kind, 1, addend), text)
+        return X86_64.needs_got_entry(Relocation(1, at, kind, 1, addend), text)
 
     rewritable = (41, 42)  # R_X86_64_GOTPCRELX, R_X86_64_REX_GOTPCRELX
     for kind in rewritable:
@@ -226,7 +226,7 @@ def test_a_load_of_an_address_is_rewritten_only_where_it_is_a_plain_one() -> Non
         assert wants(kind, at=1, text=memoryview(b"\0\0\x8b"))  # nothing of it stands before
     assert wants(9)  # R_X86_64_GOTPCREL promises nothing about its instruction
     assert not wants(2) and not wants(4)
-    assert all(AARCH64.wants_slot(Relocation(1, 0, k, 1, 0), code) for k in (311, 312))
+    assert all(AARCH64.needs_got_entry(Relocation(1, 0, k, 1, 0), code) for k in (311, 312))
 
 
 # -- objects ---------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_names_of_sections_lie_in_a_section_that_exists() -> None:
 def test_instructions_that_need_the_system_ask_for_the_systems_consent() -> None:
     """A processor may have AVX while the system does not save its registers."""
     osxsave, avx, fma = 1 << 27, 1 << 28, 1 << 12  # bits of ecx of leaf 1, in the makers' manuals
-    assert questions(["avx", "fma"]) == ((Question(1, ECX, osxsave | avx | fma),), 0b110)
-    assert questions(["ssse3"]) == ((Question(1, ECX, 1 << 9),), 0)
-    asked, saved = questions(["avx512f"])
-    assert saved == 0b11100110 and asked == (Question(1, ECX, osxsave), Question(7, EBX, 1 << 16))
+    assert cpuid_queries(["avx", "fma"]) == ((CpuidQuery(1, ECX, osxsave | avx | fma),), 0b110)
+    assert cpuid_queries(["ssse3"]) == ((CpuidQuery(1, ECX, 1 << 9),), 0)
+    asked, saved = cpuid_queries(["avx512f"])
+    assert saved == 0b11100110 and asked == (CpuidQuery(1, ECX, osxsave), CpuidQuery(7, EBX, 1 << 16))

@@ -9,7 +9,7 @@ import pytest
 from tests.cases.elf_objects import BLOBS, SOURCE, TRIPLES, compiled, linked
 from ztorch.codegen.elf import link
 from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_reloc import AARCH64, MACHINES, X86_64, Spot
+from ztorch.codegen.elf_reloc import AARCH64, MACHINES, X86_64, PatchSite
 from ztorch.errors import LinkError
 
 
@@ -65,7 +65,7 @@ PATCHES = [
 def test_instructions_are_patched_as_the_manuals_say() -> None:
     for machine, kind, target, before, after in PATCHES:
         image = bytearray(before.to_bytes(8, "little"))
-        machine.patch(kind, Spot(image, 0, 0x1000, target, 0, None))
+        machine.patch(kind, PatchSite(image, 0, 0x1000, target, 0, None))
         assert int.from_bytes(image, "little") == after
 
 
@@ -73,12 +73,12 @@ def test_distances_up_to_the_last_that_fits() -> None:
     for machine, kind, unit, bits in ((X86_64, 2, 1, 32), (AARCH64, 261, 1, 32), (AARCH64, 283, 4, 26)):
         place, reach = 1 << 40, unit << bits - 1
         for distance in (-reach, reach - unit):
-            machine.patch(kind, Spot(bytearray(8), 0, place, place + distance, 0, None))
+            machine.patch(kind, PatchSite(bytearray(8), 0, place, place + distance, 0, None))
         for distance in (-reach - unit, reach):
             with pytest.raises(ValueError, match=rf"does not fit {bits} bits"):
-                machine.patch(kind, Spot(bytearray(8), 0, place, place + distance, 0, None))
+                machine.patch(kind, PatchSite(bytearray(8), 0, place, place + distance, 0, None))
 
 
 def test_misaligned_loads_are_refused() -> None:
     with pytest.raises(ValueError, match="not a multiple of 8"):
-        AARCH64.patch(286, Spot(bytearray(8), 0, 0x1000, 0x7004, 0, None))
+        AARCH64.patch(286, PatchSite(bytearray(8), 0, 0x1000, 0x7004, 0, None))

@@ -31,7 +31,7 @@ def through_nvrtc(text: str) -> str:
 
 
 def figures(code: str, chip: str = "sm_90") -> dict[str, tuple[int, int, int]]:
-    return ptx.figures(ptx.cubin(code, chip)[1])
+    return ptx.kernel_resources(ptx.cubin(code, chip)[1])
 
 
 @pytest.mark.parametrize("d", ALL, ids=repr)

@@ -16,7 +16,7 @@ import pytest
 from tests.parity import HERE
 from ztorch.codegen import assemble, cc, object_cache
 from ztorch.codegen import llvm as llvm_source
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import TARGETS
 from ztorch.host.settings import current, using
 
@@ -86,13 +86,13 @@ def other(value: Any) -> Any:
 @pytest.mark.parametrize("field", [f.name for f in fields(TARGET)])
 def test_each_field_of_a_target_counts(field: str) -> None:
     changed = replace(TARGET, **{field: other(getattr(TARGET, field))})
-    assert row(changed) != row(TARGET)
+    assert canonical_text(changed) != canonical_text(TARGET)
 
 
 def test_a_row_reads_the_same_in_every_process() -> None:
     """Sets of strings have another order in each."""
-    code = ("from ztorch.codegen.object_cache import row\nfrom ztorch.codegen.targets import TARGETS\n"
-            "print([row(t) for t in TARGETS.values()])")
+    code = ("from ztorch.codegen.object_cache import canonical_text\nfrom ztorch.codegen.targets import TARGETS\n"
+            "print([canonical_text(t) for t in TARGETS.values()])")
     outputs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                               cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
                for seed in ("1", "2")}

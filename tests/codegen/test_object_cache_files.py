@@ -139,7 +139,7 @@ WORK = """
 import sys
 from ztorch.codegen import object_cache
 from ztorch.host.settings import using
-object_cache.MOST_BYTES = 20_000
+object_cache.MAX_FILE_BYTES = 20_000
 with using(cache=sys.argv[1]):
     for turn in range(300):
         k = turn * int(sys.argv[2]) % 31

@@ -80,7 +80,7 @@ def graphs() -> dict[str, Graph]:
 
 def figures(log: str) -> list[list[int]]:
     """Registers, bytes spilled and bytes of shared memory of each kernel, as the assembler says."""
-    return [list(kernel) for kernel in ptx.figures(log).values()]
+    return [list(kernel) for kernel in ptx.kernel_resources(log).values()]
 
 
 @pytest.mark.parametrize("chip", in_part(CHIPS))

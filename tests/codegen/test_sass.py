@@ -164,8 +164,8 @@ st.global.u32 [%d1], %r3; ret; }
     assert kernel.name == "k" and named(slow(kernel)).keys() == {"LDL", "STL", "I2F"}
 
 
-@pytest.mark.parametrize(("name", "call"), [("nvdisasm", lambda: nvidia_programs.disassembled(b"")),
-                                            ("ptxas", lambda: nvidia_programs.by_ptxas("", "sm_90a"))])
+@pytest.mark.parametrize(("name", "call"), [("nvdisasm", lambda: nvidia_programs.disassemble(b"")),
+                                            ("ptxas", lambda: nvidia_programs.assemble_with_ptxas("", "sm_90a"))])
 def test_without_a_program(name: str, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_programs, "installed", lambda name: "")
     with pytest.raises(Unsupported, match=f"pip install {nvidia_programs.PACKAGES[name]}"):

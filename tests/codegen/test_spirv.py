@@ -230,4 +230,4 @@ def test_the_grammar_is_khronos_own() -> None:
 def test_the_grammar_ships_with_its_licence() -> None:
     notice = (VENDORED.parent / "README.md").read_text()
     assert "Khronos Group" in notice and "Permission is hereby granted" in notice
-    assert len(grammar().shapes) > 400
+    assert len(grammar().forms) > 400

@@ -11,9 +11,9 @@ from tests.parity import HERE
 from ztorch import layers as L
 from ztorch.backends.library import load_library
 from ztorch.codegen import assemble, object_cache
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.elf import link
-from ztorch.codegen.elf_merge import merged
+from ztorch.codegen.elf_merge import merge
 from ztorch.codegen.elf_object import Object, read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
@@ -41,8 +41,8 @@ def instructions(obj: Object) -> dict[str, bytes]:
 def test_kernels_are_the_same_code_alone_and_together() -> None:
     program = network()
     symbols = {name: f.symbol for name, f in program.spec.functions.items()}
-    parts = RenderedModule(program.plans, TARGET, symbols).assembled()
-    whole = read_object(assembled(program.text, TARGET))
+    parts = RenderedModule(program.plans, TARGET, symbols).assemble_text()
+    whole = read_object(assemble_text(program.text, TARGET))
     assert len(instructions(parts)) > 5 and instructions(parts) == instructions(whole)
 
 
@@ -70,7 +70,7 @@ def test_only_kernels_that_changed_are_assembled(
 def test_what_cannot_be_merged(texts: tuple[str, str], message: str) -> None:
     objects = [read_object(compiled(text, HOST if text else OTHER)) for text in texts]
     with pytest.raises(LinkError, match=message):
-        merged((obj, {}) for obj in objects)
+        merge((obj, {}) for obj in objects)
 
 
 def test_merged_objects_use_one_anothers_symbols_by_new_names() -> None:
@@ -80,7 +80,7 @@ def test_merged_objects_use_one_anothers_symbols_by_new_names() -> None:
     numbers = [(read_object(compiled(f"define hidden i32 @f() {{ ret i32 {n} }}")), {"f": name})
                for n, name in ((1, "one"), (2, "two"))]
     for objects in ([*numbers, (uses, {})], [(uses, {}), *numbers]):
-        library = load_library(link(merged(objects), soname="three.so", exports=["three"]), "three")
+        library = load_library(link(merge(objects), soname="three.so", exports=["three"]), "three")
         assert library.three() == 3
-    alone = merged([(uses, {}), numbers[0], (uses, {"three": "six"})])
+    alone = merge([(uses, {}), numbers[0], (uses, {"three": "six"})])
     assert [s.name for s in alone.symbols if s.undefined] == ["two"]

@@ -57,7 +57,7 @@ def test_sections_of_backends(tmp_path: Path) -> None:
         "dummy": {"enabled": False}})
     with settings.using(config=as_json):
         assert choices() == expected
-        assert registry.seen("dummy") == ([], "not among the enabled backends of the configuration")
+        assert registry.usable_devices("dummy") == ([], "the configuration does not enable this backend")
     if sys.version_info >= (3, 11):
         with settings.using(config=str(path)):
             assert choices() == expected
@@ -114,8 +114,8 @@ def test_the_environment_overrides_autotune_of_the_file(tmp_path: Path) -> None:
     {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])
 def test_an_unknown_backend_warns_with_a_suggestion(tmp_path: Path, content: dict) -> None:
     with settings.using(config=config(tmp_path, **content)), pytest.warns(
-            UserWarning, match="a backend 'vulcan', which there is none of; did you mean 'vulkan'"):
-        registry.seen("dummy")
+            UserWarning, match="an unknown backend 'vulcan'; did you mean 'vulkan'"):
+        registry.usable_devices("dummy")
 
 
 def test_an_unknown_key_warns_with_a_suggestion(tmp_path: Path) -> None:
@@ -169,17 +169,17 @@ def test_a_file_without_end() -> None:
 
 def test_backends_that_are_not_enabled_are_not_there() -> None:
     with settings.using(backends=("cpu",)):
-        actual, why = registry.seen("dummy")
-        assert not actual and "not among the enabled" in why
+        actual, why = registry.usable_devices("dummy")
+        assert not actual and "does not enable" in why
         row = next(d for d in devices() if d.id == "dummy")
-        assert not row.available and "not among the enabled" in row.reason
+        assert not row.available and "does not enable" in row.reason
         with pytest.raises(DeviceError, match="no dummy device here"):
-            registry.opened("dummy")
+            registry.open_device("dummy")
 
 
 def test_devices_by_number(tmp_path: Path) -> None:
     with settings.using(config=config(tmp_path, devices={"dummy": [3]})):
-        assert registry.seen("dummy") == ([], "the configuration leaves none of its devices")
+        assert registry.usable_devices("dummy") == ([], "the configuration excludes all of its devices")
 
 
 def test_auto_means_the_default() -> None:
@@ -193,7 +193,7 @@ def test_auto_means_the_default() -> None:
 def test_no_device_at_all_is_an_error() -> None:
     with settings.using(backends=("cuda", "rocm")), pytest.raises(
             DeviceError, match="no device is left"):
-        if any(registry.seen(n)[0] for n in ("cuda", "rocm") if n in registry.names()):
+        if any(registry.usable_devices(n)[0] for n in ("cuda", "rocm") if n in registry.names()):
             pytest.skip("a GPU is here")
         best_device()
 
@@ -212,7 +212,7 @@ def test_a_driver_that_breaks_warns_and_the_rest_goes_on(monkeypatch: pytest.Mon
         listed = devices()
     assert listed[0].id == "cpu" and listed[0].available
     row = next(d for d in listed if d.id == "dummy")
-    assert not row.available and "its driver broke" in row.reason
+    assert not row.available and "its driver is broken" in row.reason
 
 
 @pytest.mark.parametrize(("package", "backend"), [
@@ -225,7 +225,7 @@ def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backen
     ran = subprocess.run([sys.executable, "-m", "ztorch", "devices"], text=True, check=True,
                          capture_output=True, env={**os.environ, "PYTHONPATH": path,
                                                    "ZTORCH_BACKENDS": f"cpu,{backend}"})
-    assert "its driver broke: a library fails to load" in ran.stdout
+    assert "its driver is broken: a library fails to load" in ran.stdout
     assert ran.stderr == (f"warning: backend {backend} is broken: ImportError: a library fails to "
                           "load\n")
 
@@ -245,7 +245,7 @@ def test_loaders_that_find_nothing_or_rubbish(tmp_path: Path, variable: str, con
                          capture_output=True, env={**os.environ, variable: str(file),
                                                    "ZTORCH_BACKENDS": f"cpu,{name}"})
     assert re.fullmatch(stderr, ran.stderr), ran.stderr
-    assert re.search(rf"\n  {name} +{'its driver broke' if stderr else 'the .* loader finds no'}",
+    assert re.search(rf"\n  {name} +{'its driver is broken' if stderr else 'the .* loader finds no'}",
                      ran.stdout), ran.stdout
 
 

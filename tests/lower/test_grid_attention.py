@@ -78,7 +78,7 @@ def test_nothing_spills(chip: str) -> None:
         graph = Graph({"y": ops.attention(q, k, v, causal=True)})
         [step] = plan_of(graph, TARGETS[f"cuda:{chip}"].without_tensor_cores().limits)[0].steps
         log = ptx.cubin(rendered([step.kernel], chip), chip)[1]
-        [[registers, spilled, _]] = ptx.figures(log).values()
+        [[registers, spilled, _]] = ptx.kernel_resources(log).values()
         assert spilled == 0 and registers <= 255, (size, dtype, registers)
 
 

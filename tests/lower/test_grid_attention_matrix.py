@@ -110,7 +110,7 @@ def test_nothing_spills(chip: str, size: int, causal: bool, masked: bool) -> Non
     graph = Graph({"y": ops.attention(q, k, v, mask, causal)})
     [step] = plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].steps
     assert "high(2)" in str(step.schedule)
-    [[registers, spilled, _]] = ptx.figures(ptx.cubin(rendered([step.kernel], chip), chip)[1]).values()
+    [[registers, spilled, _]] = ptx.kernel_resources(ptx.cubin(rendered([step.kernel], chip), chip)[1]).values()
     assert spilled == 0 and 128 < registers <= 255, (registers, spilled)
 
 

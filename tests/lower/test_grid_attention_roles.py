@@ -100,9 +100,9 @@ def test_nothing_spills_and_products_overlap(size: int, causal: bool, masked: bo
     if ptx.reallocates_registers(text) and not nvidia_programs.installed("ptxas"):
         pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
     code, log = ptx.cubin(text, "sm_90a")
-    [[registers, spilled, _]] = ptx.figures(log).values()
+    [[registers, spilled, _]] = ptx.kernel_resources(log).values()
     assert spilled == 0 and registers <= 224 and "serialized" not in log, log
-    words = re.findall(r"HGMMA|MUFU\.EX2|DEPBAR\.LE gsb0, 0x[01]", nvidia_programs.disassembled(code))
+    words = re.findall(r"HGMMA|MUFU\.EX2|DEPBAR\.LE gsb0, 0x[01]", nvidia_programs.disassemble(code))
     scores = words.index("DEPBAR.LE gsb0, 0x1")
     results = words.index("DEPBAR.LE gsb0, 0x0", scores)
     assert words[scores - 16:scores] == ["HGMMA"] * 16

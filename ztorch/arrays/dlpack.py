@@ -16,7 +16,7 @@ from ztorch.arrays.memory import Allocation, DevicePool, LentMemory, memory
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.specs import spec
 from ztorch.backends import dlpack as backend_dlpack
-from ztorch.backends.dlpack import Description, described, packed_strides, taken
+from ztorch.backends.dlpack import ForeignMemory, describe, packed_strides, take
 from ztorch.backends.gpu import GpuDevice
 from ztorch.compile.python_calls import python_calls
 from ztorch.dtypes import ALL, DType, to_storage
@@ -54,7 +54,7 @@ def device_of_tensor(x: Any) -> tuple[int, int]:
     """
     if x.device != "cpu" and x.device.partition(":")[0] not in TYPES:
         node = x.realize().node
-        if memory(x.device).seen(node.block, node.spec.nbytes) is not None:
+        if memory(x.device).host_view(node.block, node.spec.nbytes) is not None:
             return CPU, 0
     return device_of(x.device)
 
@@ -90,9 +90,9 @@ def lent_copy(x: Any, versioned: bool, copies: bool) -> Any:
     if not copies:
         raise BufferError(f"NumPy's DLPack has no {x.dtype}, so it is copied; leave copy=False out")
     words = to_storage(x.dtype, x._readable())
-    description = Description(words.__array_interface__["data"][0], (CPU, 0), *_code(x.dtype), 1,
-                              words.shape, packed_strides(words.shape))
-    return backend_dlpack.lent(description, words, versioned, _library())
+    description = ForeignMemory(words.__array_interface__["data"][0], (CPU, 0), *_code(x.dtype), 1,
+                                words.shape, packed_strides(words.shape))
+    return backend_dlpack.export_capsule(description, words, versioned, _library())
 
 
 def _library() -> bytes:
@@ -121,9 +121,9 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
     assert isinstance(pool, DevicePool) and isinstance(block, Allocation)
     if stream != _NO_SYNC:
         pool.device.synchronise()
-    description = Description(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
-                              own.shape, packed_strides(own.shape))
-    return backend_dlpack.lent(description, block, versioned, _library())
+    description = ForeignMemory(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
+                                own.shape, packed_strides(own.shape))
+    return backend_dlpack.export_capsule(description, block, versioned, _library())
 
 
 def _code(d: DType) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
         capsule = x.__dlpack__(stream=stream, max_version=(1, 0))
     except TypeError:  # an object older than DLPack version 1
         capsule = x.__dlpack__(stream=stream)
-    theirs = described(capsule)
+    theirs = describe(capsule)
     if theirs is None:
         raise DataError(f"{label}: __dlpack__ gives no capsule of DLPack, but {capsule!r}")
     shape = theirs.shape
@@ -184,11 +184,11 @@ def borrowed(label: str, x: Any, place: str) -> TensorNode:
     own = spec(shape, _dtype(label, theirs), place)
     if not own.size:
         return computed(own, pool.alloc(0))
-    buffer = pool.device.borrow(theirs.address, own.nbytes, taken(capsule))
+    buffer = pool.device.borrow(theirs.address, own.nbytes, take(capsule))
     return computed(own, Allocation(LentMemory(pool), own.nbytes, buffer, buffer))
 
 
-def _dtype(label: str, theirs: Description) -> DType:
+def _dtype(label: str, theirs: ForeignMemory) -> DType:
     for d in ALL:
         if (*_code(d), 1) == (theirs.code, theirs.bits, theirs.lanes):
             return d

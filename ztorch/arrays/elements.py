@@ -13,7 +13,7 @@ from ztorch.arrays.node import Handle, TensorNode, computed
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
-from ztorch.backends.python_calls import skipped
+from ztorch.backends.python_calls import padding_bytes
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
 
@@ -49,11 +49,11 @@ def stored_array(node: TensorNode) -> np.ndarray:
         block = node.block  # another thread that computes the node may replace its block
         assert block is not None
         if isinstance(block, bytes):
-            return np.ndarray(own.shape, own.dtype.numpy, block, skipped(block))
+            return np.ndarray(own.shape, own.dtype.numpy, block, padding_bytes(block))
         return np.asarray(_View(block, own))
     device_block, pool = node.block, memory(own.memory)
     assert isinstance(device_block, Allocation)
-    if (seen := pool.seen(device_block, own.nbytes)) is not None:
+    if (seen := pool.host_view(device_block, own.nbytes)) is not None:
         return np.asarray(_View(device_block, own, seen=seen))
     array = np.empty(own.shape, own.dtype.numpy)
     pool.download(device_block, array)

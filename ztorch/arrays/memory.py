@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.backends import registry
-from ztorch.backends.python_calls import contents
+from ztorch.backends.python_calls import contents_address
 from ztorch.host.memory import aligned
 from ztorch.locks import new_lock
 
@@ -55,7 +55,7 @@ Block = Allocation | bytes
 
 def place_of(block: Block) -> Any:
     """The address of a block, as programs take it."""
-    return contents(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
+    return contents_address(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
 def is_own(block: Block) -> bool:
@@ -137,7 +137,7 @@ class Pool(ABC):
     def lend(self, array: np.ndarray) -> Allocation | None:
         """A block that shares the array's memory; None if compiled code cannot read it in place."""
 
-    def seen(self, block: Allocation, nbytes: int) -> np.ndarray | None:
+    def host_view(self, block: Allocation, nbytes: int) -> np.ndarray | None:
         """The first `nbytes` bytes of a block in host memory; None if the host cannot access it."""
         return None
 
@@ -192,7 +192,7 @@ class DevicePool(Pool):
     def __init__(self, name: str):
         super().__init__(name)
         backend, _, ordinal = name.partition(":")
-        self.device = registry.opened(backend, int(ordinal))
+        self.device = registry.open_device(backend, int(ordinal))
 
     def write(self, block: Allocation, array: np.ndarray) -> None:
         self.device.write(block.handle, array)
@@ -208,8 +208,8 @@ class DevicePool(Pool):
             return None
         return Allocation(LentMemory(self), array.nbytes, buffer, buffer)
 
-    def seen(self, block: Allocation, nbytes: int) -> np.ndarray | None:
-        return self.device.seen(block.handle, nbytes) if nbytes else None
+    def host_view(self, block: Allocation, nbytes: int) -> np.ndarray | None:
+        return self.device.host_view(block.handle, nbytes) if nbytes else None
 
     def copied(self, block: Allocation, nbytes: int) -> Allocation:
         made = self.alloc(nbytes)

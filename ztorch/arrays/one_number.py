@@ -31,7 +31,7 @@ class OneNumber(Handle):
         block = node.block
         number: float | int | bool
         if type(block) is bytes and (read := _reader(own.dtype)) is not None:
-            number, = read(block, -(id(block) + BYTES_HEAD) % BUFFER_ALIGN)  # where `contents` is
+            number, = read(block, -(id(block) + BYTES_HEAD) % BUFFER_ALIGN)  # `contents_address`
         else:
             number = from_storage(own.dtype, stored_array(node)).item()
         return number

@@ -13,10 +13,10 @@ from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.specs import Spec
 from ztorch.backends.matching import Building, Matching
 from ztorch.backends.python_calls import (
+    bytes_object_size,
     has_python_functions,
     python_function,
-    room_for,
-    slot_places,
+    slot_offsets,
 )
 from ztorch.compile.python_calls import python_calls
 from ztorch.host.memory import aligned
@@ -76,10 +76,10 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     most = MOST_BYTES if len(outputs) == 1 else SEVERAL_BYTES
     sizes = [o.spec.nbytes for o in outputs]
     table = [word for o, n in zip(outputs, sizes, strict=True)
-             for word in (room_for(n) if n <= most else 0, id(o.spec), id(o.cell))]
+             for word in (bytes_object_size(n) if n <= most else 0, id(o.spec), id(o.cell))]
     long = call.runs_alone and call.function.cycles > MOST_CYCLES
     sharing = None if long else call.sharing()
-    node, build = slot_places(TensorNode), building or Building()
+    node, build = slot_offsets(TensorNode), building or Building()
     numbers = {
         "code": code, "params": params, "arena": arena.__array_interface__["data"][0],
         "sharing": 0 if sharing is None else sharing.ctypes.data,
@@ -87,8 +87,8 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
         "entries": matching.entries, "given": matching.arguments, "steps": len(matching.words) // 3,
         "results": SETTLES if building is None else sum(o.cell is None for o in outputs),
         "builds": len(build.words) // 3, **{f"node_{name}": at for name, at in node.items()},
-        "tensor_node": slot_places(Handle)["node"], "cell_node": slot_places(Cell)["node"],
-        "block_place": slot_places(Allocation)["place"]}
+        "tensor_node": slot_offsets(Handle)["node"], "cell_node": slot_offsets(Cell)["node"],
+        "block_place": slot_offsets(Allocation)["place"]}
     owner = (call, arena, sharing, matching.objects, build.objects, [*outputs])
     native = python_function(library, numbers, {"node_type": TensorNode, "tensor_type": tensor},
                              long, [*table, *matching.words, *build.words], owner)

@@ -12,7 +12,7 @@ from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import when_default_changes
 from ztorch.arrays.quick_calls import Native
 from ztorch.backends.matching import Building, Matching
-from ztorch.backends.python_calls import slot_places
+from ztorch.backends.python_calls import slot_offsets
 from ztorch.graph.trees import LEAF, TreeBranch
 
 MOST_NATIVES = 16  # of one function, for arguments of several shapes; the oldest go
@@ -58,7 +58,7 @@ def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell
     m = Matching(1 + len(live))
     if not _match(m, 0, args):
         return None
-    node, block = slot_places(Cell)["node"], slot_places(TensorNode)["block"]
+    node, block = slot_offsets(Cell)["node"], slot_offsets(TensorNode)["block"]
     for cell in read:
         entry = 1 + live.index(cell) if cell in live else m.slot(m.constant(cell), node)
         m.blocks.append(m.slot(entry, block))
@@ -70,9 +70,9 @@ def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell
 def _match(m: Matching, entry: int, tree: Any) -> bool:
     """Matches a tree, in the order of `flatten`."""
     if isinstance(tree, Handle):
-        at = slot_places(TensorNode)
+        at = slot_offsets(TensorNode)
         m.kind(entry, type(tree))
-        own = m.slot(entry, slot_places(Handle)["node"])
+        own = m.slot(entry, slot_offsets(Handle)["node"])
         m.same(m.slot(own, at["spec"]), tree.node.spec)
         m.blocks.append(m.slot(own, at["block"]))
         return True
@@ -86,7 +86,7 @@ def _match(m: Matching, entry: int, tree: Any) -> bool:
     if isinstance(tree, TreeBranch):
         kind: Any = type(tree)
         m.kind(entry, kind)
-        at = slot_places(kind)
+        at = slot_offsets(kind)
         return all(_match(m, m.slot(entry, at[name]), getattr(tree, name))
                    for name in tree._fields)
     return False

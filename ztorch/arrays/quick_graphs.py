@@ -11,7 +11,7 @@ from ztorch.arrays.programs import ArrayProgram, may_know_natives, set_known
 from ztorch.arrays.quick_calls import Output
 from ztorch.arrays.structure import Pending
 from ztorch.backends.matching import Matching
-from ztorch.backends.python_calls import slot_places
+from ztorch.backends.python_calls import slot_offsets
 
 
 def compute_again(roots: Sequence[TensorNode]) -> bool:
@@ -57,7 +57,7 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
         pending: Nodes, before they are computed. All of their roots are pending.
         apart: Whether the program has an input for each operand, even if two are one tensor.
     """
-    at = slot_places(TensorNode)
+    at = slot_offsets(TensorNode)
     m = Matching(len(pending.roots))
     order = [*pending.roots]
     entries = {node: k for k, node in enumerate(order)}
@@ -76,7 +76,7 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
             if len(own) > 1:
                 m.one(all_operands, own[0])
                 continue
-        for x, entry in zip(operands, m.items_of_known(all_operands, operands), strict=True):
+        for x, entry in zip(operands, m.sequence_items(all_operands, operands), strict=True):
             if type(x) is not TensorNode:
                 m.number(entry, x)
                 continue

@@ -11,7 +11,7 @@ from ztorch.arrays.applying import recorded
 from ztorch.arrays.calls import Call, tensor_places
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.recording import MAX_DEPTH, eager
-from ztorch.backends.python_calls import has_python_functions, recording_function, slot_places
+from ztorch.backends.python_calls import has_python_functions, recording_function, slot_offsets
 from ztorch.compile.python_calls import python_calls
 
 INDEXING = "[]"  # in place of an op's name: one integer, or `slice` and its three bounds
@@ -49,10 +49,10 @@ def _recorder(name: str) -> Recorder | None:
         return None
     positions, rest, _ = tensor_places(name) if name != INDEXING else ((0,), BITS, ())
     places = sum(1 << k for k in range(BITS) if k in positions or k >= rest)
-    node, call = slot_places(TensorNode), slot_places(Call)
+    node, call = slot_offsets(TensorNode), slot_offsets(Call)
     numbers = {
         "places": places - (places >> BITS - 1 << BITS), "unpacks": rest == 0,
-        "most_depth": MAX_DEPTH, "tensor_node": slot_places(Handle)["node"],
+        "most_depth": MAX_DEPTH, "tensor_node": slot_offsets(Handle)["node"],
         "call_quick": call["quick"], "call_result": call["result"],
         **{f"node_{slot}": at for slot, at in node.items()}}
     objects = {"table": recorded.newest, "name": name, "eager": eager, "node_type": TensorNode,

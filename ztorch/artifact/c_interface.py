@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ztorch.abi import BUFFER_ALIGN, align_up
-from ztorch.codegen.cpuid import Question, questions
+from ztorch.codegen.cpuid import CpuidQuery, cpuid_queries
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import ARGUMENT, CALL, FunctionSpec, ProgramSpec, TensorSpec
@@ -91,7 +91,7 @@ class CInterface:
     sizes: tuple[tuple[str, int, str], ...]  # macro, numbers in a row, meaning
     params_bytes: int
     arena_bytes: int
-    cpuid: tuple[Question, ...]  # how NAME_supported asks the CPU for its features
+    cpuid: tuple[CpuidQuery, ...]  # how NAME_supported asks the CPU for its features
     xcr0: int  # bits of the register state that the operating system must save
     abi: int  # checksum of everything the header promises
     lists: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # macro, meaning, C literals
@@ -175,7 +175,7 @@ def describe(spec: ProgramSpec, name: str, changing: Collection[str]) -> CInterf
                           identifier(s.role, "state"))
                    for s in spec.states.values())
     sizes = [] if CALL in spec.functions else _row_sizes(spec)
-    cpuid, xcr0 = questions(spec.needs) if spec.arch == "x86_64" else ((), 0)
+    cpuid, xcr0 = cpuid_queries(spec.needs) if spec.arch == "x86_64" else ((), 0)
     params, arena = _rounded_up(spec.params_bytes), _rounded_up(spec.arena_bytes)
     predict = spec.functions.get("predict")
     batch = next(iter(predict.inputs.values())).shape[0] if predict else 0

@@ -1,4 +1,4 @@
-"""Drivers, one file each; and `get`, which gives authors of libraries the object of a device."""
+"""Drivers of devices, and `get`, by which other libraries use a device directly."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PUBLIC = ("BackendBuilder", "get")  # for users; the rest of this package is for drivers
+PUBLIC = ("BackendBuilder", "get")  # names for users; the rest of this package is for drivers
 
 
 def get(name: str) -> Any:
-    """The object of a device: memory, streams, and routines on raw buffers.
+    """A device as an object, with its memory, its streams, and routines on raw buffers.
 
     Args:
         name: The device, such as "cpu", "cuda:0" or "vulkan:0"; "auto" is the best one.
 
     Returns:
-        A `DeviceLibrary`, always the same one for a name. Where the device is not here,
-        `is_available` is False and `reason` says why.
+        A `DeviceLibrary`, always the same one for a name. If the device is not available,
+        its `is_available` is False and its `reason` says why.
 
     Raises:
         UnknownName: There is no such backend.
@@ -33,7 +33,7 @@ def get(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in PUBLIC:  # they need the compiler, which loads at first use
+    if name in PUBLIC:  # these need the compiler, which is imported at first use
         return dispatch.from_library(name)
     raise AttributeError(f"module 'ztorch.backends' has no attribute {name!r}")
 

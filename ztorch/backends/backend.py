@@ -1,7 +1,7 @@
-"""The contract of backends: which devices a driver has here, and why there are none.
+"""The interface of backends: which devices a driver has on this machine, or why it has none.
 
-A backend is one file in `drivers/` with a subclass of `Backend`, an instance of it called BACKEND,
-and a subclass of `Device`.
+A backend is one file in `drivers/` with a subclass of `Device`, a subclass of `Backend`, and an
+instance of the latter called BACKEND.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from ztorch.backends.handles import DeviceInfo
 
 
 class Backend(ABC):
-    """A driver. Making an instance is free and never fails."""
+    """A driver. Creating an instance loads nothing and never fails."""
 
     name: ClassVar[str]
-    languages: ClassVar[tuple[str, ...]] = ()  # that a third party's takes kernels in; first: text
+    # The kernel languages that a third party's driver accepts; the first is the one we generate.
+    languages: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def refusal(self) -> str:
-        """Why there is no device here; empty if there is one. A driver that is absent is an answer,
-        a driver that is broken an exception, of which `registry.seen` warns."""
+        """The reason why no device is available; empty if one is.
+
+        Returns a text if the driver is not installed. If it is installed but broken, this raises
+        an exception, of which `registry.usable_devices` warns.
+        """
 
     @abstractmethod
     def devices(self) -> list[DeviceInfo]:
-        """The devices, in the driver's order; none where `refusal` says why."""
+        """The devices in the driver's order; empty if `refusal` gives a reason."""
 
     @abstractmethod
     def open(self, ordinal: int = 0) -> Device:
-        """Opens the device of that number."""
+        """Opens a device by its number in the driver's order."""

@@ -1,4 +1,4 @@
-"""Calls of CUDA's driver API, through the package cuda-bindings, and its devices."""
+"""Calls of CUDA's driver API through the package cuda-bindings, and descriptions of its devices."""
 
 from __future__ import annotations
 
@@ -9,38 +9,48 @@ from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.machines.chips import runnable
 
-TEXT = "c"  # the chip of code that was CUDA C++ and is for all chips
+TEXT = "c"  # the chip name of PTX compiled from CUDA C++, which runs on every chip
 
 EARLY_VERSION = 12030  # the first driver with edges of graphs by which launches start early
 
 
 @functools.cache
 def driver() -> Any:
-    """The driver's functions; ModuleNotFoundError where the package is not."""
+    """The driver's functions; ModuleNotFoundError if the package is not installed."""
     from cuda.bindings import driver
 
     return driver
 
 
-def ask(where: str, call: str, *args: Any) -> Any:
-    """The results of a call besides its status; a failure is an error with the call and code."""
+def call_driver(where: str, call: str, *args: Any) -> Any:
+    """Calls a function of the driver and returns its results without the status.
+
+    Args:
+        where: The device, for error messages.
+        call: The function.
+        *args: Its arguments.
+
+    Raises:
+        OutOfMemory: The device has no memory left.
+        DeviceError: Any other failure, with the name of the call and the driver's code.
+    """
     cuda = driver()
-    code, *answers = getattr(cuda, call)(*args)
-    if not code:  # CUDA_SUCCESS; comparing members of an enumeration takes as long as the call
-        return answers[0] if len(answers) == 1 else answers
+    code, *results = getattr(cuda, call)(*args)
+    if not code:  # CUDA_SUCCESS; to compare enumeration members takes as long as the call
+        return results[0] if len(results) == 1 else results
     _, text = cuda.cuGetErrorString(code)
-    why = text.decode(errors="replace") if text else "unknown to this driver"
+    reason = text.decode(errors="replace") if text else "unknown to this driver"
     kind = OutOfMemory if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError
-    raise kind(f"{where}: {call}: {code.name} ({why})")
+    raise kind(f"{where}: {call}: {code.name} ({reason})")
 
 
-def described(ordinal: int) -> DeviceInfo:
-    """A device as the driver describes it; its chip is empty if it is too old."""
+def describe(ordinal: int) -> DeviceInfo:
+    """Describes a device; its chip is empty if the GPU is older than any that we generate for."""
     where, attributes = f"cuda:{ordinal}", driver().CUdevice_attribute
-    device = ask(where, "cuDeviceGet", ordinal)
+    device = call_driver(where, "cuDeviceGet", ordinal)
 
     def attribute(name: str) -> int:
-        return int(ask(where, "cuDeviceGetAttribute",
+        return int(call_driver(where, "cuDeviceGetAttribute",
                         getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
 
     limits = {
@@ -54,26 +64,26 @@ def described(ordinal: int) -> DeviceInfo:
     }
     capability = (10 * attribute("COMPUTE_CAPABILITY_MAJOR")
                   + attribute("COMPUTE_CAPABILITY_MINOR"))
-    able = runnable("cuda", generation=capability)
-    version = ask(where, "cuDriverGetVersion")
-    name = ask(where, "cuDeviceGetName", 256, device)
+    chips = runnable("cuda", generation=capability)
+    version = call_driver(where, "cuDriverGetVersion")
+    name = call_driver(where, "cuDeviceGetName", 256, device)
     return DeviceInfo(
         ordinal, name.split(b"\0")[0].decode(errors="replace").strip(),
         "integrated" if attribute("INTEGRATED") else "gpu",
-        int(ask(where, "cuDeviceTotalMem", device)), able[-1] if able else "",
+        int(call_driver(where, "cuDeviceTotalMem", device)), chips[-1] if chips else "",
         tuple(limits.items()), f"CUDA {version // 1000}.{version % 1000 // 10}, compute "
-        f"capability {capability // 10}.{capability % 10}", (TEXT, *able) if able else ())
+        f"capability {capability // 10}.{capability % 10}", (TEXT, *chips) if chips else ())
 
 
 def edges_call() -> str:
-    """The call that adds edges with their kinds to a graph; cuda-bindings 13 dropped the older one
-    of its name."""
+    """The name of the call that adds edges with their types to a graph; cuda-bindings 13 renamed
+    it."""
     newer = "GraphAddDependencies_v2"
     return newer if hasattr(driver(), f"cu{newer}") else newer.removesuffix("_v2")
 
 
 def waits(image: bytes) -> bool:
-    """Whether all kernels of PTX wait for the launches before them, which then need not be over.
+    """Whether all kernels of a PTX text wait for earlier launches themselves, and so may start early.
 
     >>> waits(b".entry k() {griddepcontrol.wait; ret;}"), waits(b".entry k() {ret;}")
     (True, False)

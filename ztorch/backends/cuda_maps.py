@@ -1,4 +1,4 @@
-"""Parameters of CUDA's launches: addresses, and the tensor maps of asynchronous copies."""
+"""Parameters of CUDA launches: addresses, and the tensor maps of asynchronous copies (TMA)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.backends.cuda_calls import ask, driver
+from ztorch.backends.cuda_calls import call_driver, driver
 from ztorch.backends.handles import TensorMap
 from ztorch.errors import DeviceError
 
-MAP_BYTES, MAP_ALIGN = 128, 128  # of a tensor map; newer drivers ask for this alignment
+MAP_BYTES = 128  # size of a tensor map
+MAP_ALIGN = 128  # alignment in bytes of a tensor map; newer drivers require it
 ENCODER = b"cuTensorMapEncodeTiled"
-ENCODER_VERSION = 12000  # of CUDA, in which the driver got it
+ENCODER_VERSION = 12000  # the CUDA version that introduced the encoder: 12.0
 DTYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
 
 
-class Parameters:
-    """The parameters of one launch, in memory that lives as long as this.
+class LaunchParameters:
+    """The parameters of one launch, in memory that lives as long as this object.
 
     Args:
-        where: The device, for errors.
-        addresses: Of its memories.
-        maps: Its tensor maps, each with the address of its memory.
+        where: The device, for error messages.
+        addresses: The addresses of the kernel's buffers.
+        maps: The kernel's tensor maps, each with the address of its buffer.
     """
 
     def __init__(self, where: str, addresses: Sequence[int],
@@ -31,21 +32,22 @@ class Parameters:
         self._numbers = (ctypes.c_uint64 * max(1, count))(*addresses)
         self._memory = ctypes.create_string_buffer(MAP_BYTES * len(maps) + MAP_ALIGN)
         first = -(-ctypes.addressof(self._memory) // MAP_ALIGN) * MAP_ALIGN
-        places = [ctypes.addressof(self._numbers) + 8 * k for k in range(count)]
+        pointers = [ctypes.addressof(self._numbers) + 8 * k for k in range(count)]
         for k, (address, tensor_map) in enumerate(maps):
-            places.append(first + k * MAP_BYTES)
-            encode(where, places[-1], address, tensor_map)
-        self._places = (ctypes.c_void_p * len(places))(*places)
-        self.address = ctypes.addressof(self._places)
+            pointers.append(first + k * MAP_BYTES)
+            encode(where, pointers[-1], address, tensor_map)
+        self._pointers = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.address = ctypes.addressof(self._pointers)
 
 
-def encode(where: str, to: int, address: int, tensor_map: TensorMap) -> None:
-    """Makes the driver write a tensor map.
+def encode(where: str, target: int, address: int, tensor_map: TensorMap) -> None:
+    """Has the driver write a tensor map to the address `target`.
 
-    By its own function: cuda-bindings returns an object that some of its versions do not align.
+    Calls the driver's own function, because some versions of cuda-bindings return an object that
+    is not aligned.
     """
     cuda = driver()
-    pointer, status = ask(where, "cuGetProcAddress", ENCODER, ENCODER_VERSION, 0)
+    pointer, status = call_driver(where, "cuGetProcAddress", ENCODER, ENCODER_VERSION, 0)
     if not pointer or int(status) != 0:
         raise DeviceError(f"{where}: this driver has no {ENCODER.decode()}; update it to CUDA 12 "
                           "or newer, or compile for cuda:sm_90")
@@ -54,7 +56,7 @@ def encode(where: str, to: int, address: int, tensor_map: TensorMap) -> None:
                    f"CU_TENSOR_MAP_DATA_TYPE_{DTYPES[tensor_map.dtype]}")
     call = ctypes.CFUNCTYPE(ctypes.c_int, *_ARGUMENTS)(int(pointer))
     wide, narrow = ctypes.c_uint64 * axes, ctypes.c_uint32 * axes
-    code = call(to, int(kind), axes, address + tensor_map.at, wide(*tensor_map.extents),
+    code = call(target, int(kind), axes, address + tensor_map.at, wide(*tensor_map.extents),
                 (ctypes.c_uint64 * max(1, axes - 1))(*tensor_map.pitches), narrow(*tensor_map.box),
                 narrow(*[1] * axes), *(int(x) for x in (
                     cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

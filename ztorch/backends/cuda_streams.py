@@ -1,4 +1,4 @@
-"""Streams and events of CUDA: queues on the device, which wait for one another there."""
+"""Streams and events of CUDA: queues that wait for one another on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ztorch.backends.streams import Event, Queue, Stream, not_reached
 
 
 class Queues(Queue, Protocol):
-    """The parts of a device that streams and events use."""
+    """The methods of a device that streams and events use."""
 
     def run_in(self, queue: Any, recording: Recording) -> None: ...
 
@@ -23,7 +23,7 @@ class Queues(Queue, Protocol):
 
 
 class CudaStream(Stream):
-    """A queue of the device, which the device takes back when the stream no longer exists."""
+    """A queue of the device. The device reuses it once the stream is garbage-collected."""
 
     device: Queues
 
@@ -32,7 +32,7 @@ class CudaStream(Stream):
         self.queue = queue
 
     def call(self, name: str, *args: Any) -> Any:
-        """A call for something in this stream."""
+        """Calls a function of the driver for this stream."""
         return self.device.call_in(self.queue, name, *args)
 
     def run(self, recording: Recording) -> None:
@@ -54,7 +54,7 @@ class CudaStream(Stream):
 
 
 class CudaEvent(Event):
-    """A mark that the device itself passes, and notes the time."""
+    """A point in a stream for which the device itself records the time."""
 
     stream: CudaStream
 

@@ -1,8 +1,8 @@
-"""The contract of devices with separate memory, which every driver keeps.
+"""The interface of devices with separate memory, the same for all drivers.
 
-The public methods are written once, for all drivers. Closing twice is harmless. A closed device, a
-freed buffer, a range outside a buffer and a buffer of another device are errors before any driver
-sees them. Several threads may use a device at once.
+The public methods are written once. They check their arguments before they call the driver: use of
+a closed device, a freed buffer, a range outside a buffer or a buffer of another device raises an
+error. Closing twice is harmless. Several threads may use a device at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ztorch.locks import new_rlock
 
 
 class Device(DeviceMemory):
-    """One opened device: memory, code and the order in which things happen on it.
+    """An open device: its memory, its code and its queue of work.
 
-    Work happens in the order in which it is submitted. Copies to and from the host are done when
-    they return; `run` may return before its launches are done, which `synchronise` waits for.
+    Work runs in the order in which it is submitted. `read` and `write` return when their copy is
+    done. `run` may return earlier; `synchronise` waits for its launches.
     """
 
     def __init__(self, backend: str, info: DeviceInfo):
@@ -45,10 +45,10 @@ class Device(DeviceMemory):
         self._closed = False
         self._process = os.getpid()
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------
 
     def close(self) -> None:
-        """Frees all that it holds; a second time does nothing."""
+        """Frees all buffers, code and recordings. A second call does nothing."""
         if self._closed or self._process != os.getpid():  # a forked child has nothing to close
             return
         with self._guard:
@@ -63,7 +63,7 @@ class Device(DeviceMemory):
 
     @property
     def closed(self) -> bool:
-        """Whether it can no longer be used: closed, or left behind by a fork."""
+        """Whether the device is unusable: it was closed, or opened before a fork."""
         return self._closed or self._process != os.getpid()
 
     def __enter__(self) -> Device:
@@ -78,7 +78,7 @@ class Device(DeviceMemory):
             raise DeviceError(f"device {self.id} is closed; open it again")
 
     def need_own_process(self) -> None:
-        """An error in a forked child."""
+        """Raises an error in a forked child, where no driver works."""
         if self._process != os.getpid():
             raise DeviceError(f"device {self.id} was opened before this process was forked, and no "
                               "driver survives that; start processes with "
@@ -87,7 +87,7 @@ class Device(DeviceMemory):
     # -- code ------------------------------------------------------------------------------------
 
     def load(self, code: bytes, entries: Sequence[KernelEntry]) -> DeviceModule:
-        """Loads the kernels of a program."""
+        """Loads the kernels of a program; `entries` locates each of them in `code`."""
         with self._guard:
             self._need_open()
             for e in entries:
@@ -98,7 +98,7 @@ class Device(DeviceMemory):
             return module
 
     def unload(self, module: DeviceModule) -> None:
-        """Unloads the code; a second time does nothing."""
+        """Unloads the code. A second call does nothing."""
         with self._guard:
             self._need_open()
             if module.live:
@@ -122,7 +122,7 @@ class Device(DeviceMemory):
             return recording
 
     def drop(self, recording: Recording) -> None:
-        """Frees a recording; a second time does nothing."""
+        """Frees a recording. A second call does nothing."""
         with self._guard:
             self._need_open()
             if recording.live:
@@ -138,10 +138,21 @@ class Device(DeviceMemory):
 
     def submit(self, recording: Recording, inputs: DeviceBuffer, data_in: np.ndarray,
                outputs: DeviceBuffer, data_out: np.ndarray) -> Any:
-        """Submits three steps: a copy of a byte array to the device, launches, and a copy from the
-        start of a buffer to another byte array. `finish` waits for the result of this call. Until
-        then the arrays and the two buffers belong to the device: the copy may overlap earlier
-        work."""
+        """Submits three steps: a copy to the device, launches, and a copy back to the host.
+
+        The copies may overlap earlier work. Until `finish` returns, the arrays and both buffers
+        must not be used.
+
+        Args:
+            recording: The launches.
+            inputs: The buffer whose beginning receives `data_in`.
+            data_in: Bytes of the host.
+            outputs: The buffer whose beginning is copied to `data_out`.
+            data_out: Bytes of the host.
+
+        Returns:
+            A ticket for `finish`.
+        """
         with self._guard:
             self._need_live(recording)
             self._need(inputs, 0, data_in.nbytes)
@@ -149,19 +160,20 @@ class Device(DeviceMemory):
             return self._submit(recording.handle, inputs.handle, data_in, outputs.handle, data_out)
 
     def finish(self, ticket: Any) -> None:
-        """Waits for submitted work; other threads may use the device meanwhile."""
+        """Waits for the work of a ticket. Meanwhile other threads may use the device."""
         self._need_open()
         self._finish(ticket)
 
     def pin(self, block: np.ndarray) -> None:
-        """Has copies from and to a block of this machine's memory go without a detour, if the
-        driver can. The block lives until it is given back by `unpin`, or the device is closed."""
+        """Pins a block of host memory, if the driver can, so that copies of it need no staging
+        buffer. The device keeps the block alive until `unpin` or `close`."""
         with self._guard:
             self._need_open()
             self._pin(block)
 
     def unpin(self, block: np.ndarray) -> None:
-        """Gives back a block; at any time, so the driver hears of it later."""
+        """Marks a block as no longer used. The driver unpins it at the next wait, so this may be
+        called at any time, even during garbage collection."""
         self._unpin(block)
 
     def _need_live(self, recording: Recording) -> None:

@@ -1,4 +1,4 @@
-"""DLPack's structures and capsules, before version 1 and since."""
+"""Export and import of memory by DLPack capsules, of version 1 and earlier."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 from ztorch.abi import DLPACK_DELETERS
 from ztorch.backends.python_calls import address_of, native_address
 
-_READ_ONLY = 1  # a flag
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 
 
-class Description(NamedTuple):
-    """Memory that one library lends to another."""
+class ForeignMemory(NamedTuple):
+    """The contents of a capsule: memory that belongs to another library."""
 
     address: int
-    device: tuple[int, int]  # DLPack's number of its kind, and which of them
-    code: int  # DLPack's number of the kind of elements
-    bits: int  # of an element
-    lanes: int  # numbers in an element
+    device: tuple[int, int]  # DLDeviceType, and the number of the device
+    code: int  # DLDataTypeCode of an element
+    bits: int  # bits of a number
+    lanes: int  # numbers per element
     shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in elements
+    strides: tuple[int, ...]  # elements
 
 
 class _Tensor(ctypes.Structure):
-    """DLTensor."""
+    """The structure DLTensor."""
 
     _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
                 ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
@@ -38,13 +38,13 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """DLManagedTensor."""
+    """The structure DLManagedTensor."""
 
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned."""
+    """The structure DLManagedTensorVersioned."""
 
     _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
                 ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
@@ -63,24 +63,24 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", _api))
 
-_OWN_REFERENCES = 3  # of a capsule: the list's, a variable, an argument
-_USED = {name: b"used_" + name for name in _FORMS}  # of capsules that were taken
+# References to an unclaimed capsule while we count them: a list's, a variable's, an argument's.
+_OWN_REFERENCE_COUNT = 3
+_USED = {name: b"used_" + name for name in _FORMS}  # the names of capsules that were consumed
 
 
-class _Owner:
-    """A loan, and all that has to stay until it is given back: DLPack's deleter gives up the
-    reference that the structure holds."""
+class _Holder:
+    """Keeps exported memory and its structures alive. DLPack's deleter drops the only reference."""
 
     def __init__(self, *parts: Any):
         self.parts = parts
 
 
-# Capsules that nobody may have taken yet, with the address of the owner.
+# Exported capsules that may not be consumed yet: capsule, name, address of the holder.
 _capsules: list[tuple[Any, bytes, int]] = []
 
 
 def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of elements in C order.
+    """The strides, in elements, of an array of this shape in C order.
 
     >>> packed_strides((2, 3, 4))
     (12, 4, 1)
@@ -89,76 +89,79 @@ def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(steps)[::-1] if shape else ()
 
 
-def lent(memory: Description, owner: Any, versioned: bool, library: bytes) -> Any:
-    """A capsule with memory for another library, which must not write there.
+def export_capsule(memory: ForeignMemory, owner: Any, versioned: bool, library: bytes) -> Any:
+    """A capsule that gives another library read access to memory.
 
     Args:
         memory: The memory, in C order.
-        owner: The object that keeps the memory alive, until the other library returns it.
-        versioned: Whether that library knows version 1.
-        library: The native functions of `compile/python_calls.py`. The deleter is not a function of
-            Python's: it may be called while an error is under way, or by a thread that Python does
-            not know.
+        owner: An object that keeps the memory alive until the other library releases it.
+        versioned: Whether that library reads DLPack version 1.
+        library: The native functions of `compile/python_calls.py`. The deleter is one of them and
+            not a Python function, since it may be called while an exception is propagated, or by a
+            thread that Python does not know.
     """
     rank = len(memory.shape)
     shape = (ctypes.c_int64 * rank)(*memory.shape)
     strides = (ctypes.c_int64 * rank)(*memory.strides)
     name = [*_FORMS][versioned]
-    made = _FORMS[name]()
-    made.tensor = _Tensor(memory.address, *memory.device, rank, memory.code, memory.bits,
-                          memory.lanes, shape, strides, 0)
+    structure = _FORMS[name]()
+    structure.tensor = _Tensor(memory.address, *memory.device, rank, memory.code, memory.bits,
+                               memory.lanes, shape, strides, 0)
     if versioned:
-        made.major, made.minor, made.flags = 1, 0, _READ_ONLY
-    made.deleter = native_address(library, [*DLPACK_DELETERS][versioned])
-    kept = _Owner(made, shape, strides, owner)
-    context = (ctypes.c_void_p * 4)(id(kept), *map(address_of, (
+        structure.major, structure.minor, structure.flags = 1, 0, _READ_ONLY
+    structure.deleter = native_address(library, [*DLPACK_DELETERS][versioned])
+    holder = _Holder(structure, shape, strides, owner)
+    context = (ctypes.c_void_p * 4)(id(holder), *map(address_of, (
         _api.PyGILState_Ensure, _api.PyGILState_Release, _api.Py_DecRef)))
-    kept.parts += (context,)
-    made.context = ctypes.addressof(context)
-    drop_abandoned()
-    capsule = _new_capsule(ctypes.addressof(made), name, None)
-    _api.Py_IncRef(ctypes.py_object(kept))
-    _capsules.append((capsule, name, id(kept)))
+    holder.parts += (context,)
+    structure.context = ctypes.addressof(context)
+    free_unclaimed()
+    capsule = _new_capsule(ctypes.addressof(structure), name, None)
+    _api.Py_IncRef(ctypes.py_object(holder))
+    _capsules.append((capsule, name, id(holder)))
     return capsule
 
 
-def drop_abandoned() -> None:
-    """Ends loans that nobody took: capsules that only we refer to. Nothing tells when that
-    happens, so it is looked for before the next one is made."""
+def free_unclaimed() -> None:
+    """Releases the memory of capsules that were dropped without being consumed.
+
+    Nothing reports that a capsule was dropped, so this runs before each export: only we refer to
+    such a capsule.
+    """
     for entry in [*_capsules]:
         capsule, name, owner = entry
-        if not _is_valid(capsule, name):  # taken: its deleter will be called
+        if not _is_valid(capsule, name):  # consumed: its consumer will call the deleter
             _capsules.remove(entry)
-        elif getrefcount(capsule) <= _OWN_REFERENCES:
+        elif getrefcount(capsule) <= _OWN_REFERENCE_COUNT:
             _capsules.remove(entry)
             _api.Py_DecRef(ctypes.c_void_p(owner))
 
 
-def described(capsule: Any) -> Description | None:
-    """The content of a capsule that nobody has taken; None if it is none of DLPack's."""
+def describe(capsule: Any) -> ForeignMemory | None:
+    """The memory of an unconsumed capsule; None if it is not a DLPack capsule."""
     name = _name(capsule)
     if name is None:
         return None
     t = _FORMS[name].from_address(_pointer(capsule, name)).tensor
     shape = tuple(t.shape[:t.ndim])
-    return Description((t.data or 0) + t.byte_offset, (t.device_type, t.device_id), t.code, t.bits,
-                       t.lanes, shape, tuple(t.strides[:t.ndim]) if t.strides else
-                       packed_strides(shape))
+    strides = tuple(t.strides[:t.ndim]) if t.strides else packed_strides(shape)
+    return ForeignMemory((t.data or 0) + t.byte_offset, (t.device_type, t.device_id), t.code,
+                         t.bits, t.lanes, shape, strides)
 
 
-def taken(capsule: Any) -> Callable[[], None]:
-    """Takes the contents of a capsule. Whoever does so calls the result once, to give it back."""
+def take(capsule: Any) -> Callable[[], None]:
+    """Consumes a capsule. The caller calls the result once, to release the memory."""
     name = _name(capsule)
     assert name is not None
-    at = _pointer(capsule, name)
-    deleter = _FORMS[name].from_address(at).deleter
+    address = _pointer(capsule, name)
+    deleter = _FORMS[name].from_address(address).deleter
     _rename(capsule, _USED[name])
 
-    def give_back() -> None:
+    def release() -> None:
         if deleter:
-            _Deleter(deleter)(at)
+            _Deleter(deleter)(address)
 
-    return give_back
+    return release
 
 
 def _name(capsule: Any) -> bytes | None:

@@ -1,5 +1,4 @@
-"""The calls of each driver of a device with separate memory; `Device` offers them to all
-others."""
+"""The methods that each driver implements; `Device` checks arguments and then calls them."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from ztorch.backends.handles import DeviceModule, KernelEntry, Launch
 
 
 class DriverCalls(ABC):
-    """Called with the guard of the device held and arguments checked."""
+    """All methods but `_finish` and `_unpin` are called with the device's lock held."""
 
     @property
     def lost(self) -> bool:
-        """Whether an error has made the device useless until it is opened again."""
+        """Whether an error made the device unusable until it is opened again."""
         return False
 
-    overlaps = False  # whether `_submit` returns before all is done
+    overlaps = False  # whether `_submit` returns before its work is done
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
-        """Copies in, replays and copies out, or submits all of that; then passes the result to
-        `_finish`, which waits."""
+        """Copies in, replays and copies out, or only submits these steps. Returns the ticket that
+        `_finish` gets."""
         if data_in.nbytes:
             self._write(inputs, 0, data_in)
         self._run(recording)
@@ -34,23 +33,23 @@ class DriverCalls(ABC):
             self._synchronise()
 
     def _finish(self, ticket: Any) -> None:  # noqa: B027
-        """Called without the guard: others go on meanwhile."""
+        """Waits for a ticket. Called without the lock, so other threads can use the device."""
 
     def _adopt(self, block: np.ndarray) -> Any:
-        """A handle of the bytes of an array in place, which must stay; None if this device
-        cannot work there."""
+        """A handle that shares the memory of an array, which must stay alive; None if this device
+        cannot use it."""
         return None
 
-    def _seen(self, handle: Any) -> np.ndarray | None:
-        """The bytes of a handle in place in the host's memory, once all work is done. They
-        stay after the handle was freed. None if the host must copy them."""
+    def _host_view(self, handle: Any) -> np.ndarray | None:
+        """The memory of a handle as an array, once all work is done; None if the device has
+        separate memory. The array stays valid after the handle is freed."""
         return None
 
     def _pin(self, block: np.ndarray) -> None:  # noqa: B027
-        """A driver that has no use for it does nothing."""
+        """Pins host memory for copies. Does nothing by default."""
 
     def _unpin(self, block: np.ndarray) -> None:  # noqa: B027
-        """The same."""
+        """Unpins it at the next wait. Does nothing by default."""
 
     @abstractmethod
     def _close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""The base of CUDA and HIP devices: a device with plain addresses, modules, a stream and graphs.
+"""The base class of CUDA and HIP devices, whose buffers are addresses and recordings are graphs.
 
-HIP copies CUDA's driver API: most functions have the same name but for the prefix, cu or hip. So
-their common part is written here once, with names that lack it.
+HIP copies CUDA's driver API: most functions have the same name after the prefix, cu or hip. Here
+they are called by the name without it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ztorch.backends.device import Device
-from ztorch.backends.gpu_graphs import JOINED_BYTES, GpuGraph, Transfer
+from ztorch.backends.gpu_graphs import GRAPH_COPY_BYTES, GpuGraph, Transfer
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, LoadedCode
 from ztorch.errors import DeviceError, OutOfMemory
 
-WITHOUT_TIMES = 2  # a flag of events, in CUDA and in HIP
+DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING and hipEventDisableTiming
 
 
 class _Current:
-    """A block of calls to a device. Launches of small kernels are made of few other calls, so this
-    is a class: a generator takes four times as long to enter."""
+    """A context manager that makes a device current. It is a class because a generator takes four
+    times as long to enter, which matters for small kernels."""
 
     __slots__ = ("_device",)
 
@@ -40,28 +40,28 @@ class _Current:
 
 
 class GpuDevice(Device):
-    """A device whose buffers are addresses and whose recordings are graphs.
+    """A device of CUDA or HIP.
 
-    All work goes into one stream, but for copies to the device.
+    All work goes into one stream, except large copies to the device.
     """
 
     overlaps = True
-    early = False  # whether launches may begin before those that they depend on have ended
-    prefix: ClassVar[str]  # of the functions of the API
-    other_names: ClassVar[Mapping[str, str]] = {}  # functions that are not called prefix + name
-    fatal_codes: ClassVar[frozenset[str]]  # errors after which the device answers nothing else
-    fatal_advice: ClassVar[str]  # the advice then
+    early = False  # whether a launch may start before the launches that it depends on have ended
+    prefix: ClassVar[str]  # prefix of the API's functions
+    other_names: ClassVar[Mapping[str, str]] = {}  # functions whose name is not prefix + name
+    fatal_codes: ClassVar[frozenset[str]]  # errors that make the device unusable
+    fatal_advice: ClassVar[str]  # advice for the message of such an error
 
     def __init__(self, backend: str, info: DeviceInfo):
         super().__init__(backend, info)
-        self._lost = ""  # the error that was fatal
-        self._running = False  # whether the stream may hold work that is not done
-        self._queue: Any = None  # the stream of all work
-        self._copies: Any = None  # the stream of copies to the device that may overlap it
-        self._events: list[Any] = []  # all that were made for these two
-        self._marks: list[Any] = []  # those that nothing waits for
-        self._pinned: dict[int, np.ndarray] = {}  # blocks of the host that the driver knows, by id
-        self._unpinned: list[np.ndarray] = []  # those that nothing uses any more
+        self._lost = ""  # the message of a fatal error
+        self._running = False  # whether the main stream may hold unfinished work
+        self._queue: Any = None  # the main stream
+        self._copies: Any = None  # the stream of copies to the device, which may overlap it
+        self._events: list[Any] = []  # all events of these two streams
+        self._free_events: list[Any] = []  # those that can be recorded again
+        self._pinned: dict[int, np.ndarray] = {}  # pinned blocks of the host, by id
+        self._unpinned: list[np.ndarray] = []  # blocks to unpin at the next wait
 
     @property
     def lost(self) -> bool:
@@ -69,32 +69,33 @@ class GpuDevice(Device):
 
     @property
     def queue_address(self) -> int:
-        """The stream of all work, as other libraries of the process name it."""
+        """The handle of the main stream as a number, by which other libraries know it."""
         return int(getattr(self._queue, "value", self._queue))
 
     @abstractmethod
-    def _ask(self, function: str, *args: Any) -> Any:
-        """The results of an API call besides its status; anything else is an error."""
+    def _call_driver(self, function: str, *args: Any) -> Any:
+        """Calls a function of the API and returns its results without the status; a failure is an
+        error."""
 
     @abstractmethod
     def _push_current(self) -> None:
         """Makes this device the current one of the calling thread."""
 
     def _pop_current(self) -> None:
-        """Makes the context current again that was so before."""
+        """Makes the previous context current again."""
 
     @abstractmethod
-    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
-        """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD, for host and device."""
+    def _copy_async(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
+        """Submits a copy between addresses. `kind` is HtoD, DtoH or DtoD (H host, D device)."""
 
     @abstractmethod
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:
-        """The driver's arguments for a launch in a graph, and the objects that must live until
-        then."""
+        """The driver's parameters of a launch in a graph, and an object that keeps the memory of
+        these alive."""
 
     @abstractmethod
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
-        """A new node of a graph that copies when those before it are done."""
+        """Adds a node to a graph that copies after the nodes `before`."""
 
     def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None:
         """Edges of a graph between kernels, whose targets begin early."""
@@ -102,16 +103,15 @@ class GpuDevice(Device):
 
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:
-        """A module of the driver."""
+        """Loads a part of a program's code as a module of the driver."""
 
-    def _settle(self) -> None:
-        """Waits for other streams of the device, if there are any: work that is submitted now comes
-        after all of theirs."""
+    def _wait_for_streams(self) -> None:
+        """Waits for the work of all `Stream` objects, before other work is submitted."""
 
     def _call(self, name: str, *args: Any) -> Any:
-        """Calls a function of the API by the name that CUDA and HIP share."""
+        """Calls a function by the name that CUDA and HIP share, and notes fatal errors."""
         try:
-            return self._ask(self.other_names.get(name, self.prefix + name), *args)
+            return self._call_driver(self.other_names.get(name, self.prefix + name), *args)
         except DeviceError as error:
             if any(code in str(error) for code in self.fatal_codes):
                 self._lost = f"{error}. Its buffers are lost: {self.fatal_advice}"
@@ -119,12 +119,12 @@ class GpuDevice(Device):
             raise
 
     def _current(self) -> _Current:
-        """For a block of calls, this device is the current one of the calling thread."""
+        """A context manager in which this device is current for the calling thread."""
         return _Current(self)
 
     def _wait(self) -> None:
-        """Waits for all submitted work. The device is current."""
-        self._settle()
+        """Waits for all submitted work, then unpins blocks. The device must be current."""
+        self._wait_for_streams()
         self._call("StreamSynchronize", self._queue)
         self._running = False
         while self._unpinned:
@@ -133,7 +133,7 @@ class GpuDevice(Device):
                 self._call("MemHostUnregister", block.ctypes.data)
 
     def _pin(self, block: np.ndarray) -> None:
-        """Where the driver does not want to, copies take the detour."""
+        """Pins a block. If the driver refuses, copies of it go through a staging buffer."""
         if block.nbytes:
             with self._current(), contextlib.suppress(DeviceError):
                 self._call("MemHostRegister", block.ctypes.data, block.nbytes, 0)
@@ -143,7 +143,8 @@ class GpuDevice(Device):
         self._unpinned.append(block)
 
     def _release(self, name: str, *handles: Any) -> None:
-        """Gives things back once all work is done. A lost device holds nothing any more."""
+        """Calls a release function on handles once all work is done. A lost device has released
+        everything."""
         if not self._lost:
             with self._current():
                 self._wait()
@@ -152,35 +153,38 @@ class GpuDevice(Device):
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
-        """All in the stream of all work. A large copy to the device has a stream of its own: it
-        goes on beside launches that were submitted earlier. Small ones are part of the graph."""
-        with self._current(), self._waited_for_if_it_fails():
-            self._settle()
+        """Submits small copies as a part of the graph. A large copy to the device has its own
+        stream, so it overlaps launches that were submitted earlier."""
+        with self._current(), self._wait_on_failure():
+            self._wait_for_streams()
             self._running = True
-            joined = recording and recording.joined(inputs, data_in, outputs, data_out, self._joins)
-            if joined is not None:
-                self._call("GraphLaunch", joined, self._queue)
-                return self._mark(self._queue)
+            graph = recording and recording.with_copies(
+                inputs, data_in, outputs, data_out, self._copies_fit_graph)
+            if graph is not None:
+                self._call("GraphLaunch", graph, self._queue)
+                return self._record_event(self._queue)
             if data_in.nbytes:
-                self._move(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
-                arrived = self._mark(self._copies)
+                self._copy_async(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
+                arrived = self._record_event(self._copies)
                 self._call("StreamWaitEvent", self._queue, arrived, 0)
-                self._marks.append(arrived)  # the stream has noted it
+                self._free_events.append(arrived)  # the main stream waits for this recording of it
             if recording is not None:
-                self._call("GraphLaunch", recording.alone, self._queue)
+                self._call("GraphLaunch", recording.launches_only, self._queue)
             if data_out.nbytes:
-                self._move(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH", self._queue)
-            return self._mark(self._queue)
+                self._copy_async(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH",
+                                 self._queue)
+            return self._record_event(self._queue)
 
-    def _joins(self, *blocks: np.ndarray) -> bool:
-        """Whether the copies of these blocks are part of a graph: small ones of blocks that the
-        driver knows, which therefore stay in place."""
-        return (sum(b.nbytes for b in blocks) <= JOINED_BYTES
+    def _copies_fit_graph(self, *blocks: np.ndarray) -> bool:
+        """Whether the copies of these blocks are part of a graph: the blocks are small, and
+        pinned, so that their addresses stay valid."""
+        return (sum(b.nbytes for b in blocks) <= GRAPH_COPY_BYTES
                 and all(id(b) in self._pinned or not b.nbytes for b in blocks))
 
     @contextlib.contextmanager
-    def _waited_for_if_it_fails(self) -> Iterator[None]:
-        """After a failure no copy is in flight, since the caller may free its memory."""
+    def _wait_on_failure(self) -> Iterator[None]:
+        """Waits for both streams if the block fails: the caller may then free the memory of a copy
+        that was already submitted."""
         try:
             yield
         except DeviceError:
@@ -192,14 +196,14 @@ class GpuDevice(Device):
     def _finish(self, ticket: Any) -> None:
         with self._current():
             self._call("EventSynchronize", ticket)
-        self._marks.append(ticket)
+        self._free_events.append(ticket)
 
-    def _mark(self, queue: Any) -> Any:
-        """An event behind all that a stream holds."""
-        if self._marks:
-            event = self._marks.pop()
+    def _record_event(self, queue: Any) -> Any:
+        """Records an event after all work of a stream."""
+        if self._free_events:
+            event = self._free_events.pop()
         else:
-            event = self._call("EventCreate", WITHOUT_TIMES)
+            event = self._call("EventCreate", DISABLE_TIMING)
             self._events.append(event)
         self._call("EventRecord", event, queue)
         return event
@@ -212,30 +216,29 @@ class GpuDevice(Device):
                 return int(self._call("MemAlloc", nbytes))
             except OutOfMemory as error:
                 free, total = self._call("MemGetInfo")
-                raise OutOfMemory(f"{error}: asked for {nbytes:,} bytes, and {free:,} of {total:,} "
-                                  "are free") from None
+                raise OutOfMemory(f"{error}: {nbytes:,} bytes were requested, and {free:,} of "
+                                  f"{total:,} are free") from None
 
     def _free(self, handle: Any) -> None:
         self._release("MemFree", handle)
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         with self._current():
-            self._settle()
-            self._move(handle + at, data.ctypes.data, data.nbytes, "HtoD", self._queue)
+            self._wait_for_streams()
+            self._copy_async(handle + at, data.ctypes.data, data.nbytes, "HtoD", self._queue)
             self._wait()
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
         with self._current():
-            self._settle()
-            self._move(out.ctypes.data, handle + at, out.nbytes, "DtoH", self._queue)
+            self._wait_for_streams()
+            self._copy_async(out.ctypes.data, handle + at, out.nbytes, "DtoH", self._queue)
             self._wait()
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
         with self._current():
-            self._settle()
-            self._move(target + target_at, source + source_at, nbytes, "DtoD",
-                       self._queue)
+            self._wait_for_streams()
+            self._copy_async(target + target_at, source + source_at, nbytes, "DtoD", self._queue)
             self._running = True
 
     def _memory(self) -> tuple[int, int]:
@@ -264,11 +267,11 @@ class GpuDevice(Device):
         self._release("ModuleUnload", *handle.modules)
 
     def _function(self, module: DeviceModule, entry: int) -> Any:
-        """The driver's function of an entry."""
+        """The driver's function for an entry."""
         return module.handle.functions[entry]
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> GpuGraph | None:
-        """None if there are no launches."""
+        """The graph of the launches; None if there are none."""
         if not launches:
             return None
         with self._current():
@@ -281,8 +284,8 @@ class GpuDevice(Device):
     def _run(self, handle: Any) -> None:
         if handle is not None:
             with self._current():
-                self._settle()
-                self._call("GraphLaunch", handle.alone, self._queue)
+                self._wait_for_streams()
+                self._call("GraphLaunch", handle.launches_only, self._queue)
                 self._running = True
 
     def _synchronise(self) -> None:

@@ -1,4 +1,4 @@
-"""The base of the backends of CUDA and HIP: a driver that is started, and counts devices."""
+"""The base class of the backends of CUDA and HIP, whose drivers must be initialised."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from ztorch.errors import DeviceError
 
 
 class GpuBackend(Backend):
-    """A driver that has to be started, and that no forked child of the process can use."""
+    """A driver that must be initialised, and that a forked child of the process cannot use."""
 
-    no_device_codes: ClassVar[tuple[str, ...]]  # answers of a driver that works but has no device
+    no_device_codes: ClassVar[tuple[str, ...]]  # errors of a working driver without devices
 
     def __init__(self) -> None:
-        self._process: int | None = None  # the one that started the driver
+        self._process: int | None = None  # id of the process that initialised the driver
 
     @abstractmethod
     def _missing(self) -> str:
-        """The missing package; empty if none is missing. Does not call the driver."""
+        """The message for a missing package; empty if none is missing. Does not call the
+        driver."""
 
     @abstractmethod
     def _start(self) -> str:
-        """Starts the driver if needed; returns an error message, or an empty string."""
+        """Initialises the driver; returns an error message, or an empty string."""
 
     @abstractmethod
     def _count(self) -> int:
-        """How many devices the driver has."""
+        """The number of devices."""
 
     @abstractmethod
     def _describe(self, ordinal: int) -> DeviceInfo:
-        """A device as the driver describes it."""
+        """Describes a device."""
 
     def refusal(self) -> str:
         if missing := self._missing():
             return missing
         if self._process not in (None, os.getpid()):
-            return (f"this process was forked from one that used {self.name}, and a forked child "
-                    "cannot use it; start processes by multiprocessing's spawn")
+            return (f"this process was forked from one that used {self.name}, which a forked child "
+                    "cannot use; start processes with multiprocessing.get_context('spawn')")
         try:
             if missing := self._start():
                 return missing

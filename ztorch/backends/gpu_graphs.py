@@ -1,4 +1,4 @@
-"""Recordings of CUDA and HIP devices: graphs of launches, alone or between copies of a call."""
+"""Recordings of CUDA and HIP devices: graphs of launches, with or without the copies of a call."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ztorch.backends.handles import DeviceModule, Launch
 from ztorch.errors import DeviceError
 from ztorch.machines.gpus import EARLY_EDGES
 
-# Bytes of a call up to which its copies are part of the graph. On an H200 a call of a small model
-# took 50 us with copies of their own, and a graph with both copies takes 20 where nothing else is
-# done. The copies then wait for the launches of earlier calls; so many bytes take some 5 us.
-JOINED_BYTES = 256 * 1024
+# Up to this many bytes, the copies of a call are nodes of its graph. On an H200 a call of a small
+# model takes 20 us that way and 50 us with separate copies. Copies in the graph wait for the
+# launches of earlier calls, which costs the time of the copy: about 5 us for this many bytes.
+GRAPH_COPY_BYTES = 256 * 1024
 
 
 class Transfer(NamedTuple):
@@ -24,11 +24,11 @@ class Transfer(NamedTuple):
     target: int
     source: int
     nbytes: int
-    kind: str  # HtoD or DtoH
+    kind: str  # HtoD (host to device) or DtoH
 
 
 class GraphCalls(Protocol):
-    """The calls of a device that make graphs. It is current while they are made."""
+    """The methods of a device that build graphs. The device must be current."""
 
     early: bool  # whether launches may begin before those that they depend on have ended
 
@@ -44,8 +44,8 @@ class GraphCalls(Protocol):
     def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None: ...
 
 
-class Joined(NamedTuple):
-    """A graph with the copies of a call in it. It keeps the blocks, so no others get their ids."""
+class GraphWithCopies(NamedTuple):
+    """A graph with the copies of a call. It keeps the blocks alive, so their ids stay unique."""
 
     graph: Any
     data_in: np.ndarray
@@ -53,54 +53,54 @@ class Joined(NamedTuple):
 
 
 class GpuGraph:
-    """The launches of a recording, to be replayed alone, or with a copy before and one behind them.
+    """The launches of a recording, replayed alone, or with a copy before and after them.
 
-    Each launch waits for those before its barrier, and for no others. Where the device can, it is
-    put in place before they end, and its kernel waits for their results.
+    Each launch waits only for those before its barrier. If the device supports it, the launch
+    starts before they end, and its kernel waits for their results.
     """
 
     def __init__(self, device: GraphCalls, module: DeviceModule, launches: tuple[Launch, ...]):
         self._device = device
         self._module = module
         self._launches = launches
-        self.alone = self._instance(None, None)
-        self._joined: dict[tuple[int, int, int, int], Joined] = {}
+        self.launches_only = self._instance(None, None)
+        self._with_copies: dict[tuple[int, int, int, int], GraphWithCopies] = {}
 
-    def joined(self, inputs: int, data_in: np.ndarray, outputs: int, data_out: np.ndarray,
-               possible: Callable[[np.ndarray, np.ndarray], bool]) -> Any:
-        """The graph with the copies of a call in it, where they are `possible`, else None. It is
-        made once, as a call always has the same blocks."""
+    def with_copies(self, inputs: int, data_in: np.ndarray, outputs: int, data_out: np.ndarray,
+                    possible: Callable[[np.ndarray, np.ndarray], bool]) -> Any:
+        """The graph with the copies of a call; None if these are not `possible`. It is built once,
+        since the calls of a program use the same blocks."""
         key = (id(data_in), id(data_out), inputs, outputs)
-        known = self._joined.get(key)
-        if known is None:
+        cached = self._with_copies.get(key)
+        if cached is None:
             if not possible(data_in, data_out):
                 return None
             before = Transfer(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD")
-            behind = Transfer(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
+            after = Transfer(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH")
             graph = self._instance(before if before.nbytes else None,
-                                   behind if behind.nbytes else None)
-            known = self._joined[key] = Joined(graph, data_in, data_out)
-        return known.graph
+                                   after if after.nbytes else None)
+            cached = self._with_copies[key] = GraphWithCopies(graph, data_in, data_out)
+        return cached.graph
 
     @property
     def instances(self) -> list[Any]:
-        """All graphs that the driver has of it."""
-        return [self.alone, *(known.graph for known in self._joined.values())]
+        """All executable graphs of this recording."""
+        return [self.launches_only, *(cached.graph for cached in self._with_copies.values())]
 
-    def _instance(self, before: Transfer | None, behind: Transfer | None) -> Any:
-        """Where the driver refuses launches that start early, all wait for those before them."""
+    def _instance(self, before: Transfer | None, after: Transfer | None) -> Any:
+        """An executable graph. If the driver refuses launches that start early, none does."""
         device = self._device
         try:
-            return self._built(before, behind, device.early)
+            return self._build(before, after, device.early)
         except DeviceError as error:
             if not device.early or device.lost:
                 raise
-            graph = self._built(before, behind, False)
+            graph = self._build(before, after, False)
             device.early = False
             warnings.warn(f"launches do not start early, which takes longer: {error}", stacklevel=2)
             return graph
 
-    def _built(self, before: Transfer | None, behind: Transfer | None, may_be_early: bool) -> Any:
+    def _build(self, before: Transfer | None, after: Transfer | None, may_be_early: bool) -> Any:
         device = self._device
         graph = device._call("GraphCreate", 0)
         try:
@@ -110,17 +110,18 @@ class GpuGraph:
                 early = (kernels and len(done) * len(wave) <= EARLY_EDGES and all(
                     launch.entry in self._module.handle.early for launch in wave))
                 if not early and len(done) > 1:
-                    done = [self._join(graph, done)]
-                after, nodes = [] if early else done, []
+                    done = [self._join_node(graph, done)]
+                sources, nodes = [] if early else done, []
                 for launch in wave:
                     node, _alive = device._node(self._module, launch)
-                    nodes.append(device._call("GraphAddKernelNode", graph, after, len(after), node))
+                    nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),
+                                              node))
                 if early and done:
                     device._early_edges(graph, done * len(nodes),
                                         [node for node in nodes for _ in done])
                 done, kernels = nodes, may_be_early
-            if behind:
-                device._copy_node(graph, [self._join(graph, done)], behind)
+            if after:
+                device._copy_node(graph, [self._join_node(graph, done)], after)
             return device._call("GraphInstantiate", graph, 0)
         finally:
             device._call("GraphDestroy", graph)
@@ -134,8 +135,8 @@ class GpuGraph:
             waves[-1].append(launch)
         return waves
 
-    def _join(self, graph: Any, nodes: list[Any]) -> Any:
-        """One node that is done when all of these are."""
+    def _join_node(self, graph: Any, nodes: list[Any]) -> Any:
+        """A node that is done when all of these are."""
         if len(nodes) == 1:
             return nodes[0]
         return self._device._call("GraphAddEmptyNode", graph, nodes, len(nodes))

@@ -1,6 +1,6 @@
-"""Handles of devices: memory, code, launches, recordings.
+"""The objects of a device: descriptions, buffers, code, launches and recordings.
 
-A device owns the handles it gives out; only it looks at `handle`, which is its driver's.
+Their field `handle` belongs to the driver; only the device uses it.
 """
 
 from __future__ import annotations
@@ -11,33 +11,34 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Owner(Protocol):
-    """The device that a thing belongs to, as far as the thing must know it."""
+    """The device that an object belongs to."""
 
     id: str
 
 
 class DeviceInfo(NamedTuple):
-    """A device as its driver describes it."""
+    """The description of a device."""
 
     ordinal: int  # its number in the driver's order
     name: str
     kind: str  # gpu, integrated, virtual or cpu
     memory_bytes: int
-    chip: str = ""  # that code is compiled for (sm_90, gfx942); empty: one text serves all devices
-    # Fields of ir.limits.Grid, where this device differs from the row of its target.
+    # The chip that code is compiled for (sm_90, gfx942); empty if all devices take the same text.
+    chip: str = ""
+    # Fields of ir.limits.Grid in which this device differs from its target's row.
     limits: tuple[tuple[str, int], ...] = ()
-    driver: str = ""  # name and version, for people
-    runs: tuple[str, ...] = ()  # further chips whose code it takes
+    driver: str = ""  # name and version, for display
+    runs: tuple[str, ...] = ()  # other chips whose code it also runs
 
 
 class TensorMap(NamedTuple):
-    """How a kernel copies boxes out of one of its memories, the innermost axis first."""
+    """How a kernel copies boxes from one of its buffers. Axes are in order from the innermost."""
 
-    place: int  # number of the memory among those of the kernel
+    place: int  # number of the buffer among those of the kernel
     dtype: str  # of an element
-    at: int  # byte of the memory at which the tensor begins
+    at: int  # offset of the tensor in the buffer, in bytes
     extents: tuple[int, ...]  # elements along each axis
-    pitches: tuple[int, ...]  # bytes from one to the next along each axis but the first
+    pitches: tuple[int, ...]  # stride in bytes of each axis but the first
     box: tuple[int, ...]  # elements of a box along each axis
 
 
@@ -45,11 +46,11 @@ class KernelEntry(NamedTuple):
     """A kernel in the code of a program."""
 
     name: str
-    at: int  # where the part of the code that holds it begins, in bytes
-    size: int  # of that part, in bytes
-    workgroup: tuple[int, int, int]  # threads
-    shared: int = 0  # bytes of dynamic shared memory per launch
-    maps: tuple[TensorMap, ...] = ()  # arguments after its memories
+    at: int  # offset of the kernel's module in the code, in bytes
+    size: int  # size of that module, in bytes
+    workgroup: tuple[int, int, int]  # threads along x, y and z
+    shared: int = 0  # bytes of dynamic shared memory
+    maps: tuple[TensorMap, ...] = ()  # tensor maps, its arguments after the buffers
 
 
 class DeviceBuffer:
@@ -63,26 +64,26 @@ class DeviceBuffer:
         self.handle = handle
 
 
-class LentBuffer(DeviceBuffer):
+class BorrowedBuffer(DeviceBuffer):
     """Memory of a device that another library owns."""
 
-    __slots__ = ("give_back",)
+    __slots__ = ("release",)
 
-    def __init__(self, device: Owner, nbytes: int, handle: Any, give_back: Callable[[], None]):
+    def __init__(self, device: Owner, nbytes: int, handle: Any, release: Callable[[], None]):
         super().__init__(device, nbytes, handle)
-        self.give_back = give_back
+        self.release = release
 
 
 class DevicePiece(NamedTuple):
-    """Some bytes of a buffer."""
+    """A range of bytes in a buffer."""
 
     buffer: DeviceBuffer
-    at: int  # the first of them
+    at: int  # offset of the first byte
     nbytes: int
 
 
 class Binding(NamedTuple):
-    """The part of a buffer that a kernel gets as one of its memories."""
+    """A range of a buffer that is an argument of a kernel."""
 
     buffer: DeviceBuffer
     at: int
@@ -91,17 +92,18 @@ class Binding(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One kernel on its memories."""
+    """A launch of a kernel with its arguments."""
 
-    entry: int  # number among the entries of its module
-    grid: tuple[int, int, int]  # workgroups
+    entry: int  # number of the kernel among the entries of its module
+    grid: tuple[int, int, int]  # workgroups along x, y and z
     bindings: tuple[Binding, ...]
     barrier: bool = True  # whether it depends on a launch since the last barrier
 
 
-def wrong_count(device: str, kernel: str, wanted: int, count: int) -> str:
+def wrong_count(device: str, kernel: str, expected: int, count: int) -> str:
     """The message for a launch with too many or too few buffers."""
-    return f"{device}: kernel {kernel!r} takes {wanted} buffer{'s' * (wanted != 1)}, not {count}"
+    return (f"{device}: kernel {kernel!r} takes {expected} buffer{'s' * (expected != 1)}, "
+            f"not {count}")
 
 
 class LoadedCode(NamedTuple):
@@ -114,21 +116,21 @@ class LoadedCode(NamedTuple):
 
 @dataclass
 class DeviceModule:
-    """Code on a device."""
+    """Code that is loaded on a device."""
 
     device: Owner
     entries: tuple[KernelEntry, ...]
     handle: Any
-    live: bool = True  # not unloaded
+    live: bool = True  # False once it is unloaded
 
 
 @dataclass
 class Recording:
-    """A list of launches, prepared once, to be replayed again and again."""
+    """A list of launches that is prepared once and replayed many times."""
 
     device: Owner
     module: DeviceModule
     launches: tuple[Launch, ...]
     buffers: frozenset[DeviceBuffer]
     handle: Any
-    live: bool = True  # not dropped
+    live: bool = True  # False once it is dropped

@@ -1,4 +1,4 @@
-"""ROCm's HIP library and its run-time compiler, by ctypes. Every return code is checked."""
+"""Calls of ROCm's HIP library and of its run-time compiler, by ctypes."""
 
 from __future__ import annotations
 
@@ -16,94 +16,96 @@ COMPILERS = ("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so
 
 OUT_OF_MEMORY = 2  # hipErrorOutOfMemory
 COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 3}  # hipMemcpyKind
-NON_BLOCKING = 1  # hipStreamNonBlocking: not in one order with the default stream
-# hipDeviceAttribute_t; the same numbers in ROCm 5, 6 and 7.
-INTEGRATED, THREADS, UNITS, SHARED, WAVE = 16, 56, 63, 74, 87
+NON_BLOCKING = 1  # hipStreamNonBlocking: no implicit order with the default stream
+# Members of hipDeviceAttribute_t, with the same values in ROCm 5, 6 and 7.
+INTEGRATED, MAX_THREADS, COMPUTE_UNITS, SHARED_BYTES, WAVE_SIZE = 16, 56, 63, 74, 87
 
-AMDGPU = 224  # the machine of ELF files
+NOBITS = 8  # SHT_NOBITS, a section that takes no bytes of the file
+AMDGPU = 224  # EM_AMDGPU, the machine of an ELF file
 
-_P, _N = ctypes.c_void_p, ctypes.c_size_t
+_PTR, _SIZE_T = ctypes.c_void_p, ctypes.c_size_t
 
 
 class Out(NamedTuple):
-    """An argument that a call writes its answer to."""
+    """An output parameter: a pointer through which a call returns a result of this type."""
 
     kind: Any
 
 
 class Dim3(ctypes.Structure):
-    """Three numbers, of groups or of threads."""
+    """dim3: numbers of workgroups or threads."""
 
     _fields_ = [(axis, ctypes.c_uint) for axis in "xyz"]
 
 
 class KernelNode(ctypes.Structure):
-    """hipKernelNodeParams: a launch in a graph. The function is that of a module."""
+    """hipKernelNodeParams: a launch in a graph."""
 
-    _fields_ = [("blockDim", Dim3), ("extra", _P), ("func", _P), ("gridDim", Dim3),
-                ("kernelParams", _P), ("sharedMemBytes", ctypes.c_uint)]
+    _fields_ = [("blockDim", Dim3), ("extra", _PTR), ("func", _PTR), ("gridDim", Dim3),
+                ("kernelParams", _PTR), ("sharedMemBytes", ctypes.c_uint)]
 
 
-# The arguments of each function; `ask` supplies those that are `Out` itself.
+# The parameters of each function. `call_driver` supplies the arguments for `Out` parameters.
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipInit": (ctypes.c_uint,),
     "hipRuntimeGetVersion": (Out(ctypes.c_int),),
     "hipGetDeviceCount": (Out(ctypes.c_int),),
     "hipSetDevice": (ctypes.c_int,),
-    "hipDeviceGetName": (_P, ctypes.c_int, ctypes.c_int),
-    "hipDeviceTotalMem": (Out(_N), ctypes.c_int),
+    "hipDeviceGetName": (_PTR, ctypes.c_int, ctypes.c_int),
+    "hipDeviceTotalMem": (Out(_SIZE_T), ctypes.c_int),
     "hipDeviceGetAttribute": (Out(ctypes.c_int), ctypes.c_int, ctypes.c_int),
-    "hipGetDevicePropertiesR0600": (_P, ctypes.c_int),
-    "hipGetDeviceProperties": (_P, ctypes.c_int),
+    "hipGetDevicePropertiesR0600": (_PTR, ctypes.c_int),
+    "hipGetDeviceProperties": (_PTR, ctypes.c_int),
     "hipGetLastError": (),
-    "hipMalloc": (Out(_P), _N),
-    "hipFree": (_P,),
-    "hipHostRegister": (_P, _N, ctypes.c_uint),
-    "hipHostUnregister": (_P,),
-    "hipMemGetInfo": (Out(_N), Out(_N)),
-    "hipMemcpyAsync": (_P, _P, _N, ctypes.c_int, _P),
-    "hipStreamCreateWithFlags": (Out(_P), ctypes.c_uint),
-    "hipStreamDestroy": (_P,),
-    "hipStreamSynchronize": (_P,),
-    "hipStreamWaitEvent": (_P, _P, ctypes.c_uint),
-    "hipEventCreateWithFlags": (Out(_P), ctypes.c_uint),
-    "hipEventRecord": (_P, _P),
-    "hipEventSynchronize": (_P,),
-    "hipEventDestroy": (_P,),
-    "hipModuleLoadData": (Out(_P), _P),
-    "hipModuleUnload": (_P,),
-    "hipModuleGetFunction": (Out(_P), _P, ctypes.c_char_p),
-    "hipGraphCreate": (Out(_P), ctypes.c_uint),
-    "hipGraphAddKernelNode": (Out(_P), _P, _P, _N, _P),
-    "hipGraphAddEmptyNode": (Out(_P), _P, _P, _N),
-    "hipGraphAddMemcpyNode1D": (Out(_P), _P, _P, _N, _P, _P, _N, ctypes.c_int),
-    "hipGraphInstantiateWithFlags": (Out(_P), _P, ctypes.c_ulonglong),
-    "hipGraphDestroy": (_P,),
-    "hipGraphLaunch": (_P, _P),
-    "hipGraphExecDestroy": (_P,),
-    "hiprtcCreateProgram": (_P, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, _P, _P),
-    "hiprtcCompileProgram": (_P, ctypes.c_int, _P),
-    "hiprtcGetProgramLogSize": (_P, _P),
-    "hiprtcGetProgramLog": (_P, _P),
-    "hiprtcGetCodeSize": (_P, _P),
-    "hiprtcGetCode": (_P, _P),
-    "hiprtcDestroyProgram": (_P,),
+    "hipMalloc": (Out(_PTR), _SIZE_T),
+    "hipFree": (_PTR,),
+    "hipHostRegister": (_PTR, _SIZE_T, ctypes.c_uint),
+    "hipHostUnregister": (_PTR,),
+    "hipMemGetInfo": (Out(_SIZE_T), Out(_SIZE_T)),
+    "hipMemcpyAsync": (_PTR, _PTR, _SIZE_T, ctypes.c_int, _PTR),
+    "hipStreamCreateWithFlags": (Out(_PTR), ctypes.c_uint),
+    "hipStreamDestroy": (_PTR,),
+    "hipStreamSynchronize": (_PTR,),
+    "hipStreamWaitEvent": (_PTR, _PTR, ctypes.c_uint),
+    "hipEventCreateWithFlags": (Out(_PTR), ctypes.c_uint),
+    "hipEventRecord": (_PTR, _PTR),
+    "hipEventSynchronize": (_PTR,),
+    "hipEventDestroy": (_PTR,),
+    "hipModuleLoadData": (Out(_PTR), _PTR),
+    "hipModuleUnload": (_PTR,),
+    "hipModuleGetFunction": (Out(_PTR), _PTR, ctypes.c_char_p),
+    "hipGraphCreate": (Out(_PTR), ctypes.c_uint),
+    "hipGraphAddKernelNode": (Out(_PTR), _PTR, _PTR, _SIZE_T, _PTR),
+    "hipGraphAddEmptyNode": (Out(_PTR), _PTR, _PTR, _SIZE_T),
+    "hipGraphAddMemcpyNode1D": (Out(_PTR), _PTR, _PTR, _SIZE_T, _PTR, _PTR, _SIZE_T,
+                                ctypes.c_int),
+    "hipGraphInstantiateWithFlags": (Out(_PTR), _PTR, ctypes.c_ulonglong),
+    "hipGraphDestroy": (_PTR,),
+    "hipGraphLaunch": (_PTR, _PTR),
+    "hipGraphExecDestroy": (_PTR,),
+    "hiprtcCreateProgram": (_PTR, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, _PTR, _PTR),
+    "hiprtcCompileProgram": (_PTR, ctypes.c_int, _PTR),
+    "hiprtcGetProgramLogSize": (_PTR, _PTR),
+    "hiprtcGetProgramLog": (_PTR, _PTR),
+    "hiprtcGetCodeSize": (_PTR, _PTR),
+    "hiprtcGetCode": (_PTR, _PTR),
+    "hiprtcDestroyProgram": (_PTR,),
 }
 
 
 @functools.cache
 def library() -> Any:
-    """The newest HIP library that is installed, or None."""
-    return _opened(LIBRARIES)
+    """The newest installed HIP library, or None."""
+    return _first_loadable(LIBRARIES)
 
 
 @functools.cache
 def compiler() -> Any:
-    """The library that compiles HIP's C++ at run time: its own, or in old versions HIP's."""
-    return _opened(COMPILERS) or library()
+    """The library that compiles HIP C++ at run time: hiprtc, or in old versions the HIP library."""
+    return _first_loadable(COMPILERS) or library()
 
 
-def _opened(names: tuple[str, ...]) -> Any:
+def _first_loadable(names: tuple[str, ...]) -> Any:
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -112,49 +114,62 @@ def _opened(names: tuple[str, ...]) -> Any:
     return None
 
 
-def ask(where: str, name: str, *args: Any) -> Any:
-    """The results of a call besides its status: None, a number, or a list of them. A failure is
-    an error with the call and its code."""
+def call_driver(where: str, name: str, *args: Any) -> Any:
+    """Calls a function of HIP and returns its results without the status.
+
+    Args:
+        where: The device, for error messages.
+        name: The function.
+        *args: Its arguments, without the output parameters.
+
+    Returns:
+        None, a number, or a list of numbers.
+
+    Raises:
+        OutOfMemory: The device has no memory left.
+        DeviceError: Any other failure, with the name of the call and HIP's code.
+    """
     hip = library()
-    answers = [kind.kind() for kind in SIGNATURES[name] if isinstance(kind, Out)]
-    code = _called(hip, name, *_with_answers(name, answers, args))
+    results = [kind.kind() for kind in SIGNATURES[name] if isinstance(kind, Out)]
+    code = _invoke(hip, name, *_call_arguments(name, results, args))
     if code:
-        symbol, text = (_said(hip, f"hipGetError{part}", code) for part in ("Name", "String"))
-        _called(hip, "hipGetLastError")  # clears it, so that no later call is blamed
+        symbol, text = (_error_text(hip, f"hipGetError{part}", code) for part in ("Name", "String"))
+        _invoke(hip, "hipGetLastError")  # clears the error, so that no later call reports it
         kind = OutOfMemory if code == OUT_OF_MEMORY else DeviceError
         raise kind(f"{where}: {name}: {symbol or code} ({text})")
-    values = [answer.value or 0 for answer in answers]  # ctypes says None for a null pointer
+    values = [result.value or 0 for result in results]  # ctypes returns None for a null pointer
     return values if len(values) > 1 else values[0] if values else None
 
 
-def _with_answers(name: str, answers: list[Any], args: tuple[Any, ...]) -> list[Any]:
-    """All arguments of a call: those given, and addresses for its answers."""
-    addresses, values = iter(map(ctypes.byref, answers)), map(_converted, args)
+def _call_arguments(name: str, results: list[Any], args: tuple[Any, ...]) -> list[Any]:
+    """All arguments of a call, including the addresses of its results."""
+    addresses, values = iter(map(ctypes.byref, results)), map(_converted, args)
     return [next(addresses if isinstance(kind, Out) else values) for kind in SIGNATURES[name]]
 
 
 def _converted(value: Any) -> Any:
-    """A list of handles as an array of them; others as they are."""
-    return (_P * len(value))(*value) if isinstance(value, list) else value
+    """Converts a list of handles to an array of pointers; other values are unchanged."""
+    return (_PTR * len(value))(*value) if isinstance(value, list) else value
 
 
-def _called(hip: Any, name: str, *args: Any) -> int:
+def _invoke(hip: Any, name: str, *args: Any) -> int:
     function = getattr(hip, name)
-    function.argtypes = [_P if isinstance(kind, Out) else kind for kind in SIGNATURES[name]]
+    function.argtypes = [_PTR if isinstance(kind, Out) else kind for kind in SIGNATURES[name]]
     return int(function(*args))
 
 
-def _said(hip: Any, name: str, code: int) -> str:
+def _error_text(hip: Any, name: str, code: int) -> str:
     function = getattr(hip, name)
     function.restype = ctypes.c_char_p
     return (function(code) or b"").decode(errors="replace")
 
 
-def whole(image: bytes) -> bool:
-    """Whether this is a code object with all its parts. HIP is told no length, so it would read as
-    far as damaged headers say.
+def is_complete(image: bytes) -> bool:
+    """Whether these bytes are a complete code object.
 
-    >>> whole(b"no code at all")
+    HIP gets no length, so with damaged headers it would read beyond the end.
+
+    >>> is_complete(b"no code at all")
     False
     """
     if len(image) < 64 or image[:6] != b"\x7fELF\x02\x01":
@@ -166,26 +181,28 @@ def whole(image: bytes) -> bool:
     if machine != AMDGPU or (entry, size) != (56, 64) or names >= number or max(ends) > len(image):
         return False
     for k in range(count):
-        offset, _, _, filled = struct.unpack_from("<QQQQ", image, segments + entry * k + 8)
-        ends.append(offset + filled)
+        offset, _, _, file_bytes = struct.unpack_from("<QQQQ", image, segments + entry * k + 8)
+        ends.append(offset + file_bytes)
     for k in range(number):
-        kind, _, _, offset, filled = struct.unpack_from("<IQQQQ", image, sections + size * k + 4)
-        ends.append(offset + (filled if kind != 8 else 0))  # 8: zeros, which no file holds
+        section = struct.unpack_from("<IQQQQ", image, sections + size * k + 4)
+        kind, _, _, offset, file_bytes = section
+        ends.append(offset + (0 if kind == NOBITS else file_bytes))
     return max(ends) <= len(image)
 
 
-def compiled(where: str, text: bytes, chip: str) -> bytes:
-    """The code object of HIP's C++ for a chip; the compiler's messages are in the error."""
+def compile_code(where: str, text: bytes, chip: str) -> bytes:
+    """Compiles HIP C++ for a chip and returns the code object. Errors contain the compiler's
+    messages."""
     rtc = compiler()
     if rtc is None or not hasattr(rtc, "hiprtcCreateProgram"):
-        raise DeviceError(f"{where}: code in HIP's C++ is compiled by hiprtc, which is not "
+        raise DeviceError(f"{where}: code in HIP C++ needs the compiler hiprtc, which is not "
                           f"installed; compile for rocm:{chip} instead")
-    program, size = _P(), _N()
+    program, size = _PTR(), _SIZE_T()
 
     def build(name: str, *args: Any) -> None:
-        code = _called(rtc, name, *args)
+        code = _invoke(rtc, name, *args)
         if code:
-            raise DeviceError(f"{where}: {name}: {_said(rtc, 'hiprtcGetErrorString', code)}: "
+            raise DeviceError(f"{where}: {name}: {_error_text(rtc, 'hiprtcGetErrorString', code)}: "
                               f"{_log(rtc, program)}")
 
     build("hiprtcCreateProgram", ctypes.byref(program), text, b"kernels.hip", 0, None, None)
@@ -197,13 +214,13 @@ def compiled(where: str, text: bytes, chip: str) -> bytes:
         build("hiprtcGetCode", program, code)
         return code.raw
     finally:
-        _called(rtc, "hiprtcDestroyProgram", ctypes.byref(program))
+        _invoke(rtc, "hiprtcDestroyProgram", ctypes.byref(program))
 
 
 def _log(rtc: Any, program: Any) -> str:
-    size = _N()
-    if not program or _called(rtc, "hiprtcGetProgramLogSize", program, ctypes.byref(size)):
+    size = _SIZE_T()
+    if not program or _invoke(rtc, "hiprtcGetProgramLogSize", program, ctypes.byref(size)):
         return ""
     log = ctypes.create_string_buffer(size.value + 1)
-    _called(rtc, "hiprtcGetProgramLog", program, log)
+    _invoke(rtc, "hiprtcGetProgramLog", program, log)
     return log.value.decode(errors="replace").strip()[:4000]

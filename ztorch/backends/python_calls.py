@@ -1,5 +1,5 @@
-"""Compiled code as functions that CPython calls without `ctypes`, which takes longer than a small
-kernel. A short call keeps the interpreter's lock, so no two of them run at the same time."""
+"""Compiled code as built-in functions of CPython, because a call by `ctypes` takes longer than a
+small kernel. A short call holds the interpreter's lock, so no two of them run at the same time."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from ztorch.abi import (
 )
 from ztorch.backends.library import load_library
 
-_FAST_CALL, _KEYWORDS = 0x80, 0x02  # METH_FASTCALL, METH_KEYWORDS
+_FAST_CALL, _KEYWORDS = 0x80, 0x02  # METH_FASTCALL and METH_KEYWORDS
 
 
 class _MethodDef(ctypes.Structure):
-    """PyMethodDef, of Python's stable interface."""
+    """The structure PyMethodDef of Python's stable ABI."""
 
     _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int),
                 ("doc", ctypes.c_char_p))
 
 
-def contents(block: bytes) -> int:
-    """The first aligned address inside a bytes object of ours."""
+def contents_address(block: bytes) -> int:
+    """The address of the aligned contents of a bytes object made by native code."""
     return align_up(id(block) + BYTES_HEAD, alignment(len(block)))
 
 
-def skipped(block: bytes) -> int:
-    """The bytes before that address."""
-    return contents(block) - id(block) - BYTES_HEAD
+def padding_bytes(block: bytes) -> int:
+    """The unused bytes of such an object before its aligned contents."""
+    return contents_address(block) - id(block) - BYTES_HEAD
 
 
-def room_for(nbytes: int) -> int:
-    """The length of a bytes object that holds so many bytes at a place that is aligned. It is none
-    that Python shares, as it does those of no bytes.
+def bytes_object_size(nbytes: int) -> int:
+    """The length of a bytes object with room for `nbytes` aligned bytes. It is never 0, because
+    Python shares empty bytes objects.
 
-    >>> room_for(0), room_for(1000)
+    >>> bytes_object_size(0), bytes_object_size(1000)
     (128, 1064)
     """
     return max(nbytes, BUFFER_ALIGN) + alignment(nbytes + BUFFER_ALIGN)
@@ -56,17 +56,18 @@ def room_for(nbytes: int) -> int:
 
 def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping[str, Any],
                     shared: bool, table: Sequence[int], owner: Any) -> Callable[..., Any]:
-    """A function that runs a program on its arguments' memory if they match those that the program
-    was compiled for; else it returns NotImplemented. `backends/matching.py` defines the matching
-    and the results.
+    """A function that runs a program on the memory of its arguments.
+
+    It returns NotImplemented if the program was not compiled for such arguments. `matching.py` has
+    the steps that check arguments and build the result.
 
     Args:
         library: The native functions of `compile/python_calls.py`.
-        numbers: Fields of its record that are numbers and addresses.
-        objects: Those that are objects.
-        shared: Whether other threads of Python run meanwhile, perhaps the same program.
+        numbers: The fields of its record that are numbers and addresses.
+        objects: The fields that are Python objects.
+        shared: Whether it releases the interpreter's lock during a run.
         table: The words after the record: outputs, steps and builds, three words each.
-        owner: Keeps all of these alive. The function refers to it.
+        owner: An object that keeps all of these alive. The function refers to it.
     """
     api = ctypes.pythonapi
     lock = ("PyEval_SaveThread", "PyEval_RestoreThread")
@@ -83,14 +84,15 @@ def python_function(library: bytes, numbers: Mapping[str, int], objects: Mapping
 
 def recording_function(library: bytes, numbers: Mapping[str, int], objects: Mapping[str, Any],
                        owner: Any) -> Callable[..., Any]:
-    """A function that records a call of an op, if one with such arguments was recorded before; else
-    it returns NotImplemented.
+    """A function that records a call of an op in the graph.
+
+    It returns NotImplemented unless a call with arguments of the same types was recorded before.
 
     Args:
         library: The native functions of `compile/python_calls.py`.
-        numbers: Fields of its record that are numbers.
-        objects: Those that are objects.
-        owner: Keeps all of these alive. The function refers to it.
+        numbers: The fields of its record that are numbers.
+        objects: The fields that are Python objects.
+        owner: An object that keeps all of these alive. The function refers to it.
     """
     api = ctypes.pythonapi
     names = {**{k: v for k, v in _FUNCTIONS.items() if k in RECORDING_RECORD},
@@ -104,15 +106,15 @@ def recording_function(library: bytes, numbers: Mapping[str, int], objects: Mapp
 
 
 def _function(method: _MethodDef, record: bytes, owner: Any) -> Callable[..., Any]:
-    """A function of CPython, whose first argument in native code is the record."""
+    """A built-in function of CPython; native code gets the record as its first argument."""
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                             ctypes.py_object)(("PyCFunction_NewEx", ctypes.pythonapi))
-    # Python takes the last for the function's module, and keeps it as long as the function.
+    # Python takes the last argument for the function's module, and keeps it alive.
     function: Callable[..., Any] = new(ctypes.addressof(method), record, owner)
     return function
 
 
-# Functions of Python's C interface, mostly of the stable one, that the native function calls.
+# Functions of Python's C API that native code calls, by the names of their record fields.
 _FUNCTIONS = {
     "as_address": "PyLong_AsVoidPtr", "new_bytes": "PyBytes_FromStringAndSize",
     "keep": "Py_IncRef", "give_up": "Py_DecRef", "dict_get": "PyDict_GetItem",
@@ -122,8 +124,8 @@ _FUNCTIONS = {
 
 
 @functools.cache
-def slot_places(kind: type[Any]) -> dict[str, int]:
-    """Where an object of a class with slots refers to each, in bytes.
+def slot_offsets(kind: type[Any]) -> dict[str, int]:
+    """The offset of each slot in objects of a class with `__slots__`, in bytes.
 
     >>> class Pair:
     ...     __slots__ = ("a", "b")
@@ -132,19 +134,19 @@ def slot_places(kind: type[Any]) -> dict[str, int]:
     """
     names = [name for c in kind.__mro__ for name in getattr(c, "__slots__", ())
              if name != "__weakref__"]
-    tried, places = object.__new__(kind), {}
+    sample, places = object.__new__(kind), {}
     for name in names:
         value = object()
-        object.__setattr__(tried, name, value)
-        words = ctypes.string_at(id(tried), kind.__basicsize__)
+        object.__setattr__(sample, name, value)
+        words = ctypes.string_at(id(sample), kind.__basicsize__)
         places[name] = 8 * struct.unpack(f"{len(words) // 8}q", words).index(id(value))
-        object.__setattr__(tried, name, None)
+        object.__setattr__(sample, name, None)
     return places
 
 
 @functools.cache
 def has_python_functions() -> bool:
-    """Whether this is a Python with such functions: CPython, whose lock keeps calls apart."""
+    """Whether this Python is CPython with an interpreter lock, where such functions work."""
     locked: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     block = bytes(64)
     return sys.implementation.name == "cpython" and locked() and (
@@ -152,7 +154,7 @@ def has_python_functions() -> bool:
 
 
 def native_address(library: bytes, symbol: str) -> int:
-    """The address of one of the native functions, which stay."""
+    """The address of a native function. Its library stays loaded."""
     return address_of(_loaded(library)[symbol])
 
 
@@ -162,7 +164,7 @@ def _loaded(library: bytes) -> ctypes.CDLL:
 
 
 def address_of(function: Any) -> int:
-    """The address of a function of `ctypes`."""
+    """The address of a `ctypes` function."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 

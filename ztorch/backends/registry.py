@@ -1,4 +1,4 @@
-"""The known backends, and the open devices: one object per device in a process."""
+"""All backends by name, and the open devices: one object per device in a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def own_names() -> tuple[str, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all backends, whether they work on this machine or not, third parties' last.
+    """The names of all backends, available on this machine or not; third parties' come last.
 
     >>> names()[:3]
     ('cuda', 'dummy', 'metal')
@@ -42,11 +42,11 @@ def names() -> tuple[str, ...]:
     return (*own_names(), *sorted(plugins.installed().keys() - {*own_names(), "cpu", "c"}))
 
 
-def known(name: str) -> bool:
-    """Whether there is a backend of that name. Third parties are looked for only where it is not
+def is_known(name: str) -> bool:
+    """Whether there is a backend of that name. Installed packages are searched only if it is not
     one of our own.
 
-    >>> known("opencl"), known("cpu")
+    >>> is_known("opencl"), is_known("cpu")
     (True, False)
     """
     return name in own_names() or (name not in ("cpu", "c") and name in names())
@@ -54,7 +54,7 @@ def known(name: str) -> bool:
 
 def backend(name: str) -> Backend:
     """The backend called `name`."""
-    if not known(name):
+    if not is_known(name):
         raise unknown("backend", name, names())
     driver: Backend
     if name in own_names():
@@ -65,7 +65,8 @@ def backend(name: str) -> Backend:
 
 
 def languages(name: str) -> tuple[str, ...]:
-    """The languages that a backend, or the CPU, takes kernels in; text is taken for the first.
+    """The kernel languages that a backend, or the CPU, accepts. Kernels are given in the first
+    unless another is named.
 
     >>> languages("opencl")
     ('opencl', 'spirv')
@@ -74,47 +75,52 @@ def languages(name: str) -> tuple[str, ...]:
     return languages_of(name) if own else backend(name).languages
 
 
-def seen(name: str) -> tuple[list[DeviceInfo], str]:
-    """The usable devices of a backend; if there are none, also the reason.
+def usable_devices(name: str) -> tuple[list[DeviceInfo], str]:
+    """The usable devices of a backend, and if there are none the reason.
 
-    A missing driver is not reported; a driver that raises an error gives a warning.
+    Warns of a driver that raises an error, but not of one that is missing.
     """
-    chosen = choices()
-    _warn_of_unknown(chosen)
-    if not chosen.uses(name):
-        return [], "not among the enabled backends of the configuration"
+    config = choices()
+    _warn_of_unknown(config)
+    if not config.uses(name):
+        return [], "the configuration does not enable this backend"
     try:
         driver = backend(name)
-        if why := driver.refusal():
-            return [], why
+        if reason := driver.refusal():
+            return [], reason
         devices = driver.devices()
     except UnknownName:
         raise
     except Exception as error:  # a broken driver must not stop the others
-        kind, why = type(error).__name__, str(error)
-        warnings.warn(f"backend {name} is broken: {kind}{why and ': '}{why}", stacklevel=2)
-        return [], f"its driver broke: {why or kind}"
-    numbers, platforms = chosen.devices.get(name), chosen.platforms.get(name)
+        kind, reason = type(error).__name__, str(error)
+        warnings.warn(f"backend {name} is broken: {kind}{reason and ': '}{reason}", stacklevel=2)
+        return [], f"its driver is broken: {reason or kind}"
+    numbers, platforms = config.devices.get(name), config.platforms.get(name)
     usable = [d for d in devices if (numbers is None or d.ordinal in numbers) and (
         platforms is None or any(p.lower() in d.driver.lower() for p in platforms))]
-    return usable, "" if usable else "the configuration leaves none of its devices"
+    return usable, "" if usable else "the configuration excludes all of its devices"
 
 
-def _warn_of_unknown(chosen: Choices) -> None:
-    """Warns of unknown names: a misspelled one would silently hide devices."""
-    named = {*(chosen.enabled or ()), *chosen.sections, *chosen.devices, *chosen.platforms}
-    for name in sorted(n for n in named - {"cpu", "c"} if not known(n)):
+def _warn_of_unknown(config: Choices) -> None:
+    """Warns of unknown names in the configuration: a misspelled one would silently hide devices."""
+    named = {*(config.enabled or ()), *config.sections, *config.devices, *config.platforms}
+    for name in sorted(n for n in named - {"cpu", "c"} if not is_known(n)):
         near = nearest(name, [*names(), "cpu", "c"])
-        warnings.warn(f"the configuration (its file or the environment) names a backend {name!r}, "
-                      f"which there is none of{near}", stacklevel=3)
+        warnings.warn(f"the configuration (its file or the environment) names an unknown backend "
+                      f"{name!r}{near}", stacklevel=3)
 
 
-def opened(name: str, ordinal: int | None = None) -> Device:
-    """A device, opened at its first use and then shared. The default is the first usable one."""
+def open_device(name: str, ordinal: int | None = None) -> Device:
+    """An open device. It is opened at its first use and then shared.
+
+    Args:
+        name: The backend.
+        ordinal: The device's number in the driver's order. Default None: the first usable device.
+    """
     with _lock:
-        devices, why = seen(name)
+        devices, reason = usable_devices(name)
         if not devices:
-            raise DeviceError(f"there is no {name} device here: {why}")
+            raise DeviceError(f"there is no {name} device here: {reason}")
         ordinal = devices[0].ordinal if ordinal is None else ordinal
         if ordinal not in [d.ordinal for d in devices]:
             others = ", ".join(f"{name}:{d.ordinal}" for d in devices)
@@ -123,7 +129,7 @@ def opened(name: str, ordinal: int | None = None) -> Device:
         if device is not None:
             device.need_own_process()
         if device is not None and device.lost:
-            with contextlib.suppress(DeviceError):  # it gives back as much as it can
+            with contextlib.suppress(DeviceError):  # it releases as much as it can
                 device.close()
         if device is None or device.closed or device.lost:
             device = _opened[name, ordinal] = backend(name).open(ordinal)
@@ -133,5 +139,5 @@ def opened(name: str, ordinal: int | None = None) -> Device:
 @atexit.register
 def _close_all() -> None:
     for device in _opened.values():
-        with contextlib.suppress(DeviceError):  # the others are closed all the same
+        with contextlib.suppress(DeviceError):  # the others must still be closed
             device.close()

@@ -1,32 +1,38 @@
-"""Reads the declarations of a SPIR-V module, which a backend checks before loading it."""
+"""Reads the requirements of a SPIR-V module, which backends check before they load it."""
 
 from __future__ import annotations
 
 import struct
 from typing import NamedTuple
 
-MAGIC = 0x07230203
-CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION, BINDING = 17, 15, 71, 54, 33
+from ztorch.backends.handles import KernelEntry
+from ztorch.errors import DeviceError
+
+MAGIC = 0x07230203  # the first word of a module
+HEADER_WORDS = 5
+CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION = 17, 15, 71, 54  # opcodes
+BINDING = 33  # the decoration of a buffer with its number
 
 
-class Needs(NamedTuple):
+class Requirements(NamedTuple):
     """The requirements that a module declares."""
 
-    capabilities: frozenset[int]  # numbers from the SPIR-V standard
+    capabilities: frozenset[int]  # numbers of the SPIR-V standard
     bindings: int  # number of buffers that it binds
     names: frozenset[str]  # names of its kernels
 
 
-def needs(code: bytes) -> Needs:
+def requirements(code: bytes) -> Requirements:
     """The requirements of a module; ValueError if it is damaged.
 
-    All instructions are checked up to the end, so that no driver follows a wrong length out of the
-    code.
+    Checks the lengths of all instructions, so that no driver reads beyond the end of the code.
     """
-    if len(code) < 20 or len(code) % 4 or struct.unpack_from("<I", code)[0] != MAGIC:
+    if (len(code) < 4 * HEADER_WORDS or len(code) % 4
+            or struct.unpack_from("<I", code)[0] != MAGIC):
         raise ValueError("it is not a SPIR-V module")
     words = struct.unpack(f"<{len(code) // 4}I", code)
-    capabilities, bindings, names, at, declarations = set(), 0, set(), 5, True
+    capabilities, bindings, names = set(), 0, set()
+    at, declarations = HEADER_WORDS, True
     while at < len(words):
         count, opcode = words[at] >> 16, words[at] & 0xFFFF
         if not count or at + count > len(words):
@@ -40,4 +46,15 @@ def needs(code: bytes) -> Needs:
         elif declarations and opcode == DECORATE and count == 4 and words[at + 2] == BINDING:
             bindings = max(bindings, words[at + 3] + 1)
         at += count
-    return Needs(frozenset(capabilities), bindings, frozenset(names))
+    return Requirements(frozenset(capabilities), bindings, frozenset(names))
+
+
+def kernel_requirements(device: str, entry: KernelEntry, code: bytes) -> Requirements:
+    """The requirements of a kernel's module; a DeviceError if it is damaged or lacks the kernel."""
+    try:
+        required = requirements(code)
+    except ValueError as error:
+        raise DeviceError(f"{device}: the code of kernel {entry.name!r}: {error}") from None
+    if entry.name not in required.names:
+        raise DeviceError(f"{device}: the code has no kernel {entry.name!r}")
+    return required

@@ -1,8 +1,8 @@
-"""Streams (ordered sequences of work) and events (points in a stream to wait for).
+"""Streams (ordered sequences of work) and events (points in a stream that can be waited for).
 
-Work in one stream runs in order. Streams wait for each other only if told to. The classes here are
-for drivers with a single queue, which all streams share. That order is stricter than necessary,
-but always correct. A driver with several queues overrides `Device._stream`.
+Work in one stream runs in order. Streams wait for each other only at events. The classes here are
+for drivers with a single queue, which all streams share: a stricter order than necessary, but
+always correct. A driver with several queues overrides `Device._stream`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Event:
 
 
 def not_reached(device: str) -> DeviceError:
-    """The error for a time that is requested before both events are reached."""
-    return DeviceError(f"{device}: the time between events is known once both are reached; "
-                       "synchronise first")
+    """The error for a time between events that are not both reached."""
+    return DeviceError(f"{device}: the time between two events is known when both are reached; "
+                       "call their synchronise() first")
 
 
 class Stream:

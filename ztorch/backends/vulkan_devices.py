@@ -1,7 +1,7 @@
-"""Lists the Vulkan devices, with their features and limits.
+"""The Vulkan devices of this machine, with their features and limits.
 
 Structures that are passed to the driver stay in variables until it has read them, because the
-`vulkan` package does not keep the targets of their pointers alive.
+`vulkan` package does not keep the structures alive that they point to.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from ztorch.host.processor import usable_cores
 KINDS = ("virtual", "integrated", "gpu", "virtual", "cpu")  # by VkPhysicalDeviceType
 COMPUTE_STAGE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 SHUFFLE = 0x10  # VK_SUBGROUP_FEATURE_SHUFFLE_BIT
-FLOAT_CONTROLS, GROUP_SHUFFLE = 4466, 65  # SPIR-V capabilities
-LARGEST = (1 << 31) - 1  # bytes of a buffer: offsets in kernels have 32 bits
+# SPIR-V capabilities: Shader, GroupNonUniform, GroupNonUniformShuffle and
+# SignedZeroInfNanPreserve.
+SHADER, GROUPS, GROUP_SHUFFLE, FLOAT_CONTROLS = 1, 61, 65, 4466
+MAX_BUFFER_BYTES = (1 << 31) - 1  # offsets in kernels have 32 bits
 
 
 class Feature(NamedTuple):
-    """An optional feature of a device."""
+    """An optional feature that some dtypes need."""
 
     capability: int  # number of the SPIR-V capability
     structure: str  # the structure that reports it; empty: VkPhysicalDeviceFeatures
     field: str  # the field of that structure
-    version: tuple[int, int]  # the Vulkan version that includes it
+    version: tuple[int, int]  # the Vulkan version that includes the field
     extension: str  # the extension that adds it to earlier versions, if any
-    what: str  # the dtypes that need it, for error messages
+    dtypes: str  # the dtypes that need it, for error messages
 
 
 FEATURES = (
@@ -46,7 +48,7 @@ FEATURES = (
 SUBGROUPS = "VK_EXT_subgroup_size_control"
 CONTROLS = "VK_KHR_shader_float_controls"
 HOST_MEMORY = "VK_EXT_external_memory_host"
-NAMES = {f.capability: f"{f.what} ({f.field})" for f in FEATURES} | {
+NAMES = {f.capability: f"{f.dtypes} ({f.field})" for f in FEATURES} | {
     FLOAT_CONTROLS: "NaN and infinity (shaderSignedZeroInfNanPreserveFloat32)",
     GROUP_SHUFFLE: "shuffles in subgroups of one known size (subgroupSizeControl)"}
 
@@ -61,7 +63,7 @@ def vk() -> Any:
 
 @functools.cache
 def _instance() -> Any:
-    """The instance of this process, never destroyed."""
+    """The Vulkan instance of this process, which is never destroyed."""
     api = vk()
     version = min(api.vkEnumerateInstanceVersion(), api.VK_MAKE_VERSION(1, 3, 0))
     application = api.VkApplicationInfo(pApplicationName="ztorch", apiVersion=version)
@@ -102,33 +104,33 @@ class Physical:
         extensions = api.vkEnumerateDeviceExtensionProperties(self.handle, None)
         self.extensions = {str(e.extensionName) for e in extensions}
         chain, links = None, {}
-        for name in dict.fromkeys(f.structure for f in FEATURES if f.structure and self._knows(f)):
+        reported = [f for f in FEATURES if self._has(f.extension, f.version)]
+        for name in dict.fromkeys(f.structure for f in reported if f.structure):
             chain = links[name] = getattr(api, name)(pNext=chain)
         if self._has(SUBGROUPS, (1, 3)):
             chain = sizes = api.VkPhysicalDeviceSubgroupSizeControlFeatures(pNext=chain)
         features = api.VkPhysicalDeviceFeatures2(pNext=chain)
         api.vkGetPhysicalDeviceFeatures2(self.handle, features)
         links[""] = features.features
-        self.features = tuple(f for f in FEATURES if self._knows(f)
-                              and getattr(links[f.structure], f.field))
+        self.features = tuple(f for f in reported if getattr(links[f.structure], f.field))
         subgroup = self._limits()
         self.controls_subgroups = bool(
             self._has(SUBGROUPS, (1, 3)) and sizes.subgroupSizeControl
             and sizes.computeFullSubgroups and subgroup)
         self.subgroup = subgroup if self.controls_subgroups else 0
-        self.capabilities = {1} | {f.capability for f in self.features}
+        self.capabilities = {SHADER} | {f.capability for f in self.features}
         if self.keeps_nan:
             self.capabilities.add(FLOAT_CONTROLS)
         if self.subgroup:
-            self.capabilities |= {61, GROUP_SHUFFLE}
+            self.capabilities |= {GROUPS, GROUP_SHUFFLE}
 
     def _limits(self) -> int:
         """Reads the device's properties; returns the subgroup size.
 
-        The size is 0 if subgroups have no shuffles or if a kernel cannot require the size.
+        The size is 0 if subgroups lack shuffles, or if a kernel cannot require a size.
         """
         api = vk()
-        chain = largest = api.VkPhysicalDeviceMaintenance3Properties()
+        chain = max_allocation = api.VkPhysicalDeviceMaintenance3Properties()
         chain = group = api.VkPhysicalDeviceSubgroupProperties(pNext=chain)
         if self._has(CONTROLS, (1, 2)):
             chain = floats = api.VkPhysicalDeviceFloatControlsProperties(pNext=chain)
@@ -143,7 +145,7 @@ class Physical:
             texts = (api.ffi.string(text).decode(errors="replace")
                      for text in (driver.driverName, driver.driverInfo))
             self.driver = " ".join(text for text in texts if text)
-        self.largest = int(largest.maxMemoryAllocationSize)
+        self.max_allocation = int(max_allocation.maxMemoryAllocationSize)
         self.keeps_nan = bool(self._has(CONTROLS, (1, 2))
                               and floats.shaderSignedZeroInfNanPreserveFloat32)
         fixed = self._has(SUBGROUPS, (1, 3)) and sizes.requiredSubgroupSizeStages & COMPUTE_STAGE
@@ -153,10 +155,7 @@ class Physical:
     def _has(self, extension: str, version: tuple[int, int]) -> bool:
         return self.version >= version or extension in self.extensions
 
-    def _knows(self, feature: Feature) -> bool:
-        return self._has(feature.extension, feature.version)
-
-    def described(self, ordinal: int) -> DeviceInfo:
+    def describe(self, ordinal: int) -> DeviceInfo:
         """The device as a row of ztorch's list of devices."""
         limits, heaps = self.properties.limits, self.heaps()
         grid = {
@@ -167,7 +166,7 @@ class Physical:
             "max_groups": min(limits.maxComputeWorkGroupCount[k] for k in range(3)),
             "max_buffers": min(limits.maxPerStageDescriptorStorageBuffers,
                                limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources),
-            "max_buffer_bytes": min(limits.maxStorageBufferRange, LARGEST),
+            "max_buffer_bytes": min(limits.maxStorageBufferRange, MAX_BUFFER_BYTES),
             "buffer_align": max(BUFFER_ALIGN, limits.minStorageBufferOffsetAlignment),
         }
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
@@ -184,14 +183,14 @@ class Physical:
         return [memory.memoryHeaps[k] for k in range(memory.memoryHeapCount)]
 
     def memory_types(self) -> list[tuple[int, int]]:
-        """For each memory type, its flags and the bytes of its heap."""
+        """The flags of each memory type, and the bytes of its heap."""
         memory = vk().vkGetPhysicalDeviceMemoryProperties(self.handle)
         types = [memory.memoryTypes[k] for k in range(memory.memoryTypeCount)]
         return [(t.propertyFlags, int(memory.memoryHeaps[t.heapIndex].size)) for t in types]
 
     @property
     def shares_memory(self) -> bool:
-        """Whether it works in the host's memory, and buffers may be any pages of it."""
+        """Whether the device uses the host's memory, and buffers may be any pages of it."""
         api = vk()
         kinds = api.VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, api.VK_PHYSICAL_DEVICE_TYPE_CPU
         if HOST_MEMORY not in self.extensions or self.properties.deviceType not in kinds:
@@ -201,7 +200,7 @@ class Physical:
         return bool(host.minImportedHostPointerAlignment <= PAGE)
 
     def open(self) -> Any:
-        """Creates a logical device with one queue and all features of FEATURES that it has."""
+        """Creates a logical device with one queue and all available features."""
         api = vk()
         chain, links = None, {"": api.VkPhysicalDeviceFeatures()}
         for name in dict.fromkeys(f.structure for f in self.features if f.structure):
@@ -238,7 +237,7 @@ def refusal() -> str:
         return "the Vulkan loader is older than Vulkan 1.1"
 
 
-def chosen(ordinal: int) -> Physical:
+def physical_device(ordinal: int) -> Physical:
     """The physical device with this number."""
     try:
         return physical_devices()[ordinal]

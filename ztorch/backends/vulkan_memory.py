@@ -1,9 +1,9 @@
 """Calls of an open Vulkan device, and the allocation of its buffers.
 
-Buffers are in the device's memory. If the host can map that memory with caching, as on integrated
-GPUs and CPUs, it reads and writes buffers in place. If the driver takes pages of the host there,
-large buffers are such pages, which stay when the buffer is freed. Otherwise data goes through a
-staging buffer.
+If the host can map the device's memory with caching, as on integrated GPUs and CPUs, it reads and
+writes buffers in place. If such a driver can import pages of the host, large buffers are imported
+pages, which stay valid when the buffer is freed. On other devices, data goes through a staging
+buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STAGE = 8 << 20  # bytes of the staging buffer
 
 
 class VulkanCalls:
-    """Calls Vulkan functions of a logical device; an error names the failed call."""
+    """Calls of a logical device. Their errors name the failed call."""
 
     def __init__(self, name: str, physical: Physical):
         self.name = name
@@ -54,13 +54,13 @@ class VulkanCalls:
 
 
 @dataclass
-class Held:
+class DeviceAllocation:
     """A buffer with its memory."""
 
     buffer: Any  # VkBuffer
     memory: Any  # VkDeviceMemory
-    seen: np.ndarray | None  # the memory as the host sees it, if it does
-    is_host: bool = False  # whether that is the host's own memory, not a mapping of the driver's
+    host_view: np.ndarray | None  # the memory as an array of the host, if it is mapped
+    is_host: bool = False  # whether it is imported memory of the host
 
 
 class Memories:
@@ -69,27 +69,28 @@ class Memories:
     def __init__(self, calls: VulkanCalls, physical: Physical, direct: bool):
         self.calls, self.physical, self.direct = calls, physical, direct
         self._shares = direct and physical.shares_memory
-        self._stage: Held | None = None
+        self._stage: DeviceAllocation | None = None
 
-    def alloc(self, nbytes: int) -> Held:
+    def alloc(self, nbytes: int) -> DeviceAllocation:
         """A buffer in device memory, mapped into the host if the memory allows cached access."""
         api = vk()
-        if nbytes > self.physical.largest:
-            raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes, and one allocation may have "
-                              f"{self.physical.largest:,}")
+        if nbytes > self.physical.max_allocation:
+            raise OutOfMemory(f"{self.calls.name}: {nbytes:,} bytes were requested, and an "
+                              f"allocation may have {self.physical.max_allocation:,}")
         if self._shares and nbytes >= PAGED_BYTES:
-            held = self.adopted(aligned(align_up(nbytes, PAGE)))
-            if held is not None:
-                return held
+            allocation = self.adopted(aligned(align_up(nbytes, PAGE)))
+            if allocation is not None:
+                return allocation
         local = api.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-        cached = _seen() | api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+        cached = _host_visible() | api.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
         if self.direct and self._has(local | cached):
             return self._alloc(nbytes, [local | cached, local], True)
         return self._alloc(nbytes, [local, 0], False)
 
-    def adopted(self, block: np.ndarray) -> Held | None:
-        """A buffer of the pages that an array of bytes is in; None where it cannot be."""
-        if not self._shares or block.nbytes > self.physical.largest:
+    def adopted(self, block: np.ndarray) -> DeviceAllocation | None:
+        """A buffer that shares the memory of an array of bytes; None if the driver cannot import
+        its pages."""
+        if not self._shares or block.nbytes > self.physical.max_allocation:
             return None
         api, calls = vk(), self.calls
         address = block.__array_interface__["data"][0]
@@ -104,9 +105,9 @@ class Memories:
         buffer, memory = calls.make("Buffer", self._info(block.nbytes, theirs)), None
         try:
             needed = api.vkGetBufferMemoryRequirements(calls.device, buffer)
+            possible, visible = types & needed.memoryTypeBits, _host_visible()
             number = next((k for k, (flags, _) in enumerate(self.physical.memory_types())
-                           if types & needed.memoryTypeBits & 1 << k and flags & _seen() == _seen()
-                           ), None)
+                           if possible & 1 << k and flags & visible == visible), None)
             at = address - first
             fits = at % needed.alignment == 0 and at + needed.size <= end - first
             if number is not None and fits:
@@ -114,27 +115,27 @@ class Memories:
                 memory = calls.on("vkAllocateMemory", api.VkMemoryAllocateInfo(
                     pNext=pages_of, allocationSize=end - first, memoryTypeIndex=number), None)
                 calls.on("vkBindBufferMemory", buffer, memory, at)
-                return Held(buffer, memory, block, True)
-        except DeviceError:  # the driver takes no such pages, of a file for example
+                return DeviceAllocation(buffer, memory, block, True)
+        except DeviceError:  # the driver refuses some pages, such as those of a file
             if memory is not None:
                 api.vkFreeMemory(calls.device, memory, None)
         calls.destroy("Buffer", buffer)
         return None
 
-    def stage(self) -> tuple[Held, np.ndarray]:
+    def stage(self) -> tuple[DeviceAllocation, np.ndarray]:
         """The staging buffer and its mapping in the host."""
         if self._stage is None:
             self._stage = self.mapped(STAGE)
-        assert self._stage.seen is not None
-        return self._stage, self._stage.seen
+        assert self._stage.host_view is not None
+        return self._stage, self._stage.host_view
 
-    def mapped(self, nbytes: int) -> Held:
-        """A buffer that the host sees."""
-        choices = [_seen() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _seen()]
+    def mapped(self, nbytes: int) -> DeviceAllocation:
+        """A buffer that the host maps."""
+        choices = [_host_visible() | vk().VK_MEMORY_PROPERTY_HOST_CACHED_BIT, _host_visible()]
         return self._alloc(nbytes, choices, True)
 
-    def free(self, allocation: Held) -> None:
-        allocation.seen = None
+    def free(self, allocation: DeviceAllocation) -> None:
+        allocation.host_view = None
         self.calls.destroy("Buffer", allocation.buffer)
         vk().vkFreeMemory(self.calls.device, allocation.memory, None)  # also unmaps it
 
@@ -146,7 +147,7 @@ class Memories:
     def _has(self, flags: int) -> bool:
         return any(t & flags == flags for t, _ in self.physical.memory_types())
 
-    def _alloc(self, nbytes: int, choices: list[int], seen: bool) -> Held:
+    def _alloc(self, nbytes: int, choices: list[int], host_visible: bool) -> DeviceAllocation:
         """A buffer in memory with the first flags of `choices` that a memory type has."""
         api, calls = vk(), self.calls
         buffer, memory = calls.make("Buffer", self._info(nbytes, None)), None
@@ -156,13 +157,14 @@ class Memories:
             request = api.VkMemoryAllocateInfo(allocationSize=needed.size, memoryTypeIndex=number)
             memory = calls.on("vkAllocateMemory", request, None)
             calls.on("vkBindBufferMemory", buffer, memory, 0)
-            mapped = calls.on("vkMapMemory", memory, 0, needed.size, 0) if seen else None
+            mapped = calls.on("vkMapMemory", memory, 0, needed.size, 0) if host_visible else None
         except DeviceError:
             calls.destroy("Buffer", buffer)
             if memory is not None:
                 api.vkFreeMemory(calls.device, memory, None)
             raise
-        return Held(buffer, memory, None if mapped is None else np.frombuffer(mapped, np.uint8))
+        view = None if mapped is None else np.frombuffer(mapped, np.uint8)
+        return DeviceAllocation(buffer, memory, view)
 
     def _info(self, nbytes: int, more: Any) -> Any:
         api = vk()
@@ -172,20 +174,20 @@ class Memories:
             | api.VK_BUFFER_USAGE_TRANSFER_DST_BIT)
 
     def _type(self, needed: Any, choices: list[int]) -> int:
-        """The number of a memory type with the first flags of `choices` that one has."""
+        """The number of a memory type that has the first possible flags of `choices`."""
         types = self.physical.memory_types()
         allowed = [k for k in range(len(types)) if needed.memoryTypeBits >> k & 1]
         for flags in choices:
             for k in allowed:
                 if types[k][0] & flags == flags:
                     if needed.size > types[k][1]:
-                        raise OutOfMemory(f"{self.calls.name}: {needed.size:,} bytes, and the "
-                                          f"device has {types[k][1]:,}")
+                        raise OutOfMemory(f"{self.calls.name}: {needed.size:,} bytes were "
+                                          f"requested, and the device has {types[k][1]:,}")
                     return k
         raise DeviceError(f"{self.calls.name}: no memory type can hold a buffer")
 
 
-def _seen() -> int:
+def _host_visible() -> int:
     """The flags of memory that the host can map."""
     api = vk()
     flags: int = (api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT

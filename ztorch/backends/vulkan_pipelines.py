@@ -1,4 +1,4 @@
-"""Compute pipelines of a Vulkan device, from the SPIR-V of kernels to bound objects."""
+"""Compute pipelines of a Vulkan device, created from the SPIR-V of kernels."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ztorch.backends import spirv
 from ztorch.backends.handles import KernelEntry
 from ztorch.backends.vulkan_devices import GROUP_SHUFFLE, NAMES, Physical, vk
 from ztorch.backends.vulkan_memory import VulkanCalls
-from ztorch.errors import DeviceError, Unsupported
+from ztorch.errors import Unsupported
 
 
 @dataclass
 class LoadedKernels:
-    """A loaded module: one entry per kernel in each list."""
+    """The kernels of a loaded module. Each list has one item per kernel."""
 
     pipelines: list[Any] = field(default_factory=list)  # compute pipelines
-    layouts: list[tuple[Any, Any]] = field(default_factory=list)  # of descriptor set and pipeline
-    bindings: list[int] = field(default_factory=list)  # buffers that it binds
+    layouts: list[tuple[Any, Any]] = field(default_factory=list)  # descriptor set's, pipeline's
+    bindings: list[int] = field(default_factory=list)  # number of buffers
 
 
 class Pipelines:
-    """Makes the pipelines of a device, and keeps the layouts that they share."""
+    """Creates the pipelines of a device, and caches the layouts that they share."""
 
     def __init__(self, calls: VulkanCalls, physical: Physical):
         self._calls, self._physical = calls, physical
@@ -36,13 +36,13 @@ class Pipelines:
         try:
             for e in entries:
                 part = code[e.at:e.at + e.size]
-                needs = self._checked(e, part)
+                required = self._checked(e, part)
                 info = api.VkShaderModuleCreateInfo(codeSize=len(part), pCode=part)
                 modules.append(self._calls.make("ShaderModule", info))
-                stage, size = self._stage_of(e, modules[-1], needs)
+                stage, size = self._stage_of(e, modules[-1], required)
                 stages.append((stage, size))
-                kernels.bindings.append(needs.bindings)
-                kernels.layouts.append(self._layout(needs.bindings))
+                kernels.bindings.append(required.bindings)
+                kernels.layouts.append(self._layout(required.bindings))
                 infos.append(api.VkComputePipelineCreateInfo(stage=stage,
                                                              layout=kernels.layouts[-1][1]))
             pipelines = self._calls.on("vkCreateComputePipelines", self._cache, len(infos), infos,
@@ -53,29 +53,25 @@ class Pipelines:
                 self._calls.destroy("ShaderModule", module)
         return kernels
 
-    def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Needs:
+    def _checked(self, entry: KernelEntry, part: bytes) -> spirv.Requirements:
         """The requirements of a kernel; an error if this device does not meet all of them."""
         device = self._calls.name
-        try:
-            needs = spirv.needs(part)
-        except ValueError as error:
-            raise DeviceError(f"{device}: the code of kernel {entry.name!r}: {error}") from None
-        if entry.name not in needs.names:
-            raise DeviceError(f"{device}: the code has no kernel {entry.name!r}")
-        if missing := needs.capabilities - self._physical.capabilities:
+        required = spirv.kernel_requirements(device, entry, part)
+        if missing := required.capabilities - self._physical.capabilities:
             names = ", ".join(NAMES.get(c, f"capability {c}") for c in sorted(missing))
             raise Unsupported(f"{device} ({self._physical.name}) has no {names}, which kernel "
                               f"{entry.name} needs; compile with other dtypes, or for another "
                               "device")
-        return needs
+        return required
 
-    def _stage_of(self, entry: KernelEntry, module: Any, needs: spirv.Needs) -> tuple[Any, Any]:
+    def _stage_of(self, entry: KernelEntry, module: Any,
+                  required: spirv.Requirements) -> tuple[Any, Any]:
         """The stage of a pipeline, and the structure that it points to.
 
         Kernels with shuffles get full subgroups of the size that they were compiled for.
         """
         api, size, flags = vk(), None, 0
-        if GROUP_SHUFFLE in needs.capabilities:
+        if GROUP_SHUFFLE in required.capabilities:
             size = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
                 requiredSubgroupSize=self._physical.subgroup)
             if entry.workgroup[0] % self._physical.subgroup == 0:

@@ -1,8 +1,8 @@
-"""Worker threads of CPU programs: parked inside one native call, so starting a run costs no Python.
+"""Worker threads of CPU programs. They wait inside one native call, so a run needs no Python.
 
 The code of the workers is part of every compiled library (`workers` in templates/llvm and
-templates/c); this file owns the threads and the control block that they watch. A worker spins for a
-while, then sleeps in the kernel until the next run.
+templates/c). This file owns the threads and the control block that they watch. A worker spins for a
+while, then sleeps in the operating system until the next run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.abi import BUSY, CONTROL_BLOCK, CONTROL_OFFSETS, SHARING, SHARING_RULE, WORKER_ENTRY
+from ztorch.abi import (
+    BUSY,
+    CONTROL_BLOCK,
+    CONTROL_OFFSETS,
+    FRAME_SLOTS,
+    SHARING,
+    SHARING_RULE,
+    WORKER_ENTRY,
+)
 from ztorch.backends.library import LoadedLibrary
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
@@ -23,7 +31,7 @@ from ztorch.locks import new_lock
 
 
 class Workers:
-    """A pool in which the calling thread is worker 0 of `count`."""
+    """A pool of `count` workers; the calling thread is worker 0."""
 
     def __init__(self, count: int, library: ctypes.CDLL):
         self.count = count
@@ -35,7 +43,7 @@ class Workers:
         self.control = ctypes.c_void_p(self.block.ctypes.data)
         self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])
         self._busy.value, self._gone = BUSY["starting"], False
-        self.library = library  # in whose code the workers wait between runs
+        self.library = library  # the workers wait in its code between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
         run.restype = None
@@ -44,26 +52,31 @@ class Workers:
                              name=f"ztorch-worker-{number}").start()
 
     def run(self, library: LoadedLibrary, once: Callable[[], object], frame: Any) -> None:
-        """One run of a function of a library by all workers; `frame` has a place for the control
-        block."""
+        """Runs a function of a library on all workers.
+
+        Args:
+            library: The library.
+            once: Calls the function with `frame`.
+            frame: The arguments of the function; the control block is one of them.
+        """
         with self.lock:
             library.pools.add(self)
             self._busy.value = BUSY["yes"]
-            frame[4] = self.control.value
+            frame[FRAME_SLOTS["control"]] = self.control.value
             try:
                 once()
-            finally:  # also where Ctrl-C is heard when the native call has returned
-                frame[4] = None  # a run by one worker must not find them
+            finally:  # also if Ctrl-C raises an exception right after the native call
+                frame[FRAME_SLOTS["control"]] = None  # a run by one worker must not use the pool
                 self._busy.value = BUSY["no"]
 
     def runs_ended(self) -> int | None:
-        """How many runs have ended, in 32 bits; None: these workers are no more."""
-        under_way = self._busy.value == BUSY["yes"]
-        return None if self._gone else int(self.block["generation"][0]) - under_way
+        """How many runs have ended, modulo 2^32; None if the threads no longer exist."""
+        running = self._busy.value == BUSY["yes"]
+        return None if self._gone else int(self.block["generation"][0]) - running
 
     def sharing(self, library: LoadedLibrary) -> np.ndarray:
-        """A record by which a native function of Python's kind has these workers share its runs of
-        a library. It runs with the interpreter's lock held, and so needs no other one."""
+        """The record with which a native function of CPython runs a library on these workers. It
+        holds the interpreter's lock, so it needs no other lock."""
         library.pools.add(self)
         clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
         fields = {"control": self.block.ctypes.data, "clock": clock,
@@ -71,7 +84,7 @@ class Workers:
         return np.array([fields.get(name, 0) for name in SHARING], np.int64)
 
     def forget(self) -> None:
-        """Keeps native functions from waiting for these workers, which are no more."""
+        """Keeps native functions from waiting for these workers after a fork."""
         self._busy.value, self._gone = BUSY["yes"], True
 
 
@@ -80,7 +93,7 @@ _making = new_lock()
 
 
 def workers(count: int, library: ctypes.CDLL) -> Workers:
-    """The pool of this process with so many workers, made when first asked for."""
+    """The pool of this process with `count` workers; it is created at first use."""
     pool = _pools.get(count)
     if pool is None:
         with _making:

@@ -1,1 +1,1 @@
-"""Kernels to text to binaries."""
+"""Code generation: kernels become text, text becomes objects, objects become libraries."""

@@ -1,4 +1,4 @@
-"""Turns LLVM IR into a code object, the form that ROCm loads. It needs no part of ROCm."""
+"""Assembles LLVM IR to a code object, which ROCm loads. No part of ROCm is needed."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from ztorch.codegen.targets import Target
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The code object of a text. LLVM runs in a child process, because errors abort it."""
+    """The code object of a module. LLVM runs in a child process, because it aborts on errors."""
     return link(objects.assemble(text, target))

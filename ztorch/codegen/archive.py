@@ -22,8 +22,12 @@ from ztorch.codegen.elf_object import (
 from ztorch.errors import LinkError
 
 _MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
-_STV_HIDDEN = 2
-_STB_WEAK = 2
+_STV_HIDDEN = 2  # visible to the linker only
+_STB_WEAK = 2  # a definition that another one may replace
+_MAGIC = b"!<arch>\n"
+_HEADER_BYTES = 60  # size of a member's header
+_SHORT_NAME_BYTES = 15  # longer names are in a member of their own
+_MAX_BYTES = 1 << 32  # offsets of the index have 32 bits
 
 
 def static_library(members: Mapping[str, bytes]) -> bytes:
@@ -33,7 +37,28 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
 
     Two objects that define the same symbol are an error: a linker would silently choose one.
     """
-    index: list[tuple[bytes, int]] = []  # symbol, number of its member
+    index = _index(members)
+    names = "".join(f"{name}/\n" for name in members if _is_long(name)).encode()
+    symbols = b"".join(symbol + b"\0" for symbol, _ in index)
+    # The members follow the index, which holds their offsets: so compute its size first.
+    at = len(_MAGIC) + _HEADER_BYTES + _padded(4 + 4 * len(index) + len(symbols))
+    at += _HEADER_BYTES + _padded(len(names)) if names else 0
+    labels, offsets, long_at = [], [], 0
+    for name, data in members.items():
+        labels.append(f"/{long_at}" if _is_long(name) else f"{name}/")
+        long_at += len(name.encode()) + 2 if _is_long(name) else 0
+        offsets.append(at)
+        at += _HEADER_BYTES + _padded(len(data))
+    if at >= _MAX_BYTES:  # before anything is copied
+        raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB of its index")
+    table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
+    head = [_MAGIC, _member("/", table + symbols), *([_member("//", names)] if names else [])]
+    return b"".join([*head, *map(_member, labels, members.values())])
+
+
+def _index(members: Mapping[str, bytes]) -> list[tuple[bytes, int]]:
+    """The symbols that members define, each with the number of its member."""
+    index: list[tuple[bytes, int]] = []
     owners: dict[bytes, str] = {}  # symbol -> file name
     for number, (name, data) in enumerate(members.items()):
         if not name or set(name) & set("/\n\0"):
@@ -44,29 +69,15 @@ def static_library(members: Mapping[str, bytes]) -> bytes:
                 raise LinkError(f"both {owner!r} and {name!r} define {symbol.decode()!r}")
             owners.setdefault(symbol, name)
             index.append((symbol, number))
+    return index
 
-    names = "".join(f"{name}/\n" for name in members if len(name.encode()) > 15).encode()
-    symbols = b"".join(symbol + b"\0" for symbol, _ in index)
-    # The members follow the index, which holds their offsets: so compute its size first.
-    at = len(b"!<arch>\n") + _padded(60 + 4 + 4 * len(index) + len(symbols))
-    at += _padded(60 + len(names)) if names else 0
-    labels, offsets, long_at = [], [], 0
-    for name, data in members.items():
-        labels.append(f"{name}/")
-        if len(name.encode()) > 15:
-            labels[-1], long_at = f"/{long_at}", long_at + len(name.encode()) + 2
-        offsets.append(at)
-        at += 60 + _padded(len(data))
-    if at >= 1 << 32:  # before anything is copied
-        raise LinkError(f"a static library of {at} bytes exceeds the 4 GiB of its index")
-    bodies = map(_member, labels, members.values())
-    table = struct.pack(f">{1 + len(index)}I", len(index), *(offsets[n] for _, n in index))
-    head = [b"!<arch>\n", _member("/", table + symbols)]
-    return b"".join([*head, *([_member("//", names)] if names else []), *bodies])
+
+def _is_long(name: str) -> bool:
+    return len(name.encode()) > _SHORT_NAME_BYTES
 
 
 def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes:
-    """A relocatable object with `data` as its only symbol, aligned as a buffer.
+    """A relocatable object whose only symbol is `data`, aligned like a buffer.
 
     It puts weights into a static library without a compiler. The symbol is hidden: code that is
     linked with the object can use it, but a shared library made from it does not export it.
@@ -75,7 +86,8 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     64
     """
     if machine not in _MACHINES:
-        raise LinkError(f"no data object for {machine!r}; known are {', '.join(_MACHINES)}")
+        raise LinkError(f"no data objects for the machine {machine!r}, only for "
+                        f"{' and '.join(_MACHINES)}")
     if not symbol or "\0" in symbol:
         raise LinkError(f"{symbol!r} cannot name a symbol")
     name = ".data" if writable else ".rodata"
@@ -86,16 +98,16 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
     sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
         (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
-        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # or the stack is executable
+        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # the stack is not executable
         (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
         (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
         (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),
     ]
     body, rows = bytearray(64), [bytes(64)]
-    for label, kind, rights, content, link, extra, align, entry in sections:
+    for label, kind, rights, content, link, info_field, align, entry in sections:
         body += bytes(-len(body) % align)
         at = section_names.index(b"\0" + label.encode() + b"\0") + 1
-        fields = at, kind, rights, 0, len(body), len(content), link, extra, align, entry
+        fields = at, kind, rights, 0, len(body), len(content), link, info_field, align, entry
         rows.append(struct.pack("<IIQQQQIIQQ", *fields))
         body += content
     body += bytes(-len(body) % 8)
@@ -107,17 +119,19 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
 
 
 def _definitions(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The symbols that an object defines for others, and whether each is weak."""
+    """The global symbols that an object defines, and whether each is weak."""
     for symbol in read_object(data).symbols:
         if symbol.bind != STB_LOCAL and symbol.section and symbol.name:
             yield symbol.name.encode(), symbol.bind == _STB_WEAK
 
 
 def _member(label: str, data: bytes) -> bytes:
-    # Owner, group and time are zero, so equal members give equal archives.
+    """A member with its header. Owner, group and time are zero, so that equal contents give equal
+    archives."""
     head = f"{label:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
     return head + data + b"\n" * (len(data) % 2)
 
 
 def _padded(size: int) -> int:
+    """The size with the padding of a member: to an even number of bytes."""
     return size + size % 2

@@ -1,4 +1,4 @@
-"""Assembles LLVM IR text: the object file of a module, from the cache if it is there."""
+"""Assembles LLVM IR to object files, which are cached."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import importlib.util
 from pathlib import Path
 
 from ztorch.codegen import llvm
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import NATIVE, Target
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The object file of a module, from the cache if it is there.
+    """The object file of a module, from the cache if it holds one.
 
-    For a foreign architecture, LLVM runs in a child process, because it aborts the process if it
+    For another architecture, LLVM runs in a child process, because it aborts the process if it
     cannot select an instruction.
     """
-    key = text, row(_options(target)), llvm_identity(), _source()
+    key = text, canonical_text(_options(target)), llvm_identity(), _source()
     return cached(key, lambda: _emit(text, target))
 
 
@@ -42,7 +42,7 @@ def _options(target: Target) -> llvm.MachineOptions:
 
 @functools.cache
 def llvm_identity() -> str:
-    """Identifies the LLVM in use without loading it: llvmlite's version and library files."""
+    """The identity of the installed LLVM, without loading it: llvmlite's version and files."""
     spec = importlib.util.find_spec("llvmlite")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     files = [*sorted(folder.glob("binding/*llvmlite*")), folder / "_version.py"]
@@ -52,5 +52,5 @@ def llvm_identity() -> str:
 
 @functools.cache
 def _source() -> bytes:
-    """The code depends on the passes and options that this text selects."""
+    """The source of `llvm.py`, whose passes and options the code depends on."""
     return Path(llvm.__file__).read_bytes()

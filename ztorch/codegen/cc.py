@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
 from ztorch.host.c_compiler import compiler
@@ -20,7 +20,7 @@ from ztorch.host.c_compiler import compiler
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-ffreestanding",
          "-fno-stack-protector")
 MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
-MORE = {"aarch64": ("-mno-outline-atomics",)}  # outline atomics call libgcc
+ARCH_FLAGS = {"aarch64": ("-mno-outline-atomics",)}  # outline atomics call libgcc
 
 
 def assemble(text: str, target: Target) -> bytes:
@@ -29,22 +29,20 @@ def assemble(text: str, target: Target) -> bytes:
     >>> assemble("int one(void) { return 1; }", target("c"))[:4]     # doctest: +SKIP
     b'\\x7fELF'
     """
-    obj = cached((*_identity(text, target), row(target)), lambda: _compiled(text, target, "-c"))
+    key = (*_identity(text, target), canonical_text(target))
+    obj = cached(key, lambda: _compiled(text, target, "-c"))
     machine = int.from_bytes(obj[18:20], "little")
     if obj[:4] == b"\x7fELF" and machine != MACHINES.get(target.arch, machine):
-        raise DeviceError(f"{shlex.join(compiler())} makes code for another machine; device 'c' "
-                          f"means this one, {target.arch}. To take a model elsewhere, export it as "
-                          "C source: ztorch export --so --device c")
+        raise DeviceError(f"{shlex.join(compiler())} generates code for another machine than this "
+                          f"{target.arch}. For another machine, export the model as C source: "
+                          "ztorch export --so --device c")
     return obj
 
 
 def _identity(text: str, target: Target) -> list[str | bytes]:
-    """Everything that the object depends on.
-
-    These are the preprocessed text, which includes the system's headers, and the compiler's own
-    report of its version, programs and options.
-    """
-    command = [*compiler(), *FLAGS, *MORE.get(target.arch, ())]
+    """Everything that the object depends on: the preprocessed text, which includes the system's
+    headers, and the compiler's report of its version, programs and options."""
+    command = _command(target)
     process = subprocess.run([*command, "-x", "c", "-v", "-E", "-"], input=text.encode("ascii"),
                              capture_output=True, check=False)
     return [shlex.join(command), text, process.stdout, process.stderr,
@@ -69,15 +67,27 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _compiled(text: str, target: Target, stage: str) -> bytes:
-    command = compiler()
     with tempfile.TemporaryDirectory(prefix="ztorch-") as folder:
         out = Path(folder, "module")
         process = subprocess.run(
-            [*command, *FLAGS, *MORE.get(target.arch, ()), "-x", "c", stage, "-", "-o", str(out)],
+            [*_command(target), "-x", "c", stage, "-", "-o", str(out)],
             input=text.encode("ascii"), capture_output=True, check=False)
         if process.returncode:
-            lines = process.stderr.decode(errors="replace").strip().splitlines()
-            why = [line for line in lines if "error" in line] or lines or ["it says nothing"]
-            raise ZtorchError(f"{shlex.join(command)} refused the rendered text for {target.name}: "
-                              f"{' '.join(why[:3])}")
+            raise ZtorchError(f"{shlex.join(compiler())} refused the rendered text for "
+                              f"{target.name}: {first_errors(process.stderr)}")
         return out.read_bytes()
+
+
+def _command(target: Target) -> list[str]:
+    return [*compiler(), *FLAGS, *ARCH_FLAGS.get(target.arch, ())]
+
+
+def first_errors(stderr: bytes) -> str:
+    """The first three error messages of a compiler, or its first lines if none says "error".
+
+    >>> first_errors(b"a.c:1: warning: w\\na.c:2: error: e")
+    'a.c:2: error: e'
+    """
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    errors = [line for line in lines if "error" in line] or lines or ["it printed no message"]
+    return " ".join(errors[:3])

@@ -10,7 +10,7 @@ from ztorch.errors import Unsupported
 EAX, EBX, ECX, EDX = range(4)  # the registers of a CPUID result
 _EXTENDED = 1 << 31  # the first leaf of the extended range
 
-# feature -> leaf, register of the result, bit
+# Leaf, register and bit that report a feature.
 _BITS = {
     "sse3": (1, ECX, 0), "ssse3": (1, ECX, 9), "fma": (1, ECX, 12), "sse4.1": (1, ECX, 19),
     "sse4.2": (1, ECX, 20), "movbe": (1, ECX, 22), "popcnt": (1, ECX, 23), "avx": (1, ECX, 28),
@@ -24,12 +24,12 @@ _YMM, _ZMM = 0b110, 0b11100110  # XCR0 bits that AVX and AVX-512 need
 
 
 @dataclass(frozen=True)
-class Question:
-    """A query of one leaf."""
+class CpuidQuery:
+    """A test of one register of a leaf."""
 
-    leaf: int  # its number
-    register: int  # the register of the result to test: EAX, ...
-    mask: int  # the bits that must all be set in it
+    leaf: int  # number of the leaf
+    register: int  # EAX, EBX, ECX or EDX
+    mask: int  # the bits of the register that must all be set
 
     @property
     def range(self) -> int:
@@ -37,14 +37,14 @@ class Question:
         return self.leaf & _EXTENDED
 
 
-def questions(features: Iterable[str]) -> tuple[tuple[Question, ...], int]:
+def cpuid_queries(features: Iterable[str]) -> tuple[tuple[CpuidQuery, ...], int]:
     """The CPUID queries for these features, and the XCR0 bits that the system must have set.
 
     Wide registers need both: the processor must have them, and the operating system must save them
     at each context switch.
 
-    >>> questions(["sse4.1", "popcnt"])
-    ((Question(leaf=1, register=2, mask=8912896),), 0)
+    >>> cpuid_queries(["sse4.1", "popcnt"])
+    ((CpuidQuery(leaf=1, register=2, mask=8912896),), 0)
     """
     masks: dict[tuple[int, int], int] = {}
     xcr0 = 0
@@ -52,6 +52,7 @@ def questions(features: Iterable[str]) -> tuple[tuple[Question, ...], int]:
         if feature not in _BITS:
             raise Unsupported(f"there is no CPUID bit for {feature!r} yet; add it "
                               "to ztorch/codegen/cpuid.py")
+
         leaf, register, bit = _BITS[feature]
         masks[leaf, register] = masks.get((leaf, register), 0) | 1 << bit
         if feature.startswith("avx512"):
@@ -60,4 +61,4 @@ def questions(features: Iterable[str]) -> tuple[tuple[Question, ...], int]:
             xcr0 |= _YMM
     if xcr0:
         masks[1, ECX] = masks.get((1, ECX), 0) | _OSXSAVE
-    return tuple(Question(*place, mask) for place, mask in sorted(masks.items())), xcr0
+    return tuple(CpuidQuery(*place, mask) for place, mask in sorted(masks.items())), xcr0

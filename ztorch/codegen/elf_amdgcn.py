@@ -1,9 +1,8 @@
-"""Links an object that LLVM emits for AMD GPUs into a code object, which is a shared library.
+"""Links an object that LLVM emits for AMD GPUs into a code object, a kind of shared library.
 
 The object has instructions, a descriptor for each kernel, and a note that describes the kernels'
 arguments to the driver. The only relocations are in the descriptors: the distance to the kernel's
-first instruction. The section layout is the same as that of ld.lld, because loaders are tested
-with it.
+first instruction. The section layout is that of ld.lld, because loaders are tested with it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from ztorch.abi import align_up
+from ztorch.codegen import elf_layout as elf
 from ztorch.codegen.elf_layout import (
     DYNAMIC,
     HEADER,
@@ -22,7 +23,6 @@ from ztorch.codegen.elf_layout import (
     SHT_HASH,
     SYMBOL,
     OutputSection,
-    up,
 )
 from ztorch.codegen.elf_object import (
     EM_AMDGPU,
@@ -40,16 +40,19 @@ from ztorch.codegen.elf_object import (
     Object,
     read_object,
 )
+from ztorch.codegen.elf_tables import gnu_hash, gnu_hash_table
 from ztorch.errors import LinkError
 
 _PAGE = 4096  # bytes
 _SEGMENTS = 8  # rows of the program header table
-_REL64 = 5  # R_AMDGPU_REL64: a distance of eight bytes, relative to its own address
+_REL64 = 5  # R_AMDGPU_REL64: an 8-byte distance, relative to its own address
+# Types of segments (PT_...).
 _LOAD, _DYNAMIC, _NOTE, _PHDR, _STACK, _RELRO = 1, 2, 4, 6, 0x6474E551, 0x6474E552
-_HIDDEN, _ABSOLUTE = 2, 0xFFF1
+_HIDDEN, _ABSOLUTE = 2, 0xFFF1  # STV_HIDDEN, SHN_ABS
 _HSA, _VERSION = 64, 3  # OS ABI of these ELF files, and its version for code object 5
 _READ, _CODE, _WRITE = SHF_ALLOC, SHF_ALLOC | SHF_EXECINSTR, SHF_ALLOC | SHF_WRITE
-_COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}
+_COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}  # name: type
+_GNU_HASH_SHIFT = 26  # shift of the second Bloom filter bit, as in ld.lld
 
 
 def link(obj: bytes) -> bytes:
@@ -103,13 +106,15 @@ class _CodeObjectLinker:
             self.parts[section.name].add(section.data, align=section.align)
         for symbol in self.source.symbols:
             if symbol.undefined:
-                raise LinkError(f"the kernels would call {symbol.name!r}, which nothing defines")
+                raise LinkError(f"the kernels call {symbol.name!r}, which is not defined")
 
     def reserve(self) -> None:
         """Reserves space for the tables that are filled once addresses are known."""
         parts, names = self.parts, [s.name.encode() for s in self.exports]
         parts[".dynsym"].add(b"", SYMBOL.size * (1 + len(names)))
-        parts[".gnu.hash"].add(_gnu_hash(names))
+        words = 1 << (len(names) * 12 // 64).bit_length()
+        parts[".gnu.hash"].add(
+            gnu_hash_table(names, _buckets(len(names)), words, _GNU_HASH_SHIFT))
         parts[".hash"].add(_sysv_hash(names))
         parts[".dynamic"].add(b"", DYNAMIC.size * 7)
         parts[".symtab"].add(b"", SYMBOL.size * (1 + len(self.symbols)))
@@ -120,23 +125,23 @@ class _CodeObjectLinker:
     def place(self) -> None:
         """Sets offsets and addresses.
 
-        Sections with other access rights start on a new page: their address is moved to it, their
-        file offset is not.
+        A section with other access rights starts on a new page. Only its address is moved there,
+        not its file offset.
         """
         offset = address = HEADER.size + SEGMENT.size * _SEGMENTS
         rights = self.parts[".note"].flags
         for part in self.parts.values():
             if part.flags & SHF_ALLOC:
                 if part.flags != rights:
-                    rights, address = part.flags, up(address, _PAGE) + address % _PAGE
+                    rights, address = part.flags, align_up(address, _PAGE) + address % _PAGE
                 if part.type == SHT_NOBITS:  # fills the rest of the page
-                    part.size = up(address, _PAGE) - address
-                part.address = up(address, part.align)
+                    part.size = align_up(address, _PAGE) - address
+                part.address = align_up(address, part.align)
                 offset += part.address - address - (part.address - address) // _PAGE * _PAGE
                 address = part.address + part.size
-            part.offset = offset = up(offset, part.align)
+            part.offset = offset = align_up(offset, part.align)
             offset += part.size if part.type != SHT_NOBITS else 0
-        self.table = up(offset, 8)
+        self.table = align_up(offset, 8)
 
     # ---- filling -----------------------------------------------------------------------
 
@@ -155,17 +160,17 @@ class _CodeObjectLinker:
     def relocate(self, image: bytearray) -> None:
         for r in self.source.relocations:
             section, symbol = self.source.sections[r.section], self.source.symbols[r.symbol]
-            home = self.home(symbol)
-            if r.kind != _REL64 or section.name != ".rodata" or home is None:
+            location = self.location(symbol)
+            if r.kind != _REL64 or section.name != ".rodata" or location is None:
                 raise LinkError(f"relocation {r.kind} in {section.name!r} to {symbol.name!r}: only "
                                 "descriptors may have relocations, and only to instructions")
             if r.offset + 8 > section.size:
                 raise LinkError(f"damaged object: a relocation outside {section.name!r}")
             part = self.parts[section.name]
-            distance = home + r.addend - (part.address + r.offset)
+            distance = location + r.addend - (part.address + r.offset)
             struct.pack_into("<q", image, part.offset + r.offset, distance)
 
-    def home(self, symbol: ElfSymbol) -> int | None:
+    def location(self, symbol: ElfSymbol) -> int | None:
         """The address of a symbol, if it has one."""
         if symbol.section < len(self.source.sections):
             part = self.parts.get(self.source.sections[symbol.section].name)
@@ -177,10 +182,10 @@ class _CodeObjectLinker:
         at = self.parts[table].offset
         for s in symbols:
             at += SYMBOL.size
-            home = self.home(s)
-            number = _ABSOLUTE if home is None else self.numbers[
+            location = self.location(s)
+            number = _ABSOLUTE if location is None else self.numbers[
                 self.source.sections[s.section].name]
-            value = s.value if home is None else home
+            value = s.value if location is None else location
             if s.name == "_DYNAMIC":
                 number, value = self.numbers[".dynamic"], self.parts[".dynamic"].address
             SYMBOL.pack_into(image, at, self.strings[strings][s.name], s.type | s.bind << 4,
@@ -188,9 +193,11 @@ class _CodeObjectLinker:
 
     def dynamic(self) -> list[tuple[int, int]]:
         parts = self.parts
-        return [(6, parts[".dynsym"].address), (11, SYMBOL.size), (5, parts[".dynstr"].address),
-                (10, parts[".dynstr"].size), (0x6FFFFEF5, parts[".gnu.hash"].address),
-                (4, parts[".hash"].address), (0, 0)]
+        return [(elf.DT_SYMTAB, parts[".dynsym"].address), (elf.DT_SYMENT, SYMBOL.size),
+                (elf.DT_STRTAB, parts[".dynstr"].address),
+                (elf.DT_STRSZ, parts[".dynstr"].size),
+                (elf.DT_GNU_HASH, parts[".gnu.hash"].address),
+                (elf.DT_HASH, parts[".hash"].address), (elf.DT_NULL, 0)]
 
     def segments(self) -> list[tuple[int, ...]]:
         parts, head = self.parts, HEADER.size
@@ -242,30 +249,13 @@ def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int
 
 def _bucketed(symbols: Sequence[ElfSymbol]) -> list[ElfSymbol]:
     """The symbols ordered by hash bucket, as .gnu.hash requires."""
-    count = max(len(symbols) // 4, 1)
-    return sorted(symbols, key=lambda s: _gnu(s.name.encode()) % count)
+    count = _buckets(len(symbols))
+    return sorted(symbols, key=lambda s: gnu_hash(s.name.encode()) % count)
 
 
-def _gnu(name: bytes) -> int:
-    value = 5381
-    for byte in name:
-        value = (value * 33 + byte) & 0xFFFFFFFF
-    return value
-
-
-def _gnu_hash(names: Sequence[bytes]) -> bytes:
-    """Bloom filter, first symbol of each bucket, and the hashes. The last of a bucket is odd."""
-    shift, count = 26, max(len(names) // 4, 1)
-    words = 1 << (len(names) * 12 // 64).bit_length()
-    bloom, buckets, hashes = [0] * words, [0] * count, []
-    for k, value in enumerate(map(_gnu, names)):
-        bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> shift) % 64
-        buckets[value % count] = buckets[value % count] or k + 1
-        last = k + 1 == len(names) or _gnu(names[k + 1]) % count != value % count
-        hashes.append(value | 1 if last else value & ~1)
-    head = struct.pack("<4I", count, 1, words, shift)
-    return (head + struct.pack(f"<{words}Q", *bloom) + struct.pack(f"<{count}I", *buckets)
-            + struct.pack(f"<{len(hashes)}I", *hashes))
+def _buckets(symbols: int) -> int:
+    """The number of buckets of .gnu.hash, as in ld.lld."""
+    return max(symbols // 4, 1)
 
 
 def _sysv_hash(names: Sequence[bytes]) -> bytes:

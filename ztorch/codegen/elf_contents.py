@@ -1,4 +1,4 @@
-"""The contents of a library: where the sections of the object and the blobs go."""
+"""The contents of a library: which section each input section and each blob goes to."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ztorch.errors import LinkError
 _LARGE_MODEL = 0x10000000  # SHF_X86_64_LARGE
 _UNWIND_DATA = 0x70000001  # SHT_X86_64_UNWIND
 _STT_TLS, _STT_IFUNC = 6, 10
-_CONSTRUCTORS = (".ctors", ".dtors")  # LLVM's old style: plain PROGBITS with these names
+_CONSTRUCTORS = (".ctors", ".dtors")  # prefixes of sections with constructors in LLVM's old style
 
 
 @dataclass(frozen=True)
 class Blob:
-    """The contents of a symbol that the object only declares, such as weights.
+    """The contents of a symbol that an object only declares, such as weights.
 
     Without data, the symbol refers to `size` zero bytes, which take no space in the file.
 
@@ -39,7 +39,7 @@ class Blob:
     64
     """
 
-    data: Bytes | None  # the contents; None: zeros
+    data: Bytes | None  # the contents; None for zeros
     size: int  # bytes
     align: int = BUFFER_ALIGN  # bytes, a power of 2
     writable: bool = False  # whether code may change it
@@ -51,21 +51,23 @@ class Contents:
     def __init__(self, source: Object, blobs: Mapping[str, Blob], page: int):
         self.source, self.page = source, page
         self.parts = new_parts()
-        self.homes: dict[int, tuple[OutputSection, int]] = {}  # input section -> its place
-        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}  # name -> place, size
+        # Output section and offset of each input section, and of each blob, with its size.
+        self.locations: dict[int, tuple[OutputSection, int]] = {}
+        self.blobs: dict[str, tuple[OutputSection, int, int]] = {}
         self.place_sections()
         self.place_blobs(blobs)
 
     def place_sections(self) -> None:
         for symbol in self.source.symbols:
             if symbol.section == SHN_COMMON or symbol.type in (_STT_TLS, _STT_IFUNC):
-                raise LinkError(f"{symbol.name!r} is thread-local, indirect or common: not linked")
+                raise LinkError(f"{symbol.name!r} is a thread-local, indirect or common symbol, "
+                                "which is not supported")
         for index, section in enumerate(self.source.sections):
             if section.flags & SHF_ALLOC and section.size and section.type != SHT_NOTE:
                 part = self.parts[self.part_for(section)]
-                self.homes[index] = part, part.add(section.data, section.size, section.align)
+                self.locations[index] = part, part.add(section.data, section.size, section.align)
         if self.parts[".eh_frame"].size:
-            self.parts[".eh_frame"].add(b"\0\0\0\0")  # end marker
+            self.parts[".eh_frame"].add(b"\0\0\0\0")  # the end marker
 
     def part_for(self, section: Section) -> str:
         known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
@@ -103,12 +105,14 @@ class Contents:
         if missing:
             names = ", ".join(f"'{name}'" for name in missing)
             raise LinkError(
-                f"the compiled code would import {names}; ztorch libraries import nothing"
+                f"the compiled code uses {names}, which are not defined; ztorch libraries import "
+                "nothing"
             )
 
     def place_blob(self, name: str, blob: Blob) -> None:
         if blob.align < 1 or blob.align & (blob.align - 1) or blob.align > self.page:
-            raise LinkError(f"blob {name!r}: alignment {blob.align} is not a power of 2 in a page")
+            raise LinkError(f"blob {name!r}: alignment {blob.align} is not a power of 2 up to "
+                            f"{self.page}")
         data = b"" if blob.data is None else memoryview(blob.data).cast("B")
         if blob.size < 0 or (blob.data is not None and len(data) != blob.size):
             raise LinkError(f"blob {name!r}: size is {blob.size} but there are {len(data)} bytes")
@@ -116,12 +120,12 @@ class Contents:
         part = self.parts[stored if blob.data is not None else ".bss"]
         self.blobs[name] = part, part.add(data, max(blob.size, 1), blob.align), blob.size
 
-    def home(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
-        """The place of a symbol: its section of the library and the offset in it."""
+    def location(self, symbol: ElfSymbol) -> tuple[OutputSection, int] | None:
+        """The output section of a symbol and its offset there; None if it has no address."""
         if symbol.undefined:
             blob = self.blobs.get(symbol.name)
             return blob and blob[:2]
-        if symbol.section not in self.homes:
+        if symbol.section not in self.locations:
             return None
-        part, offset = self.homes[symbol.section]
+        part, offset = self.locations[symbol.section]
         return part, offset + symbol.value

@@ -1,9 +1,9 @@
 """The layout of an ELF shared library: its sections, segments and headers.
 
-There are four segments: read-only, executable, read-only after start-up ("relro"), and writable.
+There are four segments: read-only, executable, read-only after loading ("relro"), and writable.
 Contents are contiguous in the file. In memory each segment starts on a new page, at an address
-that is congruent to its file offset modulo the page size. So the file needs no padding, and no
-page is both writable and executable.
+congruent to its file offset modulo the page size. So the file needs no padding, and no page is both
+writable and executable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from ztorch.abi import align_up
 from ztorch.codegen.elf_object import (
     SHF_ALLOC,
     SHF_EXECINSTR,
@@ -25,6 +26,11 @@ from ztorch.codegen.elf_object import (
 from ztorch.errors import LinkError
 
 SHT_HASH, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_HASH = 5, 6, 11, 0x6FFFFFF6
+# Tags of rows of the dynamic section.
+DT_NULL, DT_HASH, DT_STRTAB, DT_SYMTAB = 0, 4, 5, 6
+DT_RELA, DT_RELASZ, DT_RELAENT, DT_STRSZ, DT_SYMENT, DT_SONAME = 7, 8, 9, 10, 11, 14
+DT_FLAGS, DT_GNU_HASH, DT_RELACOUNT, DT_FLAGS_1 = 30, 0x6FFFFEF5, 0x6FFFFFF9, 0x6FFFFFFB
+# Rows of the headers and tables.
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SEGMENT = struct.Struct("<IIQQQQQQ")
 SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -48,7 +54,7 @@ class OutputSection:
     type: int  # SHT_...
     flags: int  # SHF_...
     align: int = 1  # bytes, a power of 2
-    entry: int = 0  # bytes of a row, for tables
+    entry: int = 0  # bytes of a row, if it is a table
     link: str = ""  # name of the section that sh_link refers to
     info: int = 0  # sh_info
     size: int = 0  # bytes so far
@@ -58,7 +64,7 @@ class OutputSection:
 
     def add(self, data: Bytes, size: int = 0, align: int = 1) -> int:
         """Appends data, padded with zeros to `size`; returns its offset in the section."""
-        at = up(self.size, align)
+        at = align_up(self.size, align)
         self.align = max(self.align, align)
         self.size = at + max(size, len(data))
         if len(data):
@@ -71,6 +77,7 @@ class OutputSection:
 
     @property
     def rights(self) -> int:
+        """Access rights of its segment: PF_R | PF_X | PF_W."""
         return 4 | bool(self.flags & SHF_EXECINSTR) | 2 * bool(self.flags & SHF_WRITE)
 
 
@@ -101,6 +108,7 @@ def new_parts() -> dict[str, OutputSection]:
 
 
 def present(parts: dict[str, OutputSection]) -> list[OutputSection]:
+    """The sections that are not empty."""
     return [part for part in parts.values() if part.size]
 
 
@@ -123,7 +131,7 @@ class Layout:
         written = present(parts)
         relro = [p for p in written if p.name in (".data.rel.ro", ".dynamic", ".got")]
         writable = [p for p in written if p.flags == _WRITE and p not in relro]
-        # A segment with only zeros confuses tools: a lone .bss becomes part of the relro segment.
+        # A segment that holds only zeros confuses tools, so .bss alone joins the relro segment.
         zeros = writable if [p.type for p in writable] == [SHT_NOBITS] else []
         groups = [
             [p for p in written if p.flags == _READ],
@@ -153,36 +161,37 @@ class Layout:
         self.segments.append((_PT_STACK, 6, 0, 0, 0, 0, 0, 16))
         for part in written:
             if not part.flags & SHF_ALLOC:
-                part.offset = up(self.offset, part.align)
+                part.offset = align_up(self.offset, part.align)
                 self.offset = part.offset + part.size
-        self.table = up(self.offset, 8)
+        self.table = align_up(self.offset, 8)
 
     def load(self, group: list[OutputSection], pad: bool, zeros: list[OutputSection]) -> None:
         """Adds one segment: sections with the same access rights, on their own pages."""
         first = not self.segments
-        self.offset = up(self.offset, group[0].align)
+        self.offset = align_up(self.offset, group[0].align)
         start = 0 if first else self.offset
         # Addresses exceed offsets by a multiple of the page size.
-        shift = 0 if first else up(self.end, self.page) - self.offset // self.page * self.page
+        shift = 0 if first else align_up(self.end, self.page) - self.offset // self.page * self.page
         for part in group:
-            part.offset = self.offset = up(self.offset, part.align)
+            part.offset = self.offset = align_up(self.offset, part.align)
             part.address = self.offset + shift
             self.end = part.address + part.size
             if part.type != SHT_NOBITS:
                 self.offset += part.size
-        filled = self.offset - start
+        file_bytes = self.offset - start
         at = start, start + shift, start + shift
         if pad:
-            # Protection applies to whole pages, so the last one must hold nothing writable.
-            self.end = up(self.end, self.page)
-            self.protected = (_PT_RELRO, 4, *at, filled, self.end - start - shift, 1)
+            # Pages are protected as a whole, so the last one must hold nothing writable.
+            self.end = align_up(self.end, self.page)
+            self.protected = (_PT_RELRO, 4, *at, file_bytes, self.end - start - shift, 1)
             for part in zeros:
                 part.offset, part.address = self.offset, self.end
                 self.end += part.size
         if self.end > ADDRESS_LIMIT:
-            raise LinkError(f"the library would take {self.end} bytes of address space")
+            raise LinkError(f"the library needs {self.end} bytes of address space; a process has "
+                            f"{ADDRESS_LIMIT}")
         size = self.end - start - shift
-        self.segments.append((_PT_LOAD, group[0].rights, *at, filled, size, self.page))
+        self.segments.append((_PT_LOAD, group[0].rights, *at, file_bytes, size, self.page))
 
     def write_headers(
         self, image: bytearray, parts: dict[str, OutputSection], machine: int, flags: int
@@ -210,8 +219,5 @@ class Layout:
 
 
 def section_numbers(parts: dict[str, OutputSection]) -> dict[str, int]:
+    """The row of each section in the section header table."""
     return {part.name: number for number, part in enumerate(present(parts), start=1)}
-
-
-def up(value: int, align: int) -> int:
-    return -(-value // align) * align

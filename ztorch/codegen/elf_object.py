@@ -24,7 +24,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 
-_LARGEST = 1 << 46  # bytes; more than a process can map, so a larger size means damage
+_MAX_BYTES = 1 << 46  # more than a process can map, so a larger size means damage
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class ElfSymbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A place where the linker must insert an address."""
+    """An instruction or word in which the linker must insert an address."""
 
     section: int  # index of the section to patch
     offset: int  # in that section
-    kind: int  # R_..., a number of the machine's own
+    kind: int  # R_..., numbers that differ by machine
     symbol: int  # index of the symbol it refers to
     addend: int  # added to the symbol's address
 
@@ -81,8 +81,7 @@ class Object:
 
 
 def read_object(data: bytes) -> Object:
-    """Parses a 64-bit little-endian relocatable object; raises a `LinkError` with the reason if it
-    is invalid.
+    """Parses a 64-bit little-endian relocatable object; a `LinkError` if it is invalid.
 
     >>> read_object(b"MZ")
     Traceback (most recent call last):
@@ -94,16 +93,16 @@ def read_object(data: bytes) -> Object:
         raise LinkError(f"not an ELF object ({len(view)} bytes, starts with {bytes(view[:4])!r})")
     if bytes(view[4:6]) != b"\x02\x01":
         raise LinkError("not a 64-bit little-endian ELF object")
-    header = _HEADER.unpack(_cut(view, 16, _HEADER.size, "the header"))
+    header = _HEADER.unpack(_slice(view, 16, _HEADER.size, "the header"))
     kind, machine, _, _, _, table, flags, _, _, _, entry, count, names = header
     if kind != 1:
-        raise LinkError(f"ELF file of type {kind}, not a relocatable object")
+        raise LinkError(f"not a relocatable object, but an ELF file of type {kind}")
     if entry != _SECTION.size or count == 0:
         raise LinkError(f"damaged object: {count} section headers of {entry} bytes")
-    raw = list(_SECTION.iter_unpack(_cut(view, table, count * entry, "the section table")))
+    raw = list(_SECTION.iter_unpack(_slice(view, table, count * entry, "the section table")))
     if names >= count:
         raise LinkError(f"damaged object: section names in section {names} of {count}")
-    strings = _cut(view, raw[names][4], raw[names][5], "the section names")
+    strings = _slice(view, raw[names][4], raw[names][5], "the section names")
     sections = [_section(view, fields, strings) for fields in raw]
     if sum(len(section.data) for section in sections) > len(view):
         raise LinkError("damaged object: sections overlap")
@@ -115,10 +114,10 @@ def _section(view: memoryview, fields: tuple[int, ...], strings: memoryview) -> 
     name_at, kind, flags, _, offset, size, link, info, align, _ = fields
     name = _string(strings, name_at)
     align = max(align, 1)
-    if size > _LARGEST or align & (align - 1):
+    if size > _MAX_BYTES or align & (align - 1):
         raise LinkError(f"damaged object: section {name!r} of size {size}, alignment {align}")
     stored = kind not in (0, SHT_NOBITS)
-    data = _cut(view, offset, size, f"section {name!r}") if stored else view[:0]
+    data = _slice(view, offset, size, f"section {name!r}") if stored else view[:0]
     return Section(name, kind, flags, size if kind else 0, align, link, info, data)
 
 
@@ -135,8 +134,8 @@ def _symbols(sections: list[Section]) -> list[ElfSymbol]:
         name = _string(strings, name_at)
         if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
             raise LinkError(f"damaged object: symbol {name!r} is in section {section}")
-        room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _LARGEST
-        if value > room or size > _LARGEST:
+        room = sections[section].size if SHN_UNDEF < section < SHN_LORESERVE else _MAX_BYTES
+        if value > room or size > _MAX_BYTES:
             raise LinkError(f"damaged object: symbol {name!r} is outside its section")
         symbols.append(ElfSymbol(name, info & 0xF, info >> 4, section, value, size, other & 3))
     return symbols
@@ -151,14 +150,14 @@ def _relocations(sections: list[Section], symbols: int) -> Iterator[Relocation]:
         if not sections[section.info].flags & SHF_ALLOC:
             continue
         if section.type == SHT_REL or len(section.data) % _RELA.size:
-            raise LinkError(f"{section.name}: only relocations with addends are linked")
+            raise LinkError(f"{section.name}: relocations without addends are not supported")
         for offset, info, addend in _RELA.iter_unpack(section.data):
             if info >> 32 >= symbols:
                 raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
             yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)
 
 
-def _cut(view: memoryview, offset: int, size: int, part: str) -> memoryview:
+def _slice(view: memoryview, offset: int, size: int, part: str) -> memoryview:
     if offset + size > len(view):
         raise LinkError(f"truncated object: {part} ends at byte {offset + size} of {len(view)}")
     return view[offset : offset + size]

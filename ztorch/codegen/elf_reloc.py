@@ -1,7 +1,7 @@
-"""The relocations of x86-64 and aarch64: patches machine code once all addresses are known.
+"""Applies the relocations of x86-64 and aarch64 to machine code, once all addresses are known.
 
-Only the relocations that LLVM emits for position-independent code with the small code model are
-supported. Any other is an error, because a wrong guess would cause wrong results or a later crash.
+It supports only the relocations that LLVM emits for position-independent code with the small code
+model. Any other is an error, because a wrong guess would cause wrong results or a later crash.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import NamedTuple
 from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, Relocation
 
 
-class Spot(NamedTuple):
-    """A place to patch."""
+class PatchSite(NamedTuple):
+    """A relocation with all addresses: what to patch, and with which address."""
 
     image: bytearray  # the library's bytes
-    at: int  # offset of the place in the image
-    place: int  # address of the place (P in ELF manuals)
+    at: int  # offset of the patched bytes in the image
+    place: int  # their address (P in ELF manuals)
     target: int  # address of the symbol (S)
     addend: int  # added to the target (A)
-    slot: int | None  # address of the symbol's .got entry, if it has one (G)
+    got_entry: int | None  # address of the symbol's .got entry, if it has one (G)
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,12 @@ class Machine:
     name: str  # for messages
     number: int  # EM_...
     page: int  # bytes of the largest page that systems use: segments must not share a page
-    pointer: int  # the relocation of a 64-bit absolute address in the object
-    relative: int  # the relocation that replaces it in the library, for the loader
-    widths: dict[int, int]  # the supported relocations, with the bytes that each patches
-    wants_slot: Callable[[Relocation, memoryview], bool]  # whether it needs a .got entry
-    patch: Callable[[int, Spot], None]  # applies one; ValueError if the distance does not fit
+    pointer: int  # relocation of a 64-bit absolute address in an object
+    relative: int  # relocation that replaces it in a library, for the loader
+    widths: dict[int, int]  # number of patched bytes for each supported relocation
+    needs_got_entry: Callable[[Relocation, memoryview], bool]  # whether it needs a .got entry
+    # Applies a relocation of this kind; ValueError if the distance does not fit.
+    patch: Callable[[int, PatchSite], None]
 
 
 # ---- x86-64 --------------------------------------------------------------------------------
@@ -53,16 +54,16 @@ def _x86_wants_slot(reloc: Relocation, code: memoryview) -> bool:
     return reloc.offset < 2 or code[reloc.offset - 2] != 0x8B or reloc.addend != -4
 
 
-def _x86_patch(kind: int, spot: Spot) -> None:
-    target = spot.target
+def _x86_patch(kind: int, site: PatchSite) -> None:
+    target = site.target
     if kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX):
-        if spot.slot is None:
-            spot.image[spot.at - 2] = 0x8D  # mov to lea
+        if site.got_entry is None:
+            site.image[site.at - 2] = 0x8D  # mov to lea
         else:
-            target = spot.slot
+            target = site.got_entry
     bits = 64 if kind == _PC64 else 32
-    distance = _fitting(target + spot.addend - spot.place, bits)
-    struct.pack_into("<q" if bits == 64 else "<i", spot.image, spot.at, distance)
+    distance = _fitting(target + site.addend - site.place, bits)
+    struct.pack_into("<q" if bits == 64 else "<i", site.image, site.at, distance)
 
 
 X86_64 = Machine(
@@ -72,7 +73,7 @@ X86_64 = Machine(
     pointer=1,
     relative=8,
     widths={1: 8, _PC32: 4, _PLT32: 4, _GOTPCREL: 4, _PC64: 8, _GOTPCRELX: 4, _REX_GOTPCRELX: 4},
-    wants_slot=_x86_wants_slot,
+    needs_got_entry=_x86_wants_slot,
     patch=_x86_patch,
 )
 
@@ -90,34 +91,34 @@ def _arm_wants_slot(reloc: Relocation, code: memoryview) -> bool:
     return reloc.kind in (_GOT_ADRP, _GOT_LO12)
 
 
-def _arm_patch(kind: int, spot: Spot) -> None:
-    target = spot.target + spot.addend
+def _arm_patch(kind: int, site: PatchSite) -> None:
+    target = site.target + site.addend
     if kind in (_GOT_ADRP, _GOT_LO12):
-        if spot.addend or spot.slot is None:
+        if site.addend or site.got_entry is None:
             raise ValueError("an addend to a .got entry")
-        target = spot.slot
+        target = site.got_entry
     if kind in (_PREL32, _PREL64):
         bits = 32 if kind == _PREL32 else 64
-        distance = _fitting(target - spot.place, bits)
-        struct.pack_into("<i" if bits == 32 else "<q", spot.image, spot.at, distance)
+        distance = _fitting(target - site.place, bits)
+        struct.pack_into("<i" if bits == 32 else "<q", site.image, site.at, distance)
     elif kind in (_ADRP, _GOT_ADRP):
-        pages = _fitting((target >> 12) - (spot.place >> 12), 21)
-        _insert(spot, pages & 3, 2, 29)
-        _insert(spot, (pages >> 2) & 0x7FFFF, 19, 5)
+        pages = _fitting((target >> 12) - (site.place >> 12), 21)
+        _insert(site, pages & 3, 2, 29)
+        _insert(site, (pages >> 2) & 0x7FFFF, 19, 5)
     elif kind in _BRANCH_BITS:
         bits, shift = _BRANCH_BITS[kind]
-        distance = _fitting(_scaled(target - spot.place, 2), bits)
-        _insert(spot, distance & ((1 << bits) - 1), bits, shift)
+        distance = _fitting(_scaled(target - site.place, 2), bits)
+        _insert(site, distance & ((1 << bits) - 1), bits, shift)
     else:
         scale = 3 if kind == _GOT_LO12 else _LOAD_SCALE.get(kind, 0)
-        _insert(spot, _scaled(target & 0xFFF, scale), 12, 10)
+        _insert(site, _scaled(target & 0xFFF, scale), 12, 10)
 
 
-def _insert(spot: Spot, value: int, bits: int, shift: int) -> None:
+def _insert(site: PatchSite, value: int, bits: int, shift: int) -> None:
     """Replaces a bit field of the instruction."""
-    (word,) = struct.unpack_from("<I", spot.image, spot.at)
+    (word,) = struct.unpack_from("<I", site.image, site.at)
     mask = ((1 << bits) - 1) << shift
-    struct.pack_into("<I", spot.image, spot.at, word & ~mask | value << shift)
+    struct.pack_into("<I", site.image, site.at, word & ~mask | value << shift)
 
 
 AARCH64 = Machine(
@@ -129,7 +130,7 @@ AARCH64 = Machine(
     widths={257: 8, _PREL64: 8}
     | dict.fromkeys((_PREL32, _ADRP, _ADD_LO12, _GOT_ADRP, _GOT_LO12), 4)
     | dict.fromkeys((*_BRANCH_BITS, *_LOAD_SCALE), 4),
-    wants_slot=_arm_wants_slot,
+    needs_got_entry=_arm_wants_slot,
     patch=_arm_patch,
 )
 

@@ -1,18 +1,22 @@
-"""The tables of a shared library for the loader and the debugger: hash tables, names, symbols.
+"""The tables of a shared library for the loader and debuggers: hash tables, names, symbols.
 
-The layout needs the tables' sizes, and their contents need the layout. So each table is reserved
-first and filled later.
+The layout needs the sizes of the tables, and their contents need the layout. So each table is
+reserved first and filled later.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ztorch.codegen import elf_layout as elf
 from ztorch.codegen.elf_layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
 from ztorch.codegen.elf_object import STB_GLOBAL
 
-BUILD_ID_BYTES = 20  # length of the build id, that of SHA-1 as in GNU ld
+BUILD_ID_BYTES = 20  # the length that GNU ld uses
+GNU_HASH_SHIFT = 6  # shift of the second Bloom filter bit
+BIND_NOW, NOW = 8, 1  # the flag "resolve symbols at load", in DT_FLAGS and in DT_FLAGS_1
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Tables:
         parts[".dynstr"].add(b"\0" + b"".join(n + b"\0" for n in [*exported, self.soname]))
         parts[".dynsym"].add(b"", SYMBOL.size * (1 + len(exported)))
         parts[".hash"].add(_sysv_hash(len(exported)))
-        parts[".gnu.hash"].add(_gnu_hash(exported))
+        parts[".gnu.hash"].add(gnu_hash_table(exported, 1, 1, GNU_HASH_SHIFT))
         parts[".rela.dyn"].add(b"", RELA.size * relative)
         parts[".dynamic"].add(b"", DYNAMIC.size * len(self.dynamic()))
         parts[".strtab"].add(b"\0" + b"".join(name.name + b"\0" for name in self.names))
@@ -73,35 +77,53 @@ class Tables:
         """The (tag, value) rows through which the loader finds the other tables."""
         parts = self.parts
         rows = [
-            (14, parts[".dynstr"].size - len(self.soname) - 1),  # SONAME
-            (4, parts[".hash"].address),
-            (0x6FFFFEF5, parts[".gnu.hash"].address),
-            (5, parts[".dynstr"].address),
-            (6, parts[".dynsym"].address),
-            (10, parts[".dynstr"].size),
-            (11, SYMBOL.size),
+            (elf.DT_SONAME, parts[".dynstr"].size - len(self.soname) - 1),
+            (elf.DT_HASH, parts[".hash"].address),
+            (elf.DT_GNU_HASH, parts[".gnu.hash"].address),
+            (elf.DT_STRTAB, parts[".dynstr"].address),
+            (elf.DT_SYMTAB, parts[".dynsym"].address),
+            (elf.DT_STRSZ, parts[".dynstr"].size),
+            (elf.DT_SYMENT, SYMBOL.size),
         ]
         if self.relative:
             rela = parts[".rela.dyn"]
-            rows += [(7, rela.address), (8, rela.size), (9, RELA.size), (0x6FFFFFF9, self.relative)]
-        return [*rows, (30, 8), (0x6FFFFFFB, 1), (0, 0)]  # bind now, in both notations
+            rows += [(elf.DT_RELA, rela.address), (elf.DT_RELASZ, rela.size),
+                     (elf.DT_RELAENT, RELA.size), (elf.DT_RELACOUNT, self.relative)]
+        return [*rows, (elf.DT_FLAGS, BIND_NOW), (elf.DT_FLAGS_1, NOW), (elf.DT_NULL, 0)]
 
 
 def _sysv_hash(count: int) -> bytes:
-    """One bucket that chains all symbols, which is fast enough for the few exports."""
+    """A hash table with one bucket, which is fast enough for the few exports."""
     chain = [0, *range(2, count + 1), 0] if count else [0]
     return struct.pack(f"<{3 + len(chain)}I", 1, count + 1, min(count, 1), *chain)
 
 
-def _gnu_hash(names: list[bytes]) -> bytes:
-    hashes, bloom = [], 0
-    for name in names:
-        value = 5381
-        for byte in name:
-            value = (value * 33 + byte) & 0xFFFFFFFF
-        bloom |= 1 << value % 64 | 1 << (value >> 6) % 64
-        hashes.append(value & ~1)
-    if hashes:
-        hashes[-1] |= 1  # marks the end of the single bucket
-    head = struct.pack("<4IQI", 1, 1, 1, 6, bloom, min(len(names), 1))
-    return head + struct.pack(f"<{len(hashes)}I", *hashes)
+def gnu_hash(name: bytes) -> int:
+    """The hash of a name in .gnu.hash.
+
+    >>> gnu_hash(b"")
+    5381
+    """
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def gnu_hash_table(names: Sequence[bytes], buckets: int, words: int, shift: int) -> bytes:
+    """The section .gnu.hash: a Bloom filter, the first symbol of each bucket, and the hashes.
+
+    Args:
+        names: The exported symbols, ordered by bucket.
+        buckets: The number of buckets.
+        words: The number of 64-bit words of the Bloom filter.
+        shift: How far a hash is shifted for its second bit in the filter.
+    """
+    bloom, first, hashes = [0] * words, [0] * buckets, []
+    for k, value in enumerate(map(gnu_hash, names)):
+        bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> shift) % 64
+        first[value % buckets] = first[value % buckets] or k + 1
+        last = k + 1 == len(names) or gnu_hash(names[k + 1]) % buckets != value % buckets
+        hashes.append(value | 1 if last else value & ~1)  # the last of a bucket is odd
+    return struct.pack(f"<4I{words}Q{buckets}I{len(hashes)}I", buckets, 1, words, shift, *bloom,
+                       *first, *hashes)

@@ -1,7 +1,7 @@
-"""The search table of `.eh_frame`, which lets debuggers and profilers unwind the stack.
+"""The section .eh_frame_hdr, with which debuggers and profilers unwind the stack.
 
-Objects have `.eh_frame` only if functions are marked `uwtable`. Unwinders then need a sorted table
-of (function, entry) pairs in `.eh_frame_hdr`, which the linker must add.
+Objects have `.eh_frame` only if functions are marked `uwtable`. Unwinders then also need a sorted
+table of (function, entry) pairs, `.eh_frame_hdr`, which the linker must add.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _RELATIVE_32, _RELATIVE_64 = 0x1B, 0x1C  # encodings of a function's address in 
 
 
 def entries(frame: bytes | memoryview) -> Iterator[tuple[int, str]]:
-    """The offset of each function's entry, and the struct format of the address 8 bytes on."""
+    """The offset of each function's entry, and the `struct` format of the address 8 bytes after
+    it."""
     formats: dict[int, str] = {}
     at = 0
     while at + 4 <= len(frame):
@@ -31,13 +32,19 @@ def entries(frame: bytes | memoryview) -> Iterator[tuple[int, str]]:
         else:
             form = formats.get(at + 4 - back)
             if form is None or at + 8 + struct.calcsize(form) > end:
-                raise LinkError(f"damaged .eh_frame: entry at {at} has no head")
+                raise LinkError(f"damaged .eh_frame: the entry at {at} has no CIE")
             yield at, form
         at = end
 
 
 def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
-    """The `.eh_frame_hdr` of a patched `.eh_frame`; both addresses are those in the library."""
+    """The `.eh_frame_hdr` of a patched `.eh_frame`.
+
+    Args:
+        frame: The `.eh_frame`.
+        frame_at: Its address in the library.
+        table_at: The address of the `.eh_frame_hdr` in the library.
+    """
     rows = []
     for entry, form in entries(frame):
         (distance,) = struct.unpack_from(form, frame, entry + 8)
@@ -51,15 +58,15 @@ def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
 
 
 def table_size(frame: bytes | memoryview) -> int:
-    """The bytes of the search table of an `.eh_frame`."""
+    """The size in bytes of the `.eh_frame_hdr` for an `.eh_frame`."""
     return 12 + 8 * sum(1 for _ in entries(frame))
 
 
 def _address_format(head: bytes) -> str:
-    """The address format in the head of a group of entries (a CIE)."""
+    """The address format of a group of entries, from its head (CIE)."""
     kind, _, rest = head[1:].partition(b"\0")
     if not kind.startswith(b"zR"):
-        raise LinkError(f"unwind information of an unknown kind {kind!r}")
+        raise LinkError(f"unwind information of an unknown type {kind!r}")
     # Skip four variable-length numbers: code and data alignment, return register, length.
     for _ in range(4):
         stop = next((i for i, byte in enumerate(rest) if byte < 0x80), len(rest))

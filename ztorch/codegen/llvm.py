@@ -1,4 +1,4 @@
-"""LLVM by llvmlite, which only this file imports: IR text to machine code, or to assembly text."""
+"""LLVM, through llvmlite: compiles IR text to object files or to assembly text."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from typing import Any, NamedTuple
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_rlock
 
-_using = new_rlock()  # held while LLVM runs, since a global setting of it may be changed
+_lock = new_rlock()  # held while LLVM runs, since some of its settings are global
 
 
 class MachineOptions(NamedTuple):
-    """LLVM's description of the machine that it generates code for."""
+    """The machine for which LLVM generates code."""
 
-    target: str  # the name of our target, for errors
+    target: str  # name of our target, for errors
     triple: str  # architecture and operating system
     cpu: str  # processor or chip
-    features: tuple[str, ...]  # instructions that it may use
-    opt_level: int  # of the code generator, 0 to 3
-    # loop strength reduction: a third of the compile time, and no gain on x86
+    features: tuple[str, ...]  # instruction sets that the code may use
+    opt_level: int  # optimisation level of the code generator, 0 to 3
+    # Whether to run loop strength reduction. It takes a third of the compile time and gains nothing
+    # on x86.
     strength_reduction: bool = True
 
 
 def object_file(text: str, options: MachineOptions) -> bytes:
     """The object file of a module.
 
-    LLVM aborts the process if it cannot select an instruction for a foreign machine.
+    LLVM aborts the process if it cannot select an instruction for another machine.
     """
-    with _using, _loop_passes(options):
-        module = _prepared(text, options)
+    with _lock, _loop_passes(options):
+        module = _parse_and_optimise(text, options)
         code: bytes = _machine(options).emit_object(module)
     return code
 
 
 def assembly(text: str, options: MachineOptions) -> str:
     """The assembly text of a module, for display."""
-    with _using, _loop_passes(options):
-        module = _prepared(text, options)
+    with _lock, _loop_passes(options):
+        module = _parse_and_optimise(text, options)
         listing: str = _machine(options).emit_assembly(module)
     return listing
 
 
 @contextmanager
 def _loop_passes(options: MachineOptions) -> Iterator[None]:
-    """Disables loop strength reduction in the code generator, if the options say so.
+    """Disables loop strength reduction within the block, if the options say so.
 
-    LLVM has one such setting for the whole process, and other users of llvmlite share it. It is
-    therefore changed only while one module is compiled.
+    LLVM has one such setting for the whole process, shared with other users of llvmlite, so it is
+    changed only while a module is compiled.
     """
     if options.strength_reduction:
         yield
@@ -64,7 +65,7 @@ def _loop_passes(options: MachineOptions) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def binding() -> Any:
-    """llvmlite, ready for all machines."""
+    """The module llvmlite.binding, initialised for all machines."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -86,38 +87,38 @@ def _data_layout(options: MachineOptions) -> str:
     return str(_machine(options).target_data)
 
 
-def _prepared(text: str, options: MachineOptions) -> Any:
-    """The parsed module after two passes: SROA turns variables into registers, and SCCP folds
+def _parse_and_optimise(text: str, options: MachineOptions) -> Any:
+    """Parses a module and runs two passes: SROA turns variables into registers, SCCP propagates
     constants.
 
-    The constants are the masks of rows that end within a vector. Where a machine has no masked
-    access to 8 or 16-bit numbers, the code generator emits a branch for each lane of a mask that
-    is not constant: rows of 16-bit numbers took three times as long, with twice the code.
+    SCCP matters for the masks of rows that end within a vector. If a machine has no masked access
+    to 8 or 16-bit numbers, the code generator emits a branch for each lane of a mask that is not
+    constant: rows of 16-bit numbers then take three times as long, with twice the code.
 
-    No other pass of LLVM's optimiser runs. Kernels are already explicit vector code in its final
-    order. The larger pipelines do not make it faster, take most of the compile time, and add calls
-    to memset.
+    No other pass of LLVM's optimiser runs, because kernels are already explicit vector code in the
+    final order. Its larger pipelines do not make them faster, take most of the compile time, and
+    add calls to memset.
     """
     llvm, machine = binding(), _machine(options)
     try:
-        # A separate context: types and constants are freed with the module.
+        # In a context of its own, so that types and constants are freed with the module.
         module = llvm.parse_assembly(text, llvm.create_context())
     except RuntimeError as error:
         raise ZtorchError(
             f"LLVM refused the rendered text for {options.target}: {error}") from error
     module.data_layout = _data_layout(options)
-    options_of_passes = llvm.create_pipeline_tuning_options(speed_level=0)
-    _passes().run(module, llvm.create_pass_builder(machine, options_of_passes))
+    tuning = llvm.create_pipeline_tuning_options(speed_level=0)
+    _passes().run(module, llvm.create_pass_builder(machine, tuning))
     return module
 
 
 @functools.cache
 def _passes() -> Any:
-    passes = binding().create_new_module_pass_manager()  # once: llvmlite frees none
+    passes = binding().create_new_module_pass_manager()  # only one, as llvmlite never frees it
     passes.add_sroa_pass()
     passes.add_sccp_pass()
     return passes
 
 
-if hasattr(os, "register_at_fork"):  # or the child could not use LLVM, if the parent was inside
-    os.register_at_fork(before=_using.acquire, after_in_parent=_using.release)
+if hasattr(os, "register_at_fork"):  # a child forked while LLVM runs would inherit a held lock
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release)

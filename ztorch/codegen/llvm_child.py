@@ -1,8 +1,8 @@
-"""A child process that runs LLVM for foreign machines, because some errors abort the process.
+"""A child process that runs LLVM for other machines, because some errors abort the process.
 
-The child starts with the first module and serves all threads of this process, one module at a
-time. It ends when this process ends, however that happens: its input is then closed. If it crashes
-or takes too long, that module gets the error and the next module a new child.
+The child starts with the first module and serves all threads of this process, one module at a time.
+It exits when its input is closed, which also happens if this process crashes. If the child crashes
+or takes too long, that module gets an error, and the next module a new child.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from ztorch.codegen.llvm import MachineOptions, object_file
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_lock
 
-MODULES = 500  # modules per child: a new one begins without the memory that LLVM never frees
+MODULES = 500  # modules per child, since LLVM never frees some memory
 SECONDS = 600.0  # time limit of one module
-_SIZES = struct.Struct("<QQ")  # request: bytes of options and of text; answer: failed, bytes
+# The head of a message. Request: bytes of the options, bytes of the text. Response: whether the
+# module failed, bytes of the object or of the error message.
+_HEAD = struct.Struct("<QQ")
 
 _lock = new_lock()  # held while communicating with the child
 
@@ -35,15 +37,15 @@ class _Child:
     """A running child and its pipes, which are unbuffered: closing one writes nothing."""
 
     def __init__(self) -> None:
-        # Not a pipe: one that nothing reads would fill up.
+        # A file, because a pipe that nobody reads would fill up.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the pipes)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ztorch.codegen.llvm_child"], bufsize=0, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._errors, cwd=Path(__file__).parents[2])
         self.modules = 0  # number of modules compiled so far
 
-    def ask(self, text: bytes, options: MachineOptions) -> tuple[bool, bytes] | None:
-        """Whether the module failed, and its object file or the error; None if the child died."""
+    def compile(self, text: bytes, options: MachineOptions) -> tuple[bool, bytes] | None:
+        """Whether the module failed, and its object file or the error; None if the child exited."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.modules += 1
         self._errors.seek(0)
@@ -53,25 +55,25 @@ class _Child:
         watchdog.daemon = True
         watchdog.start()
         try:
-            _write(self.process.stdin, _SIZES.pack(len(head), len(text)) + head + text)
-            failed, size = _SIZES.unpack(_read(self.process.stdout, _SIZES.size))
+            _write(self.process.stdin, _HEAD.pack(len(head), len(text)) + head + text)
+            failed, size = _HEAD.unpack(_read(self.process.stdout, _HEAD.size))
             return bool(failed), _read(self.process.stdout, size)
         except (BrokenPipeError, EOFError):
             return None
         finally:
             watchdog.cancel()
 
-    def last_words(self) -> str:
-        """How the child ended, and the last of its output."""
+    def failure(self) -> str:
+        """The reason why the child exited: the end of its error output."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
-            return f"it was killed, after {SECONDS:g} s or for its memory"
+            return f"it was killed, after {SECONDS:g} s or for lack of memory"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return " ".join(lines[-3:]) or f"it ended with exit code {code}"
+        return " ".join(lines[-3:]) or f"it exited with code {code}"
 
     def end(self) -> None:
-        """Ends the child and waits for it."""
+        """Kills the child and waits for it."""
         self.process.kill()
         self.process.wait()
         self.close()
@@ -87,7 +89,7 @@ _child: _Child | None = None
 
 
 def object_file_in_child(text: str, options: MachineOptions) -> bytes:
-    """The object file of a module, as `llvm.object_file` makes it.
+    """The object file of a module, like `llvm.object_file`.
 
     >>> from ztorch.codegen.llvm import MachineOptions
     >>> arm = MachineOptions("neon", "aarch64-unknown-linux-gnu", "generic", ("neon",), 1)
@@ -97,24 +99,24 @@ def object_file_in_child(text: str, options: MachineOptions) -> bytes:
     with _lock:
         child = _running()
         try:
-            answer = child.ask(text.encode(), options)
-        except BaseException:  # the pipes may hold half an answer
+            response = child.compile(text.encode(), options)
+        except BaseException:  # the pipes may hold half a response
             _end()
             raise
-        if answer is None:
-            why = child.last_words()
+        if response is None:
+            reason = child.failure()
             _end()
             kernels = ", ".join(re.findall(r"^define .*@(\w+)\(", text, re.MULTILINE)[:3])
             raise ZtorchError(f"LLVM could not generate code for {options.target} "
-                              f"(module with {kernels or 'no kernels'}): {why}")
-    failed, content = answer
+                              f"(module with {kernels or 'no kernels'}): {reason}")
+    failed, content = response
     if failed:
         raise ZtorchError(content.decode())
     return content
 
 
 def _running() -> _Child:
-    """The child; a new one if there is none or if it has compiled MODULES modules."""
+    """The child. A new one is started if there is none, or if it has compiled MODULES modules."""
     global _child
     if _child is not None and (_child.modules >= MODULES or _child.process.poll() is not None):
         _end()
@@ -131,10 +133,10 @@ def _end() -> None:
 
 
 def _leave_to_parent() -> None:
-    """After a fork: the child is the parent's, and must see its input end when the parent does."""
+    """After a fork: closes the pipes, so that the child sees its input end with the parent."""
     global _child
     if _child is not None:
-        _child.process.returncode = 0  # nothing for this process to wait for
+        _child.process.returncode = 0  # this process must not wait for it
         _child.close()
         _child = None
 
@@ -156,22 +158,22 @@ def _read(pipe: object, size: int) -> bytes:
     return b"".join(parts)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """The child's side: compiles modules until its input ends."""
-    while head := requests.read(_SIZES.size):
-        sizes = _SIZES.unpack(head)
+def serve(requests: BinaryIO, responses: BinaryIO) -> None:
+    """Compiles modules until the input ends. This runs in the child."""
+    while head := requests.read(_HEAD.size):
+        sizes = _HEAD.unpack(head)
         target, triple, cpu, features, *others = json.loads(requests.read(sizes[0]))
         options = MachineOptions(target, triple, cpu, tuple(features), *others)
         try:
             failed, content = False, object_file(requests.read(sizes[1]).decode(), options)
         except ZtorchError as error:
             failed, content = True, str(error).encode()
-        answers.write(_SIZES.pack(failed, len(content)) + content)
-        answers.flush()
+        responses.write(_HEAD.pack(failed, len(content)) + content)
+        responses.flush()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, in the same terminal
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     serve(sys.stdin.buffer, sys.stdout.buffer)
 else:
     atexit.register(_end)

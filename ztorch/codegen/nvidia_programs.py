@@ -1,4 +1,4 @@
-"""NVIDIA's command-line programs, where they are installed."""
+"""NVIDIA's command-line programs: finds and runs nvdisasm and ptxas."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 from ztorch.errors import Unsupported
 
-PACKAGES = {"nvdisasm": "nvidia-cuda-nvdisasm", "ptxas": "nvidia-cuda-nvcc"}
+PACKAGES = {"nvdisasm": "nvidia-cuda-nvdisasm", "ptxas": "nvidia-cuda-nvcc"}  # on PyPI
 
 
 @functools.cache
 def installed(name: str) -> str:
-    """The path of a program: on the PATH, or in a package of NVIDIA's; empty if not installed."""
+    """The path of a program, on the PATH or in a package of NVIDIA; empty if not installed."""
     program = shutil.which(name)
     if program is None and (packages := importlib.util.find_spec("nvidia")) is not None:
-        program = next((str(path) for place in packages.submodule_search_locations or ()
-                        for path in sorted(Path(place).glob(f"*/bin/{name}"))), None)
+        program = next((str(path) for folder_path in packages.submodule_search_locations or ()
+                        for path in sorted(Path(folder_path).glob(f"*/bin/{name}"))), None)
     return program or ""
 
 
-def disassembled(cubin: bytes) -> str:
-    """The instructions of a cubin's kernels.
+def disassemble(cubin: bytes) -> str:
+    """The instructions of the kernels in a cubin, as text.
 
     Raises:
-        Unsupported: nvdisasm is not installed, or does not know this code.
+        Unsupported: nvdisasm is not installed, or refuses the code.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernels.cubin")
@@ -38,12 +38,12 @@ def disassembled(cubin: bytes) -> str:
 
 @functools.cache
 def ptxas_version() -> str:
-    """The last line of `ptxas --version`; empty where it is not installed."""
+    """The last line of `ptxas --version`; empty if it is not installed."""
     return _output("ptxas", "--version").strip().rsplit("\n", 1)[-1] if installed("ptxas") else ""
 
 
-def by_ptxas(text: str, chip: str) -> tuple[bytes, str]:
-    """The machine code of a text for one chip, and the log of ptxas.
+def assemble_with_ptxas(text: str, chip: str) -> tuple[bytes, str]:
+    """The cubin of a PTX text for one chip, and the log of ptxas.
 
     Raises:
         Unsupported: ptxas is not installed, or refuses the text.
@@ -56,7 +56,7 @@ def by_ptxas(text: str, chip: str) -> tuple[bytes, str]:
 
 
 def _output(name: str, *args: str) -> str:
-    """The output of a program."""
+    """Runs a program and returns its output."""
     if not installed(name):
         raise Unsupported(f"this needs {name}, which is not installed; pip install "
                           f"{PACKAGES[name]}")

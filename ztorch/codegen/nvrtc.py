@@ -1,7 +1,8 @@
-"""Turns CUDA C++ into PTX by NVRTC, NVIDIA's compiler as a library, which needs no GPU.
+"""Compiles CUDA C++ to PTX with NVRTC, NVIDIA's run-time compiler, which needs no GPU.
 
-The PTX is for the oldest supported chip, so drivers can assemble it for any chip. They
-must be as new as NVRTC. Code for a named chip is PTX of our own instead, and takes older drivers.
+The PTX is for the oldest supported chip, so a driver can assemble it for any chip, but the driver
+must be as new as NVRTC. Code for a named chip is rendered as PTX directly, which older drivers
+accept.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from ztorch.machines.chips import chips_of
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The PTX of a text, with the final zero byte that the driver requires."""
+    """The PTX of a module, with the final zero byte that the driver requires."""
     options = _options(target.backend)
     return cached(("nvrtc", _version(), *options, text), lambda: compiled(text, options))
 
 
 def assembly(text: str, target: Target) -> str:
-    """The PTX of a text, for display. The text may be that of several modules."""
+    """The PTX of one or several modules, for display."""
     modules = [f"namespace {part}" for part in text.split("namespace ")[1:]]
     return "\n".join(assemble(m, target).rstrip(b"\0").decode() for m in modules)
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
-    """The code that NVRTC compiles a text to; errors contain its log."""
+    """The output of NVRTC for a text. Errors contain its log."""
     nvrtc = _nvrtc()
-    program = _answer(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
+    program = _results(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:
         code, = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
         if code.value:
@@ -48,17 +49,17 @@ def _options(backend: str) -> tuple[str, ...]:
 
 
 def _read(program: Any, size: Any, read: Any) -> bytes:
-    text = b" " * _answer(size(program))
-    _answer(read(program, text))
+    text = b" " * _results(size(program))
+    _results(read(program, text))
     return text
 
 
-def _answer(codes: tuple) -> Any:
-    """The results of a call beside success."""
-    code, *answers = codes
+def _results(codes: tuple) -> Any:
+    """The results of a call without its status; an error if it failed."""
+    code, *results = codes
     if code.value:
         raise Unsupported(f"NVRTC: {code.name}")
-    return answers[0] if answers else None
+    return results[0] if results else None
 
 
 @functools.cache

@@ -1,10 +1,10 @@
-"""Cache of assembled code: in memory, and in files that all processes of a user share.
+"""A cache of assembled code, in memory and in files that all processes of a user share.
 
-The key of an entry is a digest of everything that its code depends on. Each assembler lists it:
-the text, the target's row, the assembler's own source, and the LLVM or C compiler it runs. A file
-is checked before use; a damaged one is a miss. Files are written under a temporary name and
-renamed. If the folder grows too large, the least recently used files are removed. If it cannot be
-read or written, there is no cache, but no error either.
+The key of an entry is a digest of everything that its code depends on: the text, the target's row,
+the assembler's source, and the LLVM or C compiler that it runs. A file is checked before use; a
+damaged one is a miss. Files are written under a temporary name and renamed. If the folder grows too
+large, the least recently used files are removed. A folder that cannot be read or written is not an
+error; nothing is cached then.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from typing import Any
 from ztorch.host import settings
 from ztorch.remembered import Remembered
 
-MOST_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
-MOST_IN_MEMORY = 8 << 20  # bytes of code that one process keeps; the rest comes from the files
-DIGEST = 32  # bytes of a SHA-256 digest
+MAX_FILE_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
+MAX_MEMORY_BYTES = 8 << 20  # of the entries that one process keeps in memory
+DIGEST_BYTES = 32  # size of a SHA-256 digest
 
-_memory: Remembered[bytes, bytes] = Remembered(MOST_IN_MEMORY)  # code by its key
-_unchecked = MOST_BYTES  # bytes written since the folder's size was last checked
+_memory: Remembered[bytes, bytes] = Remembered(MAX_MEMORY_BYTES)  # code by key
+_unchecked = MAX_FILE_BYTES  # bytes written since the folder's size was last checked
 
 
 def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes:
-    """The code for a key with these parts: from the cache, or else from `assemble`.
+    """The code for a key: from the cache, or from `assemble` if the cache does not hold it.
+
+    Args:
+        parts: The key: everything that the code depends on.
+        assemble: Makes the code.
 
     >>> with settings.using(cache=None):
     ...     cached(["text", "target"], lambda: b"code")
@@ -51,19 +55,19 @@ def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes
     return code
 
 
-def row(value: Any) -> str:
-    """A value as text, dataclasses with all fields. Sets are sorted: equal in all processes.
+def canonical_text(value: Any) -> str:
+    """The same text for equal values in all processes: dataclasses with all fields, sets sorted.
 
-    >>> row(frozenset({"b", "a"}))
+    >>> canonical_text(frozenset({"b", "a"}))
     "{'a', 'b'}"
     """
     if is_dataclass(value):
-        inner = (f"{f.name}={row(getattr(value, f.name))}" for f in fields(value))
+        inner = (f"{f.name}={canonical_text(getattr(value, f.name))}" for f in fields(value))
         return f"{type(value).__name__}({', '.join(inner)})"
     if isinstance(value, tuple):
-        return f"({', '.join(map(row, value))})"
+        return f"({', '.join(map(canonical_text, value))})"
     if isinstance(value, frozenset):
-        return "{" + ", ".join(sorted(map(row, value))) + "}"
+        return "{" + ", ".join(sorted(map(canonical_text, value))) + "}"
     return repr(value)
 
 
@@ -73,7 +77,7 @@ def forget() -> None:
 
 
 def _digest(parts: Iterable[str | bytes]) -> bytes:
-    """A digest of the parts. Each has its length before it, so different lists never coincide."""
+    """A digest of the parts with their lengths, so that different lists have different digests."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -83,14 +87,14 @@ def _digest(parts: Iterable[str | bytes]) -> bytes:
 
 
 def _read(path: Path, key: bytes) -> bytes | None:
-    """The code in a file, if it is undamaged, was written for this key and is private."""
+    """The code in a file; None if it is missing, damaged, of another key, or not private."""
     try:
         if not _private(path.parent):
             return None
         content = path.read_bytes()
     except OSError:
         return None
-    check, code = content[:DIGEST], content[DIGEST:]
+    check, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if check != hashlib.sha256(key + code).digest():
         return None
     with contextlib.suppress(OSError):
@@ -112,7 +116,7 @@ def _write(path: Path, key: bytes, code: bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
         _unchecked += len(code)
-        if _unchecked > MOST_BYTES // 32:  # not at each write, because it scans all files
+        if _unchecked > MAX_FILE_BYTES // 32:  # not at each write, as it scans all files
             _unchecked = 0
             _shrink(path.parent)
     except OSError:  # the disk is full or read-only
@@ -120,7 +124,7 @@ def _write(path: Path, key: bytes, code: bytes) -> None:
 
 
 def _private(folder: Path) -> bool:
-    """Whether only this user can write to a folder: the code in it will be executed."""
+    """Whether only this user can write to a folder, whose code will be executed."""
     if not hasattr(os, "geteuid"):
         return folder.is_dir()
     status = folder.stat()
@@ -128,10 +132,8 @@ def _private(folder: Path) -> bool:
 
 
 def _shrink(folder: Path) -> None:
-    """Removes the least recently used files until the others fit.
-
-    Other processes may do the same at the same time.
-    """
+    """Removes the least recently used files until the others fit. Other processes may do so at the
+    same time."""
     files = []
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
@@ -139,7 +141,7 @@ def _shrink(folder: Path) -> None:
             files.append((status.st_mtime_ns, status.st_size, entry.path))
     size = sum(s for _, s, _ in files)
     for _, nbytes, path in sorted(files):
-        if size <= MOST_BYTES:
+        if size <= MAX_FILE_BYTES:
             break
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -1,12 +1,11 @@
-"""Turns PTX into code for the CUDA driver: the text itself, followed by its machine code.
+"""Assembles PTX to code for the CUDA driver: the text itself, followed by its machine code.
 
-Any driver assembles the text for any later chip, which takes half a minute for a large model. The
-machine code, a cubin, is made here by nvJitLink where that is installed. It is for one chip and for
-drivers as new as nvJitLink; others take the text.
+Every driver can assemble the text, for this chip or a later one, but that takes half a minute for a
+large model. The machine code, a cubin, comes from nvJitLink if that is installed. It is for one
+chip and for drivers as new as nvJitLink; others use the text.
 
-nvJitLink assembles for linking, and then drops the instructions that reallocate registers between
-warps (setmaxnreg). Texts that have them are assembled by ptxas where that is installed, else by
-the driver.
+nvJitLink ignores the instructions that reallocate registers between warps (setmaxnreg). Text with
+them is assembled by ptxas if that is installed, else by the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import functools
 import re
 from typing import Any
 
-from ztorch.codegen.nvidia_programs import by_ptxas, disassembled, ptxas_version
+from ztorch.codegen.nvidia_programs import assemble_with_ptxas, disassemble, ptxas_version
 from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
@@ -23,9 +22,9 @@ from ztorch.host import settings
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The code of a text: the text with the final zero byte that the driver requires, then the
-    cubin, unless there is no assembler or ZTORCH_CUBIN is 0."""
-    version = assembler(text)
+    """The text with the final zero byte that the driver requires, then the cubin. There is no cubin
+    if no assembler is installed, or if ZTORCH_CUBIN is 0."""
+    version = assembler_version(text)
     if not version:
         return text.encode() + b"\0"
     return text.encode() + b"\0" + cached(("cubin", version, target.chip, text),
@@ -38,22 +37,22 @@ def reallocates_registers(text: str) -> bool:
 
 
 def assembly(text: str, target: Target) -> str:
-    """The machine code of a text, for display. The text may be that of several modules."""
+    """The machine code of one or several modules as text, for display."""
     modules = re.split(r"^(?=\.version )", text, flags=re.MULTILINE)
-    return "\n".join(disassembled(cubin(module, target.chip)[0]) for module in modules
+    return "\n".join(disassemble(cubin(module, target.chip)[0]) for module in modules
                      if module.startswith(".version "))
 
 
-def assembler(text: str = "") -> str:
-    """The version of the assembler that makes the cubin of a text; empty if none is made."""
+def assembler_version(text: str = "") -> str:
+    """The version of the assembler for the cubin of a text; empty if there is none."""
     if not settings.current().cubin:
         return ""
     return ptxas_version() if reallocates_registers(text) else _version()
 
 
-def assemblers() -> str:
-    """The versions of all that make cubins."""
-    return f"{assembler()} {assembler('setmaxnreg')}"
+def assembler_versions() -> str:
+    """The versions of nvJitLink and ptxas."""
+    return f"{assembler_version()} {assembler_version('setmaxnreg')}"
 
 
 @functools.cache
@@ -65,12 +64,10 @@ def _version() -> str:
 
 
 def cubin(text: str, chip: str) -> tuple[bytes, str]:
-    """The machine code of a text for one chip, and the assembler's log.
-
-    The log lists registers, spills and shared bytes of each kernel.
-    """
+    """The machine code of a text for one chip, and the assembler's log, which `kernel_resources`
+    reads."""
     if reallocates_registers(text):
-        return by_ptxas(text, chip)
+        return assemble_with_ptxas(text, chip)
     link = _nvjitlink()
     handle = link.create(2, [f"-arch={chip}", "-verbose"])
     try:
@@ -89,9 +86,9 @@ def cubin(text: str, chip: str) -> tuple[bytes, str]:
         link.destroy(handle)
 
 
-def figures(log: str) -> dict[str, tuple[int, int, int]]:
-    """Registers, bytes spilled and bytes of shared memory of each kernel, by its symbol, as the log
-    of `cubin` says.
+def kernel_resources(log: str) -> dict[str, tuple[int, int, int]]:
+    """The registers, spilled bytes and bytes of shared memory of each kernel, by symbol, from the
+    log of `cubin`.
 
     >>> figures("Compiling entry function 'k' for 'sm_90' ... 8 bytes spill stores, 4 bytes spill "
     ...         "loads ... Used 24 registers, used 1 barriers, 1024 bytes smem")

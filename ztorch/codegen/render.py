@@ -1,9 +1,9 @@
 """Renders kernels as text, one macro call per instruction.
 
-The text of an instruction depends on its opcode, dtypes, lanes, constants and attributes. Register
-numbers are only inserted. So the renderer calls the macro once for each combination of these, with
-marks in place of the numbers, and later replaces the marks. This is several times faster than
-calling the macro for each instruction.
+The text of an instruction depends on its opcode, dtypes, lanes, constants and attributes; register
+numbers are only inserted into it. So the renderer calls the macro once for each combination of
+these, with marks in place of the numbers, and replaces the marks for each instruction. That is
+several times faster than a macro call for each instruction.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, con
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
-# An operand's position, or M: memory, O: offset, S and P: the same of the source of a copy, B: its
-# barriers, T: its map.
+# A mark: the position of an operand, M for the memory, O for the offset, S and P for memory and
+# offset of the source of a copy, B for its barriers, T for its tensor map.
 _MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
-_NAMED = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
-TEXTS_KEPT = 1 << 11  # cached texts of instructions of one target
+_MEMORY_ATTRS = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
+MAX_CACHED_TEXTS = 1 << 11  # cached texts of instructions, per target
 SHARED_ALIGN = 16  # alignment of shared memories in bytes: the widest access
-_MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # in frames: space
+_MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # space by frame's name
 
 
 class Renderer:
@@ -48,13 +48,13 @@ class Renderer:
         """The most specific macro for an instruction; None if the target has none."""
         key = instr.opcode, instr.dest.dtype, (instr.dest, *instr.args)[-1].dtype
         if key not in self._macro_of:
-            dtypes = [self.spelling.held_as(d) for d in key[1:]]
+            dtypes = [self.spelling.register_dtype(d) for d in key[1:]]
             names = [f for f in forms(instr.opcode, *dtypes) if f in self.words]
             self._macro_of[key] = self.words[names[0]] if names else None
         return self._macro_of[key]
 
     def supports(self, instr: Instr) -> bool:
-        """Whether the target can render this instruction, which depends on its types alone."""
+        """Whether the target can render this instruction; depends only on its opcode and types."""
         key = (instr.opcode, *[o.type for o in (instr.dest, *instr.args)])
         known = self._supported.get(key)
         if known is None:
@@ -64,16 +64,16 @@ class Renderer:
     def _can_render(self, instr: Instr) -> bool:
         if self.word(instr) is None:
             return False
-        if not self._computes(instr) or not self._multiplies(instr):
+        if not self._has_dtypes(instr) or not self._has_fragments(instr):
             return False
         missing = self.target.missing_opcodes
         return instr.opcode not in missing and (instr.opcode, instr.dest.dtype.name) not in missing
 
-    def _computes(self, instr: Instr) -> bool:
+    def _has_dtypes(self, instr: Instr) -> bool:
         """Whether the target can compute with the instruction's dtypes.
 
-        It cannot compute with a dtype that it only stores. Nor can it run wrapping operations on
-        integers that it holds in wider registers.
+        It cannot compute with a dtype that it only stores, or wrap integers that it holds in wider
+        registers.
         """
         if instr.opcode not in ARITHMETIC:
             return True
@@ -86,8 +86,8 @@ class Renderer:
                 dtypes - small == {"f32"} and small <= set(self.target.converted_dtypes))
         return not small
 
-    def _multiplies(self, instr: Instr) -> bool:
-        """Whether the target supports the shapes and layouts of all matrix fragments."""
+    def _has_fragments(self, instr: Instr) -> bool:
+        """Whether the target supports the shapes and layouts of the matrix fragments."""
         grid = self.target.limits.grid
         return all(grid is not None and o.fragment.shape in grid.mma_shapes
                    and o.fragment.layout in ("", grid.mma_layout)
@@ -95,7 +95,7 @@ class Renderer:
                    for o in (instr.dest, *instr.args) if o.fragment is not None)
 
     def kernel(self, kernel: Kernel) -> dict[str, Any]:
-        """The data of a kernel for the frame: the text of its body, and its declarations."""
+        """The data of a kernel for the frame's template: its body as text, and its declarations."""
         memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
         maps = tile_maps(kernel)
         lines = [self._line(i, memories, maps) for i in kernel.body]
@@ -125,7 +125,7 @@ class Renderer:
         return module_text(self.target, **data)
 
     def _resident_groups(self, kernel: Kernel) -> int:
-        """The number of workgroups per compute unit that registers are limited for; 0: no limit."""
+        """The number of workgroups per compute unit that must have enough registers; 0: any."""
         grid = self.target.limits.grid
         if grid is None:
             return 0
@@ -136,13 +136,13 @@ class Renderer:
         return min(groups, unit // shared) if shared and unit else groups
 
     def _dynamic_shared(self, kernel: Kernel) -> int:
-        """Bytes of shared memory that launches must ask for; 0 where the kernel declares them."""
+        """Bytes of shared memory that launches must request; 0 if the kernel declares its own."""
         grid, (_, total) = self.target.limits.grid, shared_offsets(kernel)
         return total if grid is not None and total > grid.declared_shared_bytes else 0
 
     def _constants(self, kernel: Kernel) -> list[Literal]:
         """The constants of a kernel and the constant parts of its offsets, each once."""
-        constants: dict[tuple, Operand] = {}  # by dtype and value, not lanes
+        constants: dict[tuple, Operand] = {}  # by dtype, value and fragment, not by lanes
         for i in kernel.body:
             for a in i.args:
                 if a.is_const and (a.dtype, a.bits, a.fragment) not in constants:
@@ -155,7 +155,7 @@ class Renderer:
     def _values(self, kernel: Kernel) -> dict[str, list[str]]:
         """The register numbers of each type, one per lane, for languages that declare registers."""
         numbers: dict[str, list[str]] = {}
-        registers: dict[tuple, tuple[str, int]] = {}  # the spelling's, by type
+        registers: dict[tuple, tuple[str, int]] = {}  # their type and number, by operand type
         for i in kernel.body:
             o = i.dest
             if o.kind == "value":
@@ -171,7 +171,7 @@ class Renderer:
         vectors = {(o.dtype, o.lanes): None for i in kernel.body for o in (i.dest, *i.args)
                    if o.lanes > 1 and o.fragment is None}
         vectors |= {(m.dtype, m.vec): None for m in kernel.memories if m.vec > 1}
-        spelled = {(self.spelling.held_as(d), n): None for d, n in vectors}
+        spelled = {(self.spelling.register_dtype(d), n): None for d, n in vectors}
         types = {self.spelling.type(d, n): n for d, n in spelled}
         return [VectorType(t, e, n) for (t, e), n in types.items()]
 
@@ -185,14 +185,14 @@ class Renderer:
                                       for o in operands])
         if attrs:
             key += tuple([(k, bool(v) if k in ("off", "source_off") else v)
-                          for k, v in attrs.items() if k not in _NAMED])
-        for named in _NAMED:
+                          for k, v in attrs.items() if k not in _MEMORY_ATTRS])
+        for named in _MEMORY_ATTRS:
             if attrs.get(named):
                 m = memories[attrs[named]][1]
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
         rendered = self._texts.get(key)
         if rendered is None:
-            if len(self._texts) >= TEXTS_KEPT:  # constants are part of the key
+            if len(self._texts) >= MAX_CACHED_TEXTS:  # constants are part of the key
                 self._texts.clear()
             rendered = self._texts[key] = self._render(instr, memories)
         text, marks = rendered
@@ -200,8 +200,9 @@ class Renderer:
         for mark in marks:
             if isinstance(mark, int):
                 numbers.append(operands[mark].id)
-            elif mark in _NAMED.values():
-                numbers.append(next(memories[attrs[n]][0] for n, m in _NAMED.items() if m == mark))
+            elif mark in _MEMORY_ATTRS.values():
+                name = next(n for n, m in _MEMORY_ATTRS.items() if m == mark)
+                numbers.append(memories[attrs[name]][0])
             elif mark == "T":
                 numbers.append(maps.index(map_of(instr)))
             else:
@@ -211,15 +212,15 @@ class Renderer:
 
     def _render(self, instr: Instr,
                 memories: dict[str, tuple[str, Memory]]) -> tuple[str, list[int | str]]:
-        """The text with %s for each mark, and the marks in order."""
+        """Calls the macro; returns the text with %s for each mark, and the marks in order."""
         word = self.word(instr)
         if word is None:
-            raise Unsupported(f"target {self.target.name} has no word for {instr.opcode} "
+            raise Unsupported(f"target {self.target.name} has no macro for {instr.opcode} "
                               f"on {instr.dest.dtype}")
         views = [self.spelling.operand(o, f"\x01{k}\x02")
                  for k, o in enumerate((instr.dest, *instr.args))]
         attrs = dict(instr.attrs)
-        for name, mark in _NAMED.items():
+        for name, mark in _MEMORY_ATTRS.items():
             if name in attrs:
                 attrs[name] = self.spelling.memory(memories[attrs[name]][1], f"\x01{mark}\x02")
         for name, mark in (("off", "O"), ("source_off", "P")):
@@ -234,7 +235,7 @@ class Renderer:
 
 
 def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
-    """The offset of each shared memory in one block, and the bytes of the block."""
+    """The byte offset of each shared memory in one block, and the bytes of the block."""
     offsets, total = [], 0
     for m in kernel.memories:
         if m.space == "shared":
@@ -245,8 +246,8 @@ def shared_offsets(kernel: Kernel) -> tuple[list[int], int]:
 
 
 def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
-    """Of each map: the number of its memory among the kernel's parameters, the dtype, and in bytes
-    its offset and the strides beyond the first axis."""
+    """A row for each tensor map: the number of its memory among the kernel's parameters, dtype,
+    byte offset, extents, strides in bytes of all axes but the first, and box."""
     named = [m.name for m in kernel.memories if m.space == "global"]
     rows = []
     for m in maps:
@@ -257,7 +258,7 @@ def _maps(kernel: Kernel, maps: tuple[TileMap, ...]) -> list[tuple]:
 
 
 def _split(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The text without its lines `^section line`, and the lines of each section, each once."""
+    """The text without its lines `^section line`, and the distinct lines of each section."""
     if "^" not in text:
         return text, {}
     body: list[str] = []

@@ -1,4 +1,4 @@
-"""How a target writes types, registers, memories and constants, for its macros."""
+"""How a target spells types, registers, memories and constants."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ztorch.ir.kernel import Fragment, Memory, Operand
 
 @dataclass(frozen=True)
 class OperandView:
-    """An operand, as macros receive it."""
+    """An operand as macros receive it."""
 
     r: str  # its text: a register or a literal
     t: str  # its type
     e: str  # the type of one lane
     p: str  # the type of a predicate with as many lanes
-    id: str  # its number
+    id: str  # its number in the kernel
     dtype: str  # name of its dtype
     lanes: int  # number of lanes
     k: str  # kind of its dtype: f, s, u or b
-    bits: int  # of one lane
+    bits: int  # bits of one lane
     c: Any  # the value of a constant, else None
     suffix: str  # the target's suffix for its dtype and lanes
     parts: tuple[str, ...]  # its registers: several for a matrix fragment
@@ -36,20 +36,20 @@ class OperandView:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """A memory, as macros receive it."""
+    """A memory as macros receive it."""
 
     r: str  # its name in the text
     t: str  # the type of an element
     v: str  # the type of `vec` adjacent elements
     id: str  # its number
     dtype: str  # name of its dtype
-    bytes: int  # of an element
+    bytes: int  # bytes of an element
     size: int  # number of elements
     vec: int  # elements of the vector type that it is declared as an array of
     space: str  # global, local or shared
     access: str  # r, w or rw
     atomic: bool  # whether elements are updated atomically
-    swizzled: bool  # the chunks of each line are permuted
+    swizzled: bool  # whether the chunks of each line are permuted
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Spelling:
     def __init__(self, target: Target):
         self.target = target
         self._macros: Any = SimpleNamespace(**macros(target, "spelling", SPELLING))
-        # names of integer dtypes that registers hold in a wider one
+        # Names of integer dtypes that registers hold in a wider one.
         self.widened = str(getattr(self._macros, "widened", str)()).split()
         self._types: dict[tuple[str, int], tuple[str, str]] = {}
 
     def operand(self, o: Operand, number: str) -> OperandView:
-        """An operand, as macros receive it."""
+        """An operand as macros receive it. `number` is its number in the text."""
         o = self.as_stored(o)
         t, e = self.type(o.dtype, o.lanes)
         if o.is_const:
@@ -101,8 +101,8 @@ class Spelling:
             parts, o.fragment)
 
     def memory(self, m: Memory, number: str) -> MemoryView:
-        """A memory, as macros receive it."""
-        d = self.held_as(m.dtype)
+        """A memory as macros receive it. `number` is its number in the text."""
+        d = self.register_dtype(m.dtype)
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
                           m.space, m.access, m.atomic, m.swizzled)
@@ -116,22 +116,20 @@ class Spelling:
         return t, int(count)
 
     def as_stored(self, o: Operand) -> Operand:
-        """The operand, with the integer dtype in which the text moves it."""
-        return replace(o, dtype=self.held_as(o.dtype)) if self.only_stores(o.dtype) else o
+        """The operand, with an integer dtype if the target only stores its dtype."""
+        return replace(o, dtype=self.register_dtype(o.dtype)) if self.only_stores(o.dtype) else o
 
     def only_stores(self, d: DType) -> bool:
-        """Whether the target stores a dtype and neither converts it nor computes with it.
-
-        Values then have an integer type in the text, which no machine converts implicitly.
-        """
+        """Whether the target stores a dtype but neither converts it nor computes with it. Values
+        then have an integer type in the text, which is never converted implicitly."""
         return d.name in self.target.stored_dtypes and d.name not in self.target.converted_dtypes
 
-    def held_as(self, d: DType) -> DType:
-        """The dtype of registers and memories in the text for numbers of this one."""
+    def register_dtype(self, d: DType) -> DType:
+        """The dtype of the registers and memories that hold numbers of this dtype."""
         return codes_dtype(d) if self.only_stores(d) else d
 
     def has(self, d: DType) -> bool:
-        """Whether the target has a dtype at all, if only to store it."""
+        """Whether the target has a dtype, if only to store it."""
         return self.only_stores(d) or bool(str(self._macros.type(d.name, 1)))
 
     def type(self, d: DType, lanes: int) -> tuple[str, str]:
@@ -149,7 +147,7 @@ class Spelling:
         return self.type(boolean, lanes)[0]
 
     def constant(self, o: Operand) -> Literal:
-        """A constant, as frames receive it."""
+        """A constant as frames receive it."""
         o = self.as_stored(o)
         assert o.bits is not None
         return Literal(self.literal(o), self.type(o.dtype, 1)[0], o.dtype.name, o.bits, o.number)
@@ -157,8 +155,8 @@ class Spelling:
     def literal(self, o: Operand) -> str:
         """The text of a constant.
 
-        The macro receives its bits. For a float, it also receives the bits of the equal double
-        and, if it is finite, the hexadecimal notation of C.
+        The macro receives its bits. For a float it also receives the bits of the equal double, and
+        C's hexadecimal notation if the number is finite.
         """
         number = o.number
         hex16 = hex64 = exact = ""

@@ -1,7 +1,7 @@
-"""The SPIR-V assembler: turns text in the language of Khronos' `spirv-as` into a module.
+"""The SPIR-V assembler, for text in the language of Khronos' `spirv-as`.
 
-It reads the instructions and enumerants from Khronos' grammar (`grammar/`). The output is equal to
-that of spirv-as, word for word. A float can be written as a value, or as `!` and its bits, which
+It takes the instructions and enumerants from Khronos' grammar (`grammar/`). Its output equals that
+of spirv-as, word for word. A float can be written as a value, or as `!` and its bits, which
 preserves every bit of a NaN.
 """
 
@@ -18,52 +18,53 @@ from typing import Any, NamedTuple
 from ztorch.codegen.targets import Target
 from ztorch.errors import ZtorchError, nearest
 
-MAGIC, VERSION = 0x07230203, 0x00010300
-GENERATOR = 0x00070000  # the generator number of spirv-as, whose output this equals
+MAGIC, VERSION = 0x07230203, 0x00010300  # the default version is 1.3
+GENERATOR = 0x00070000  # the generator number of spirv-as
 GRAMMAR = Path(__file__).parent / "grammar" / "spirv.json.gz"
-INT, FLOAT, EXTENSIONS = 21, 22, 11  # OpTypeInt, OpTypeFloat, OpExtInstImport
+INT, FLOAT, EXTENSIONS = 21, 22, 11  # opcodes: OpTypeInt, OpTypeFloat, OpExtInstImport
+MAX_WORDS = 0xFFFF  # of an instruction
 
 
-class Shape(NamedTuple):
+class InstructionForm(NamedTuple):
     """The operands of an instruction."""
 
-    opcode: int  # its number
+    opcode: int  # number of the instruction
     typed: bool  # whether it has a result type
     result: bool  # whether it has a result
     kinds: tuple[str, ...]  # kinds of its other operands
-    ids: int  # number of these if all are plain ids, else -1
+    ids: int  # number of other operands if all are ids, else -1
 
 
 class Grammar(NamedTuple):
     """Khronos' grammar, indexed for the assembler."""
 
-    shapes: dict[str, Shape]  # instructions by name
-    enums: dict[str, dict[str, list[Any]]]  # kind -> name -> number, kinds of its parameters
-    masks: frozenset[str]  # the enums whose names can be joined by |
-    composites: dict[str, list[str]]  # kinds that stand for several operands
-    sets: dict[str, dict[str, int]]  # extended instruction sets: name -> number
+    forms: dict[str, InstructionForm]  # instructions by name
+    enums: dict[str, dict[str, list[Any]]]  # by kind and name: number, kinds of its parameters
+    masks: frozenset[str]  # enums whose names can be joined by |
+    composites: dict[str, list[str]]  # kinds that consist of several operands
+    sets: dict[str, dict[str, int]]  # extended instruction sets: numbers by set and name
 
 
 @functools.cache
 def grammar() -> Grammar:
-    """The grammar, read at the first call.
+    """The grammar, which is read at the first call.
 
-    >>> grammar().shapes["OpFAdd"].opcode
+    >>> grammar().forms["OpFAdd"].opcode
     129
     """
     tables = json.loads(gzip.decompress(GRAMMAR.read_bytes()))
-    shapes = {}
+    forms = {}
     for name, (opcode, kinds) in tables["instructions"].items():
         typed, result = "IdResultType" in kinds, "IdResult" in kinds
         others = tuple(k for k in kinds if k not in ("IdResultType", "IdResult"))
         ids = len(others) if set(others) <= {"Id"} else -1
-        shapes[name] = Shape(opcode, typed, result, others, ids)
-    return Grammar(shapes, tables["enums"], frozenset(tables["masks"]), tables["composites"],
+        forms[name] = InstructionForm(opcode, typed, result, others, ids)
+    return Grammar(forms, tables["enums"], frozenset(tables["masks"]), tables["composites"],
                    tables["sets"])
 
 
 def assemble(text: str, target: Target | None = None) -> bytes:
-    """Assembles a module for the target's version of SPIR-V. Errors name the line.
+    """Assembles a module for the SPIR-V version of the target. Errors name the line.
 
     >>> words = assemble("OpCapability Shader\\nOpMemoryModel Logical GLSL450")
     >>> words[20:].hex()
@@ -83,8 +84,8 @@ class _Assembler:
     def __init__(self) -> None:
         self.grammar = grammar()
         self.numbers: dict[str, int] = {}  # numbers of ids, in order of first use
-        self.types: dict[int, tuple[int, int]] = {}  # scalar type -> (opcode, bits)
-        self.sets: dict[int, dict[str, int]] = {}  # id of a set -> its instructions
+        self.types: dict[int, tuple[int, int]] = {}  # opcode and bits of scalar types
+        self.sets: dict[int, dict[str, int]] = {}  # instructions of imported sets
 
     def module(self, text: str, version: int) -> bytes:
         words: list[int] = []
@@ -104,26 +105,26 @@ class _Assembler:
             result, name, rest = tokens[0], tokens[2], tokens[3:]
         else:
             name, rest = tokens[0], tokens[1:]
-        shape = self.grammar.shapes.get(name)
-        if shape is None:
-            raise _LineError(f"there is no instruction {name}{nearest(name, self.grammar.shapes)}")
-        if bool(result) != shape.result:
-            raise _LineError(f"{name} has {'a' if shape.result else 'no'} result")
+        form = self.grammar.forms.get(name)
+        if form is None:
+            raise _LineError(f"there is no instruction {name}{nearest(name, self.grammar.forms)}")
+        if bool(result) != form.result:
+            raise _LineError(f"{name} has {'a' if form.result else 'no'} result")
         words = [0]
-        if shape.typed:
+        if form.typed:
             words.append(self._id(rest.pop(0) if rest else ""))
         if result:
             words.append(self._id(result))
-        if len(rest) == shape.ids:
+        if len(rest) == form.ids:
             words += [self._id(token) for token in rest]
         else:
-            self._operands(shape, rest, words)
-        if len(words) > 0xFFFF:
-            raise _LineError("an instruction has at most 65535 words")
-        words[0] = len(words) << 16 | shape.opcode
-        if shape.opcode in (INT, FLOAT):
-            self.types[words[1]] = shape.opcode, words[2]
-        elif shape.opcode == EXTENSIONS:
+            self._operands(form, rest, words)
+        if len(words) > MAX_WORDS:
+            raise _LineError(f"an instruction has at most {MAX_WORDS} words")
+        words[0] = len(words) << 16 | form.opcode
+        if form.opcode in (INT, FLOAT):
+            self.types[words[1]] = form.opcode, words[2]
+        elif form.opcode == EXTENSIONS:
             self.sets[words[1]] = self.grammar.sets.get(_unquoted(tokens[-1]), {})
         return words
 
@@ -139,16 +140,16 @@ class _Assembler:
 
     # -- operands --------------------------------------------------------------------------------
 
-    def _operands(self, shape: Shape, rest: list[str], words: list[int]) -> None:
+    def _operands(self, form: InstructionForm, rest: list[str], words: list[int]) -> None:
         rest.reverse()  # so that pop() returns the next token
-        for kind in shape.kinds:
+        for kind in form.kinds:
             if kind[-1] == "*":
                 while rest:
                     self._operand(kind[:-1], rest, words)
             elif kind[-1] != "?" or rest:
                 self._operand(kind.removesuffix("?"), rest, words)
         if rest:
-            raise _LineError(f"{rest[-1]!r} is one operand too many")
+            raise _LineError(f"too many operands, from {rest[-1]!r} on")
 
     def _operand(self, kind: str, rest: list[str], words: list[int]) -> None:
         if kind in self.grammar.composites:
@@ -172,21 +173,21 @@ class _Assembler:
         elif kind == "LiteralContextDependentNumber":
             words += self._constant(token, rest, words[1])
         elif kind == "LiteralExtInstInteger":
-            known = self.sets.get(words[-1], {})
-            if token not in known:
-                raise _LineError(f"no instruction {token} in that set{nearest(token, known)}")
-            words.append(known[token])
+            names = self.sets.get(words[-1], {})
+            if token not in names:
+                raise _LineError(f"no instruction {token} in that set{nearest(token, names)}")
+            words.append(names[token])
         else:
-            raise _LineError(f"the assembler does not know operands of the kind {kind}")
+            raise _LineError(f"operands of the kind {kind} are not supported")
 
     def _enumerant(self, kind: str, rest: list[str], words: list[int]) -> None:
-        """A name with its parameters; names of a mask can be joined by |."""
-        known, value, parameters = self.grammar.enums[kind], 0, []
+        """Appends an enumerant with its parameters. Names of a mask can be joined by |."""
+        names, value, parameters = self.grammar.enums[kind], 0, []
         token = rest.pop()
         for name in token.split("|") if kind in self.grammar.masks else [token]:
-            if name not in known:
-                raise _LineError(f"{kind} has no {name}{nearest(name, known)}")
-            number, *kinds = known[name]
+            if name not in names:
+                raise _LineError(f"{kind} has no {name}{nearest(name, names)}")
+            number, *kinds = names[name]
             value |= number
             parameters += kinds
         words.append(value)
@@ -195,7 +196,7 @@ class _Assembler:
 
     def _constant(self, token: str, rest: list[str], type_id: int) -> list[int]:
         if type_id not in self.types:
-            raise _LineError("the type of a constant must be a number declared above")
+            raise _LineError("the type of a constant must be a numeric type that is declared above")
         opcode, bits = self.types[type_id]
         if token[:1] != "!":
             return _number(token, opcode, bits)
@@ -203,11 +204,12 @@ class _Assembler:
         while rest:
             tokens.append(rest.pop())
         if any(t[:1] != "!" for t in tokens) or len(tokens) != max(1, bits // 32):
-            raise _LineError(f"{bits} bits are {max(1, bits // 32)} words, each after a !")
+            raise _LineError(f"a constant of {bits} bits has {max(1, bits // 32)} words, each "
+                             "written after a !")
         return [word for t in tokens for word in _number(t[1:], INT, 32)]
 
 
-_FLOATS = {32: "<f", 64: "<d"}  # bits -> struct format
+_FLOATS = {32: "<f", 64: "<d"}  # format of `struct` by bits
 
 
 def _number(token: str, opcode: int, bits: int) -> list[int]:
@@ -254,7 +256,7 @@ def _tokens(line: str) -> list[str]:
             word += c
         at += 1
     if quoted:
-        raise _LineError("a string without an end")
+        raise _LineError("a string does not end")
     return [*tokens, word] if word else tokens
 
 

@@ -1,4 +1,4 @@
-"""Templates and the macros in them; only this file imports jinja2."""
+"""Loads templates, and finds the macros of a target in them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ztorch.errors import ZtorchError
 from ztorch.host.assets import folder
 from ztorch.ir.opcodes import COMPUTING, OPCODES
 
-_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}  # DType.kind -> name in macros
+_KINDS = {"f": "float", "s": "int", "u": "int", "b": "bool"}  # names in macros by DType.kind
 
 
 def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
     """The names of the macros that can render an opcode, the most specific first.
 
-    A macro can be for one dtype, for a kind of dtypes, or for all. That of a conversion can be for
-    a pair.
+    A macro can be for one dtype, for a kind of dtypes, or for all. A macro of a conversion can be
+    for a pair of dtypes or kinds.
 
     >>> from ztorch.dtypes import f32, i32
     >>> forms("max", f32, f32), forms("cast", i32, f32)[:2]
@@ -41,6 +41,7 @@ def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
     return f"{opcode}_{operand.name}", f"{opcode}_{kind}", opcode
 
 
+# All names of macros in `instr` templates, and in `spelling` templates.
 WORDS = frozenset(form for opcode, row in OPCODES.items() for operand in ALL
                   for result in (ALL if row.result == "attr" else (operand,))
                   for form in forms(opcode, result, operand))
@@ -48,8 +49,8 @@ SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset
 
 
 class _Loader(FileSystemLoader):
-    """Keeps the code that Jinja makes of a template with assembled code: making it takes a tenth of
-    a second for each target."""
+    """Caches the code that Jinja compiles a template to, which takes a tenth of a second per
+    target."""
 
     def load(self, environment: Environment, name: str,
              globals: MutableMapping[str, Any] | None = None) -> Template:
@@ -64,18 +65,18 @@ class _Loader(FileSystemLoader):
 def environment(root: str = "") -> Environment:
     """The Jinja environment. Undefined names and missing arguments are errors.
 
-    `root` is where a third party has its template folders; those of ours are found as well.
+    `root` is the parent of a third party's template folders, which are searched before ours.
     """
     folders = [*([root] if root else []), str(folder("templates"))]
-    made = Environment(
+    jinja = Environment(
         loader=_Loader(folders), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
-    made.globals["names"] = {language: dtype_names(language) for language in Spelled._fields}
-    return made
+    jinja.globals["names"] = {language: dtype_names(language) for language in Spelled._fields}
+    return jinja
 
 
 def dtype_names(language: str) -> dict[str, str]:
-    """The dtypes that a language has, and what it calls them.
+    """The names of the dtypes that a language has, by our names.
 
     >>> dtype_names("wgsl")["i8"], "f64" in dtype_names("wgsl")
     ('i32', False)
@@ -83,15 +84,18 @@ def dtype_names(language: str) -> dict[str, str]:
     return {d.name: name for d in ALL if (name := getattr(d.spelled, language))}
 
 
-def own_c(text: str) -> str:
-    """A module of a user's C functions."""
+def c_module(text: str) -> str:
+    """A C module that contains a user's functions."""
     return str(environment().get_template("c/own.c.j2").render(text=text))
 
 
 def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
-    """The macros of all template folders; those of a more specific folder replace others.
+    """The macros of all template folders of a target; the most specific folder has precedence.
 
-    Names of a template's private helper macros start with an underscore.
+    Args:
+        target: The target.
+        kind: The name of the template: "instr" or "spelling".
+        names: The names that macros may have. Private macros start with an underscore.
     """
     merged: dict[str, Any] = {}
     for folder_name in reversed(target.template_folders):
@@ -103,16 +107,16 @@ def macros(target: Target, kind: str, names: Container[str]) -> dict[str, Any]:
 
 
 def _checked(path: str, module: Any, names: Container[str]) -> dict[str, Any]:
-    """The macros of a template; an error if one has a name that is never used."""
+    """The macros of a template; an error if one has an unknown name."""
     macros = {name: m for name, m in vars(module).items() if callable(m)}
     for name in macros:
         if name not in names:
-            raise ZtorchError(f"templates/{path}: no opcode is called {name!r}, and no spelling; "
-                              f"rename a helper macro to {'_' + name!r}")
+            raise ZtorchError(f"templates/{path}: the macro {name!r} has the name of no opcode or "
+                              f"spelling; rename a private macro to {'_' + name!r}")
     return macros
 
 
 def module_text(target: Target, **data: Any) -> str:
-    """The text of a whole module: the frame of the target's most specific folder, filled."""
+    """The text of a whole module, from the frame in the target's most specific folder."""
     names = [f"{name}/module.{target.template_suffix}.j2" for name in target.template_folders]
     return environment(target.template_root).select_template(names).render(**data)

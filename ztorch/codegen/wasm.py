@@ -1,5 +1,4 @@
-"""Compiles C text to a WebAssembly module with the compiler of the package ziglang, in a child
-process."""
+"""Compiles C text to a WebAssembly module with the compiler of the package ziglang."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ztorch.codegen.cc import FLAGS
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.cc import FLAGS, first_errors
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
 from ztorch.host.settings import child_environment
@@ -30,14 +29,14 @@ def available() -> bool:
 
 
 def assemble(text: str, target: Target) -> bytes:
-    """The module of a text: it exports all functions that are not static, and imports nothing.
+    """The module of a text. It exports all functions that are not static, and imports nothing.
 
     >>> assemble("int one(void) { return 1; }", target)[:4]     # doctest: +SKIP
     b'\\x00asm'
     """
     if not available():
         raise DeviceError(f"WebAssembly needs the package {PACKAGE}: pip install {PACKAGE}")
-    identity = (" ".join((*COMPILER[1:], *LINKER[1:])), _version(), text, row(target))
+    identity = (" ".join((*COMPILER[1:], *LINKER[1:])), _version(), text, canonical_text(target))
     return cached(identity, lambda: _compiled(text))
 
 
@@ -60,7 +59,5 @@ def _run(command: list[str], folder: str) -> None:
         command, cwd=folder, capture_output=True, check=False,
         env=child_environment(ZIG_GLOBAL_CACHE_DIR=folder, ZIG_LOCAL_CACHE_DIR=folder))
     if process.returncode:
-        lines = process.stderr.decode(errors="replace").strip().splitlines()
-        why = [line for line in lines if "error" in line] or lines or ["it says nothing"]
         raise ZtorchError(f"{PACKAGE} refused the rendered text for WebAssembly: "
-                          f"{' '.join(why[:3])}")
+                          f"{first_errors(process.stderr)}")

@@ -44,6 +44,6 @@ def _text(name: str, traced: TracedModel, function: str, stage: str, device: str
         return "\n\n".join(show_kernel(step.kernel) for step in plan.steps)
     if stage == "text":
         return compiled.text
-    from ztorch.codegen.assemblers import readable
+    from ztorch.codegen.assemblers import assembly_of
 
-    return readable(compiled.text, target)
+    return assembly_of(compiled.text, target)

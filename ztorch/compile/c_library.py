@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.artifact.c_export import CLibrary, CSource, put_states, write_c
 from ztorch.artifact.c_interface import describe, literal
 from ztorch.artifact.c_sizes import choosers
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.targets import Target
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.description import describe_program
@@ -102,7 +102,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     if target.emits_source:
         return CSource(interface, values, text, any_size)
     at("assemble")
-    object_file = assembled(text, target)
+    object_file = assemble_text(text, target)
     watch.done("object", object_file)
     return CLibrary(interface, target.arch, object_file, values, any_size)
 

@@ -27,9 +27,9 @@ from ztorch.abi import (
     repeats,
 )
 from ztorch.artifact.c_interface import CInterface
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.elf import link
-from ztorch.codegen.elf_merge import merged
+from ztorch.codegen.elf_merge import merge
 from ztorch.codegen.elf_object import Object, read_object
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
@@ -57,8 +57,8 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     watch.done("text", text)
     if target.linked_by_assembler:
         at("assemble")
-        return CpuCode(text, assembled(text, target))
-    objects = module.assembled()
+        return CpuCode(text, assemble_text(text, target))
+    objects = module.assemble_text()
     watch.done("object", objects)
     library = link(objects, soname=f"{_file_name(spec.name)}.so",
                    exports=[*symbols.values(), *module.repeated, WORKER_ENTRY])
@@ -91,11 +91,11 @@ class RenderedModule:
                            workers="defined" if self.c_interface is None else "",
                            steps=self._steps)
 
-    def assembled(self) -> Object:
+    def assemble_text(self) -> Object:
         """The whole module as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
             at("assemble")
-            return read_object(assembled(self.text(), self.target))
+            return read_object(assemble_text(self.text(), self.target))
         # Functions only call kernels: LLVM's slow passes do not help them.
         plain = replace(self.target, llvm_opt_level=0)
         parts: list[tuple[str, Target, dict[str, str]]] = []  # with the names that symbols get
@@ -107,8 +107,8 @@ class RenderedModule:
                                   workers="declared", steps=self._steps), plain, {}))
         parts.append((self._frame(workers="defined", linkage="hidden", steps=self._steps),
                       self.target, {}))
-        return merged((read_object(assembled(text, target)), names)
-                      for text, target, names in counted("assemble kernels", parts))
+        return merge((read_object(assemble_text(text, target)), names)
+                     for text, target, names in counted("assemble kernels", parts))
 
     @property
     def _steps(self) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.codegen.assemblers import all_assembled
+from ztorch.codegen.assemblers import assemble_all
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
@@ -57,7 +57,7 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     texts = [kernels.module(module) for module in modules]
     watch.done("text", "\n".join(texts))
     binaries = [binary for _, binary in zip(counted("assemble kernels", texts),
-                                            all_assembled(texts, target), strict=True)]
+                                            assemble_all(texts, target), strict=True)]
     entries: list[Entry] = []
     offset = 0
     for module, binary in zip(modules, binaries, strict=True):

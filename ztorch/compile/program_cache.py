@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.codegen.assemble import llvm_identity
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.memory_sizes import byte_count
@@ -102,11 +102,11 @@ def _key(functions: Mapping[str, Graph], target: Target, name: str,
     if target.assembler not in OWN_ASSEMBLERS:
         return None  # the code also depends on other compilers
     parts: list[str | bytes] = ["program", __version__, _source(), llvm_identity(), np.__version__,
-                                row(target), name, repr(memory_limit)]
+                                canonical_text(target), name, repr(memory_limit)]
     if target.assembler == "ptx":
         from ztorch.codegen import ptx  # other targets need none of NVIDIA's programs
 
-        parts.append(ptx.assemblers())
+        parts.append(ptx.assembler_versions())
     if settings.tuned and (measured := tuned_files.state()):
         parts += ["tuned", measured, str(tuned_files.usual_threads(threads))]
     for function, graph in functions.items():

@@ -29,7 +29,7 @@ from ztorch.abi import (
 )
 from ztorch.codegen.assemble import assemble, llvm_identity
 from ztorch.codegen.elf import link
-from ztorch.codegen.object_cache import cached, row
+from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.compile.targeting import target_for
 from ztorch.host import assets
 from ztorch.runtime.devices import resolve
@@ -63,4 +63,4 @@ def python_calls() -> bytes | None:
         return link(assemble(text, target), soname="python_call.so",
                     exports=[PYTHON_CALL, PYTHON_RECORDING, *DLPACK_DELETERS])
 
-    return cached((*parts, repr(data), row(target), llvm_identity()), linked)
+    return cached((*parts, repr(data), canonical_text(target), llvm_identity()), linked)

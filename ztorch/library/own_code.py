@@ -11,10 +11,10 @@ from ztorch.backends import registry
 from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.backends.library import entry, load_library
 from ztorch.backends.streams import Stream
-from ztorch.codegen.assemblers import assembled
+from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.elf import link
 from ztorch.codegen.targets import target
-from ztorch.codegen.templates import own_c
+from ztorch.codegen.templates import c_module
 from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError, unknown
 from ztorch.library.buffers import Buffer, BufferPart, Strided, whole_numbers
 from ztorch.library.memory import DeviceStore
@@ -107,7 +107,7 @@ class OwnCode(RawDevice):
         if not data.isascii():
             raise ConfigError("C text must be ASCII")
         try:
-            compiled = assembled(own_c(data.decode()), target("c"))
+            compiled = assemble_text(c_module(data.decode()), target("c"))
         except ZtorchError as error:
             raise DeviceError(f"{self.name} does not take this code: {error}") from None
         library = load_library(link(compiled, soname="own.so", exports=[*groups]), "own")

@@ -82,7 +82,7 @@ class RawDevice:
                     self._opened = HostStore()
                 else:
                     backend, _, ordinal = self.name.partition(":")
-                    self._opened = DeviceStore(registry.opened(backend, int(ordinal)))
+                    self._opened = DeviceStore(registry.open_device(backend, int(ordinal)))
             return self._opened
 
     # -- memory ------------------------------------------------------------------------------------

@@ -38,6 +38,6 @@ def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int
     for own in (False, True):
         some = [k for k in rendered.rendered if ptx.reallocates_registers(k["body"]) == own]
         if some and (installed("ptxas") or not own):  # which assembles some, and nothing else does
-            figures.update(ptx.figures(ptx.cubin(rendered.module(some), target.chip)[1]))
+            figures.update(ptx.kernel_resources(ptx.cubin(rendered.module(some), target.chip)[1]))
     symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
     return {key: RegisterFigures(*figures[s]) for key, s in symbols.items() if s in figures}

@@ -72,7 +72,7 @@ def devices() -> list[ListedDevice]:
                        levels=tuple(_level(name) for name in CPU_LEVELS))
     listed = [cpu, *(_by_source(name, cpu) for name in SOURCES)]
     for name in registry.names():
-        infos, reason = registry.seen(name)
+        infos, reason = registry.usable_devices(name)
         listed += [_described(name, info) for info in infos] or [
             ListedDevice(name, "", available=False, reason=reason)]
     return listed
@@ -122,14 +122,14 @@ def configured_device() -> str:
     if current().interpret:  # which plays the CPU
         return "cpu"
     for name in before_cpu():
-        for d in registry.seen(name)[0] if registry.known(name) else ():
+        for d in registry.usable_devices(name)[0] if registry.is_known(name) else ():
             if d.kind in ("gpu", "integrated"):
                 return f"{name}:{d.ordinal}"
     allowed = choices()
     if not allowed.uses("cpu"):
         left = [n for n in registry.names() if computes(n)] if allowed.enabled is None else [
             n for n in allowed.enabled if n != "cpu"]
-        reasons = "; ".join(f"{n}: {registry.seen(n)[1] or 'no gpu'}" for n in left)
+        reasons = "; ".join(f"{n}: {registry.usable_devices(n)[1] or 'no gpu'}" for n in left)
         named = f"{', '.join(left)} ({reasons})" if left else "none"
         raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
                           "install the missing library")
@@ -223,7 +223,7 @@ def resolve(device: str, here: bool = True) -> Where:
         if here and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
         return Where(level, "cpu", 0, "" if row is None else row.name)
-    if not registry.known(kind):
+    if not registry.is_known(kind):
         gpu = gpu_written(str(device))
         if gpu is not None:
             raise UnknownName(f"unknown device {device!r}; here it is the code that it runs, "
@@ -233,7 +233,7 @@ def resolve(device: str, here: bool = True) -> Where:
         return Where(device, kind, None)
     if not rest and not here:
         return Where(kind, kind, None)
-    info = registry.opened(kind, int(rest) if rest else None).info
+    info = registry.open_device(kind, int(rest) if rest else None).info
     return Where(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
 
 
@@ -245,14 +245,14 @@ def _elsewhere(device: str, reason: str) -> DeviceError:
 
 def info_of(where: Where) -> DeviceInfo:
     """A device as its driver describes it."""
-    return registry.opened(where.backend, where.ordinal).info
+    return registry.open_device(where.backend, where.ordinal).info
 
 
 def lacking(spec: ProgramSpec) -> str:
     """Why no device here can run a program; empty if one can."""
-    if not registry.known(spec.backend):
+    if not registry.is_known(spec.backend):
         return f"is for a backend {spec.backend!r} that this ztorch does not have"
-    infos, reason = registry.seen(spec.backend)
+    infos, reason = registry.usable_devices(spec.backend)
     if not infos:
         return f"needs a {spec.backend} device: {reason}"
     if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in infos):

@@ -1,4 +1,4 @@
-"""A function of a loaded library as a native call of this process."""
+"""A function of a compiled library, bound to its memory and ready to be called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ztorch.abi import STEPS_ENTRY
+from ztorch.abi import FRAME_SLOTS, STEPS_ENTRY
 from ztorch.backends.library import LoadedLibrary
 from ztorch.runtime.spec import FunctionSpec
 
@@ -17,38 +17,42 @@ if TYPE_CHECKING:
 
 
 class NativeCall:
-    """A function of a loaded library, ready to be run.
+    """A function of a loaded library with its arguments.
 
     `inputs` and `outputs` are tables of addresses, which the caller fills.
+
+    Args:
+        library: The loaded library.
+        function: The function.
+        params: Address of the block of weights and states.
+        arena: Address of the block of all other values.
+        workers: Number of threads that share the work.
     """
 
     def __init__(self, library: LoadedLibrary, function: FunctionSpec, params: int, arena: int,
                  workers: int):
-        """`params` and `arena` are addresses; `workers` is how many threads share the work."""
         self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
         self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
         self.workers = workers
-        self.trials: WorkerTrials | None = None  # of other numbers, for batch after batch
+        self.trials: WorkerTrials | None = None  # of numbers of workers, for batch after batch
         self.call_trials: WorkerTrials | None = None  # the same for single runs
         self._library, self._symbol = library, function.symbol
-        # The only argument of the native function: addresses of inputs, outputs, params, arena, of
-        # the workers' control block, which is null for one worker, and of a record of batches.
-        self._frame = (ctypes.c_void_p * 6)(
+        self._frame = (ctypes.c_void_p * len(FRAME_SLOTS))(
             ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), params, arena)
         symbol = library[function.symbol]
         symbol.restype = None
-        # Of the code, params and arena.
+        # Addresses of the code, params and arena.
         self.addresses = ctypes.cast(symbol, ctypes.c_void_p).value or 0, params, arena
         # One run by one worker.
         self.once = functools.partial(symbol, ctypes.byref(self._frame))
 
     def move(self, params: int) -> None:
-        """Runs with params at another address from now on."""
-        self._frame[2] = params
+        """Sets another address of params for later runs."""
+        self._frame[FRAME_SLOTS["params"]] = params
         self.addresses = self.addresses[0], params, self.addresses[2]
 
     def run(self) -> None:
-        """One run by all workers, or by the number that is fastest."""
+        """Runs the function once, by all workers or by the number of workers that is fastest."""
         trials = self.call_trials
         if trials is None:
             self._run()
@@ -57,10 +61,10 @@ class NativeCall:
             trials.untimed -= 1
             self._run()
             return
-        begun = perf_counter()
+        start = perf_counter()
         self._run()
-        took = perf_counter() - begun
-        trials.took(took, took)
+        seconds = perf_counter() - start
+        trials.took(seconds, seconds)
         self.workers = trials.workers
 
     def _run(self) -> None:
@@ -70,8 +74,8 @@ class NativeCall:
             self._run_shared(self.once)
 
     def batch_after_batch(self, record: int) -> Callable[[], None] | None:
-        """Runs the function for the batches of a record at this address, which `abi.STEPS`
-        describes, by all workers. None where the library cannot, as those of older artifacts."""
+        """A function that runs all batches of a record (`abi.STEPS`) at this address. None if the
+        library has no such function, like those of older artifacts."""
         try:
             symbol = self._library[STEPS_ENTRY.format(self._symbol)]
         except AttributeError:
@@ -80,7 +84,7 @@ class NativeCall:
         once = functools.partial(symbol, ctypes.byref(self._frame))
 
         def run() -> None:
-            self._frame[5] = record
+            self._frame[FRAME_SLOTS["steps"]] = record
             if self.workers == 1:
                 once()
                 return

@@ -21,10 +21,10 @@ def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | Non
     """
     if spec.backend == "cpu":
         return Executable(spec, code, params, threads, adopt=True)
-    from ztorch.backends.registry import opened  # a program on the CPU asks no driver
+    from ztorch.backends.registry import open_device  # a program on the CPU asks no driver
     from ztorch.runtime.remote import Remote
 
-    return Remote(spec, code, params, opened(spec.backend, ordinal))
+    return Remote(spec, code, params, open_device(spec.backend, ordinal))
 
 
 def need_room(spec: ProgramSpec, ordinal: int | None = None) -> None:
@@ -33,9 +33,9 @@ def need_room(spec: ProgramSpec, ordinal: int | None = None) -> None:
     on_host = spec.host_bytes + spec.params_bytes
     on_device = spec.params_bytes + spec.arena_bytes
     if spec.backend != "cpu":
-        from ztorch.backends.registry import opened
+        from ztorch.backends.registry import open_device
 
-        device = opened(spec.backend, ordinal)
+        device = open_device(spec.backend, ordinal)
         free, total = device.memory()
         if on_device > free:
             raise OutOfMemory(

@@ -1,1 +1,1 @@
-"""One file per driver. A file registers a driver under the file's name."""
+"""The drivers, one file each. The name of a file is the name of its backend."""

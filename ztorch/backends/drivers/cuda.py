@@ -1,4 +1,4 @@
-"""CUDA devices, through the driver API of cuda-python."""
+"""The CUDA backend, through the driver API of cuda-python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 from typing import Any
 
 from ztorch.backends import cuda_calls
-from ztorch.backends.cuda_calls import ask, described
-from ztorch.backends.cuda_maps import Parameters
+from ztorch.backends.cuda_calls import call_driver, describe
+from ztorch.backends.cuda_maps import LaunchParameters
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
 from ztorch.backends.gpu import GpuDevice
@@ -24,11 +24,11 @@ from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host import settings
 from ztorch.machines.chips import chips_of
 
-LOG_BYTES = 16 * 1024  # kept of the messages of the driver's assembler
+LOG_BYTES = 16 * 1024  # room for the messages of the driver's assembler
 
 
 class Cuda(GpuBackend):
-    """Every device that the driver has, in its order."""
+    """All devices of NVIDIA's driver, in its order."""
 
     name = "cuda"
     no_device_codes = ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_STUB_LIBRARY")
@@ -42,7 +42,7 @@ class Cuda(GpuBackend):
 
     def _start(self) -> str:
         try:
-            ask(self.name, "cuInit", 0)
+            call_driver(self.name, "cuInit", 0)
         except DeviceError:
             raise
         except (RuntimeError, OSError) as error:  # cuda-bindings found no libcuda
@@ -50,37 +50,37 @@ class Cuda(GpuBackend):
         return ""
 
     def _count(self) -> int:
-        return int(ask(self.name, "cuDeviceGetCount"))
+        return int(call_driver(self.name, "cuDeviceGetCount"))
 
     def _describe(self, ordinal: int) -> DeviceInfo:
-        return described(ordinal)
+        return describe(ordinal)
 
     def open(self, ordinal: int = 0) -> Device:
         info = self.devices()[ordinal]
         if not info.chip:
             raise DeviceError(f"cuda:{ordinal} ({info.name}) is older than "
-                              f"{chips_of(self.name)[0].name}, the first that there is code for")
+                              f"{chips_of(self.name)[0].name}, the oldest supported chip")
         return CudaDevice(info)
 
 
 class CudaDevice(GpuDevice):
-    """The primary context of a device, which all of a process share, and streams of our own: two
-    for all work but that of `Stream` objects, and one for each of these."""
+    """The primary context of a device, which all libraries of a process share, with streams of our
+    own: two for the device's work, and one for each `Stream` object."""
 
     prefix = "cu"
     fatal_codes = frozenset(f"CUDA_ERROR_{name}" for name in (
         "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
         "ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT",
         "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED"))
-    fatal_advice = ("compile the program again, which opens the device anew; where another library "
-                    "holds it too, start a new process")
+    fatal_advice = ("compile the program again, which opens the device again; if another library "
+                    "uses it too, start a new process")
 
     def __init__(self, info: DeviceInfo):
         super().__init__(Cuda.name, info)
-        self._busy: dict[int, Any] = {}  # queues of streams that may hold work that is not done
+        self._busy: dict[int, Any] = {}  # queues of streams that may hold unfinished work
         self._queues: list[Any] = []  # all queues, the device's own two first
-        self._idle: list[Any] = []  # queues of streams that no longer exist
-        self._old_events: list[Any] = []  # events that no longer exist, to be destroyed
+        self._idle: list[Any] = []  # queues whose streams were garbage-collected
+        self._old_events: list[Any] = []  # garbage-collected events, to be destroyed
         self.early = settings.current().early_launches and (
             self._call("DriverGetVersion") >= cuda_calls.EARLY_VERSION)
         self._device = self._call("DeviceGet", info.ordinal)
@@ -92,8 +92,8 @@ class CudaDevice(GpuDevice):
             self._call("DevicePrimaryCtxRelease", self._device)
             raise
 
-    def _ask(self, function: str, *args: Any) -> Any:
-        return ask(self.id, function, *args)
+    def _call_driver(self, function: str, *args: Any) -> Any:
+        return call_driver(self.id, function, *args)
 
     def _push_current(self) -> None:
         self._call("CtxPushCurrent", self._context)
@@ -106,13 +106,13 @@ class CudaDevice(GpuDevice):
         try:
             self._release("EventDestroy", *self._events)
             self._release("StreamDestroy", *self._queues)
-        finally:  # a lost context ends with its last user; others, such as PyTorch, keep theirs
+        finally:  # a lost context ends with its last user, which may be PyTorch
             self._call("DevicePrimaryCtxRelease", self._device)
 
-    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
+    def _copy_async(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
         self._call(f"Memcpy{kind}Async", target, source, nbytes, queue)
 
-    # -- order -------------------------------------------------------------------------------------
+    # -- streams -----------------------------------------------------------------------------------
 
     def _new_queue(self) -> Any:
         flag = cuda_calls.driver().CUstream_flags.CU_STREAM_NON_BLOCKING
@@ -123,7 +123,7 @@ class CudaDevice(GpuDevice):
         with self._current():
             return CudaStream(self, self._idle.pop() if self._idle else self._new_queue())
 
-    def _settle(self) -> None:
+    def _wait_for_streams(self) -> None:
         for queue in self._busy.values():
             self._call("StreamSynchronize", queue)
         self._busy.clear()
@@ -134,18 +134,18 @@ class CudaDevice(GpuDevice):
             self._call("EventDestroy", self._old_events.pop())
 
     def run_in(self, queue: Any, recording: Recording) -> None:
-        """Replays launches in the queue of a stream, after the device's own work."""
+        """Replays launches in a stream's queue, after the device's own work."""
         with self._guard:
             self._need_live(recording)
             with self._current():
                 if self._running:
                     self._call("StreamSynchronize", self._queue)
                     self._running = False
-                self._call("GraphLaunch", recording.handle.alone, queue)
+                self._call("GraphLaunch", recording.handle.launches_only, queue)
                 self._busy[int(queue)] = queue
 
     def call_in(self, queue: Any, name: str, *args: Any) -> Any:
-        """A call that a stream or an event makes for something in its queue."""
+        """Calls a function of the driver for a stream or event with this queue."""
         with self._guard:
             self._need_open()
             with self._current():
@@ -164,12 +164,12 @@ class CudaDevice(GpuDevice):
                 return True
 
     def forget_stream(self, queue: Any) -> None:
-        """Takes back the queue of a stream that no longer exists. Objects end at any time, even
-        during a call, so this makes none."""
+        """Keeps the queue of a garbage-collected stream for reuse. Garbage collection may happen
+        at any time, even within a call of the driver, so this calls none."""
         self._idle.append(queue)
 
     def forget_event(self, event: Any) -> None:
-        """Takes back an event that no longer exists; the driver hears of it at the next wait."""
+        """Has a garbage-collected event destroyed at the next wait."""
         self._old_events.append(event)
 
     # -- code --------------------------------------------------------------------------------------
@@ -187,21 +187,21 @@ class CudaDevice(GpuDevice):
             code[e.at:e.at + e.size])))
 
     def _load_image(self, image: bytes) -> Any:
-        """From PTX, and the cubin behind it: where the driver does not take that, it assembles the
-        text now."""
+        """Loads the cubin that follows the PTX text; if the driver rejects it, assembles the
+        text."""
         text, _, cubin = image.partition(b"\0")
         if cubin:
             try:
-                return self._module_of(cubin)
+                return self._load_module(cubin)
             except OutOfMemory:
                 raise
             except DeviceError:
                 if self._lost:
                     raise
-        return self._module_of(text + b"\0")
+        return self._load_module(text + b"\0")
 
-    def _module_of(self, code: bytes) -> Any:
-        """A module; the messages of the driver's assembler are in its errors."""
+    def _load_module(self, code: bytes) -> Any:
+        """Loads a module. Errors contain the messages of the driver's assembler."""
         options, errors = cuda_calls.driver().CUjit_option, bytearray(LOG_BYTES)
         try:
             return self._call("ModuleLoadDataEx", code, 2,
@@ -219,8 +219,8 @@ class CudaDevice(GpuDevice):
         node.blockDimX, node.blockDimY, node.blockDimZ = entry.workgroup
         node.sharedMemBytes = entry.shared
         addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
-        if entry.maps:  # the call that takes the node copies the memory it points to
-            parameters = Parameters(self.id, addresses, [
+        if entry.maps:  # the driver copies the memory that the node points to
+            parameters = LaunchParameters(self.id, addresses, [
                 (addresses[m.place], m) for m in entry.maps])
             node.kernelParams = parameters.address
             return node, parameters

@@ -1,7 +1,7 @@
-"""A device that computes nothing and has a terabyte: for planning and scheduling at any size.
+"""A device with a terabyte of memory that computes nothing, to test planning at any size.
 
-It counts memory, code and launches. Only pages that were written take memory here; the rest of a
-buffer reads as zeros. Kernels take no time and change nothing.
+It counts memory, code and launches. Only pages that were written take memory of the host; the rest
+of a buffer reads as zeros. Kernels take no time and change nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import OutOfMemory
 
-MEMORY = 1 << 40  # bytes
-PAGE = 1 << 16  # bytes
+MEMORY = 1 << 40  # bytes of the device
+PAGE = 1 << 16  # bytes of a page
 
 
 class Dummy(Backend):
-    """Always there."""
+    """Always available."""
 
     name = "dummy"
 
@@ -35,7 +35,7 @@ class Dummy(Backend):
 
 
 class DummyDevice(Device):
-    """`launched` counts the launches that were run."""
+    """The device. `launched` counts the launches that were run."""
 
     def __init__(self, info: DeviceInfo):
         super().__init__("dummy", info)
@@ -45,8 +45,8 @@ class DummyDevice(Device):
 
     def _alloc(self, nbytes: int) -> Any:
         if self.allocated + nbytes > MEMORY:
-            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and {MEMORY - self.allocated:,} are "
-                              "left")
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes were requested, and "
+                              f"{MEMORY - self.allocated:,} are free")
         return {}
 
     def _free(self, handle: Any) -> None:
@@ -58,8 +58,8 @@ class DummyDevice(Device):
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
         for page, inside, part in _pages(at, out):
-            kept = handle.get(page)
-            part[...] = 0 if kept is None else kept[inside:inside + part.size]
+            stored = handle.get(page)
+            part[...] = 0 if stored is None else stored[inside:inside + part.size]
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
@@ -89,7 +89,7 @@ class DummyDevice(Device):
 
 
 def _pages(at: int, data: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """(page, offset in it, part of the data), in order."""
+    """The pages of a range of bytes in order: number, offset in the page, part of the data."""
     out, done = [], 0
     while done < data.size:
         page, inside = divmod(at + done, PAGE)

@@ -1,8 +1,8 @@
 """The Metal backend of macOS, through PyObjC.
 
 It has not run on a Mac yet: no kernel was compiled by Apple's compiler or run on an Apple GPU. The
-tests compile the kernels as C++ and compare their results, and check that the calls have the names
-and the order of Apple's documentation.
+tests compile the kernels as C++ and compare their results. They also check the names and the order
+of the calls against Apple's documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch
 from ztorch.errors import DeviceError, OutOfMemory
 
-SYSTEM = sys.platform
+SYSTEM = sys.platform  # tests replace it
 SHARED = 0  # MTLResourceStorageModeShared
 CONCURRENT = 1  # MTLDispatchTypeConcurrent
 BUFFERS = 1  # MTLBarrierScopeBuffers
@@ -104,12 +104,12 @@ class MetalDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _some(self, call: str, function: Any, *args: Any) -> Any:
-        """Like `_try`, but without a result it raises an error; an NSError gives the reason."""
+        """Like `_try`, but raises an error if the result is nil, with the reason of the NSError."""
         result = self._try(call, function, *args)
         value, error = result if isinstance(result, tuple) else (result, None)
         if value is None:
-            why = error.localizedDescription() if error is not None else "gives nothing"
-            raise DeviceError(f"{self.id}: {call}: {why}")
+            reason = error.localizedDescription() if error is not None else "returned nil"
+            raise DeviceError(f"{self.id}: {call}: {reason}")
         return value
 
     def _close(self) -> None:
@@ -120,12 +120,12 @@ class MetalDevice(Device):
 
     def _alloc(self, nbytes: int) -> Any:
         if nbytes > int(self._device.maxBufferLength()):
-            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes were requested, and a buffer may have "
                               f"{int(self._device.maxBufferLength()):,}")
         buffer = self._try("newBufferWithLength", self._device.newBufferWithLength_options_,
                            nbytes, SHARED)
         if buffer is None:
-            raise OutOfMemory(f"{self.id}: newBufferWithLength: no {nbytes:,} bytes are left")
+            raise OutOfMemory(f"{self.id}: newBufferWithLength: {nbytes:,} bytes are not free")
         return buffer
 
     def _free(self, handle: Any) -> None:
@@ -157,7 +157,7 @@ class MetalDevice(Device):
     # -- code ------------------------------------------------------------------------------------
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """Compiles without fast math: NaN and infinity are preserved and roots are exact.
+        """Compiles without fast math: NaN and infinity are preserved, and square roots are exact.
 
         The text itself disables the fusion of multiply and add.
         """
@@ -181,8 +181,8 @@ class MetalDevice(Device):
         limit = int(pipeline.maxTotalThreadsPerThreadgroup())
         lockstep = int(pipeline.threadExecutionWidth())
         if limit < threads:
-            raise DeviceError(f"{self.id}: kernel {entry.name} has groups of {threads} threads, and"
-                              f" this device runs it with {limit} at most")
+            raise DeviceError(f"{self.id}: kernel {entry.name} has groups of {threads} threads; "
+                              f"this device runs it with {limit} at most")
         if self._subgroup and lockstep != self._subgroup:
             raise DeviceError(f"{self.id}: kernel {entry.name} runs {lockstep} threads in lockstep,"
                               f" where {self._subgroup} were expected")
@@ -192,7 +192,8 @@ class MetalDevice(Device):
         handles.clear()
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> Any:
-        """The arguments of all launches. A command buffer runs once, so `_run` creates them."""
+        """The arguments of all launches. A command buffer runs only once, so `_run` encodes a new
+        one each time."""
         size = _metal()[0].MTLSize
         return [(module.handle[x.entry], [(b.buffer.handle, b.at) for b in x.bindings],
                  size(*x.grid), size(*module.entries[x.entry].workgroup), x.barrier)

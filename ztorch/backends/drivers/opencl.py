@@ -20,8 +20,8 @@ from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 
 SPIRV = "spirv"  # the chip name of SPIR-V code
-MOST_GROUPS = (1 << 31) - 1  # of a launch: drivers count them in 32 bits
-FLOAT64 = 10  # SPIR-V capability: the only one of our modules that is optional in OpenCL
+MAX_GROUPS = (1 << 31) - 1  # workgroups of a launch, which drivers count in 32 bits
+FLOAT64 = 10  # the SPIR-V capability Float64, the only optional one that our modules use
 
 
 @functools.cache
@@ -94,8 +94,8 @@ def _takes_spirv(device: Any) -> bool:
 
 
 class OpenCLDevice(Device):
-    """A context and two in-order queues: one for all work but copies to the device that may go on
-    beside it."""
+    """A context and two in-order queues: one for copies to the device that may overlap other work,
+    and one for that work."""
 
     overlaps = True
 
@@ -126,12 +126,12 @@ class OpenCLDevice(Device):
     def _alloc(self, nbytes: int) -> Any:
         cl = _cl()
         if nbytes > self._device.max_mem_alloc_size:
-            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes were requested, and a buffer may have "
                               f"{self._device.max_mem_alloc_size:,}")
         if not self._device.host_unified_memory:
             return self._try("clCreateBuffer", cl.Buffer, self._context, cl.mem_flags.READ_WRITE,
                              nbytes)
-        # Drivers of integrated GPUs read memory in place from a page boundary, in whole lines.
+        # Drivers of integrated GPUs use host memory in place only in whole cache lines.
         return self._adopt(aligned(align_up(nbytes, CACHE_LINE)))
 
     def _adopt(self, block: np.ndarray) -> Any:
@@ -142,12 +142,12 @@ class OpenCLDevice(Device):
             cl.mem_flags.READ_WRITE if block.flags.writeable else cl.mem_flags.READ_ONLY)
         return self._try("clCreateBuffer", cl.Buffer, self._context, flags, hostbuf=block)
 
-    def _seen(self, handle: Any) -> np.ndarray | None:
+    def _host_view(self, handle: Any) -> np.ndarray | None:
         cl, block = _cl(), handle.hostbuf
         if block is None:
             return None
         mapped, _ = self._try("clEnqueueMapBuffer", cl.enqueue_map_buffer, self._queue, handle,
-                              cl.map_flags.READ, 0, block.shape, block.dtype)  # this waits
+                              cl.map_flags.READ, 0, block.shape, block.dtype)  # this call waits
         self._try("clEnqueueUnmapMemObject", mapped.base.release, self._queue)
         return block
 
@@ -173,7 +173,7 @@ class OpenCLDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """The program of each kernel: one for all in OpenCL C, one per kernel in SPIR-V."""
+        """The program of each kernel: in OpenCL C one for all kernels, in SPIR-V one for each."""
         programs: dict[tuple[int, int], Any] = {}
         for e in entries:
             part = code[e.at:e.at + e.size]
@@ -181,27 +181,23 @@ class OpenCLDevice(Device):
             if is_module:
                 self._check(e, part)
             if (e.at, e.size) not in programs:
-                programs[e.at, e.size] = self._built(part, is_module)
+                programs[e.at, e.size] = self._build(part, is_module)
             self._try(f"clCreateKernel of {e.name!r}", _cl().Kernel, programs[e.at, e.size], e.name)
         return [programs[e.at, e.size] for e in entries]
 
     def _check(self, entry: KernelEntry, part: bytes) -> None:
         """Raises an error if a module is damaged, or needs a feature that this device lacks."""
-        try:
-            needs = spirv.needs(part)
-        except ValueError as error:
-            raise DeviceError(f"{self.id}: the code of kernel {entry.name!r}: {error}") from None
+        required = spirv.kernel_requirements(self.id, entry, part)
         if SPIRV not in self.info.runs:
-            raise DeviceError(f"{self.id} ({self.info.name}) takes no SPIR-V; compile for "
-                              f"{self.backend}, which is OpenCL C")
-        if entry.name not in needs.names:
-            raise DeviceError(f"{self.id}: the code has no kernel {entry.name!r}")
-        if FLOAT64 in needs.capabilities and "cl_khr_fp64" not in self._device.extensions.split():
+            raise DeviceError(f"{self.id} ({self.info.name}) does not accept SPIR-V; compile for "
+                              f"{self.backend}, which generates OpenCL C")
+        extensions = self._device.extensions.split()
+        if FLOAT64 in required.capabilities and "cl_khr_fp64" not in extensions:
             raise Unsupported(f"{self.id} ({self.info.name}) has no float64 (cl_khr_fp64), which "
                               f"kernel {entry.name} needs; compile with other dtypes, or for "
                               "another device")
 
-    def _built(self, part: bytes, is_module: bool) -> Any:
+    def _build(self, part: bytes, is_module: bool) -> Any:
         cl, extra = _cl(), current().opencl_options
         program = self._try("clCreateProgramWithIL" if is_module else "clCreateProgramWithSource",
                             cl.Program, self._context,
@@ -222,9 +218,9 @@ class OpenCLDevice(Device):
             if kernel.num_args != len(launch.bindings):
                 raise DeviceError(wrong_count(self.id, entry.name, kernel.num_args,
                                               len(launch.bindings)))
-            if math.prod(launch.grid) > MOST_GROUPS:
+            if math.prod(launch.grid) > MAX_GROUPS:
                 raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups exceeds the "
-                                  f"{MOST_GROUPS:,} that drivers count")
+                                  f"limit of {MAX_GROUPS:,}")
             parts = [self._try("clCreateSubBuffer", b.buffer.handle.get_sub_region, b.at,
                                b.nbytes) for b in launch.bindings]
             self._try("clSetKernelArg", kernel.set_args, *parts)
@@ -244,7 +240,8 @@ class OpenCLDevice(Device):
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
-        """The events of all that is submitted; pyopencl waits where it drops one of a copy."""
+        """Returns the events of all submitted steps: pyopencl waits when the event of a copy is
+        garbage-collected, so they live until `_finish`."""
         cl, events = _cl(), []
         if data_in.nbytes:
             events.append(self._try("clEnqueueWriteBuffer", cl.enqueue_copy, self._copies, inputs,

@@ -1,4 +1,4 @@
-"""AMD's GPUs, through HIP."""
+"""The ROCm backend for AMD's GPUs, through HIP."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, Launch
 from ztorch.errors import DeviceError
 from ztorch.machines.chips import runnable
 
-PROPERTIES_BYTES = 16 * 1024  # more than hipDeviceProp_t ever had
-TEXT = "hip"  # the chip of code that is HIP's C++, compiled when a program is loaded
+PROPERTIES_BYTES = 16 * 1024  # more than hipDeviceProp_t has in any version
+TEXT = "hip"  # the chip name of HIP C++, which is compiled when a program is loaded
 
 
 class Rocm(GpuBackend):
-    """Every device that HIP has, in its order."""
+    """All devices of HIP, in its order."""
 
     name = "rocm"
     no_device_codes = ("hipErrorNoDevice", "hipErrorInvalidDevice")
 
     def _missing(self) -> str:
         if hip.library() is None:
-            return f"ROCm is not installed (no {hip.LIBRARIES[0]} nor an older one)"
+            return f"ROCm is not installed (no {hip.LIBRARIES[0]} or older)"
         return ""
 
     def _start(self) -> str:
-        hip.ask(self.name, "hipInit", 0)
+        hip.call_driver(self.name, "hipInit", 0)
         return ""
 
     def _count(self) -> int:
-        return int(hip.ask(self.name, "hipGetDeviceCount"))
+        return int(hip.call_driver(self.name, "hipGetDeviceCount"))
 
     def _describe(self, ordinal: int) -> DeviceInfo:
         return _describe(ordinal)
@@ -48,34 +48,37 @@ def _describe(ordinal: int) -> DeviceInfo:
     where = f"rocm:{ordinal}"
 
     def attribute(number: int) -> int:
-        return int(hip.ask(where, "hipDeviceGetAttribute", number, ordinal))
+        return int(hip.call_driver(where, "hipDeviceGetAttribute", number, ordinal))
 
-    limits = {"threads": attribute(hip.THREADS), "shared_bytes": attribute(hip.SHARED),
-              "subgroup": attribute(hip.WAVE), "compute_units": attribute(hip.UNITS)}
+    limits = {"threads": attribute(hip.MAX_THREADS), "shared_bytes": attribute(hip.SHARED_BYTES),
+              "subgroup": attribute(hip.WAVE_SIZE), "compute_units": attribute(hip.COMPUTE_UNITS)}
     name = ctypes.create_string_buffer(256)
-    hip.ask(where, "hipDeviceGetName", name, len(name), ordinal)
-    version = hip.ask(where, "hipRuntimeGetVersion")
+    hip.call_driver(where, "hipDeviceGetName", name, len(name), ordinal)
+    version = hip.call_driver(where, "hipRuntimeGetVersion")
     chip = _chip(where, ordinal)
     return DeviceInfo(ordinal, name.value.decode(errors="replace").strip(),
                       "integrated" if attribute(hip.INTEGRATED) else "gpu",
-                      int(hip.ask(where, "hipDeviceTotalMem", ordinal)),
+                      int(hip.call_driver(where, "hipDeviceTotalMem", ordinal)),
                       (*runnable(Rocm.name, chip), TEXT)[0], tuple(limits.items()),
                       f"HIP {version // 10_000_000}.{version // 100_000 % 100}, {chip}", (TEXT,))
 
 
 def _chip(where: str, ordinal: int) -> str:
-    """The chip that code for the device is compiled for. It is among the properties, at another
-    offset in each version; but nothing behind the name, which comes first, looks like it."""
+    """The architecture of a device, such as gfx942.
+
+    It is one of the properties, at an offset that differs between versions of HIP. The name of the
+    device comes first; nothing after it but the architecture matches the pattern.
+    """
     properties = ctypes.create_string_buffer(PROPERTIES_BYTES)
     newer = "hipGetDevicePropertiesR0600"
     call = newer if hasattr(hip.library(), newer) else "hipGetDeviceProperties"
-    hip.ask(where, call, properties, ordinal)
+    hip.call_driver(where, call, properties, ordinal)
     match = re.search(rb"gfx[0-9a-f]{3,5}", properties.raw[256:])
     return match[0].decode() if match else ""
 
 
 class RocmDevice(GpuDevice):
-    """A device with two streams of our own."""
+    """A device with two streams of our own: one for all work, one for copies that overlap it."""
 
     prefix = "hip"
     other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree",
@@ -93,8 +96,8 @@ class RocmDevice(GpuDevice):
             self._queue, self._copies = (
                 self._call("StreamCreateWithFlags", hip.NON_BLOCKING) for _ in range(2))
 
-    def _ask(self, function: str, *args: Any) -> Any:
-        return hip.ask(self.id, function, *args)
+    def _call_driver(self, function: str, *args: Any) -> Any:
+        return hip.call_driver(self.id, function, *args)
 
     def _push_current(self) -> None:
         self._call("SetDevice", self.info.ordinal)
@@ -104,18 +107,17 @@ class RocmDevice(GpuDevice):
         self._release("EventDestroy", *self._events)
         self._release("StreamDestroy", self._queue, self._copies)
 
-    def _move(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
+    def _copy_async(self, target: int, source: int, nbytes: int, kind: str, queue: Any) -> None:
         self._call("MemcpyAsync", target, source, nbytes, hip.COPY_KINDS[kind], queue)
 
     # -- code --------------------------------------------------------------------------------------
 
     def _load_image(self, image: bytes) -> Any:
-        """From a code object, or from HIP's C++, which is compiled now, for this very chip."""
+        """Loads a code object. HIP C++ is first compiled, for the architecture of this device."""
         if not image.startswith(b"\x7fELF"):
-            image = hip.compiled(self.id, image, _chip(self.id, self.info.ordinal))
-        if not hip.whole(image):
-            raise DeviceError(f"{self.id}: this is not a code object, or a damaged one "
-                              f"({len(image)} bytes)")
+            image = hip.compile_code(self.id, image, _chip(self.id, self.info.ordinal))
+        if not hip.is_complete(image):
+            raise DeviceError(f"{self.id}: the code object is damaged ({len(image)} bytes)")
         return self._call("ModuleLoadData", image)
 
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """The Vulkan backend, through the `vulkan` package.
 
-`vulkan_devices` lists the devices and their features, `vulkan_memory` manages their memory,
-`vulkan_pipelines` makes pipelines of kernels, `vulkan_queue` submits commands and waits for them.
+`vulkan_devices` lists the devices and their features, `vulkan_memory` allocates buffers,
+`vulkan_pipelines` creates pipelines, `vulkan_queue` submits commands and waits for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.backends.vulkan_devices import Physical, vk
-from ztorch.backends.vulkan_memory import STAGE, Held, Memories, VulkanCalls
+from ztorch.backends.vulkan_memory import STAGE, DeviceAllocation, Memories, VulkanCalls
 from ztorch.backends.vulkan_pipelines import LoadedKernels, Pipelines
 from ztorch.backends.vulkan_queue import Commands, HostExchange, Ticket, VulkanQueue, submission
 from ztorch.errors import DeviceError
@@ -33,11 +33,11 @@ class Vulkan(Backend):
     def devices(self) -> list[DeviceInfo]:
         if self.refusal():
             return []
-        return [p.described(k) for k, p in enumerate(vulkan_devices.physical_devices())]
+        return [p.describe(k) for k, p in enumerate(vulkan_devices.physical_devices())]
 
     def open(self, ordinal: int = 0) -> Device:
-        physical = vulkan_devices.chosen(ordinal)
-        return VulkanDevice(physical.described(ordinal), physical)
+        physical = vulkan_devices.physical_device(ordinal)
+        return VulkanDevice(physical.describe(ordinal), physical)
 
 
 class VulkanDevice(Device):
@@ -60,7 +60,7 @@ class VulkanDevice(Device):
         self._pipelines = Pipelines(self._calls, physical)
         self._copies = self._commands()
 
-    # -- order -------------------------------------------------------------------------------------
+    # -- submission --------------------------------------------------------------------------------
 
     def _synchronise(self) -> None:
         self._queue.synchronise()
@@ -71,22 +71,22 @@ class VulkanDevice(Device):
             recording.exchange = self._exchange(recording.commands, inputs, data_in.nbytes,
                                                 outputs, data_out.nbytes)
         exchange = recording.exchange
-        exchange.inputs.seen[:data_in.nbytes] = data_in
+        exchange.inputs.host_view[:data_in.nbytes] = data_in
         ticket = self._queue.start(recording.commands, exchange.submit)
         return ticket, exchange.outputs, data_out
 
-    def _finish(self, ticket: tuple[Ticket, Held, np.ndarray]) -> None:
+    def _finish(self, ticket: tuple[Ticket, DeviceAllocation, np.ndarray]) -> None:
         submitted, outputs, data_out = ticket
         self._queue.wait(submitted)
         with self._guard:
             self._queue.take_back(submitted)
-            assert outputs.seen is not None
-            data_out[...] = outputs.seen[:data_out.nbytes]
+            assert outputs.host_view is not None
+            data_out[...] = outputs.host_view[:data_out.nbytes]
 
-    def _exchange(self, launches: Any, inputs: Held, bytes_in: int, outputs: Held,
-                  bytes_out: int) -> HostExchange:
-        """The memory of the launches itself where the host sees it; otherwise stages beside it."""
-        if inputs.seen is not None and outputs.seen is not None:
+    def _exchange(self, launches: Any, inputs: DeviceAllocation, bytes_in: int,
+                  outputs: DeviceAllocation, bytes_out: int) -> HostExchange:
+        """The buffers of the launches themselves if the host maps both; else staging buffers."""
+        if inputs.host_view is not None and outputs.host_view is not None:
             return HostExchange(inputs, outputs, submission(launches))
         bytes_in, bytes_out = max(bytes_in, 1), max(bytes_out, 1)
         first = self._memories.mapped(bytes_in)
@@ -119,20 +119,20 @@ class VulkanDevice(Device):
     def _adopt(self, block: np.ndarray) -> Any:
         return self._memories.adopted(block)
 
-    def _seen(self, handle: Any) -> np.ndarray | None:
+    def _host_view(self, handle: Any) -> np.ndarray | None:
         if not handle.is_host:
             return None
         self._synchronise()
-        return handle.seen
+        return handle.host_view
 
     def _free(self, handle: Any) -> None:
         self._synchronise()
         self._memories.free(handle)
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
-        if handle.seen is not None:
+        if handle.host_view is not None:
             self._synchronise()
-            handle.seen[at:at + data.size] = data
+            handle.host_view[at:at + data.size] = data
             return
         stage, seen = self._memories.stage()
         for start in range(0, data.size, STAGE):
@@ -142,9 +142,9 @@ class VulkanDevice(Device):
             self._copy(stage, 0, handle, at + start, part.size)
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
-        if handle.seen is not None:
+        if handle.host_view is not None:
             self._synchronise()
-            out[...] = handle.seen[at:at + out.size]
+            out[...] = handle.host_view[at:at + out.size]
             return
         stage, seen = self._memories.stage()
         for start in range(0, out.size, STAGE):
@@ -155,12 +155,12 @@ class VulkanDevice(Device):
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
-        self._synchronise()  # the only command buffer for copies may still be in use
+        self._synchronise()  # the one command buffer for copies may still be in use
         self._record_copy(self._copies, source, source_at, target, target_at, nbytes)
         self._queue.send(submission(self._copies))
 
-    def _record_copy(self, commands: Any, source: Held, source_at: int, target: Held,
-                     target_at: int, nbytes: int) -> None:
+    def _record_copy(self, commands: Any, source: DeviceAllocation, source_at: int,
+                     target: DeviceAllocation, target_at: int, nbytes: int) -> None:
         api = vk()
         region = api.VkBufferCopy(srcOffset=source_at, dstOffset=target_at, size=nbytes)
         self._recorded(commands, lambda into: api.vkCmdCopyBuffer(
@@ -188,7 +188,7 @@ class VulkanDevice(Device):
         return self._calls.on("vkAllocateCommandBuffers", info)[0]
 
     def _recorded(self, commands: Any, body: Callable[[Any], None]) -> None:
-        """Records the commands of `body`, with a barrier before and after them."""
+        """Records the commands that `body` issues, with a barrier before and after them."""
         api = vk()
         self._calls.attempt("vkBeginCommandBuffer", api.vkBeginCommandBuffer, commands,
                             api.VkCommandBufferBeginInfo())
@@ -198,7 +198,7 @@ class VulkanDevice(Device):
         self._calls.attempt("vkEndCommandBuffer", api.vkEndCommandBuffer, commands)
 
     def _barrier(self, commands: Any, stage: int = 0, access: int = 0) -> None:
-        """Makes earlier writes visible to later work, and to the `stage` with that `access`."""
+        """Makes earlier writes visible to later work, and to `access` in the given `stage`."""
         api = vk()
         stages = api.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | api.VK_PIPELINE_STAGE_TRANSFER_BIT
         writes = api.VK_ACCESS_SHADER_WRITE_BIT | api.VK_ACCESS_TRANSFER_WRITE_BIT
@@ -240,16 +240,16 @@ class VulkanDevice(Device):
         api, kernels, sets = vk(), module.handle, []
         for launch in launches:
             self._within_limits(launch)
-            wanted = kernels.bindings[launch.entry]
-            if wanted != len(launch.bindings):
-                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name, wanted,
+            count = kernels.bindings[launch.entry]
+            if count != len(launch.bindings):
+                raise DeviceError(wrong_count(self.id, module.entries[launch.entry].name, count,
                                               len(launch.bindings)))
             layouts = [kernels.layouts[launch.entry][0]]
             info = api.VkDescriptorSetAllocateInfo(descriptorPool=pool, descriptorSetCount=1,
                                                    pSetLayouts=layouts)
             descriptors = self._calls.on("vkAllocateDescriptorSets", info)[0]
             sets.append(descriptors)
-            if launch.bindings:  # one write sets all consecutive bindings
+            if launch.bindings:  # one write sets consecutive bindings
                 parts = [api.VkDescriptorBufferInfo(buffer=b.buffer.handle.buffer, offset=b.at,
                                                     range=b.nbytes) for b in launch.bindings]
                 write = api.VkWriteDescriptorSet(
@@ -259,7 +259,7 @@ class VulkanDevice(Device):
         return sets
 
     def _within_limits(self, launch: Launch) -> None:
-        """Raises an error if code for another device exceeds the limits of this one."""
+        """Raises an error if a launch, compiled for another device, exceeds this one's limits."""
         limits = self._physical.properties.limits
         for b in launch.bindings:
             if b.at % limits.minStorageBufferOffsetAlignment:

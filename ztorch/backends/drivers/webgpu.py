@@ -16,14 +16,13 @@ from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launc
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host.settings import where_unset
 
-KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}
+KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}  # by adapter type
 # Limits to request at the device's maximum. By default WebGPU grants only its own minimum.
-WANTED = ("max-buffer-size", "max-storage-buffer-binding-size",
+LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size",
           "max-storage-buffers-per-shader-stage", "max-compute-workgroup-storage-size",
           "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x",
           "min-storage-buffer-offset-alignment")
-
-
+# The bindings that a kernel declares in WGSL, and those among them that it only reads.
 BINDING = re.compile(r"@binding\(\s*(\d+)")
 ONLY_READ = re.compile(r"@binding\(\s*(\d+)\s*\)[^;<]*<\s*storage\s*(?:,\s*read\s*)?>")
 
@@ -32,8 +31,8 @@ ONLY_READ = re.compile(r"@binding\(\s*(\d+)\s*\)[^;<]*<\s*storage\s*(?:,\s*read\
 def _adapters() -> list[Any]:
     import wgpu
 
-    # A layer of Mesa asks Wayland which device draws the desktop. If XDG_RUNTIME_DIR is unset, it
-    # prints a warning to standard error; with a folder that does not exist, it prints none.
+    # A layer of Mesa asks Wayland which device draws the desktop. It prints a warning to standard
+    # error if XDG_RUNTIME_DIR is unset, but not if it names a folder that does not exist.
     with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
         return list(wgpu.gpu.enumerate_adapters_sync())
 
@@ -42,11 +41,11 @@ def _adapters() -> list[Any]:
 def _release_in_this_process_only() -> None:
     """Stops a forked child from releasing wgpu's objects.
 
-    Its garbage collection would wait for threads that exist only in the parent.
+    In the child, the release would wait for threads that exist only in the parent.
     """
     import wgpu
 
-    # Objects may outlive this module: at the end of the process its names are gone.
+    # Objects may outlive this module's globals at the end of the process.
     getpid, process, release = os.getpid, os.getpid(), wgpu.GPUObjectBase.__del__
 
     def release_in_parent(gpu_object: Any) -> None:
@@ -57,7 +56,7 @@ def _release_in_this_process_only() -> None:
 
 
 class WebGPU(Backend):
-    """All adapters of wgpu that use the system's native API (not OpenGL)."""
+    """All adapters of wgpu but those of OpenGL."""
 
     name = "webgpu"
 
@@ -99,16 +98,16 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
 
 
 class WebGPUDevice(Device):
-    """A device with its queue. Sizes and offsets in buffers are multiples of four bytes."""
+    """A device with its queue. WebGPU copies only multiples of four bytes."""
 
     def __init__(self, info: DeviceInfo, adapter: Any):
         super().__init__("webgpu", info)
         _release_in_this_process_only()
-        wanted = {name: adapter.limits[name] for name in WANTED if name in adapter.limits}
+        limits = {name: adapter.limits[name] for name in LIMITS if name in adapter.limits}
         self._device = self._try("requestDevice", adapter.request_device_sync,
-                                 required_limits=wanted)
-        self._largest = int(adapter.limits["max-buffer-size"])
-        self._layouts: dict[tuple[str, ...], Any] = {}  # by the kinds of the bindings
+                                 required_limits=limits)
+        self._max_buffer_bytes = int(adapter.limits["max-buffer-size"])
+        self._layouts: dict[tuple[str, ...], Any] = {}  # by the types of the bindings
 
     def _try(self, call: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         import wgpu
@@ -128,9 +127,9 @@ class WebGPUDevice(Device):
     def _alloc(self, nbytes: int) -> Any:
         import wgpu
 
-        if nbytes > self._largest:
-            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes, and a buffer may have "
-                              f"{self._largest:,}")
+        if nbytes > self._max_buffer_bytes:
+            raise OutOfMemory(f"{self.id}: {nbytes:,} bytes were requested, and a buffer may have "
+                              f"{self._max_buffer_bytes:,}")
         use = wgpu.BufferUsage
         return self._try("createBuffer", self._device.create_buffer, size=_fours(nbytes),
                          usage=use.STORAGE | use.COPY_SRC | use.COPY_DST)
@@ -140,7 +139,7 @@ class WebGPUDevice(Device):
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         first, size = at // 4 * 4, _fours(at + data.size) - at // 4 * 4
-        if (first, size) != (at, data.size):  # keep the other bytes of both end words
+        if (first, size) != (at, data.size):  # preserve the other bytes of the first and last word
             words = np.empty(size, np.uint8)
             self._read(handle, first, words)
             words[at - first:at - first + data.size] = data
@@ -169,7 +168,7 @@ class WebGPUDevice(Device):
         return total - self.allocated, total
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """The pipeline of each kernel, and the buffers that its text binds."""
+        """The pipeline of each kernel, and the types of its bindings."""
         return [self._pipeline(code[e.at:e.at + e.size].decode(errors="replace"), e)
                 for e in entries]
 
@@ -228,7 +227,7 @@ class WebGPUDevice(Device):
         self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
 
     def _synchronise(self) -> None:
-        """Waits by reading four bytes: the only method that works in all versions of wgpu."""
+        """Waits by reading four bytes, the only way that works in all versions of wgpu."""
         probe = self._alloc(4)
         self._try("readBuffer", self._device.queue.read_buffer, probe, 0, 4)
         probe.destroy()
