@@ -98,6 +98,8 @@ def test_layers_of_kernels_say_what_is_wrong() -> None:
         _ = zt.Sequential([L.Input((5,)), L.Kernel(scale_shift)]).output_shape
     with pytest.raises(ConfigError, match="a config cannot store a function"):
         L.Kernel(scale_shift).get_config()
+    typed = zt.kernel("f32[b], f32")(powers.function)  # `count` has a default
+    assert zt.Sequential([L.Input(()), L.Kernel(typed, {"rate": "ones"})]).weights[0].shape == ()
 
 
 def test_on_a_device_and_in_a_thread() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ztorch.errors import ConfigError
+from ztorch.dtypes import dtype
+from ztorch.errors import ConfigError, UnknownName
 from ztorch.sources.python_files import attribute_of, import_file
 
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([^\[,;]*(?:\[[^\]]*\])?)\s*(?:[,;]|$)")
@@ -48,10 +49,22 @@ def parsed(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
         name, value = match[1], match[2].strip()
         if value.isdigit():
             sizes[name] = int(value)
-        else:
+        elif _is_type(value):
             types[name] = value
+        else:
+            raise ConfigError(f"--shapes {name}={value}: {value!r} is neither a size nor a type; "
+                              f"write {name}=64, or {name}=f32[64,1024]")
         place = match.end()
     return sizes, types
+
+
+def _is_type(text: str) -> bool:
+    """Whether a text begins with the name of a dtype."""
+    word = text.partition("[")[0]
+    try:
+        return word == "any" or bool(dtype(word))
+    except UnknownName:
+        return False
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -103,6 +103,11 @@ class ExpressionRules(Scope):
             try:
                 return _known_object(getattr(of, node.attr))
             except AttributeError:
+                if isinstance(of, tuple):
+                    raise self.source.error(
+                        node, f"lists do not change in kernels, so they have no {node.attr}",
+                        "make an array of its final size, such as np.empty(n, x.dtype), and write "
+                        "to its elements") from None
                 owner = getattr(of, "__name__", repr(of))
                 raise self.source.error(node, f"{owner} has no {node.attr}"
                                         f"{nearest(node.attr, dir(of))}") from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import TileArithmetic, table
@@ -68,6 +69,9 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
             result.append(size)
             places.append(Affine.of(start).plus(Affine({var: step})))
         elif isinstance(key, LoopTensor):
+            if key.dtype is boolean and key.shape:
+                raise BadIndex("a mask would choose as many elements as the data say, but shapes "
+                               "are known while compiling; write np.where(mask, x, 0.0)")
             if not key.dtype.is_int:
                 raise BadIndex(f"an index must be an integer, not {key.dtype}; convert it with "
                                "np.int32(...)")

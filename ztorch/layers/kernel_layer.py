@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ class Kernel(Layer):
     It cannot be saved in a config, which cannot hold a function.
 
     Args:
-        function: The kernel. Its arguments are the inputs of the layer, in order, except weights
-            and options. It must preserve the batch axis.
+        function: The kernel. Its arguments are the inputs of the layer, in order, except weights,
+            options, and numbers that have a default. It must preserve the batch axis.
         weights: The initializer of each argument that is a weight, if the kernel's signature gives
             its shape by names of input sizes; otherwise a pair (shape, initializer). `None` means
             no weights. Default: `None`.
@@ -65,8 +66,9 @@ class Kernel(Layer):
         for name in (*self.specs, *self.options):
             if name not in function.parameters:
                 raise unknown(f"argument of {function!r}", name, function.parameters)
-        self.inputs_taken = [n for n in function.parameters if n not in self.specs
-                             and n not in self.options]
+        self.inputs_taken = [n for n, p in inspect.signature(function.function).parameters.items()
+                             if not (n in self.specs or n in self.options
+                                     or isinstance(p.default, (bool, int, float, str)))]
 
     def build(self, input_shape: Any) -> None:
         shapes = input_shape if isinstance(input_shape, list) else [input_shape]
@@ -80,22 +82,22 @@ class Kernel(Layer):
         """The sizes of the names in the signature, without the batch."""
         sizes: dict[str, int] = {}
         for name, shape in zip(self.inputs_taken, shapes, strict=False):
-            for dim, n in zip(self._dims(name)[1:], shape, strict=False):
+            for dim, n in zip((self._dims(name) or ())[1:], shape, strict=False):
                 if isinstance(dim, str):
                     sizes.setdefault(dim, n)
         return sizes
 
-    def _dims(self, name: str) -> tuple[int | str, ...]:
-        """The sizes of an argument, as in the signature."""
+    def _dims(self, name: str) -> tuple[int | str, ...] | None:
+        """The sizes of an argument, as in the signature; None if it says nothing."""
         signature, at = self.function.signature, self.function.parameters.index(name)
         if signature is None or at >= len(signature.arguments):
-            return ()
-        return signature.arguments[at].dims or ()
+            return None
+        return signature.arguments[at].dims
 
     def _shape(self, name: str, sizes: Mapping[str, int]) -> Shape:
         dims = self._dims(name)
-        shape = tuple(sizes.get(d, 0) if isinstance(d, str) else d for d in dims)
-        if not dims or 0 in shape:
+        shape = tuple(sizes.get(d, 0) if isinstance(d, str) else d for d in dims or ())
+        if dims is None or 0 in shape:
             raise ConfigError(f"layer {self.name!r}: the shape of weight {name!r} is unknown; "
                               f"use weights={{{name!r}: (shape, initializer)}}, or add a signature "
                               "to the kernel that names the sizes of its inputs")

@@ -7,6 +7,7 @@ from math import prod
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.halves import HALVES
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
@@ -18,7 +19,10 @@ from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
 from ztorch.lower.tuning import (
+    ELEMENT_VECTORS,
     LINE_BYTES,
+    LONG_ELEMENT,
+    LONG_ROW_VECTORS,
     PAGE_BYTES,
     SCATTER_BYTES_MAX,
     SCATTER_RUNS,
@@ -31,14 +35,30 @@ from ztorch.lower.tuning import (
 
 
 def propose(region: Region, limits: Limits) -> ElementSchedule:
-    """All lanes, axes in their own order or in that of a strided source, and as many shared axes as
-    leave enough work in an iteration."""
+    """All lanes, of several vectors where an element takes long, axes in their own order or in that
+    of a strided source, and as many shared axes as leave enough work in an iteration."""
     (*rows, column), order = _axes(region)
     share = _shared_axes([rows[k] for k in order], column) if rows else 0
     whole = _whole(region)
     if 1 < share == len(rows) and _columns_outermost(region, whole, whole.axes[order[-1]], limits):
         share -= 1
-    return ElementSchedule(limits.lanes(widest(region)), order, share)
+    return ElementSchedule(limits.lanes(widest(region)) * _vectors(region, limits), order, share)
+
+
+def _vectors(region: Region, limits: Limits) -> int:
+    """Vectors that are computed side by side, instruction by instruction: a processor looks too few
+    instructions ahead to find the next vector's behind a long chain of those of one."""
+    lanes, part = limits.lanes(widest(region)), _whole(region)
+    slots = sum(v.op.cost for v in region.members)
+    if lanes == 1 or slots < LONG_ELEMENT or region.in_place or widest(region) in HALVES:
+        return 1
+    column, (read, other) = part.axes[-1], _positions(region)
+    places = [at.replace({region.outer: part.flat}) for at in read]
+    if other or any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
+        return 1  # lanes that are read one by one, or whose indices fill registers
+    vectors = column.extent // lanes
+    return next(n for n in (ELEMENT_VECTORS, 2, 1)
+                if vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)
 
 
 def _whole(region: Region) -> Part:
@@ -90,7 +110,8 @@ def _scattered(region: Region, shape: tuple[int, ...]) -> list[int] | None:
 def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     (*rows, _), _ = _axes(region)
-    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+    lanes = limits.lanes(widest(region))
+    if why := lanes_refusal(s.lanes, lanes * ELEMENT_VECTORS if lanes > 1 else 1):
         return why
     if sorted(s.order) != list(range(len(rows))):
         return f"order({', '.join(map(str, s.order))}) must name each of {len(rows)} axes once"

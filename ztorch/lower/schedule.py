@@ -75,7 +75,7 @@ class ElementSchedule(Schedule):
     """Elementwise work on a processor: a loop for each axis, lanes along the last."""
 
     kind = "elements"
-    lanes: int  # elements of a vector
+    lanes: int  # elements computed at once: of a vector, or of several
     order: tuple[int, ...]  # order of the other axes, outermost loop first; empty: none
     share: int  # outer axes in the loop that workers share
 
