@@ -24,7 +24,7 @@ from benchmarks.report import duration
 from benchmarks.timing import Effort
 from ztorch.compile import pipeline
 from ztorch.dtypes import from_storage, to_storage
-from ztorch.machines.gpus import gpu_called
+from ztorch.machines.gpus import gpu_of_device
 from ztorch.runtime.devices import ListedDevice
 
 REPEATS = 20  # calls between two waits
@@ -82,7 +82,7 @@ def _run(d: ListedDevice, name: str, kernel: MainKernel, effort: Effort) -> Meas
     result = result._replace(timings=[t.shared_by(REPEATS) for t in result.timings])
     seconds = result.timings[0].seconds
     share, predicted = "", predicted_seconds({"predict": graph}, d, kernel.precision)
-    if row := gpu_called(d.name):
+    if row := gpu_of_device(d.name):
         share = f", {best_share(seconds, kernel.flops, kernel.nbytes, row, kernel.dtype):.0%}"
     beside = duration(predicted["predict"] - row.step_us * 1e-6) if row and predicted else ""
     return result._replace(rate=f"{work / seconds:.3g} {unit}{share}", predicted=beside)

@@ -17,7 +17,7 @@ from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.machines.gpus import Gpu, gpu, gpu_called
+from ztorch.machines.gpus import Gpu, gpu, gpu_of_device
 from ztorch.optimizers.adam import Adam
 from ztorch.optimizers.slots import Slots
 from ztorch.performance.step import FunctionPrediction, predict_functions
@@ -163,7 +163,7 @@ def predict_kernel_row(kernel: MainKernel, row: Gpu) -> FunctionPrediction:
 def predicted_seconds(functions: Mapping[str, Graph], d: ListedDevice,
                       precision: str = "float32") -> dict[str, float] | None:
     """Seconds of each function on a device of this machine; None: there are no figures for it."""
-    row = gpu_called(d.name)
+    row = gpu_of_device(d.name)
     if row is None:
         return None
     target = target_for(resolve(d.id)).with_precision(precision)

@@ -25,7 +25,7 @@ from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import Executable, HostCall
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import BoundCall
+    from ztorch.runtime.loaded_program import BoundCall
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import ztorch as zt
 from benchmarks import peers
-from benchmarks.recurrent_limits import LAYERS, NARROW, Race
+from benchmarks.recurrent_limits import LAYERS, NARROW, KernelBenchmark
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort
 from ztorch import layers as L
@@ -108,7 +108,7 @@ def _predict(s: Section, name: str, case: tuple[int, int, int], threads: int,
         label = f"{name} {case}, predict"
         error = peers.checked(label, 1e-3, **{k: peers.worst(y, true)
                                               for k, y in results.items()})
-        race = Race(name, case, threads, large=1, in_turns=1)
+        race = KernelBenchmark(name, case, threads, large=1, in_turns=1)
         race.enter(s, label, contestants, error, effort)
 
 
@@ -137,7 +137,7 @@ def _train(s: Section, name: str, case: tuple[int, int, int], threads: int,
     error = peers.checked(label, 1e-2, **{
         k: _distance(w, true, first_weights) for k, w in results.items()})
     # Two products forward, three back: nobody asks for the gradient of the input.
-    race = Race(name, case, threads, large=3, in_turns=2)
+    race = KernelBenchmark(name, case, threads, large=3, in_turns=2)
     stored = executable.spec.arena_bytes / (4 * case[0] * case[1] * case[2])
     race.enter(s, label, contestants, error, effort, arena=f"{stored:.1f}")
 

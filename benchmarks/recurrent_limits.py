@@ -19,7 +19,7 @@ NARROW = 128  # up to which width twice the best peer's speed is wanted, and els
 GATE_ROWS = 256  # of gates alone: their inputs fit in the second cache
 
 
-class Race:
+class KernelBenchmark:
     """A comparison beside what no program could do without: products at the FMA peak, but those in
     turns no faster than a core reads the weights, and gates."""
 

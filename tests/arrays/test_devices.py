@@ -20,7 +20,7 @@ from ztorch.backends import registry
 from ztorch.backends.device import Device
 from ztorch.errors import ConfigError, DeviceError
 from ztorch.host.memory import aligned
-from ztorch.runtime.remote import KEPT_RECORDINGS
+from ztorch.runtime.remote import MAX_RECORDINGS
 
 A = np.array([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]], np.float32)
 
@@ -162,7 +162,7 @@ def test_kernels_read_and_write_the_tensors_own_memory(device: str, monkeypatch:
     live = len(here._recordings)
     programs.forget()
     gc.collect()
-    assert live - len(here._recordings) >= KEPT_RECORDINGS and len(here._recordings) <= live
+    assert live - len(here._recordings) >= MAX_RECORDINGS and len(here._recordings) <= live
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_programs_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatc
     count.restype = Blocks
     monkeypatch.setattr(programs, "CAPACITY", 8)
     monkeypatch.setattr(applying.recorded, "_half", 16)
-    monkeypatch.setattr(render, "TEXTS_KEPT", 100)
+    monkeypatch.setattr(render, "MAX_CACHED_TEXTS", 100)
     for table, most in ((kernels._lowered, 500), (kernels._rendered, 50_000), (object_cache._memory, 50_000)):
         monkeypatch.setattr(table, "most", most)
     functions = (index._quotient, index._remainder, index._name, positions._flatten, positions._unflatten)

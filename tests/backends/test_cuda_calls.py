@@ -202,7 +202,7 @@ def test_a_context_that_others_hold_is_left_to_them(fake: FakeCuda) -> None:
     fake.shared = True
     d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
-    with pytest.raises(DeviceError, match="holds it too, start a new process"):
+    with pytest.raises(DeviceError, match="uses it too, start a new process"):
         d.synchronise()
     with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
         registry.open_device("cuda")

@@ -84,7 +84,7 @@ def test_weights_are_drawn_for_programs_that_fit(kept: bool, tmp_path: Path, mon
             patch.undo()
             patch.setattr(processor, "memory_bytes", lambda: 1 << 29)
             patch.setattr(Weight, "value", property(never))
-            with pytest.raises(DeviceError, match=r"program 'm' needs 0\.[89] GiB of memory; there are"):
+            with pytest.raises(DeviceError, match=r"program 'm' needs 0\.[89] GiB of memory; this machine has"):
                 model().compile("cpu", batch_size=1 << 22)
         assert model().compile("dummy", batch_size=4).predict(np.zeros((4, 20), np.float32)).shape == (4, 30)
 

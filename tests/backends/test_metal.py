@@ -144,7 +144,7 @@ def test_memory_that_is_not_there(mac: Mac) -> None:
         with pytest.raises(OutOfMemory, match="a buffer may have"):
             d.alloc(1 << 40)
         mac.fails["newBuffer"] = "nothing"
-        with pytest.raises(OutOfMemory, match=r"newBufferWithLength: no 64 bytes"):
+        with pytest.raises(OutOfMemory, match=r"newBufferWithLength: 64 bytes are not free"):
             d.alloc(64)
         mac.fails.clear()
         before = d.memory()[0]
@@ -156,5 +156,5 @@ def test_memory_that_is_not_there(mac: Mac) -> None:
 
 def test_no_queue_is_an_error(mac: Mac) -> None:
     mac.fails["newCommandQueue"] = "nothing"
-    with pytest.raises(DeviceError, match="newCommandQueue: gives nothing"):
+    with pytest.raises(DeviceError, match="newCommandQueue: returned nil"):
         opened()

@@ -25,7 +25,7 @@ from ztorch.dtypes import f32, f64
 from ztorch.errors import DeviceError, Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.runtime.devices import info_of, lacking, resolve
+from ztorch.runtime.devices import device_info, device_refusal, resolve
 from ztorch.runtime.snapshot import Snapshot
 
 ALL = "SPIR-V_1.0 SPIR-V_1.2 SPIR-V_1.5"
@@ -189,7 +189,7 @@ def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, w
     """Which they are where a driver says that it is a processor and how wide its vectors are."""
     install(kind=kind, wide=wide)
     where = resolve("opencl:0")
-    chosen = target(where.target).on_device(dict(info_of(where).limits))
+    chosen = target(where.target).on_device(dict(device_info(where).limits))
     assert chosen.limits.grid is not None and chosen.limits.grid.implicit_simd == implicit_simd
     x = leaf("input", "x", (512, 256), f32)
     for y, lanes in ((x * 2.0, 1 if implicit_simd else 4), (ops.softmax(x), 4)):
@@ -210,7 +210,7 @@ def test_the_user_may_ask_for_the_other(install: Any, tmp_path: Path) -> None:
         driver = install()
         assert compiled().executable.spec.target == "opencl"
         assert not any(isinstance(given, bytes) for given, _ in driver.made)
-        assert lacking(zt.load(tmp_path / "True.zt").executable.spec) == ""
+        assert device_refusal(zt.load(tmp_path / "True.zt").executable.spec) == ""
 
 
 @pytest.mark.parametrize(("call", "code"), [("clCreateProgramWithIL", "INVALID_VALUE"),

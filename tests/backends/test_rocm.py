@@ -24,7 +24,7 @@ from ztorch.backends.drivers import rocm
 from ztorch.codegen.targets import TARGETS
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.optimizers import SGD
-from ztorch.runtime.devices import info_of, resolve
+from ztorch.runtime.devices import device_info, resolve
 
 CONTRACT = [check for name, check in vars(contract).items() if name.startswith("test_")]
 
@@ -87,7 +87,7 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     order, by which a few of them round to another number of 16 bits."""
     install(chip)
     model, rng = halves.model(of), np.random.default_rng(0)
-    limits = dict(info_of(resolve("rocm:0")).limits)
+    limits = dict(device_info(resolve("rocm:0")).limits)
     graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
     steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].steps
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x

@@ -150,7 +150,7 @@ def test_what_cannot_be_packed() -> None:
         static_library({"a/b.o": obj})
     with pytest.raises(LinkError, match="not an ELF object"):
         static_library({"a.o": b"int main"})
-    with pytest.raises(LinkError, match="no data object for 'vax'"):
+    with pytest.raises(LinkError, match="no data objects for the machine 'vax'"):
         data_object("w", b"", "vax", False)
     with pytest.raises(LinkError, match="cannot name a symbol"):
         data_object("", b"", "x86_64", False)

@@ -108,7 +108,7 @@ def test_a_full_or_read_only_disk_is_no_error(number: int, folder: Path,
 
 
 def test_what_was_unused_for_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "MOST_BYTES", 10 * 132)
+    monkeypatch.setattr(object_cache, "MAX_FILE_BYTES", 10 * 132)
     for k in range(10):
         cached([str(k)], lambda: bytes(100))
         newest = max(files(folder), key=lambda p: p.stat().st_mtime_ns)

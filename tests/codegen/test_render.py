@@ -141,13 +141,13 @@ def macros(*names: str) -> str:
                                   "cast_float", "cast_f32_i32", "div_by"])
 def test_a_macro_that_no_opcode_asks_for_is_an_error(
         name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ZtorchError, match=rf"new/instr.ll.j2: no opcode is called '{name}'"):
+    with pytest.raises(ZtorchError, match=rf"new/instr.ll.j2: the macro '{name}' has the name of no opcode"):
         renderer_of(monkeypatch, macros("add", name))
     assert set(renderer_of(monkeypatch, macros("add", f"_{name}")).words) == {"add"}
 
 
 def test_a_spelling_that_nobody_asks_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ZtorchError, match=r"new/spelling.ll.j2: no opcode is called 'typ'"):
+    with pytest.raises(ZtorchError, match=r"new/spelling.ll.j2: the macro 'typ' has the name of no opcode"):
         renderer_of(monkeypatch, "", macros("typ"))
 
 

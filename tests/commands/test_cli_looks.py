@@ -97,8 +97,8 @@ def test_devices_know_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert row()["id"] == "c" and row()["available"] and row()["kind"] == "cpu"
     for wrong in ("no-such-cc -v", "gcc '"):
         monkeypatch.setenv("CC", wrong)
-        assert re.search(r"Not here:\n  c +CC=.* is not a compiler that can be run", ok(run("devices")))
-        assert not row()["available"] and f"CC={wrong!r} is not a compiler" in str(row()["reason"])
+        assert re.search(r"Not here:\n  c +CC=.* is not a command that can be run", ok(run("devices")))
+        assert not row()["available"] and f"CC={wrong!r} is not a command that can be run" in str(row()["reason"])
 
 
 def test_bench(run: Run, own: Path) -> None:

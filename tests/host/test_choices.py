@@ -17,8 +17,8 @@ from tests.cases.available import device
 from ztorch import settings
 from ztorch.backends import registry
 from ztorch.errors import ConfigError, DeviceError
-from ztorch.host.choices import MOST_BYTES, Choices, choices
-from ztorch.runtime.devices import Where, best_device, devices, resolve
+from ztorch.host.choices import MAX_FILE_BYTES, Choices, choices
+from ztorch.runtime.devices import ResolvedDevice, best_device, devices, resolve
 
 
 def config(folder: Path, **content: Any) -> str:
@@ -157,7 +157,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 def test_the_largest_file_that_is_read(tmp_path: Path) -> None:
     text = '{"default": "cpu"}'
-    (tmp_path / "large.json").write_text(text + " " * (MOST_BYTES - len(text)))
+    (tmp_path / "large.json").write_text(text + " " * (MAX_FILE_BYTES - len(text)))
     with settings.using(config=str(tmp_path / "large.json")):
         assert choices().default == "cpu"
 
@@ -185,14 +185,14 @@ def test_devices_by_number(tmp_path: Path) -> None:
 def test_auto_means_the_default() -> None:
     with settings.using(device="dummy"):
         assert best_device() == "dummy"
-        assert resolve("auto") == Where("dummy", "dummy", 0)
-    with settings.using(device="auto"), pytest.raises(DeviceError, match="'auto' itself"):
+        assert resolve("auto") == ResolvedDevice("dummy", "dummy", 0)
+    with settings.using(device="auto"), pytest.raises(DeviceError, match="device is 'auto'; name"):
         resolve("auto")
 
 
 def test_no_device_at_all_is_an_error() -> None:
     with settings.using(backends=("cuda", "rocm")), pytest.raises(
-            DeviceError, match="no device is left"):
+            DeviceError, match="no device is available"):
         if any(registry.usable_devices(n)[0] for n in ("cuda", "rocm") if n in registry.names()):
             pytest.skip("a GPU is here")
         best_device()

@@ -210,7 +210,7 @@ def test_sizes_that_nodes_compute_with(tmp_path: Path) -> None:
     for k, row in enumerate(rows):
         np.testing.assert_allclose(program.predict(rows)[k], runtime(path, row[None])[0][0],
                                    rtol=2e-5, atol=1e-6)
-    with pytest.raises(DataError, match=r"size 7, and this program is compiled for 5 and 9 alone"):
+    with pytest.raises(DataError, match=r"size 7, and this program is compiled for 5 and 9 only"):
         program.predict(rows[0][None].repeat(7, 1)[:, :7])
     with pytest.raises(DataError, match=r"rows of several sizes \('time': 5, 9\)"):
         program.predict_on_batch(rows[:2])

@@ -20,7 +20,7 @@ from ztorch.machines.processors import (
     PROCESSORS,
     SIMD_LEVELS,
     Processor,
-    identified,
+    identify,
     processor,
 )
 from ztorch.runtime.devices import resolve
@@ -47,7 +47,7 @@ def test_a_new_chip_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert targets.target("rocm:gfx777").llvm_cpu == "gfx777"
     assert runnable("cuda", generation=95)[-1] == "sm_95" and "sm_95" not in runnable("cuda", generation=90)
     assert runnable("rocm", "gfx777") == ("gfx777",)
-    with pytest.raises(UnknownName, match=r"name one of .*cuda:sm_95"):
+    with pytest.raises(UnknownName, match=r"choose one of .*cuda:sm_95"):
         targets.target("cuda")
     card = replace(gpu("A100"), name="Z95", targets=("cuda:sm_95",), units=7)
     monkeypatch.setattr(gpus, "GPUS", {**gpus.GPUS, "Z95": card})
@@ -91,7 +91,7 @@ def test_rows_of_processors_are_possible(row: Processor) -> None:
     assert 16 << 10 <= row.l1_bytes < row.l2_bytes
     assert all(value > 0 for value in row if type(value) in (int, float))
     for maker, family, models in row.ids:
-        assert all(identified(maker, family, model) is row for model in models)
+        assert all(identify(maker, family, model) is row for model in models)
 
 
 def test_a_processor_that_is_not_known() -> None:

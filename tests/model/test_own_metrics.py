@@ -63,7 +63,7 @@ def test_targets_without_a_loss_assigned_weights_and_steps_for_all_verbs():
     np.testing.assert_allclose(one, np.abs(predictions[:3, 0] - y[:3]).mean(), rtol=1e-5)
     with pytest.raises(ConfigError, match="ignores the weights of rows"):
         model.fit(x, y, sample_weight=np.ones(6), verbose=0)
-    with pytest.raises(DataError, match="a batch has 1 rows, and every row counts"):
+    with pytest.raises(DataError, match="a batch has 1 rows, and batches of this model cannot be padded"):
         model.program.fit(x[:1], y[:1], verbose=0)
 
 

@@ -14,7 +14,7 @@ from tests.cases.evaluating import evaluated
 from tests.numpy_executable import compile_numpy
 from ztorch import layers as L
 from ztorch.errors import ArtifactError, DataError, ShapeError
-from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.buckets import parse_open_axes
 
 SEQUENCES = {  # layers, and the size of their output
     "valid": (lambda: [L.Conv1D(3, 4)], "time - 3"),
@@ -42,7 +42,7 @@ def test_outputs_are_those_of_every_exact_size(kind: str) -> None:
         return zt.Sequential([L.Input((size, 4)), *make()], seed=2)
 
     largest = model("time").trace(1, sizes=13)
-    axis = open_axes_of(largest.metadata.open_axes["y"])[0]
+    axis = parse_open_axes(largest.metadata.open_axes["y"])[0]
     assert axis.formula == formula and str(model("time").output_shape[1]) == formula
     x = np.random.default_rng(3).normal(size=(1, 13, 4)).astype(np.float32)
     for size in range(1, 14):

@@ -91,7 +91,7 @@ PREDICTS = {
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
     "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.work_line",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
-    "ztorch.runtime.running", "ztorch.runtime.start", "ztorch.runtime.native_call",
+    "ztorch.runtime.loaded_program", "ztorch.runtime.start", "ztorch.runtime.native_call",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.program_checks",
     "ztorch.runtime.spec",

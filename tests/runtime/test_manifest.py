@@ -123,7 +123,7 @@ WRONG_PORTS = [
     ("prefill", {"x": (2, 9)}, {}, "inputs is ['x']; it must be the inputs length, x"),
     ("generate", {"x": (2,)}, {"tokens": (2, 9)}, "inputs is ['x']; it must be the inputs count, l"),
     ("beams", {"x": (2,)}, {"tokens": (2, 9)}, "inputs is ['x']; it must be the inputs beams, cou"),
-    ("prepare", {"x": (2, 4)}, {}, "inputs is ['x']; it must be the inputs of none"),
+    ("prepare", {"x": (2, 4)}, {}, "inputs is ['x']; it must be no inputs"),
 ]
 
 

@@ -120,7 +120,7 @@ def test_what_a_device_cannot_hold() -> None:
     taken = here.alloc(here.memory()[0] - 10 * GIB)
     with pytest.raises(OutOfMemory, match=r"program 'deep' needs 43,[\d,]+ bytes of dummy:0, and 10,737,418,240 of "
                                           r"[\d,]+ are free: [\d,]+ are for its weights \(make layers smaller\), 43,"
-                                          r"[\d,]+ for what its layers compute \(compile with a smaller batch_size"):
+                                          r"[\d,]+ for the results of its layers \(compile with a smaller batch_size"):
         deep(10, 2_000_000)
     gc.collect()
     assert here.memory()[0] == 10 * GIB
@@ -145,5 +145,5 @@ def test_rows_that_this_machine_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> 
     """They cross from here, so here they must be held: an error, not the end of the process."""
     monkeypatch.setattr(processor, "memory_bytes", lambda: GIB)
     model = zt.Sequential([L.Input((16,)), L.Dense(1)])
-    with pytest.raises(DeviceError, match=r"program 'sequential' needs 1\.3 GiB of memory; there are 1\.0"):
+    with pytest.raises(DeviceError, match=r"program 'sequential' needs 1\.3 GiB of memory; this machine has 1\.0"):
         model.compile("dummy", batch_size=20_000_000)

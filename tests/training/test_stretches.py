@@ -196,7 +196,7 @@ def test_the_fastest_number_of_workers_is_found_again_and_again() -> None:
             seconds[2] = 300e-6  # other programs keep its core busy
         whole = 1e-3 if trials.trial else 0.05
         chosen.append((trials.workers, whole))
-        trials.took(seconds[trials.workers], whole)
+        trials.record(seconds[trials.workers], whole)
     assert [w for w, _ in chosen[:4]] == [1, 2, 2, 2] and chosen[3][1] == 0.05
     assert {w for w, whole in chosen[24:] if whole == 0.05} == {1}
     slow = sum(whole for w, whole in chosen[24:] if w == 2)
@@ -208,7 +208,7 @@ def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
     """The first runs of a number of workers wait for those that sleep; they are not the judgement."""
     trials = WorkerTrials(rule=1, most=2, cycles=70_000, guess=0.0, single=True)
     for seconds in (*[2e-5] * 450, *[3e-4] * 10, *[1e-5] * 600):
-        trials.took(seconds, seconds)
+        trials.record(seconds, seconds)
     assert trials.workers == 2
 
 

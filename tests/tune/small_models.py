@@ -11,7 +11,7 @@ from ztorch.compile.tuned_files import TunedKernel, machine_of, usual_threads
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
 from ztorch.tune.candidates import alternatives
-from ztorch.tune.tuner import works_of
+from ztorch.tune.tuner import kernel_works
 
 L = zt.layers
 LEVEL = "avx2" if "avx2" in HERE else HERE[-1]
@@ -32,7 +32,7 @@ def tuned(kernel: RegionKernel, schedule: Schedule, target: Any, **changes: Any)
 def product_of(model: Any, target: Any, rows: int = 7) -> tuple[Any, RegionKernel, Schedule]:
     """The functions of a model, the kernel of its first product, and another schedule for that."""
     functions = model.trace(batch_size=rows).functions
-    kernel = next(w.kernel for w in works_of(functions, target)
+    kernel = next(w.kernel for w in kernel_works(functions, target)
                   if isinstance(w.kernel.proposal(), ProductSchedule))
     return functions, kernel, alternatives(kernel, kernel.proposal(), ("tile_rows",))[0]
 

@@ -28,8 +28,8 @@ from ztorch.lower.schedule import Schedule, parse
 from ztorch.runtime.devices import resolve
 from ztorch.tune import search, tuner
 from ztorch.tune.candidates import alternatives, other_kinds, stages
-from ztorch.tune.race import Race
-from ztorch.tune.tuner import tune_functions, works_of
+from ztorch.tune.kernel_benchmark import KernelBenchmark
+from ztorch.tune.tuner import kernel_works, tune_functions
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_values_are_those_of_the_rules_over_odd_shapes() -> None:
     target = TARGETS[LEVEL]
     usual = Module(JOBS.values(), LEVEL)
     chosen: dict[str, Schedule] = {}
-    for k, work in enumerate(works_of(usual.graphs, target)):
+    for k, work in enumerate(kernel_works(usual.graphs, target)):
         rule = work.kernel.proposal()
         others = other_kinds(work.kernel, rule)
         for fields in stages(rule):
@@ -78,7 +78,7 @@ def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
     _, kernel, _ = product_of(model, target, 64)
     rule = kernel.proposal()
     slow = parse("product tile(rows=1, vectors=1) block(rows=1) prefetch(0) unroll(1) epilogue(inline=1)")
-    fast_seconds, slow_seconds = Race(
+    fast_seconds, slow_seconds = KernelBenchmark(
         [kernel.with_schedule(s).step() for s in (rule, slow)], target, 1).seconds(5)
     assert 0 < fast_seconds < slow_seconds / 1.5
     finding = search.search(kernel, target, 1, until=0)

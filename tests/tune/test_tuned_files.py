@@ -64,12 +64,12 @@ def test_schedules_go_to_a_file_and_back(folder: Path, tmp_path: Path) -> None:
     _, kernel, other = product_of(small(), target)
     kernels = [tuned(kernel, other, target), tuned(kernel, other, target, threads=3)]
     tuned_files.write(kernels)
-    assert exchange.export_file(path) == 2 and exchange.clear() == 2 and exchange.known() == []
+    assert exchange.export_file(path) == 2 and exchange.clear() == 2 and exchange.stored_kernels() == []
     assert exchange.import_file(path) == 2
-    assert sorted(exchange.known(), key=repr) == sorted(kernels, key=repr)
+    assert sorted(exchange.stored_kernels(), key=repr) == sorted(kernels, key=repr)
     (folder / "damaged.json").write_text("{")
     with pytest.warns(UserWarning, match="damaged.json is not a schedule"):
-        assert len(exchange.known()) == 2
+        assert len(exchange.stored_kernels()) == 2
     data = json.loads(path.read_text())
     for change in ("{", "[]", json.dumps({**data, "format": "2"}),
                    json.dumps({**data, "kernels": [{**data["kernels"][0], "schedule": "x"}]})):
@@ -102,4 +102,4 @@ def test_two_processes_tune_the_same_at_once(tmp_path: Path) -> None:
     first, second = (p.communicate()[0].split() for p in running)
     assert [p.returncode for p in running] == [0, 0] and first == second and len(first) > 1
     assert sorted(tuned_files.names()) == sorted(first)
-    assert len(exchange.known()) == len(first)
+    assert len(exchange.stored_kernels()) == len(first)

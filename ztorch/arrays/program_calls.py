@@ -18,13 +18,14 @@ from ztorch.arrays.specs import spec
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import i32
 from ztorch.errors import DataError, Unsupported
-from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.buckets import parse_open_axes
 from ztorch.runtime.spec import ARGUMENT, CALL
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import MemoryCall, Running
+    from ztorch.runtime.loaded_program import LoadedProgram, MemoryCall
 
-_calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.WeakKeyDictionary()
+_calls: weakref.WeakKeyDictionary[LoadedProgram, dict[str, MemoryCall]] = (
+    weakref.WeakKeyDictionary())
 
 
 def predict(program: Any, x: Any) -> dict[str, Tensor]:
@@ -46,7 +47,7 @@ def predict(program: Any, x: Any) -> dict[str, Tensor]:
             for port in parts[0]}
 
 
-def call_function(running: Running, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+def call_function(running: LoadedProgram, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     """The outputs of a function from a file by port, for tensors and arrays by port."""
     place = memory_of(running.device)
     call = _call(running, CALL)
@@ -72,7 +73,7 @@ def _outputs(call: MemoryCall, inputs: Sequence[TensorNode], place: str) -> dict
     return outputs
 
 
-def _call(running: Running, function: str) -> MemoryCall:
+def _call(running: LoadedProgram, function: str) -> MemoryCall:
     calls = _calls.setdefault(running, {})
     if function not in calls:
         calls[function] = running.bind_memory(function)
@@ -116,7 +117,7 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, 
         inputs.append(column.node)
     outputs = _outputs(call, inputs, place)
     ends = {port: {axis + 1: int(which.size(sizes[which.name]))
-                   for axis, which in open_axes_of(text).items()}
+                   for axis, which in parse_open_axes(text).items()}
             for port, text in open_axes.items()}
     return {port: tensor_of(n)[tuple(
         slice(rows if axis == 0 else ends.get(port, {}).get(axis)) for axis in range(

@@ -23,12 +23,13 @@ from ztorch.graph.trees import flatten
 
 if TYPE_CHECKING:
     from ztorch.runtime.buckets import Buckets
-    from ztorch.runtime.running import MemoryCall, Running
+    from ztorch.runtime.loaded_program import LoadedProgram, MemoryCall
     from ztorch.runtime.spec import TensorSpec
 
 Columns = dict[str, Tensor]  # by input and target, all with the same number of rows
 
-_calls: weakref.WeakKeyDictionary[Running, dict[str, MemoryCall]] = weakref.WeakKeyDictionary()
+_calls: weakref.WeakKeyDictionary[LoadedProgram, dict[str, MemoryCall]] = (
+    weakref.WeakKeyDictionary())
 
 
 def feed(program: Any, x: Any) -> Feed | None:
@@ -96,7 +97,7 @@ class Feed:
 class TensorCalls:
     """The calls of a function in several buckets, each created on first use."""
 
-    def __init__(self, running: Running, buckets: Buckets, verb: str, place: str):
+    def __init__(self, running: LoadedProgram, buckets: Buckets, verb: str, place: str):
         self._running, self._buckets = running, buckets
         self._verb, self._place = verb, place
         self._calls: dict[str, TensorCall] = {}

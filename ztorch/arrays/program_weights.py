@@ -20,13 +20,13 @@ def weight(program: Any, name: str) -> Tensor:
     change the tensor."""
     executable, place = program.executable, memory_of(program.device)
     state, pool = executable.states[name], memory(place)
-    lent = executable.lent_state(name)
+    lent = executable.shared_state(name)
     if lent is not None and isinstance(pool, HostPool):
         block = pool.lend(lent)
         assert block is not None  # its bytes are contiguous
     else:
         block = pool.alloc(state.nbytes)
-        executable.state_to(name, place_of(block))
+        executable.copy_state_to(name, place_of(block))
     return tensor_of(computed(spec(tuple(state.shape), dtype(state.dtype), place), block))
 
 
@@ -40,4 +40,4 @@ def set_weight(program: Any, name: str, value: Any) -> None:
     node = moved(tensor.astype(dtype(state.dtype)).node, place)
     realize([node])
     assert node.block is not None
-    program.executable.state_from(name, place_of(node.block))
+    program.executable.copy_state_from(name, place_of(node.block))

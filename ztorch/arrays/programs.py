@@ -27,7 +27,7 @@ from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.locks import new_lock
 from ztorch.runtime.executable import HostMemoryCall
-from ztorch.runtime.running import MemoryCall
+from ztorch.runtime.loaded_program import MemoryCall
 
 CAPACITY = 1024  # maximum number of cached programs
 CAPACITY_BYTES = 1 << 28  # memory of all cached programs; the newest one is always kept
@@ -147,7 +147,7 @@ class ArrayProgram:
         self._leaves_read = None if read == [*range(leaves)] else read
         self._numbers_read = [self._varying[k].place for kind, k in ports if kind == "n"]
         self._memory_call = running.bind_memory("call")
-        self._call = self._memory_call.alone()
+        self._call = self._memory_call.unlocked()
         self.nbytes = running.spec.memory_bytes
         self.is_quick = isinstance(self._memory_call, HostMemoryCall) and may_be_native(
             self._memory_call) and self._sized is None and not self._varying

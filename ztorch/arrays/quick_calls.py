@@ -46,9 +46,9 @@ class Output(NamedTuple):
 def may_be_native(call: HostMemoryCall) -> bool:
     """Whether a program may be called by a native function: it is short, or it needs one thread and
     no two runs of it work in the same memory."""
-    short = call.function.cycles <= (MOST_CYCLES if call.runs_alone else MOST_SHARED_CYCLES)
+    short = call.function.cycles <= (MOST_CYCLES if call.is_single_threaded else MOST_SHARED_CYCLES)
     return has_python_functions() and (
-        short or (call.runs_alone and call.program.spec.arena_bytes <= MOST_STACK)
+        short or (call.is_single_threaded and call.program.spec.arena_bytes <= MOST_STACK)
     ) and python_calls() is not None
 
 
@@ -77,7 +77,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
     sizes = [o.spec.nbytes for o in outputs]
     table = [word for o, n in zip(outputs, sizes, strict=True)
              for word in (bytes_object_size(n) if n <= most else 0, id(o.spec), id(o.cell))]
-    long = call.runs_alone and call.function.cycles > MOST_CYCLES
+    long = call.is_single_threaded and call.function.cycles > MOST_CYCLES
     sharing = None if long else call.sharing()
     node, build = slot_offsets(TensorNode), building or Building()
     numbers = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ztorch.artifact.c_interface import CFunction, CInterface, identifier
 from ztorch.real_sizes import OpenAxis, Step
-from ztorch.runtime.buckets import Buckets, open_axes_of, verb_of
+from ztorch.runtime.buckets import Buckets, parse_open_axes, verb_of
 from ztorch.runtime.spec import ProgramSpec
 
 
@@ -105,7 +105,7 @@ def _ports(function: CFunction, ports: list[str], into: bool, names: Mapping[str
     made = []
     for port, t in zip(ports, function.inputs if into else function.outputs, strict=True):
         role, _, rest = port.partition("/")
-        varying = open_axes_of(open_axes.get(port, ""))
+        varying = parse_open_axes(open_axes.get(port, ""))
         dims = [int(n) for n in t.shape[t.shape.find("["):].strip("[]").split("][")
                 if n.isdigit()] if "[" in t.shape else []
         count = 1 + max(varying, default=-1)

@@ -105,7 +105,7 @@ class Contents:
         if missing:
             names = ", ".join(f"'{name}'" for name in missing)
             raise LinkError(
-                f"the compiled code uses {names}, which are not defined; ztorch libraries import "
+                f"the compiled code uses undefined symbols: {names}; ztorch libraries import "
                 "nothing"
             )
 

@@ -97,7 +97,7 @@ def _machine(model: str, device: str,
     from ztorch.commands.tracing import device_of
     from ztorch.compile.targeting import target_for
     from ztorch.errors import Unsupported
-    from ztorch.machines.gpus import GPUS, gpu, gpu_called, gpus_of
+    from ztorch.machines.gpus import GPUS, gpu, gpu_of_device, gpus_of
     from ztorch.runtime.devices import devices
 
     if device == "auto" and gpu_name is not None:
@@ -116,4 +116,4 @@ def _machine(model: str, device: str,
         return chosen, gpu(gpu_name), here
     # Only for a device of this machine: the list asks every driver.
     names = [d.name for d in devices() if d.id == here] if here else []
-    return chosen, (gpu_called(names[0]) if names else None) or known[0], here
+    return chosen, (gpu_of_device(names[0]) if names else None) or known[0], here

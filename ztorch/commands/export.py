@@ -85,7 +85,7 @@ def _need_none(options: dict[str, Any], reason: str) -> None:
 def _functions(file: Path, batch_size: Any) -> str:
     """The contents of a file, and its device."""
     from ztorch.runtime.load import open_artifact
-    from ztorch.runtime.spec import offered
+    from ztorch.runtime.spec import public_functions
 
     if file.suffix == ".onnx":
         rows = f"batches of {batch_size}" if batch_size else "any batch size"
@@ -93,7 +93,7 @@ def _functions(file: Path, batch_size: Any) -> str:
     if file.suffix != ".zt":
         return ""
     targets = [target.spec for target in open_artifact(file).targets]
-    return (f"{', '.join(offered(targets[0].functions))} for "
+    return (f"{', '.join(public_functions(targets[0].functions))} for "
             f"{' and '.join(spec.where for spec in targets)}, ")
 
 

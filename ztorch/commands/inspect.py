@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.commands.table import table
 from ztorch.progress import numbers_of
-from ztorch.runtime.spec import offered
+from ztorch.runtime.spec import public_functions
 from ztorch.sources.find import find, is_artifact
 from ztorch.work_line import working
 
@@ -59,7 +59,7 @@ def _as_dict(artifact: Artifact) -> dict[str, Any]:
 
 def _as_text(artifact: Artifact) -> str:
     spec = artifact.targets[0].spec
-    functions = offered(spec.functions).values()
+    functions = public_functions(spec.functions).values()
     weights = [s for s in spec.states.values() if s.role == "weight"]
     others = [s for s in spec.states.values() if s.role != "weight" and not s.derived]
     lines = [f"{spec.name}: {artifact.where}, {sum(artifact.sizes.values()):,} bytes, format "

@@ -11,7 +11,7 @@ from ztorch.sources.recipe import training_options
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
-    from ztorch.runtime.devices import Where
+    from ztorch.runtime.devices import ResolvedDevice
 
 
 def traced_model(name: str, batch_size: int | tuple[int, ...] | None, function: str,
@@ -33,11 +33,11 @@ def traced_model(name: str, batch_size: int | tuple[int, ...] | None, function: 
     return traced
 
 
-def device_of(name: str, device: str) -> Where:
+def device_of(name: str, device: str) -> ResolvedDevice:
     """The device to compile for; by default, the device of the artifact's code."""
-    from ztorch.runtime.devices import Where, resolve
+    from ztorch.runtime.devices import ResolvedDevice, resolve
     from ztorch.runtime.load import open_artifact
 
     if device == "auto" and is_artifact(name):
-        return Where(open_artifact(name).targets[0].spec.target, "", None)
+        return ResolvedDevice(open_artifact(name).targets[0].spec.target, "", None)
     return resolve(device, here=False)

@@ -79,11 +79,12 @@ def list_known(as_json: bool) -> None:
     """List the measurements."""
     import json
 
-    from ztorch.tune.exchange import known
-    from ztorch.tune.report import known_table
+    from ztorch.tune.exchange import stored_kernels
+    from ztorch.tune.report import stored_table
 
-    kernels = known()
-    print(json.dumps([k.to_json() for k in kernels], indent=2) if as_json else known_table(kernels))
+    kernels = stored_kernels()
+    data = [k.to_json() for k in kernels]
+    print(json.dumps(data, indent=2) if as_json else stored_table(kernels))
 
 
 @tune.command("export")

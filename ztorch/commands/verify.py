@@ -11,7 +11,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.targeting import target_for
 from ztorch.errors import DeviceError, ZtorchError
 from ztorch.runtime.buckets import verb_of
-from ztorch.runtime.devices import Where, resolve
+from ztorch.runtime.devices import ResolvedDevice, resolve
 from ztorch.runtime.start import start
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, training_options
@@ -100,7 +100,7 @@ def of_artifact(path: str) -> Subject:
         info = executable.opened_device.info
         target, ordinal = target.on_device(dict(info.limits)), info.ordinal
     else:
-        target = target_for(Where(target.name, "cpu", 0))
+        target = target_for(ResolvedDevice(target.name, "cpu", 0))
     functions = {n: g for n, g in traced.functions.items() if n in executable.functions}
     compiled = compile_functions(functions, target, program.name)
     return Subject(program.name, traced, target, ordinal, executable, compiled.plans)

@@ -16,7 +16,7 @@ from ztorch.ir.verify import verify
 from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.executable import HostProgram
-from ztorch.runtime.running import BoundCall, MemoryCall
+from ztorch.runtime.loaded_program import BoundCall, MemoryCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 
 WORKERS = 2  # that share a kernel, so that races between them are detected

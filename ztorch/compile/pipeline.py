@@ -44,7 +44,7 @@ from ztorch.lower.params import Params
 from ztorch.lower.plan import Chooser, Plan, Schedules, lower
 from ztorch.lower.recompute import LimitTooSmall
 from ztorch.runtime.devices import resolve
-from ztorch.runtime.running import Running
+from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import need_room, start
 from ztorch.work_line import at
@@ -71,7 +71,7 @@ class Compiled:
 def build(functions: Mapping[str, Graph], device: str, name: str,
           threads: int | None = None, precision: str = "float32",
           tensor_cores: bool = True, memory_limit: int | str | None = None,
-          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> Running:
+          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> LoadedProgram:
     """All stages: compiles the functions of a program and loads it on a device.
 
     Args:
@@ -120,7 +120,7 @@ def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: T
             raise min(error, other, key=lambda e: e.arena) from None
 
 
-def _interpreted(compiled: Compiled, device: str) -> Running:
+def _interpreted(compiled: Compiled, device: str) -> LoadedProgram:
     """A program run by the interpreter, for ZTORCH_INTERPRET=1."""
     from ztorch.compile.interpreted import Interpreted
 

@@ -28,8 +28,8 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host import assets
 from ztorch.host.settings import current
 from ztorch.runtime.devices import resolve
+from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.packed import pack, unpack
-from ztorch.runtime.running import Running
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import need_room, start
 from ztorch.version import __version__
@@ -46,7 +46,7 @@ MOST_BYTES = 1 << 24  # of the constants of a cached program
 
 def build(functions: Mapping[str, Graph], device: str, name: str, threads: int | None = None,
           precision: str = "float32", memory_limit: int | str | None = None,
-          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> Running:
+          with_less_memory: Callable[[], Mapping[str, Graph]] | None = None) -> LoadedProgram:
     """Compiles functions and loads them on a device, or finds them in the cache. Arguments are
     those of `pipeline.build`."""
     place = resolve(device)
@@ -55,7 +55,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     target = target_for(place).with_precision(precision)
     key = _key(functions, target, name, limit, threads) if kept else None
 
-    def compiled_anew() -> Running:
+    def compiled_anew() -> LoadedProgram:
         from ztorch.compile import pipeline  # a cached program needs none of its stages
 
         return pipeline.build(functions, device, name, threads, precision, memory_limit=limit,

@@ -6,12 +6,12 @@ from ztorch.codegen import targets
 from ztorch.codegen.targets import Target
 from ztorch.host import detect
 from ztorch.host import processor as this_processor
-from ztorch.machines.gpus import gpu_called
+from ztorch.machines.gpus import gpu_of_device
 from ztorch.machines.processors import processor
-from ztorch.runtime.devices import Where, info_of
+from ztorch.runtime.devices import ResolvedDevice, device_info
 
 
-def target_for(place: Where) -> Target:
+def target_for(place: ResolvedDevice) -> Target:
     """The target for a device, with the properties of the machine: the device's own report, the row
     of a named processor, or this machine's processor if it can run the code. For another machine,
     only the row of the target.
@@ -24,8 +24,8 @@ def target_for(place: Where) -> Target:
     if target.limits.grid is not None:
         if place.ordinal is None:
             return target
-        info = info_of(place)
-        known = gpu_called(info.name)
+        info = device_info(place)
+        known = gpu_of_device(info.name)
         return target.on_device({**dict(info.limits), **({"unit": known.rates} if known else {})})
     if place.processor:
         return target.on_processor(processor(place.processor))

@@ -16,10 +16,10 @@ from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged
 from ztorch.feed.sources import need_no_mapping
 from ztorch.feed.texts import TextReader
-from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of
+from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import BoundCall
+    from ztorch.runtime.loaded_program import BoundCall
     from ztorch.runtime.snapshot import Metadata
     from ztorch.runtime.spec import FunctionSpec
     from ztorch.tabular.record import PipelineRecord
@@ -73,7 +73,7 @@ class DataAdapter(NamedTuple):
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if ids is None else (ids.low, ids.high, f"layer {ids.layer!r}"),
-                {axis: which.name for axis, which in open_axes_of(axes).items()},
+                {axis: which.name for axis, which in parse_open_axes(axes).items()},
                 TextReader.of(metadata.texts.get(port[2:]))))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
@@ -83,7 +83,7 @@ class DataAdapter(NamedTuple):
                 target_ports.append(TargetPort(
                     port, tuple(y.shape[1:]), dtype(y.dtype), metadata.classes.get(port[2:]),
                     loss.name if loss else "", bool(metadata.probabilities.get(port[2:])),
-                    open_axes_of(metadata.open_axes.get(port, ""))))
+                    parse_open_axes(metadata.open_axes.get(port, ""))))
         weight_ports = {port: TargetPort(port, tuple(w.shape[1:]), dtype(w.dtype))
                         for f in scoring for port, w in f.inputs.items()
                         if port.partition("/")[0] == "weights"}

@@ -16,7 +16,7 @@ from ztorch.feed.stretches import Stretch
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
     from ztorch.feed.scores import EpochScores
-    from ztorch.runtime.running import BoundCall, NativeSteps
+    from ztorch.runtime.loaded_program import BoundCall, NativeSteps
 
 
 def permutation(seed: int, epoch: int, rows: int) -> np.ndarray:
@@ -75,8 +75,8 @@ class ArrayBatches:
         step, end = number * count, (number + 1) * count
         begun: set[NativeSteps] = set()  # that know where to add scores
         while step < end:
-            at_once = self._at_once(step, end) if scores is not None else 0
-            stage = self._stage(calls, (self.batch_size,)) if at_once else None
+            steps_per_check = self._at_once(step, end) if scores is not None else 0
+            stage = self._stage(calls, (self.batch_size,)) if steps_per_check else None
             native = stage.native if stage is not None and stage.size == self.batch_size else None
             if scores is not None and stage is not None and native is not None:
                 if native not in begun:
@@ -85,7 +85,7 @@ class ArrayBatches:
                 stage.fill_weights()
                 data_pass, position = divmod(step, self.steps)
                 stretch = Stretch(native, self._order(data_pass), position * self.batch_size,
-                                  min(at_once, native.at_once), self.batch_size)
+                                  min(steps_per_check, native.steps_per_check), self.batch_size)
                 yield stretch
                 step += stretch.steps
             else:

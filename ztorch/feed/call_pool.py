@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ztorch.runtime.buckets import Buckets
-    from ztorch.runtime.running import BoundCall, Running
+    from ztorch.runtime.loaded_program import BoundCall, LoadedProgram
 
 
 class Calls(Protocol):
@@ -29,7 +29,7 @@ class CallPool:
     """The calls of an executable. Each has its own buffers: a thread borrows one and gives it
     back, and no more are made than are used at once."""
 
-    def __init__(self, executable: Running, buckets: Buckets):
+    def __init__(self, executable: LoadedProgram, buckets: Buckets):
         self.buckets = buckets
         self._executable = executable
         self._free: dict[str, deque[BoundCall]] = defaultdict(deque)

@@ -14,7 +14,7 @@ from ztorch.errors import DataError
 from ztorch.feed.frames import category_codes, column_array, frame_array, is_frame
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import BoundCall
+    from ztorch.runtime.loaded_program import BoundCall
 
 CONVERT_AT_ONCE = 256 << 20  # bytes; larger arrays are converted batch by batch, to save memory
 DIRECT_BYTES = 1 << 14  # from which on arrays are used in place; copying less takes no longer

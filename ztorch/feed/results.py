@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.feed.columns import DIRECT_BYTES
-from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.buckets import parse_open_axes
 
 if TYPE_CHECKING:
     from ztorch.feed.staging import Batch
@@ -28,7 +28,7 @@ class Results:
 
     def __init__(self, total: int, open_axes: Mapping[str, str], whole: bool = False):
         self._total, self._varies = total, whole
-        self._open_axes = {name: open_axes_of(text) for name, text in open_axes.items()}
+        self._open_axes = {name: parse_open_axes(text) for name, text in open_axes.items()}
         self._whole: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row

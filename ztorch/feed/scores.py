@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztorch.runtime.running import ScorePlace
+from ztorch.runtime.loaded_program import ScoreSum
 from ztorch.runtime.spec import SUMS
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import BoundCall
+    from ztorch.runtime.loaded_program import BoundCall
 
 
 class Scored(Protocol):
@@ -54,14 +54,14 @@ class EpochScores:
             total += np.asarray(call.outputs[name])
         return values[0] if values else 0.0
 
-    def places(self, call: BoundCall, weight: float) -> list[ScorePlace]:
+    def places(self, call: BoundCall, weight: float) -> list[ScoreSum]:
         """Where `steps` of a call add the scores of a batch of this weight, the loss first."""
         self._begin(call)
         sums = self._sums.buffer_info()[0]
         names = [name for name in self._names if name in call.outputs]
-        return [*(ScorePlace(call.outputs[name], sums + 8 * k, weight)
+        return [*(ScoreSum(call.outputs[name], sums + 8 * k, weight)
                   for k, name in enumerate(names)),
-                *(ScorePlace(call.outputs[name], total.ctypes.data, 1.0)
+                *(ScoreSum(call.outputs[name], total.ctypes.data, 1.0)
                   for name, total in self._totals.items())]
 
     def added(self, call: BoundCall, weight: float) -> float:

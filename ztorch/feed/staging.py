@@ -15,7 +15,7 @@ from ztorch.feed.sequences import Ragged
 
 if TYPE_CHECKING:
     from ztorch.feed.scores import EpochScores
-    from ztorch.runtime.running import BoundCall, NativeSteps
+    from ztorch.runtime.loaded_program import BoundCall, NativeSteps
 
 Staging = Mapping[str, np.ndarray]  # the buffers that a native call reads, by input
 Rows = slice | np.ndarray  # consecutive rows, or the numbers of rows

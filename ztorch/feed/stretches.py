@@ -8,7 +8,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ztorch.feed.scores import EpochScores
-    from ztorch.runtime.running import BoundCall, NativeSteps
+    from ztorch.runtime.loaded_program import BoundCall, NativeSteps
 
 
 class Stretch:

@@ -1,1 +1,1 @@
-"""This machine: its CPU, compilers, environment and the user's choices."""
+"""This machine: its CPU, its C compiler, the environment and the user's configuration."""

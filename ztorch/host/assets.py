@@ -1,4 +1,4 @@
-"""Finds templates/ and models/: in an installed package, or next to it in a source checkout."""
+"""Finds the folders templates/ and models/, in an installed package or in a source checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the C compiler of this machine, which the device "c" needs."""
+"""Finds the C compiler of this machine, for the device "c"."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ NAMES = ("cc", "gcc", "clang")  # commands to try, in this order
 
 
 def compiler() -> list[str]:
-    """The command of the C compiler: the one in CC, or the first of NAMES that is installed.
+    """The command of the C compiler: the value of CC, or the first of NAMES that is installed.
 
     >>> compiler()     # doctest: +SKIP
     ['cc']
     """
-    if chosen := current().cc:
-        command = _words(chosen)
+    if setting := current().cc:
+        command = _words(setting)
         if not command or shutil.which(command[0]) is None:
-            raise DeviceError(f"CC={chosen!r} is not a compiler that can be run; set it to one, or "
-                              f"unset it to try {', '.join(NAMES)}")
+            raise DeviceError(f"CC={setting!r} is not a command that can be run; set it to a C "
+                              f"compiler, or unset it to try {', '.join(NAMES)}")
         return command
     for name in NAMES:
         if shutil.which(name):
             return [name]
     raise DeviceError(f"device 'c' needs a C compiler, and none of {', '.join(NAMES)} is "
-                      "installed: install one (apt install gcc, dnf install gcc), or set CC to the "
-                      "command of yours")
+                      "installed: install one (apt install gcc, dnf install gcc), or set CC to "
+                      "another compiler")
 
 
 def _words(command: str) -> list[str]:

@@ -1,17 +1,17 @@
-"""The backends and devices that the user selects, in a config file or in environment variables.
+"""The user's configuration of backends and devices, from a config file and the environment.
 
-The file holds a JSON object or, if its name ends in .toml, the same as TOML. All keys are optional:
+The file contains a JSON object, or TOML if its name ends in .toml. All keys are optional:
 
-- `enabled`: a list of the backends to use;
-- `devices`: for a backend, the numbers of the devices to use;
-- `platforms`: for a backend, a list of texts; a device's driver must contain one of them;
-- `backends`: for a backend, a section with `enabled` (true or false), `device_ids` (as in
-  `devices`) and `platforms`;
+- `enabled`: the list of backends to use;
+- `devices`: the numbers of the devices to use, by backend;
+- `platforms`: a list of texts by backend; the name of a device's driver must contain one of them;
+- `backends`: a section by backend, with `enabled` (true or false), `device_ids` (as in `devices`)
+  and `platforms`;
 - `default`: the device that "auto" selects;
-- `autotune`: whether compiling a model measures schedules that are not known yet.
+- `autotune`: whether compiling a model measures schedules that were not measured yet.
 
-Its path is in ZTORCH_CONFIG; by default it is `ztorch/config.json` or `ztorch/config.toml` in
-XDG_CONFIG_HOME, or in ~/.config. ZTORCH_BACKENDS, ZTORCH_DEVICE_IDS, ZTORCH_DEVICE and
+ZTORCH_CONFIG is its path. The default is `ztorch/config.json` or `ztorch/config.toml` in
+XDG_CONFIG_HOME or ~/.config. ZTORCH_BACKENDS, ZTORCH_DEVICE_IDS, ZTORCH_DEVICE and
 ZTORCH_AUTOTUNE override the file.
 """
 
@@ -28,21 +28,21 @@ from typing import Any, NamedTuple
 from ztorch.errors import ConfigError, nearest
 from ztorch.host.settings import Settings, current
 
-MOST_BYTES = 1 << 20  # the largest config file that is read
-NAMES = ("config.json", "config.toml")  # of the file in its usual folder
-SECTION = ("enabled", "device_ids", "platforms")  # keys of a backend's section
+MAX_FILE_BYTES = 1 << 20  # a larger file is an error
+NAMES = ("config.json", "config.toml")  # names of the file in its default folder
+SECTION_KEYS = ("enabled", "device_ids", "platforms")  # keys of a backend's section
 
 
 class Choices(NamedTuple):
-    """The user's selection, from the file and the environment."""
+    """The configuration."""
 
     enabled: tuple[str, ...] | None = None  # backends to use; None: all
-    devices: dict[str, tuple[int, ...]] = {}  # device numbers by backend; none named: all
-    platforms: dict[str, tuple[str, ...]] = {}  # texts by backend, one must be in the driver's name
+    devices: dict[str, tuple[int, ...]] = {}  # device numbers by backend; all of other backends
+    platforms: dict[str, tuple[str, ...]] = {}  # possible parts of drivers' names, by backend
     default: str | None = None  # the device that "auto" selects
-    disabled: tuple[str, ...] = ()  # backends whose section says so
+    disabled: tuple[str, ...] = ()  # backends that their section disables
     autotune: bool = False  # whether compiling a model measures schedules
-    sections: tuple[str, ...] = ()  # backends that have one in the file
+    sections: tuple[str, ...] = ()  # backends with a section in the file
 
     def uses(self, backend: str) -> bool:
         """Whether a backend may be used.
@@ -57,30 +57,30 @@ FILE_KEYS = ("enabled", "devices", "platforms", "backends", "default", "autotune
 
 
 def choices() -> Choices:
-    """The current choices.
+    """The current configuration.
 
     >>> choices().default is None or isinstance(choices().default, str)
     True
     """
     settings = current()
-    path = Path(settings.config) if settings.config else _usual_file(settings)
-    chosen = Choices() if path is None else _read(path)
+    path = Path(settings.config) if settings.config else _default_file(settings)
+    selection = Choices() if path is None else _read(path)
     if settings.backends:
-        chosen = chosen._replace(enabled=settings.backends, disabled=())
+        selection = selection._replace(enabled=settings.backends, disabled=())
     if settings.device_ids:
-        chosen = chosen._replace(devices=_numbers(settings.device_ids))
+        selection = selection._replace(devices=_numbers(settings.device_ids))
     if settings.autotune is not None:
-        chosen = chosen._replace(autotune=settings.autotune)
-    return chosen._replace(default=settings.device) if settings.device else chosen
+        selection = selection._replace(autotune=settings.autotune)
+    return selection._replace(default=settings.device) if settings.device else selection
 
 
-def _usual_file(settings: Settings) -> Path | None:
+def _default_file(settings: Settings) -> Path | None:
     base = Path(settings.config_home) if settings.config_home else Path.home() / ".config"
-    there = [path for name in NAMES if (path := base / "ztorch" / name).exists()]
-    if len(there) > 1:
-        raise ConfigError(f"there are two config files, {there[0]} and {there[1]}; delete one, or "
+    paths = [path for name in NAMES if (path := base / "ztorch" / name).exists()]
+    if len(paths) > 1:
+        raise ConfigError(f"there are two config files, {paths[0]} and {paths[1]}; delete one, or "
                           "name one in ZTORCH_CONFIG")
-    return there[0] if there else None
+    return paths[0] if paths else None
 
 
 def _numbers(ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -97,12 +97,12 @@ def _numbers(ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
 def _read(path: Path) -> Choices:
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}; set "
                           "ZTORCH_CONFIG to a readable file") from None
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"the config file {path} has more than {MOST_BYTES:,} bytes; "
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"the config file {path} has more than {MAX_FILE_BYTES:,} bytes; "
                           "is it the right file?")
     data = _parsed(path, content)
     if not isinstance(data, dict):
@@ -114,10 +114,10 @@ def _read(path: Path) -> Choices:
     platforms = _table(path, data, "platforms", str)
     for backend, section in sections.items():
         label = f"backends.{backend}"
-        _warn_of_unknown_keys(path, section, SECTION, f"{label}.")
-        for key, of, table in (("device_ids", int, devices), ("platforms", str, platforms)):
+        _warn_of_unknown_keys(path, section, SECTION_KEYS, f"{label}.")
+        for key, kind, table in (("device_ids", int, devices), ("platforms", str, platforms)):
             if key in section:
-                table[backend] = _list(path, section[key], f"{label}.{key}", of)
+                table[backend] = _list(path, section[key], f"{label}.{key}", kind)
     switches = {name: _flag(path, section["enabled"], f"backends.{name}.enabled")
                 for name, section in sections.items() if "enabled" in section}
     enabled = _names(path, data, "enabled")
@@ -138,7 +138,7 @@ def _parsed(path: Path, content: bytes) -> Any:
 
 
 def _toml(path: Path, content: bytes) -> Any:
-    for name in ("tomllib", "tomli"):  # Python's own is there from 3.11 on
+    for name in ("tomllib", "tomli"):  # tomllib is part of Python since 3.11
         with contextlib.suppress(ModuleNotFoundError):
             module = importlib.import_module(name)
             break
@@ -151,7 +151,7 @@ def _toml(path: Path, content: bytes) -> Any:
         raise ConfigError(f"the config file {path} is not TOML: {error}") from None
 
 
-_warned: set[Any] = set()  # given warnings; files are read repeatedly
+_warned: set[Any] = set()  # keys of issued warnings, since the file is read repeatedly
 
 
 def _warn_once(key: Any, message: str) -> None:
@@ -197,17 +197,17 @@ def _flag(path: Path, value: Any, label: str) -> bool:
     return value
 
 
-def _list(path: Path, value: Any, label: str, of: type) -> tuple[Any, ...]:
-    if not isinstance(value, list) or not all(type(x) is of for x in value):
+def _list(path: Path, value: Any, label: str, kind: type) -> tuple[Any, ...]:
+    if not isinstance(value, list) or not all(type(x) is kind for x in value):
         raise ConfigError(f"{path}: {label!r} must be a list of "
-                          f"{'numbers' if of is int else 'texts'}")
+                          f"{'numbers' if kind is int else 'texts'}")
     return tuple(value)
 
 
-def _table(path: Path, data: dict[str, Any], key: str, of: type) -> dict[str, Any]:
+def _table(path: Path, data: dict[str, Any], key: str, kind: type) -> dict[str, Any]:
     value = data.get(key, {})
-    example = '{"opencl": [0]}' if of is int else '{"opencl": ["Intel"]}'
+    example = '{"opencl": [0]}' if kind is int else '{"opencl": ["Intel"]}'
     if not isinstance(value, dict) or not all(
-            isinstance(v, list) and all(type(x) is of for x in v) for v in value.values()):
+            isinstance(v, list) and all(type(x) is kind for x in v) for v in value.values()):
         raise ConfigError(f"{path}: {key!r} must be lists by backend, such as {example}")
     return {k: tuple(v) for k, v in value.items()}

@@ -1,6 +1,6 @@
-"""Detects this machine's processor: its row in `machines.processors`, and the sizes of its caches.
+"""Detects the processor of this machine: its row in `machines.processors`, with its cache sizes.
 
-Only the compiler needs this; running a program does not import it.
+Only the compiler imports this.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from functools import cache
 
 from ztorch.host.processor import architecture, cpuinfo, file_text, number
-from ztorch.machines.processors import ANY, PROCESSORS, Processor, identified
+from ztorch.machines.processors import ANY, PROCESSORS, Processor, identify
 
-# Fields of `Processor` and the endings of their names in macOS.
+# Fields of `Processor`, and the last part of their names in macOS.
 _MAC_CACHES = {"l1_bytes": "l1dcachesize", "l2_bytes": "l2cachesize", "l3_bytes": "l3cachesize"}
-# Fields of `Processor` and glibc's numbers: _SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE and
+# Fields of `Processor`, and glibc's numbers: _SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE and
 # _SC_LEVEL2_CACHE_ASSOC.
 _GLIBC_CACHES = {"l1_bytes": 188, "l2_bytes": 191, "l2_ways": 192}
 
@@ -24,8 +24,8 @@ _GLIBC_CACHES = {"l1_bytes": 188, "l2_bytes": 191, "l2_ways": 192}
 def detected() -> Processor:
     """The row of this processor, with the cache sizes that the system reports.
 
-    If the system reports none, as in some sandboxes, the row's own sizes stay. A processor that is
-    in no row gets ANY.
+    If the system reports none, as in some sandboxes, the row's own sizes remain. A processor
+    without a row gets ANY.
 
     >>> detected().l2_bytes >= detected().l1_bytes
     True
@@ -52,7 +52,7 @@ def _row(cpu: dict[str, str]) -> Processor:
         family, model = (int(text, 0) for text in numbers)
     except ValueError:
         return ANY
-    return identified(vendor, family, model, cpu.get("flags", "").split())
+    return identify(vendor, family, model, cpu.get("flags", "").split())
 
 
 def _linux_caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> dict[str, int]:
@@ -72,9 +72,9 @@ def _linux_caches(root: str = "/sys/devices/system/cpu/cpu0/cache") -> dict[str,
 
 
 def _libc_caches() -> dict[str, int]:
-    """The same from glibc, which queries the processor itself.
+    """The data caches as glibc reports them, which queries the processor itself.
 
-    The last-level cache is left out: glibc often reports the total of the whole machine.
+    The last-level cache is omitted, because glibc often reports the total of the whole machine.
     """
     if platform.libc_ver()[0] != "glibc":  # other libraries number these differently
         return {}

@@ -1,4 +1,4 @@
-"""Reports of macOS about its processor and memory, through sysctl."""
+"""Queries macOS about its processor and memory, with sysctl."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _ARM = {
     "BF16": "bf16",
     "I8MM": "i8mm",
 }
-# Names in machdep.cpu and LLVM's names, where they are not those of Linux in capitals.
+# Names in machdep.cpu and LLVM's names, if they differ from Linux's names in capitals.
 _X86 = {"SSE3": "sse3", "AVX1.0": "avx", "SSE4.1": "sse4.1", "SSE4.2": "sse4.2"}
 
 
 def features(arm: bool, linux_names: Mapping[str, str]) -> set[str]:
     """Optional features of the processor, by LLVM's names.
 
-    `linux_names` has the names in /proc/cpuinfo of an x86-64 processor, and LLVM's.
+    Args:
+        arm: Whether it is an Arm processor.
+        linux_names: LLVM's names of x86-64 features, by their names in /proc/cpuinfo.
 
     >>> features(True, {})     # doctest: +SKIP
     {'fullfp16', 'fp16fml', 'dotprod', 'bf16', 'i8mm'}

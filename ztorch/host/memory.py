@@ -1,4 +1,4 @@
-"""Allocates host memory that is aligned for compiled code."""
+"""Allocates memory that is aligned for compiled code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 from ztorch.abi import align_up, alignment
 
 HUGE_PAGE = 1 << 21  # bytes
-# Without these flags, a forked child would share the pages instead of copying them.
+# With these flags, a forked child copies the pages instead of sharing them.
 _PRIVATE = ({"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE")
             else {})
 
 
 def aligned(nbytes: int) -> np.ndarray:
-    """Zeroed bytes, aligned for compiled code.
-
-    Large blocks use huge pages if the system has them, which reduces TLB misses.
+    """Zeroed bytes, aligned for compiled code. Large blocks use huge pages if the system has them,
+    which reduces TLB misses.
 
     >>> aligned(100).ctypes.data % 64
     0
@@ -34,9 +33,9 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 def _huge_pages(nbytes: int) -> np.ndarray:
-    """Zeroed memory, with a hint to the system to use huge pages."""
+    """Zeroed memory for which the system is asked to use huge pages."""
     pages = mmap.mmap(-1, nbytes, **_PRIVATE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # the kernel has no huge pages
+        with contextlib.suppress(OSError):  # the kernel does not support huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)

@@ -1,9 +1,9 @@
 """Backends of third parties: packages with an entry point in the group `ztorch.backends`.
 
-The entry point's name is that of the backend. It names a module with
+The entry point has the name of the backend. It refers to a module with
 
 - BACKEND, an instance of a subclass of `ztorch.backends.backend.Backend`;
-- TARGETS, rows of `ztorch.codegen.targets.Target`, of which one has the backend's name.
+- TARGETS, a list of `ztorch.codegen.targets.Target`; one of them has the backend's name.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ GROUP = "ztorch.backends"
 
 @functools.cache
 def installed() -> dict[str, EntryPoint]:
-    """The entry points of third parties by the names of their backends.
+    """The entry points of third parties by backend.
 
     >>> "no_such_backend" in installed()
     False
     """
-    from importlib import metadata  # importing it takes a fifth of the time of a first tensor
+    from importlib import metadata  # slow to import
 
-    known: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in metadata.entry_points(group=GROUP):
         if re.fullmatch("[a-z]+", point.name) is None:
-            warnings.warn(f"the entry point {point.name!r} of {GROUP} ({point.value}) is passed "
-                          "over: the name of a backend has small letters only", stacklevel=2)
+            warnings.warn(f"the entry point {point.name!r} of {GROUP} ({point.value}) is ignored: "
+                          "the name of a backend has lower-case letters only", stacklevel=2)
         else:
-            known[point.name] = point
-    return known
+            points[point.name] = point
+    return points
 
 
 @functools.cache
 def module(backend: str) -> ModuleType | None:
-    """The module of a third party's backend; None if there is none of that name.
+    """The module of a third party's backend; None if there is no such backend.
 
     Raises:
-        Exception: Whatever importing it raises.
+        Exception: Any exception that the import raises.
     """
     point = installed().get(backend)
     if point is None:

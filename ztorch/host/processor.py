@@ -1,9 +1,8 @@
-"""The features of this processor, and how many cores and how much memory this process has.
+"""The features of this processor, and the cores and memory that this process may use.
 
-It works without LLVM, because an artifact is also checked on machines that have no compiler.
-Features have LLVM's names. If the operating system gives no answer, the safe one is assumed: no
-optional features, one thread per processor. Caches are in `host.detect`, which a cold start does
-not need; `host.mac` has the queries for macOS.
+Artifacts are also checked on machines without a compiler, so this needs no LLVM, but features have
+LLVM's names. If the operating system gives no answer, the safe one is assumed: no optional
+features, one thread per processor. `host.detect` has the caches, `host.mac` the queries for macOS.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from functools import cache
 
 from ztorch.errors import DeviceError
 
-# Names in /proc/cpuinfo and LLVM's names. The kernel lists only features that are switched on.
-# Features that a process must request before use, such as AMX, are left out.
+# Names in /proc/cpuinfo and LLVM's names. The kernel lists only features that are enabled. Features
+# that a process must request before use, such as AMX, are omitted.
 _X86 = {
     "pni": "sse3",
     "ssse3": "ssse3",
@@ -52,9 +51,9 @@ _ARM = {
     "sve": "sve",
     "sve2": "sve2",
 }
-# Features of every processor of the architecture, whatever the system reports.
+# Features that every processor of the architecture has.
 _ALWAYS = {"aarch64": {"neon", "fp-armv8"}, "x86_64": {"sse2"}}
-_ARM_CORES = {
+_ARM_CORES = {  # names by the numbers of vendor and part
     ("0x41", "0xd03"): "Cortex-A53",
     ("0x41", "0xd08"): "Cortex-A72",
     ("0x41", "0xd0b"): "Cortex-A76",
@@ -67,7 +66,7 @@ _ARM_CORES = {
 
 @cache
 def architecture() -> str:
-    """The instruction set, named alike on all systems: `x86_64`, `aarch64`, or Python's name.
+    """The instruction set, by one name on all systems: `x86_64`, `aarch64`, or Python's name.
 
     >>> architecture() in ("AMD64", "arm64")
     False
@@ -114,9 +113,8 @@ def cpu_name() -> str:
 
 
 def usable_cores() -> int:
-    """The number of threads of this process that can run at the same time.
-
-    These are the logical processors that affinity (`taskset`) and container quotas allow.
+    """The number of threads of this process that can run at the same time: the logical processors
+    that affinity (`taskset`) and container quotas allow.
 
     >>> 1 <= usable_cores() <= os.cpu_count()
     True
@@ -125,7 +123,7 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int:
-    """Like `usable_cores`, but the hyper-threads of one core count once.
+    """Like `usable_cores`, but hyper-threads of the same core count once.
 
     >>> 1 <= physical_cores() <= usable_cores()
     True
@@ -139,7 +137,7 @@ def physical_cores() -> int:
 
 @cache
 def memory_bytes() -> int:
-    """Bytes of memory available to this process: the machine's, or its container's limit if lower.
+    """The memory of the machine in bytes, or the limit of its container if that is lower.
 
     >>> memory_bytes() > 2**20
     True
@@ -157,7 +155,7 @@ def memory_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Bytes of memory that nothing uses now; those that caches of files hold do not count.
+    """The bytes of memory that are free, without those used by file caches.
 
     >>> 0 < free_memory_bytes() <= memory_bytes()
     True
@@ -170,12 +168,16 @@ def free_memory_bytes() -> int:
 
 
 def need_memory(subject: str, nbytes: int, fix: str) -> None:
-    """Raise an error if `subject` needs more memory than the machine has, and name the `fix`.
+    """Raises an error if something needs more memory than the machine has, before the system kills
+    the process.
 
-    Without this check, the system might kill the process.
+    Args:
+        subject: What needs the memory, for the error.
+        nbytes: The number of bytes.
+        fix: Advice for the error.
     """
-    if nbytes > 1 << 28 and nbytes > memory_bytes():  # up to 256 MiB always fit: skip the query
-        raise DeviceError(f"{subject} needs {nbytes / 2**30:,.1f} GiB of memory; there are "
+    if nbytes > 1 << 28 and nbytes > memory_bytes():  # 256 MiB always fit, so skip the query
+        raise DeviceError(f"{subject} needs {nbytes / 2**30:,.1f} GiB of memory; this machine has "
                           f"{memory_bytes() / 2**30:,.1f}: {fix}")
 
 
@@ -211,7 +213,7 @@ def _allowed() -> set[int]:
 
 @cache
 def _core_of(processor: int) -> str:
-    """A name that is the same for all hyper-threads of one core."""
+    """A text that is the same for all hyper-threads of a core."""
     siblings = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
     return (file_text(siblings) if _hyperthreaded() else "") or str(processor)
 
@@ -222,10 +224,8 @@ def _hyperthreaded() -> bool:
 
 
 def _within_quota(count: int) -> int:
-    """`count`, or the CPU quota if that is lower, rounded down.
-
-    With a quota of 2.5 processors, two threads run without pause, and a third would stall them.
-    """
+    """`count`, or the CPU quota if that is lower, rounded down: with a quota of 2.5 processors, a
+    third thread would stall the other two."""
     return max(1, int(min(count, _quota())))
 
 
@@ -241,11 +241,11 @@ def _quota() -> float:
 
 
 def _limits(controller: str, v2_file: str, v1_file: str, root: str = "") -> list[str]:
-    """The limit of one resource in each control group, from this process's up to the root.
+    """The limit of one resource in each control group, from the group of this process to the root.
 
-    Version 1 keeps the period of a CPU quota in a second file; the result joins both, as version 2
-    does. Inside a container, the path may name groups that are not visible. Then only the limits
-    of the mounted folder count.
+    Version 1 stores the period of a CPU quota in a second file; the result contains both, like the
+    file of version 2. In a container, the path may name groups that are not visible. Then only the
+    limits of the mounted folder count.
     """
     base, texts = f"{root}/sys/fs/cgroup", []
     for line in file_text(f"{root}/proc/self/cgroup").splitlines():
@@ -271,7 +271,7 @@ def _limits(controller: str, v2_file: str, v1_file: str, root: str = "") -> list
 
 
 def file_text(path: str) -> str:
-    """The stripped text of a small file; empty if it cannot be read.
+    """The text of a small file without surrounding spaces; empty if it cannot be read.
 
     >>> file_text("/no/such/file")
     ''

@@ -1,7 +1,4 @@
-"""All ZTORCH_* environment variables, in one table.
-
-No other file reads or sets the environment.
-"""
+"""The settings that environment variables control. No other file reads or sets the environment."""
 
 from __future__ import annotations
 
@@ -12,36 +9,35 @@ from typing import NamedTuple
 
 from ztorch.errors import ConfigError, nearest
 
-STAGES = ("graph", "ir", "text", "plan", "time")
+STAGES = ("graph", "ir", "text", "plan", "time")  # stages that ZTORCH_DEBUG can print
 
 
 class Settings(NamedTuple):
     """Values that the environment can set.
 
-    Field `x` is read from `ZTORCH_X`. Only `cc` is read from CC, the usual variable for a C
-    compiler, and `config_home` from XDG_CONFIG_HOME.
+    Field `x` is read from `ZTORCH_X`, but `cc` from CC, and `config_home` from XDG_CONFIG_HOME.
     """
 
     debug: tuple[str, ...] = ()  # stages to print while compiling
-    dump: str | None = None  # folder for the output of each stage, and for the library (perf)
+    dump: str | None = None  # folder for the output of each stage, and for the library
     threads: int = 0  # worker threads; 0: one per usable core
     data: str | None = None  # folder of data sets that are not part of the package
-    spin: int = 20_000  # iterations before an idle worker sleeps: about 100 us; waking takes ~10
-    config: str | None = None  # path of the config file that selects devices
+    spin: int = 20_000  # iterations before an idle worker sleeps: 100 us; to wake it takes 10 us
+    config: str | None = None  # path of the config file
     config_home: str | None = None  # folder of all programs' config files; None: ~/.config
-    device_ids: tuple[str, ...] = ()  # the only devices to use, such as cuda:0; empty: all
-    autotune: bool | None = None  # whether compiling measures schedules; None: as the file says
-    backends: tuple[str, ...] = ()  # the only backends to use; empty: all
+    device_ids: tuple[str, ...] = ()  # devices to use, such as cuda:0; empty: all
+    autotune: bool | None = None  # whether compiling measures schedules; None: see the config file
+    backends: tuple[str, ...] = ()  # backends to use; empty: all
     device: str | None = None  # the device that "auto" selects
     cc: str | None = None  # command of the C compiler
     opencl_options: tuple[str, ...] = ()  # extra options for the driver's OpenCL C compiler
-    opencl_il: bool = True  # prefer SPIR-V to OpenCL C if the driver accepts it
+    opencl_il: bool = True  # whether to prefer SPIR-V to OpenCL C if the driver accepts it
     cache: str | None = None  # folder for assembled code; None (ZTORCH_CACHE=0): no cache
-    lazy: bool = True  # ops on tensors are recorded, and computed together when a value is needed
-    interpret: bool = False  # the interpreter of the IR plays the code for the CPU, and checks it
-    cubin: bool = True  # assemble CUDA code here too where nvJitLink is, not in the driver alone
-    early_launches: bool = True  # kernels of a GPU are put in place before those before them end
-    tuned: bool = True  # schedules that `ztorch tune` found take the place of those of the rules
+    lazy: bool = True  # whether ops on tensors run together, when a value is needed
+    interpret: bool = False  # whether the IR interpreter runs the code for the CPU, with checks
+    cubin: bool = True  # whether nvJitLink assembles CUDA code when it is compiled
+    early_launches: bool = True  # whether kernels of a GPU start before those that they wait for
+    tuned: bool = True  # whether to use schedules that `ztorch tune` found
 
 
 def _read() -> Settings:
@@ -50,46 +46,44 @@ def _read() -> Settings:
     for stage in debug:
         if stage not in STAGES:
             near = nearest(stage, STAGES) or "."
-            raise ConfigError(f"ZTORCH_DEBUG={stage!r} is not a stage{near} Known: "
+            raise ConfigError(f"ZTORCH_DEBUG={stage!r} is not a stage{near} The stages are "
                               f"{', '.join(STAGES)}")
     return Settings(
         debug=debug,
         dump=env.get("ZTORCH_DUMP") or None,
-        threads=_whole("ZTORCH_THREADS", 0),
+        threads=_integer("ZTORCH_THREADS", 0),
         data=env.get("ZTORCH_DATA") or None,
-        spin=_whole("ZTORCH_SPIN", 20_000),
+        spin=_integer("ZTORCH_SPIN", 20_000),
         config=env.get("ZTORCH_CONFIG") or None,
         backends=_list("ZTORCH_BACKENDS"),
         config_home=_absolute("XDG_CONFIG_HOME"),
         device_ids=_list("ZTORCH_DEVICE_IDS"),
-        autotune=bool(_whole("ZTORCH_AUTOTUNE", 0)) if env.get("ZTORCH_AUTOTUNE") else None,
+        autotune=bool(_integer("ZTORCH_AUTOTUNE", 0)) if env.get("ZTORCH_AUTOTUNE") else None,
         device=env.get("ZTORCH_DEVICE") or None,
         cc=env.get("CC") or None,
         opencl_options=tuple(env.get("ZTORCH_OPENCL_OPTIONS", "").split()),
-        opencl_il=bool(_whole("ZTORCH_OPENCL_IL", 1)),
+        opencl_il=bool(_integer("ZTORCH_OPENCL_IL", 1)),
         cache=_cache(),
-        lazy=bool(_whole("ZTORCH_LAZY", 1)),
-        interpret=bool(_whole("ZTORCH_INTERPRET", 0)),
-        cubin=bool(_whole("ZTORCH_CUBIN", 1)),
-        early_launches=bool(_whole("ZTORCH_EARLY_LAUNCHES", 1)),
-        tuned=bool(_whole("ZTORCH_TUNED", 1)),
+        lazy=bool(_integer("ZTORCH_LAZY", 1)),
+        interpret=bool(_integer("ZTORCH_INTERPRET", 0)),
+        cubin=bool(_integer("ZTORCH_CUBIN", 1)),
+        early_launches=bool(_integer("ZTORCH_EARLY_LAUNCHES", 1)),
+        tuned=bool(_integer("ZTORCH_TUNED", 1)),
     )
 
 
 def _cache() -> str | None:
-    """The folder in ZTORCH_CACHE; None if that is 0.
-
-    If it is unset, `ztorch` in XDG_CACHE_HOME or in ~/.cache.
-    """
-    chosen = os.environ.get("ZTORCH_CACHE", "")
-    if chosen:
-        return None if chosen == "0" else chosen
+    """The folder in ZTORCH_CACHE, or None if that is 0. The default is `ztorch` in XDG_CACHE_HOME
+    or ~/.cache."""
+    setting = os.environ.get("ZTORCH_CACHE", "")
+    if setting:
+        return None if setting == "0" else setting
     base = _absolute("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "ztorch") if os.path.isabs(base) else None
 
 
 def _absolute(name: str) -> str | None:
-    """The folder in a variable of the XDG standard, which ignores relative paths."""
+    """The folder in a variable of the XDG standard, which says to ignore relative paths."""
     folder = os.environ.get(name, "")
     return folder if os.path.isabs(folder) else None
 
@@ -98,7 +92,7 @@ def _list(name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
 
 
-def _whole(name: str, default: int) -> int:
+def _integer(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     if not text:
         return default
@@ -108,7 +102,7 @@ def _whole(name: str, default: int) -> int:
 
 
 @contextmanager
-def where_unset(**variables: str) -> Iterator[None]:
+def default_environment(**variables: str) -> Iterator[None]:
     """Sets environment variables for a block, except those that the user has set.
 
     >>> with where_unset(ZTORCH_NO_SUCH="1"):
@@ -130,13 +124,13 @@ _override: list[Settings] = []
 
 
 def current() -> Settings:
-    """The current settings: of the enclosing `settings.using(...)`, or of the environment."""
+    """The current settings: those of the enclosing `using(...)`, or of the environment."""
     return _override[-1] if _override else _read()
 
 
 @contextmanager
 def using(**changes: object) -> Iterator[Settings]:
-    """Changes settings for a block.
+    """A block with changed settings.
 
     >>> with using(threads=1) as s:
     ...     s.threads
@@ -150,7 +144,7 @@ def using(**changes: object) -> Iterator[Settings]:
 
 
 def child_environment(**variables: str) -> dict[str, str]:
-    """The environment of a child process: that of this one, with more variables.
+    """The environment of this process with other variables added, for a child process.
 
     >>> child_environment(ZTORCH_EXAMPLE="1")["ZTORCH_EXAMPLE"]
     '1'

@@ -1,1 +1,1 @@
-"""The machines that code is made for, as rows of numbers: processors, chips of GPUs, backends."""
+"""Tables of the machines that code is generated for: processors, GPUs, their chips, backends."""

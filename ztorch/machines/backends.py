@@ -1,4 +1,4 @@
-"""One row for each backend: whether "auto" takes it first, and the languages of its kernels."""
+"""The table of backends: their preference for "auto", and the languages of their kernels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BackendRow:
-    """A backend, the CPU among them."""
+    """A backend; the CPU counts as one."""
 
     name: str
-    # "auto" takes the available backend with the highest preference, if above that of the CPU. Such
-    # a driver must be cheap to query, and must not emulate a GPU on the CPU.
+    # "auto" selects the available backend with the highest preference, if above that of the CPU.
+    # Such a driver must be cheap to query, and must not emulate a GPU on the CPU.
     preference: int
     languages: tuple[str, ...]  # the languages of its kernels, the default first
-    computes: bool = True  # False: a dummy device for tests, which computes nothing
+    computes: bool = True  # False for the dummy device of tests
 
 
 BACKENDS: tuple[BackendRow, ...] = (
@@ -50,7 +50,7 @@ def computes(backend: str) -> bool:
 
 
 def languages_of(backend: str) -> tuple[str, ...]:
-    """The languages that a backend of this package takes kernels in. A third party's says its own.
+    """The kernel languages of a backend of this package. A third party's backend has its own list.
 
     >>> languages_of("opencl")
     ('opencl', 'spirv')

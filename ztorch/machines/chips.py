@@ -1,4 +1,4 @@
-"""One row for each chip of a GPU that there is code for. Targets and drivers read these rows."""
+"""The table of GPU chips that code is generated for. Targets and drivers read it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip whose code is made before it runs, not from text by its driver."""
+    """A chip that code is assembled for in advance."""
 
     backend: str  # the driver that runs its code
     name: str  # its name in the vendor's compilers
-    family: str  # chips with the same instructions: a row of FAMILIES in codegen/targets.py
-    generation: int = 0  # code for a chip runs on later generations too; 0: on no other chip
-    exact: bool = False  # code runs only on this chip, not on later generations
-    shared_bytes: int = 0  # shared memory limit of a workgroup; 0: that of its target's row
-    isa: str = ""  # oldest version of the assembly language with this chip, for old drivers
+    family: str  # its row of FAMILIES in codegen/targets.py
+    generation: int = 0  # later generations run its code too; 0: no other chip does
+    exact: bool = False  # whether only this chip runs its code, despite the generation
+    shared_bytes: int = 0  # limit of a workgroup's shared memory; 0: see its target's row
+    isa: str = ""  # oldest version of the assembly language that supports the chip
 
 
 CHIPS: tuple[Chip, ...] = (
@@ -44,8 +44,12 @@ def chips_of(backend: str) -> tuple[Chip, ...]:
 
 
 def runnable(backend: str, name: str = "", generation: int = 0) -> tuple[str, ...]:
-    """The chips whose code a device runs that calls itself `name` or is of a generation, the best
-    last.
+    """The chips whose code a device runs, the best last.
+
+    Args:
+        backend: The backend of the device.
+        name: The name of its chip. Default: unknown.
+        generation: The generation of its chip. Default: unknown.
 
     >>> runnable("cuda", generation=80), runnable("cuda", generation=61)
     (('sm_75', 'sm_80'), ())

@@ -1,11 +1,11 @@
-"""One row for each GPU that the performance model has figures for.
+"""The table of GPUs, with the numbers of the performance model.
 
-Units, clocks, sizes, rates of memory and of matrix instructions are those of the makers' data
-sheets. Latencies, rates of shared caches, shares and gaps between launches are rounded from
-measurements that third parties published (for NVIDIA's chips Luo et al. 2024, "Benchmarking and
-Dissecting the Nvidia Hopper GPU Architecture", and Chips and Cheese), or guessed where a comment
-says so. Of one, the H200, kernels were measured beside their predictions. Limits of threads and
-workgroups are those of the CUDA programming guide by compute capability.
+Units, clocks, sizes, memory bandwidth and rates of matrix instructions come from the makers' data
+sheets. Latencies, bandwidths of shared caches, shares and gaps between launches are rounded from
+published measurements (for NVIDIA's chips Luo et al. 2024, "Benchmarking and Dissecting the Nvidia
+Hopper GPU Architecture", and Chips and Cheese), or guesses if a comment says so. Predictions were
+compared with measured kernels on the H200 only. Limits of threads and workgroups come from the CUDA
+programming guide.
 """
 
 from __future__ import annotations
@@ -25,76 +25,76 @@ EARLY_EDGES = 32
 
 @dataclass(frozen=True)
 class UnitRates:
-    """The work of one unit in a cycle while all others work as well. The defaults are an A100's."""
+    """The rates of one unit per cycle while all units are busy. The defaults are an A100's."""
 
-    products: float = 1024  # multiply-adds of 16 bits by asynchronous matrix instructions
-    subgroup_products: float = 1024  # the same by instructions of one subgroup
-    tf32: float = 512  # multiply-adds of the first bits of float32 by asynchronous ones
-    subgroup_tf32: float = 512  # the same by instructions of one subgroup
-    f32: float = 64  # multiply-adds of float32 by threads
-    l2_bytes: float = 47  # from the cache that all units share
-    shared_bytes: float = 128  # to and from shared memory: 32 banks of 4 bytes on all rows
-    copy_cycles: int = 1200  # from the start of a copy of a tile to its arrival
+    products: float = 1024  # 16-bit multiply-adds of asynchronous matrix instructions
+    subgroup_products: float = 1024  # 16-bit multiply-adds of a subgroup's matrix instructions
+    tf32: float = 512  # tf32 multiply-adds of asynchronous matrix instructions
+    subgroup_tf32: float = 512  # tf32 multiply-adds of a subgroup's matrix instructions
+    f32: float = 64  # float32 multiply-adds of threads
+    l2_bytes: float = 47  # bytes from the L2 cache
+    shared_bytes: float = 128  # bytes to or from shared memory: 32 banks of 4 bytes on all rows
+    copy_cycles: int = 1200  # latency of a tile copy in cycles
 
 
-ANY_UNIT = UnitRates()  # of chips without a row
+ANY_UNIT = UnitRates()  # the rates of chips without a row
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the performance model sees it. A unit is a multiprocessor, compute unit or core."""
+    """A GPU in the performance model. A unit is a multiprocessor, compute unit or core."""
 
     name: str  # its product name
     targets: tuple[str, ...]  # the targets whose code it runs, the fastest first
     units: int  # multiprocessors, compute units or cores
-    clock_ghz: float  # of the units at boost
-    memory_gb_s: float  # memory bandwidth of the data sheet
+    clock_ghz: float  # boost clock of the units
+    memory_gb_s: float  # memory bandwidth, from the data sheet
     l2_bytes: int  # size of the L2 cache, which all units share
     l2_gb_s: float  # bandwidth of the L2 cache
-    shared_bytes: int  # of a unit, for all its workgroups
-    cache_bytes: int  # first-level cache of a unit; where it is one with shared memory, both
-    matrix_tflops: tuple[tuple[str, float], ...]  # of matrix instructions: dtype or tf32, dense
-    f32_lanes: int = 128  # multiply-adds of float32 that a unit starts in a cycle
-    f64_lanes: int = 2  # the same of float64
-    int_lanes: int = 64  # operations on integers that a unit starts in a cycle
+    shared_bytes: int  # shared memory of a unit, for all its workgroups
+    cache_bytes: int  # first-level cache of a unit, including shared memory if they are one
+    matrix_tflops: tuple[tuple[str, float], ...]  # dense TFLOP/s of matrix instructions, by dtype
+    f32_lanes: int = 128  # float32 multiply-adds that a unit starts in a cycle
+    f64_lanes: int = 2  # float64 multiply-adds that a unit starts in a cycle
+    int_lanes: int = 64  # integer operations that a unit starts in a cycle
     special_lanes: int = 16  # roots, reciprocals and conversions that a unit starts in a cycle
     issue: int = 4  # instructions of subgroups that a unit starts in a cycle
     subgroup: int = 32  # threads that run in lockstep
-    registers: int = 64 << 10  # of a unit, each of 32 bits
+    registers: int = 64 << 10  # 32-bit registers of a unit
     threads: int = 2048  # resident threads of a unit, at most
     groups: int = 32  # resident workgroups of a unit, at most
-    mma_share: float = 1.0  # the share of matrix_tflops that instructions of one subgroup reach
-    copy_share: float = 0.9  # the share of memory_gb_s that a copy reaches
+    mma_share: float = 1.0  # share of matrix_tflops that a subgroup's instructions reach
+    copy_share: float = 0.9  # share of memory_gb_s that a copy reaches
     memory_cycles: int = 480  # latency of a load from memory
     l2_cycles: int = 262  # latency of a load that hits the L2 cache
-    l2_unit_bytes: int = 64  # bytes that a unit reads from the L2 cache in a cycle
+    l2_unit_bytes: int = 64  # bytes that a unit alone reads from the L2 cache in a cycle
     shared_cycles: int = 30  # latency of a load from shared memory
     arithmetic_cycles: int = 4  # latency of an arithmetic instruction
     mma_cycles: int = 33  # latency of a matrix instruction
-    tile_copy_cycles: int = 250  # latency of a tile copy on top of that of its source; a guess
-    busy_cycles: int = 950  # latency of a load of memory while all units load
+    tile_copy_cycles: int = 250  # latency that a tile copy adds to that of a load; a guess
+    busy_cycles: int = 950  # latency of a load from memory while all units load
     barrier_cycles: int = 20  # cost of a barrier at which all threads arrive together
-    launch_us: float = 1.0  # from the end of a kernel to the start of one that waits for it
-    early_launch_us: float = 0.5  # the same, if it was put in place before that end
-    step_us: float = 6.0  # from the call that starts recorded launches to the first of them
+    launch_us: float = 1.0  # from the end of a kernel to the start of the next one
+    early_launch_us: float = 0.5  # the same, if the next one was started early
+    step_us: float = 6.0  # from the replay of recorded launches to the start of the first
 
     @property
     def copy_rate(self) -> float:
-        """Bytes a second that a copy reads and writes."""
+        """Bytes per second that a copy reads and writes."""
         return self.memory_gb_s * 1e9 * self.copy_share
 
     def matrix_rate(self, dtype: str) -> float:
-        """FLOP/s of matrix instructions on operands of a dtype, or "tf32"; 0: it has none."""
+        """FLOP/s of matrix instructions for a dtype or "tf32"; 0 if there are none."""
         return dict(self.matrix_tflops).get(dtype, 0.0) * 1e12
 
     @property
     def f32_rate(self) -> float:
-        """FLOP/s of multiply-adds of float32 by threads."""
+        """FLOP/s of float32 multiply-adds of threads."""
         return self.units * self.f32_lanes * 2 * self.clock_ghz * 1e9
 
     @property
     def rates(self) -> UnitRates:
-        """The rates of one unit, in cycles."""
+        """The rates of one unit per cycle."""
         cycles = self.units * self.clock_ghz * 1e9
         products = self.matrix_rate("f16") / 2 / cycles
         tf32 = self.matrix_rate("tf32") / 2 / cycles
@@ -107,9 +107,9 @@ class Gpu:
 
 
 GPUS: dict[str, Gpu] = {row.name: row for row in (
-    # mma.sync reaches 63 % of the peak, and the rest needs wgmma. The rate of the cache is an
-    # estimate: products in tiles of 128x256, without clusters, read it so fast at 610 TFLOP/s.
-    # On all rows `launch_us`, `early_launch_us` and `step_us` are guesses.
+    # mma.sync reaches 63 % of the peak; only wgmma reaches all. The bandwidth of the L2 cache is an
+    # estimate: it is what products in tiles of 128x256, without clusters, read at 610 TFLOP/s.
+    # `launch_us`, `early_launch_us` and `step_us` are guesses on all rows.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
@@ -117,27 +117,27 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("H100", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 3350, 50 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
         f64_lanes=64, mma_share=0.63),
-    # The 80 GB card with SXM sockets. Cache: 5,120 bytes a cycle.
+    # The SXM module with 80 GB. The L2 cache delivers 5,120 bytes per cycle.
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
         f64_lanes=32, memory_cycles=466),
-    # The SXM module. Its code is that of sm_80, whose matrix instructions are taken to run as fast
-    # in a unit as a Hopper's: a guess. The latency of the cache is that of the nearer half of two
-    # (Chips and Cheese); its rate is a guess.
+    # The SXM module. Its code has the matrix instructions of sm_80, which are assumed to be as fast
+    # as on a Hopper. The L2 latency is that of the nearer half (Chips and Cheese); its bandwidth is
+    # a guess.
     Gpu("B200", ("cuda:sm_100",), 148, 1.965, 8000, 126 * MIB, 12000, 228 * KIB, 256 * KIB,
         (("f16", 2250.0), ("bf16", 2250.0), ("tf32", 1125.0), ("f64", 37.0)), f64_lanes=64,
         mma_share=0.31, memory_cycles=640, l2_cycles=295),
-    # Cards without much memory bandwidth, from here on to those of AMD. Rates of their caches are
-    # guesses: RTX 4090's, scaled by units and clock.
-    # T4: its code is written without matrix instructions. 70 W do not hold this clock.
+    # Cards with low memory bandwidth. The bandwidths of their L2 caches are guesses: RTX 4090's,
+    # scaled by units and clock.
+    # T4: its code uses no matrix instructions. It does not sustain this clock with 70 W.
     Gpu("T4", ("cuda:sm_75",), 40, 1.59, 320, 4 * MIB, 1000, 64 * KIB, 96 * KIB,
         (("f16", 65.1),), f32_lanes=64, threads=1024, groups=16),
     Gpu("A40", ("cuda:sm_86",), 84, 1.74, 696, 6 * MIB, 2250, 100 * KIB, 128 * KIB,
         (("f16", 149.7), ("bf16", 149.7), ("tf32", 74.8)), threads=1536, groups=16),
-    # Sums in float32 halve the rate of GeForce cards; for all three these are the halved figures.
+    # On GeForce cards, float32 sums halve the rate of matrix products; these are the halved rates.
     Gpu("RTX 3090", ("cuda:sm_86",), 82, 1.695, 936, 6 * MIB, 2150, 100 * KIB, 128 * KIB,
         (("f16", 71.0), ("bf16", 71.0), ("tf32", 35.6)), threads=1536, groups=16),
-    # Its 72 W do not hold this clock under full load.
+    # It does not sustain this clock with 72 W.
     Gpu("L4", ("cuda:sm_89",), 58, 2.04, 300, 48 * MIB, 1800, 100 * KIB, 128 * KIB,
         (("f16", 121.0), ("bf16", 121.0), ("tf32", 60.0)), threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
@@ -147,30 +147,31 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
     Gpu("RTX 5090", ("cuda:sm_120",), 170, 2.407, 1792, 96 * MIB, 6300, 100 * KIB, 128 * KIB,
         (("f16", 209.5), ("bf16", 209.5), ("tf32", 104.8)), int_lanes=128, threads=1536, groups=24,
         memory_cycles=541, l2_cycles=273),
-    # A unit starts one instruction of each of its four SIMDs in a cycle. The shared cache is the
-    # last-level one. Latencies other than that of memory are guesses.
+    # A unit starts one instruction of each of its four SIMDs in a cycle. The L2 fields describe the
+    # last-level cache. Latencies other than that of memory are guesses.
     Gpu("MI300X", ("rocm:gfx942",), 304, 2.1, 5300, 256 * MIB, 11900, 64 * KIB, 32 * KIB,
         (("f16", 1307.4), ("bf16", 1307.4), ("tf32", 653.7), ("f32", 163.4), ("f64", 163.4)),
         f32_lanes=128, f64_lanes=64, int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8,
         memory_cycles=1300, l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0,
         step_us=10.0),
-    # The card of one die. Cache: 4,096 bytes a cycle. Latencies are those of MI300X, as guesses.
+    # One die. The L2 cache delivers 4,096 bytes per cycle. The latencies are those of MI300X, a
+    # guess.
     Gpu("MI210", ("rocm:gfx90a",), 104, 1.7, 1638, 8 * MIB, 6960, 64 * KIB, 16 * KIB,
         (("f16", 181.0), ("bf16", 181.0), ("f32", 45.3), ("f64", 45.3)), f32_lanes=64, f64_lanes=64,
         int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8, memory_cycles=1300,
         l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0, step_us=10.0),
-    # float32: half of its rate of two instructions at once, which code seldom reaches. The rate of
-    # the shared cache and the latencies are guesses.
+    # f32_lanes is half of the data sheet's, which counts two instructions per cycle that code
+    # seldom reaches. The L2 bandwidth and the latencies are guesses.
     Gpu("RX 7900 XTX", ("rocm:gfx1100",), 96, 2.5, 960, 96 * MIB, 3000, 64 * KIB, 32 * KIB,
         (("f16", 122.8), ("bf16", 122.8)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
         launch_us=3.0, step_us=10.0),
-    # As above; the rate of its last-level cache is that of the row above, scaled by units.
+    # As above; the L2 bandwidth is that of the row above, scaled by units.
     Gpu("RX 9070 XT", ("rocm:gfx1201",), 64, 2.97, 640, 64 * MIB, 2400, 64 * KIB, 32 * KIB,
         (("f16", 195.0), ("bf16", 195.0)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
         launch_us=3.0, step_us=10.0),
-    # 38 cores. Apple says nothing of registers, threads, caches and latencies: these are guesses
+    # 38 cores. Apple does not publish registers, threads, caches and latencies: these are guesses
     # and measurements of third parties. Matrix instructions run at the rate of threads.
     Gpu("M2 Max", ("metal",), 38, 1.398, 400, 48 * MIB, 900, 60 * KIB, 8 * KIB,
         (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
@@ -182,7 +183,7 @@ _OTHER_CARDS = "D|Ti|Super|Laptop|Max-Q"  # suffixes of names that denote anothe
 
 
 def gpu(name: str) -> Gpu:
-    """The row of a name, ignoring case.
+    """The row of a GPU by its name in any case.
 
     >>> gpu("h200").matrix_rate("bf16")
     989000000000000.0
@@ -193,8 +194,8 @@ def gpu(name: str) -> Gpu:
     raise unknown("GPU", name, GPUS)
 
 
-def gpu_written(name: str) -> Gpu | None:
-    """The row of a name without its spaces, or without the name of its series.
+def gpu_by_short_name(name: str) -> Gpu | None:
+    """The row of a GPU by its name without spaces, or without the name of its series; or None.
 
     >>> gpu_written("rtx4090").name, gpu_written("4090").name, gpu_written("cpu")
     ('RTX 4090', 'RTX 4090', None)
@@ -205,7 +206,7 @@ def gpu_written(name: str) -> Gpu | None:
 
 
 def gpus_of(target: str) -> tuple[Gpu, ...]:
-    """The GPUs that run the code of a target, those for which it is the best first.
+    """The GPUs that run the code of a target. Those whose best target it is come first.
 
     >>> [g.name for g in gpus_of("cuda:sm_89")]
     ['L4', 'RTX 4090']
@@ -214,8 +215,8 @@ def gpus_of(target: str) -> tuple[Gpu, ...]:
     return tuple(sorted(running, key=lambda g: g.targets.index(target)))
 
 
-def gpu_called(device_name: str) -> Gpu | None:
-    """The row of a device by its driver's name for it; None: there are no figures for it.
+def gpu_of_device(device_name: str) -> Gpu | None:
+    """The row of a GPU by its driver's name for it; None if there is no row.
 
     >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
     ('A100', None)

@@ -1,8 +1,8 @@
-"""One row for each processor that lowering has numbers for, and the SIMD levels they run.
+"""The table of processors, with numbers for lowering, and the table of SIMD levels.
 
-A row holds the facts that schedules need: how large the caches are, how fast they deliver, and how
-many multiply-adds start in a cycle. Sizes are those of one core. Figures are the makers' public
-ones but where a comment says otherwise; fields that a row leaves out are those of ANY.
+A row has the facts that schedules depend on: sizes and bandwidths of caches, and multiply-adds per
+cycle. Sizes are those of one core. Numbers are published by the makers unless a comment says
+otherwise; fields that a row omits are those of ANY.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class SimdLevel(NamedTuple):
     """A set of vector instructions; its name follows `cpu:` in the name of a device."""
 
     name: str
-    arch: str  # the architecture that has it
-    feature: str  # of a processor that has the level; empty: all have it
+    arch: str  # its architecture
+    feature: str  # the feature of processors that support it; empty: all do
 
 
-SIMD_LEVELS = (  # from the least to the best of each architecture
+SIMD_LEVELS = (  # from the lowest to the highest of each architecture
     SimdLevel("scalar", "x86_64", ""),
     SimdLevel("sse4.1", "x86_64", "sse4.1"),
     SimdLevel("avx2", "x86_64", "avx2"),
@@ -34,23 +34,23 @@ SIMD_LEVELS = (  # from the least to the best of each architecture
 
 
 class Processor(NamedTuple):
-    """A processor as lowering sees it."""
+    """The numbers of a processor for lowering."""
 
     name: str
-    level: str = ""  # its best SIMD level; empty where the row is not a particular processor
+    level: str = ""  # its best SIMD level; empty if the row is no particular processor
     l1_bytes: int = 32 * KIB  # data cache of a core
     l2_bytes: int = MIB  # L2 cache of a core
-    l2_ways: int = 8  # lines of the L2 cache that one address may be in
-    l3_bytes: int = 8 * MIB  # last cache, as much of it as one core may fill
+    l2_ways: int = 8  # associativity of the L2 cache
+    l3_bytes: int = 8 * MIB  # the part of the last-level cache that one core may fill
     l2_bytes_per_cycle: float = 24.0  # from the L2 cache while the core computes (Zen 4)
     outer_bytes_per_cycle: float = 16.0  # from beyond the L2 cache
-    memory_bytes_per_cycle: float = 5.0  # of one core to memory and back (measured on Zen 5)
+    memory_bytes_per_cycle: float = 5.0  # of one core, from and to memory (measured on Zen 5)
     fma_ports: int = 2  # vector multiply-adds that start in a cycle
     load_ports: int = 2  # vector loads that start in a cycle
     port_bits: int = 512  # width of these ports; a wider vector takes several cycles
     fma_cycles: int = 4  # latency of a multiply-add
     ids: tuple[tuple[str, int, range], ...] = ()  # (vendor, family, models) as CPUID reports them
-    # A feature that no earlier processor of the vendor has: virtual machines hide models.
+    # A feature that no earlier processor of the vendor has, since virtual machines hide the model.
     feature: str = ""
 
     def with_caches(self, **sizes: int) -> Processor:
@@ -63,7 +63,7 @@ class Processor(NamedTuple):
 
 
 def _amd(family: int, *models: tuple[int, int]) -> tuple[tuple[str, int, range], ...]:
-    """AMD's processors of a family, by ranges of models: the first, and the one after the last."""
+    """AMD's processors of a family, by ranges of models: first and end."""
     return tuple(("AuthenticAMD", family, range(*pair)) for pair in models)
 
 
@@ -85,7 +85,7 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
     Processor("zen2", "avx2", l2_bytes=512 * KIB, l3_bytes=16 * MIB, port_bits=256, fma_cycles=5,
               ids=_amd(23, (0x30, 0x100))),
     Processor("zen3", "avx2", l2_bytes=512 * KIB, l3_bytes=32 * MIB, port_bits=256,
-              l2_bytes_per_cycle=14.0,  # measured: tiles that ask for 16 fall to 85 % of the peak
+              l2_bytes_per_cycle=14.0,  # measured: tiles that need 16 reach 85 % of the peak
               ids=_amd(25, (0x00, 0x10), (0x20, 0x60))),
     Processor("zen4", "avx512", l2_bytes=MIB, l3_bytes=32 * MIB, port_bits=256,
               ids=_amd(25, (0x10, 0x20), (0x60, 0xB0))),
@@ -121,7 +121,7 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
 
 
 def processor(name: str) -> Processor:
-    """The row of a name.
+    """The row of a processor by its name.
 
     >>> processor("zen3").l2_bytes
     524288
@@ -131,15 +131,21 @@ def processor(name: str) -> Processor:
     return PROCESSORS[name]
 
 
-def identified(maker: str, family: int, model: int,
-               flags: Container[str] = ()) -> Processor:
-    """The row of a processor by its own report or by its features; ANY if there is none.
+def identify(maker: str, family: int, model: int,
+             flags: Container[str] = ()) -> Processor:
+    """The row of a processor by the numbers that it reports, or by its features; or ANY.
+
+    Args:
+        maker: The vendor that it reports.
+        family: The family.
+        model: The model.
+        flags: Its features. Default: `()`.
 
     >>> identified("AuthenticAMD", 25, 1).name, identified("GenuineIntel", 6, 0x55).name
     ('zen3', 'skylake-server')
     """
     rows = PROCESSORS.values()
-    reported = (row for row in rows if any(
+    by_id = (row for row in rows if any(
         maker == m and family == f and model in models for m, f, models in row.ids))
-    given_away = (row for row in rows if row.feature in flags and maker in {m for m, *_ in row.ids})
-    return next(chain(reported, given_away), ANY)
+    by_feature = (row for row in rows if row.feature in flags and maker in {m for m, *_ in row.ids})
+    return next(chain(by_id, by_feature), ANY)

@@ -19,7 +19,7 @@ from ztorch.losses import TargetSpec
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
 from ztorch.model.step_functions import own_functions
-from ztorch.runtime.buckets import open_axes_of
+from ztorch.runtime.buckets import parse_open_axes
 from ztorch.runtime.snapshot import Metadata
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
     shape = metadata.target_shape.get(output)
     if shape is None:
         return False
-    axes = open_axes_of(metadata.open_axes.get(port("y", output), ""))
+    axes = parse_open_axes(metadata.open_axes.get(port("y", output), ""))
     taken, offered = (math.prod(n for k, n in enumerate(sizes) if k not in axes)
                       for sizes in (shape, spec.shape[1:]))
     return taken == offered and (not axes or len(shape) == len(spec.shape) - 1)

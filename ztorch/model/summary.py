@@ -15,7 +15,7 @@ from ztorch.layers.axes import whole_axes, whole_axes_reasons
 from ztorch.layers.network import Network
 from ztorch.layers.weight import Weight
 from ztorch.runtime.snapshot import LayerRow
-from ztorch.runtime.spec import spelled
+from ztorch.runtime.spec import shape_text
 
 GAP = 2  # characters between columns
 
@@ -102,7 +102,7 @@ def print_summary(model: Network, print_fn: Callable[[str], Any] = print,
          *(("Trainable",) if show_trainable else ()))]
     for r in shown.rows(rows if shown.expand_nested else _with_inner(rows)):
         name = "  " * r.depth + r.name.rpartition("/")[2]
-        table.append((f"{name} ({r.class_})", spelled(r.output_shape, "batch"),
+        table.append((f"{name} ({r.class_})", shape_text(r.output_shape, "batch"),
                       f"{r.parameters:,}", "?" if whole_axes(model) else f"{r.flops:,}",
                       f"{r.bytes:,}", *(("yes" if r.trainable else "no",) if show_trainable
                                         else ())))

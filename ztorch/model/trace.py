@@ -30,7 +30,7 @@ from ztorch.model.step_functions import own_functions
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.real_sizes import OpenAxis
-from ztorch.runtime.buckets import BATCH, Buckets, Sizes, open_axes_of, spelled_axes
+from ztorch.runtime.buckets import BATCH, Buckets, Sizes, open_axes_text, parse_open_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
 from ztorch.work_line import at
@@ -194,8 +194,8 @@ class BucketGraphs:
         """The variable axes, by port, as stored in metadata."""
         named = {port(role, name): self.context.padding.of(v)
                  for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
-        return {name: spelled_axes({k - 1: OpenAxis(mask.axis, mask.steps)
-                                    for k, mask in padded.items()})
+        return {name: open_axes_text({k - 1: OpenAxis(mask.axis, mask.steps)
+                                      for k, mask in padded.items()})
                 for name, padded in named.items() if padded}
 
 
@@ -236,7 +236,7 @@ def _need_one_target(largest: BucketGraphs, smaller: BucketGraphs) -> None:
     """Raises an error if targets of one output differ in shape along axes that are not open."""
     for name in largest.objectives:
         shapes = [graphs.objectives[name].target.shape[1:] for graphs in (largest, smaller)]
-        named = open_axes_of(largest.open_axes.get(port("y", name), ""))
+        named = parse_open_axes(largest.open_axes.get(port("y", name), ""))
         for k, (n, m) in enumerate(zip(*shapes, strict=True)):
             if n != m and k not in named:
                 raise Unsupported(f"output {name or 'y'!r} is trained on targets of shape "

@@ -16,7 +16,7 @@ from ztorch.runtime.buckets import BATCH, Buckets
 from ztorch.runtime.spec import ARGUMENT, CALL
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import Running
+    from ztorch.runtime.loaded_program import LoadedProgram
     from ztorch.runtime.snapshot import Metadata
 
 
@@ -28,7 +28,7 @@ class LoadedFunction:
         metadata: The file's description of the function.
     """
 
-    def __init__(self, executable: Running, metadata: Metadata):
+    def __init__(self, executable: LoadedProgram, metadata: Metadata):
         self.executable = executable
         self.metadata = metadata
         self._calls = CallPool(executable, Buckets({BATCH: (1,)}))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from threading import Lock
 
     from ztorch.layers.weight import Weight
-    from ztorch.runtime.running import Running
+    from ztorch.runtime.loaded_program import LoadedProgram
 
 
 class ModelWeights:
@@ -30,7 +30,7 @@ class ModelWeights:
         weights: The weights of the model by their names in the program.
     """
 
-    def __init__(self, executable: Running, training: Lock, weights: Mapping[str, Weight]):
+    def __init__(self, executable: LoadedProgram, training: Lock, weights: Mapping[str, Weight]):
         self._executable, self._training = executable, training
         self._weights = {name: weakref.ref(w) for name, w in weights.items()
                          if name in executable.states}

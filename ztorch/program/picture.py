@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.errors import ConfigError, unknown
 from ztorch.files.figures import add_legend, add_rectangle, new_figure, save_figure
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, offered
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec, public_functions
 
 _COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
             "#8a6d3b", "#5b7083")
@@ -36,7 +36,7 @@ def draw_plan(spec: ProgramSpec, function: str,
         ```
     """
     if function not in spec.functions:
-        raise unknown("function", function, offered(spec.functions))
+        raise unknown("function", function, public_functions(spec.functions))
     f = spec.functions[function]
     if not f.kernels:
         raise ConfigError(f"{function} of {spec.name!r} has no plan to draw")

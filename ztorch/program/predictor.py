@@ -23,7 +23,7 @@ from ztorch.program.stateful import Path, Stateful
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ztorch.runtime.running import Running
+    from ztorch.runtime.loaded_program import LoadedProgram
 
 # Names that users of Keras expect on the trained object, but that belong to the model.
 _MODEL_NAMES = ("compile", "count_params", "get_config", "get_layer", "input_shape", "inputs",
@@ -276,7 +276,7 @@ class Predictor(Stateful):
         if self.model_weights is not None:
             self.model_weights.move_out()
             self.model_weights = None
-        self.executable = cast("Running", ClosedProgram(self.name))
+        self.executable = cast("LoadedProgram", ClosedProgram(self.name))
         self.calls = CallPool(self.executable, self.buckets)
 
     def __enter__(self) -> Self:

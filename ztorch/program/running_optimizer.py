@@ -9,7 +9,7 @@ import numpy as np
 from ztorch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ztorch.runtime.running import Running
+    from ztorch.runtime.loaded_program import LoadedProgram
 
 
 class OptimizerVariable:
@@ -20,7 +20,7 @@ class OptimizerVariable:
         name: Its name in the program.
     """
 
-    def __init__(self, executable: Running, name: str):
+    def __init__(self, executable: LoadedProgram, name: str):
         self._executable, self.path = executable, name
         self.name = name.removeprefix("optimizer/")
         self.shape = tuple(executable.states[name].shape)

@@ -19,13 +19,13 @@ from ztorch.feed.columns import as_array
 from ztorch.locks import new_lock
 from ztorch.program.running_optimizer import RunningOptimizer
 from ztorch.runtime.buckets import BATCH, Buckets
-from ztorch.runtime.spec import RESULTS, offered, score_of
+from ztorch.runtime.spec import RESULTS, public_functions, score_of
 
 if TYPE_CHECKING:
     from ztorch.layers.weight import Weight
     from ztorch.program.model_weights import ModelWeights
     from ztorch.program.weight_tables import ProgramWeights
-    from ztorch.runtime.running import Running
+    from ztorch.runtime.loaded_program import LoadedProgram
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
     from ztorch.training.history import History
 
@@ -35,7 +35,7 @@ Path = str | os.PathLike[str]
 class Stateful:
     """The state that a program keeps between calls and sessions."""
 
-    def __init__(self, executable: Running, metadata: Metadata,
+    def __init__(self, executable: LoadedProgram, metadata: Metadata,
                  weights: Mapping[str, Weight] | None = None):
         self.executable = executable
         self.metadata = metadata
@@ -79,7 +79,7 @@ class Stateful:
     def recomputed(self) -> dict[str, tuple[str, ...]]:
         """The kernels that run a second time instead of storing their results, by function; for a
         `Checkpoint` layer or `memory_limit` of compile."""
-        functions = offered(self.executable.spec.functions)
+        functions = public_functions(self.executable.spec.functions)
         return {name: f.recomputed for name, f in functions.items()}
 
     @property

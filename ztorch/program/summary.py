@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.runtime.spec import offered, spelled
+from ztorch.runtime.spec import public_functions, shape_text
 
 if TYPE_CHECKING:
     from ztorch.program.stateful import Stateful
@@ -19,7 +19,7 @@ def print_summary(program: Stateful, print_fn: Callable[[str], Any]) -> None:
     rows = [("Layer (type)", "Output shape", "Parameters")]
     for layer in program.metadata.layers:
         rows.append((f"{layer.name} ({layer.class_})",
-                     spelled(layer.output_shape, program.batch_size),
+                     shape_text(layer.output_shape, program.batch_size),
                      f"{layer.parameters:,}"))
     widths = [max(len(row[k]) for row in rows) for k in range(3)]
     sizes = "; ".join(f"{name} {' or '.join(map(str, axis))}"
@@ -30,5 +30,5 @@ def print_summary(program: Stateful, print_fn: Callable[[str], Any]) -> None:
     for row in rows:
         print_fn(f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}")
     size = sum(int(np.prod(s.shape, dtype=np.int64)) * s.dtype.bytes for s in states)
-    functions = ", ".join(offered(program.executable.functions))
+    functions = ", ".join(public_functions(program.executable.functions))
     print_fn(f"Functions: {functions}; {len(states)} states of {size / 1024:,.1f} KiB in all")

@@ -1,1 +1,1 @@
-"""Runs compiled programs, without a compiler."""
+"""Compiled programs as data: loading and running them needs no compiler."""

@@ -1,9 +1,9 @@
-"""The sizes that a program is compiled for, and which of its functions fits a call.
+"""The sizes that a program is compiled for, and the choice of a function for a call.
 
-Sizes of batches, and of axes that have a name, may vary from call to call. A program has each of
-its functions once for each combination of sizes: a bucket. The function of the largest bucket has
-the plain name, such as predict; those of others name their sizes: predict@8, or predict@8x128 where
-a second axis varies.
+The size of a batch, and of axes with a name, may vary from call to call. A program has each of its
+functions once for each combination of sizes: a bucket. The function of the largest bucket has the
+plain name, such as predict; the others name their sizes: predict@8, or predict@8x128 if a second
+axis varies.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ztorch.real_sizes import OpenAxis
 
 BATCH = "batch"  # the axis of rows, which comes first
 
-Sizes = tuple[int, ...]  # one for each axis that varies, that of the batch first
+Sizes = tuple[int, ...]  # the size of each axis that varies, the batch first
 
 
 def verb_of(function: str) -> str:
-    """The verb of a function, without its bucket.
+    """The name of a function without its bucket.
 
     >>> verb_of("predict@8x128"), verb_of("train")
     ('predict', 'train')
@@ -30,9 +30,9 @@ def verb_of(function: str) -> str:
     return function.partition("@")[0]
 
 
-def open_axes_of(text: str) -> dict[int, OpenAxis]:
-    """The axes of a row whose size varies, by number, from a text of metadata: an axis or nothing
-    for each axis.
+def parse_open_axes(text: str) -> dict[int, OpenAxis]:
+    """The axes of a row whose size varies, by number, from their text in the metadata: the name of
+    each axis, or nothing.
 
     >>> {axis: str(which) for axis, which in open_axes_of(",width@1-2/1").items()}
     {1: 'width@1-2/1'}
@@ -40,8 +40,8 @@ def open_axes_of(text: str) -> dict[int, OpenAxis]:
     return {axis: OpenAxis.of(which) for axis, which in enumerate(text.split(",")) if which}
 
 
-def spelled_axes(axes: Mapping[int, OpenAxis]) -> str:
-    """The text of metadata for axes by number.
+def open_axes_text(axes: Mapping[int, OpenAxis]) -> str:
+    """The text in the metadata for axes by number.
 
     >>> spelled_axes({1: OpenAxis("width")})
     ',width'
@@ -53,11 +53,12 @@ class Buckets:
     """The buckets of a program.
 
     Args:
-        axes: The sizes of each axis that varies, in ascending order; that of the batch comes first.
-        whole: The functions whose batches are never filled up, since all their rows count.
-        whole_axes: The axes along which rows are never filled up: their sizes must be those of a
+        axes: The sizes of each axis that varies, in ascending order; the batch comes first.
+        whole: The functions whose batches are never padded, since all their rows count.
+            Default: `()`.
+        whole_axes: The axes along which rows are never padded: their sizes must be those of a
             bucket. Default: `()`.
-        multiples: By axis, a number that sizes are multiples of. Default: none.
+        multiples: For some axes, a number that sizes must be multiples of. Default: none.
 
     Examples:
         >>> buckets = Buckets({"batch": (1, 8, 32), "time": (64, 128)})
@@ -85,22 +86,21 @@ class Buckets:
 
     @property
     def batch_size(self) -> int:
-        """The most rows of a call."""
+        """The largest number of rows of a call."""
         return self.largest[0]
 
     def name(self, verb: str, sizes: Sizes) -> str:
-        """The function that does something in the bucket of exactly these sizes."""
+        """The function of the bucket with exactly these sizes."""
         return verb + self._suffixes[sizes]
 
     def function(self, verb: str, sizes: Sequence[int]) -> str:
-        """The function that does something in the smallest bucket that holds these sizes."""
+        """The function of the smallest bucket in which these sizes fit."""
         if verb in self._whole and sizes[0] not in self._sizes[0]:
             listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
-            raise DataError(f"a batch has {sizes[0]} rows, and every row counts in a custom step, "
-                            "and in a loss or metric that gives one number for a batch, so that "
-                            "batches cannot be filled up to "
-                            f"{self.batch_size}; compile(batch_size=({listed})), or pass a "
-                            "multiple of the batch size")
+            raise DataError(f"a batch has {sizes[0]} rows, and batches of this model cannot be "
+                            f"padded to {self.batch_size}, because a custom step, or a loss or "
+                            "metric that returns one number for a batch, counts every row; use "
+                            f"compile(batch_size=({listed})), or pass a multiple of the batch size")
         if self.whole_axes:
             for name, n in zip(self.axes, sizes, strict=True):
                 if name in self.whole_axes:
@@ -121,36 +121,36 @@ class Buckets:
             listed = ", ".join(map(str, sorted({*self.axes[axis], size})))
             return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
                              f"program is compiled for {' and '.join(map(str, self.axes[axis]))} "
-                             "alone, since the model mixes positions along it, so that rows are "
-                             "never filled up; pass rows of such a size, or compile with "
+                             "only: the model mixes positions along this axis, so rows cannot be "
+                             "padded; pass rows of such a size, or compile with "
                              f"sizes={{{axis!r}: ({listed})}}")
         return DataError(f"axis {axis!r}{label and f' of {label}'} has size {size}, and this "
                          f"program is compiled for sizes up to {self.axes[axis][-1]} "
-                         f"({', '.join(map(str, self.axes[axis]))}); pass less, or compile with a "
-                         f"larger size in {option}")
+                         f"({', '.join(map(str, self.axes[axis]))}); pass fewer, or compile with "
+                         f"a larger size in {option}")
 
     def need_size(self, axis: str, size: int, label: str) -> None:
-        """Raises where no bucket holds an axis of this size. Errors call the argument `label`.
-        """
+        """Raises an error if no bucket fits an axis of this size; it names the argument `label`."""
         if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
             raise self._error(axis, size, label)
-        of = self._multiples.get(axis, 1)
-        if size % of:
+        factor = self._multiples.get(axis, 1)
+        if size % factor:
             raise DataError(f"axis {axis!r} of {label} has size {size}, and this model takes "
-                            f"multiples of {of}, since it joins tensors whose sizes are equal for "
-                            f"these alone; crop rows to {size // of * of}, or pad them to "
-                            f"{-(-size // of) * of}")
+                            f"multiples of {factor}, because it joins tensors whose sizes are "
+                            "equal only for these; crop rows to "
+                            f"{size // factor * factor}, or pad them to "
+                            f"{-(-size // factor) * factor}")
 
     def can_be_batched(self, lengths: Mapping[str, Any]) -> bool:
-        """Whether rows of these sizes by axis may be in one batch: sizes must be equal along axes
+        """Whether rows of these sizes, by axis, may be in one batch: sizes must be equal along axes
         without padding."""
         return all(len({*lengths[axis].tolist()}) == 1 for axis in self.whole_axes)
 
     def check_batchable(self, lengths: Mapping[str, Any]) -> None:
-        """Raises where rows of these sizes by axis may not be in one batch."""
+        """Raises an error if rows of these sizes, by axis, may not be in one batch."""
         if not self.can_be_batched(lengths):
-            said = "; ".join(f"{axis!r}: {', '.join(map(str, sorted({*lengths[axis].tolist()})))}"
-                             for axis in sorted(self.whole_axes))
-            raise DataError(f"a batch has rows of several sizes ({said}), and rows of this model "
-                            f"are never filled up; pass batches of {self.batch_size} rows of one "
+            sizes = "; ".join(f"{axis!r}: {', '.join(map(str, sorted({*lengths[axis].tolist()})))}"
+                              for axis in sorted(self.whole_axes))
+            raise DataError(f"a batch has rows of several sizes ({sizes}), and rows of this model "
+                            f"cannot be padded; pass batches of {self.batch_size} rows of one "
                             "size")

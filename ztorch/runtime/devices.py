@@ -1,4 +1,4 @@
-"""The devices of this machine, and the meaning of a device string."""
+"""Lists the devices of this machine, and resolves device strings such as "cuda:0"."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from ztorch.host.choices import choices
 from ztorch.host.settings import current
 from ztorch.machines.backends import before_cpu, computes
 from ztorch.machines.chips import CHIPS
-from ztorch.machines.gpus import gpu_written
+from ztorch.machines.gpus import gpu_by_short_name
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
-# The device of the enclosing `with zt.device(...)`, and that of `zt.set_default_device`, if any.
+# The device of the enclosing `with zt.device(...)`, and the device of `zt.set_default_device`.
 device_of_block: ContextVar[str | None] = ContextVar("device", default=None)
 device_of_process: list[str] = []
-SOURCES = ("c",)  # devices whose code the C compiler of this machine makes, for its CPU
+SOURCES = ("c",)  # devices whose code is compiled for this CPU by the C compiler
 
 
 @dataclass(frozen=True)
 class Level:
-    """A SIMD level of CPUs, and whether this one has it."""
+    """A SIMD level of CPUs, and whether this CPU supports it."""
 
-    name: str  # after cpu: in a device string
+    name: str  # the part after cpu: in a device string
     available: bool
     reason: str = ""  # why it is not available
 
 
 @dataclass(frozen=True)
 class ListedDevice:
-    """One device of this machine, or a backend that has none here."""
+    """A device of this machine, or a backend without one."""
 
     id: str  # the device string for `compile`
-    kind: str  # cpu, gpu, integrated or virtual; empty where there is none
-    name: str = ""  # for people
+    kind: str  # cpu, gpu, integrated or virtual; empty if there is no device
+    name: str = ""  # the name for display
     available: bool = True
     reason: str = ""  # why it is not available
     memory_bytes: int = 0
     cores: int = 0  # physical cores of a CPU
-    threads: int = 0  # of a CPU: that run at once; of other devices: the most in a workgroup
+    threads: int = 0  # threads that a CPU runs at once; largest workgroup of other devices
     levels: tuple[Level, ...] = ()  # SIMD levels of a CPU
-    chip: str = ""  # that code is compiled for
+    chip: str = ""  # the chip that code is compiled for
     driver: str = ""  # name and version
-    limits: tuple[tuple[str, int], ...] = ()  # reported by the driver
+    limits: tuple[tuple[str, int], ...] = ()  # limits that the driver reports
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "limits": dict(self.limits)}
 
 
 def devices() -> list[ListedDevice]:
-    """Lists the devices of this machine, and every backend that has none, with the reason.
+    """Lists the devices of this machine, and each backend without a device, with the reason.
 
     Returns:
-        The CPU first, for code of LLVM and for code of the C compiler, then the others.
+        The CPU first, with code from LLVM and with code from the C compiler, then the others.
 
     Examples:
         >>> import ztorch as zt
@@ -79,7 +79,7 @@ def devices() -> list[ListedDevice]:
 
 
 def _by_source(name: str, cpu: ListedDevice) -> ListedDevice:
-    """The CPU again, for code that the C compiler makes."""
+    """The CPU as a device whose code comes from the C compiler."""
     try:
         return replace(cpu, id=name, name=f"C99 compiled by {shlex.join(compiler())}", levels=())
     except DeviceError as error:
@@ -94,7 +94,7 @@ def _described(backend: str, info: DeviceInfo) -> ListedDevice:
 
 
 def chosen_device() -> str | None:
-    """The device that the enclosing block or the process has chosen; None: neither has."""
+    """The device of `with zt.device(...)` or `set_default_device`; None if neither is set."""
     return device_of_block.get() or next(iter(device_of_process), None)
 
 
@@ -116,10 +116,10 @@ def best_device() -> str:
 
 
 def configured_device() -> str:
-    """The device that "auto" means where nobody has chosen one in this process."""
+    """The device that "auto" means if none is set in this process."""
     if chosen := choices().default:
         return chosen
-    if current().interpret:  # which plays the CPU
+    if current().interpret:  # the interpreter runs code for the CPU
         return "cpu"
     for name in before_cpu():
         for d in registry.usable_devices(name)[0] if registry.is_known(name) else ():
@@ -131,13 +131,13 @@ def configured_device() -> str:
             n for n in allowed.enabled if n != "cpu"]
         reasons = "; ".join(f"{n}: {registry.usable_devices(n)[1] or 'no gpu'}" for n in left)
         named = f"{', '.join(left)} ({reasons})" if left else "none"
-        raise DeviceError(f"no device is left: the configuration enables {named}. Add 'cpu', or "
-                          "install the missing library")
+        raise DeviceError(f"no device is available: the configuration enables {named}. Add 'cpu', "
+                          "or install the missing library")
     return "cpu"
 
 
 def _level(name: str) -> Level:
-    """Whether this processor runs a level, and if not, why."""
+    """A SIMD level, with the reason if this processor does not support it."""
     level = next(row for row in SIMD_LEVELS if row.name == name)
     if level.arch != processor.architecture():
         return Level(name, False, f"for {level.arch} processors, this one is "
@@ -156,7 +156,7 @@ def best_level() -> str:
 
 
 def known_backends() -> tuple[str, ...]:
-    """The names of all backends, the CPU's and those that are not here among them.
+    """The names of all backends, including the CPU and backends without a device here.
 
     >>> "cpu" in known_backends() and "cuda" in known_backends()
     True
@@ -165,7 +165,7 @@ def known_backends() -> tuple[str, ...]:
 
 
 def device_names() -> list[str]:
-    """All device strings, without numbers of devices: backends, levels, processors, chips.
+    """All device strings without device numbers: backends, levels, processors, chips.
 
     >>> {"auto", "cpu:avx2", "cpu:zen3", "c", "cuda:sm_90", "webgpu"} <= set(device_names())
     True
@@ -175,20 +175,22 @@ def device_names() -> list[str]:
             *registry.names(), *(f"{chip.backend}:{chip.name}" for chip in CHIPS)]
 
 
-class Where(NamedTuple):
+class ResolvedDevice(NamedTuple):
     """The meaning of a device string."""
 
-    target: str  # to compile for
-    backend: str
-    ordinal: int | None  # of the device to run on; None: the string names a chip, to export for
-    processor: str = ""  # the row to compile for; empty: the processor of this machine
+    target: str  # the target to compile for
+    backend: str  # the backend that runs the code
+    ordinal: int | None  # number of the device; None: the string names a chip, for export
+    processor: str = ""  # the processor to compile for; empty: this machine's
 
 
-def resolve(device: str, here: bool = True) -> Where:
+def resolve(device: str, here: bool = True) -> ResolvedDevice:
     """The meaning of a device string: backend[:number or chip], or cpu[:level][:processor].
 
-    With `here` the device must be on this machine. Without, a backend by itself means any of its
-    devices.
+    Args:
+        device: The device string.
+        here: Whether the device must be on this machine. If not, the name of a backend means any
+            of its devices. Default: `True`.
 
     >>> resolve("cpu:avx2")
     Where(target='avx2', backend='cpu', ordinal=0, processor='')
@@ -202,18 +204,18 @@ def resolve(device: str, here: bool = True) -> Where:
     if device == "auto":
         device = best_device()
         if device == "auto":
-            raise DeviceError("the configured default device is 'auto' itself; name one")
+            raise DeviceError("the configured default device is 'auto'; name a device")
         try:
             return resolve(device, here)
         except ZtorchError as error:
             if choices().default is None:
                 raise
-            raise type(error)(f"the default device, of ZTORCH_DEVICE or the config file: "
+            raise type(error)(f"the default device of ZTORCH_DEVICE or the config file: "
                               f"{error}") from None
     if device == "cpu":
-        return Where(best_level(), "cpu", 0)
+        return ResolvedDevice(best_level(), "cpu", 0)
     if device in SOURCES:
-        return Where(device, "cpu", 0)
+        return ResolvedDevice(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")
     level, colon, name = rest.partition(":")
     row = PROCESSORS.get(name if colon else rest) if kind == "cpu" else None
@@ -222,39 +224,40 @@ def resolve(device: str, here: bool = True) -> Where:
     if kind == "cpu" and level in CPU_LEVELS and (row is not None or not colon):
         if here and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
-        return Where(level, "cpu", 0, "" if row is None else row.name)
+        return ResolvedDevice(level, "cpu", 0, "" if row is None else row.name)
     if not registry.is_known(kind):
-        gpu = gpu_written(str(device))
+        gpu = gpu_by_short_name(str(device))
         if gpu is not None:
-            raise UnknownName(f"unknown device {device!r}; here it is the code that it runs, "
+            raise UnknownName(f"unknown device {device!r}; name the code that it runs: "
                               f"{gpu.targets[0]!r}")
         raise unknown("device", device, device_names())
     if rest and not rest.isdigit():
-        return Where(device, kind, None)
+        return ResolvedDevice(device, kind, None)
     if not rest and not here:
-        return Where(kind, kind, None)
+        return ResolvedDevice(kind, kind, None)
     info = registry.open_device(kind, int(rest) if rest else None).info
-    return Where(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
+    return ResolvedDevice(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
 
 
 def _elsewhere(device: str, reason: str) -> DeviceError:
     usable = ", ".join(f"cpu:{n}" for n in CPU_LEVELS if _level(n).available)
-    return DeviceError(f"{device} does not run here ({reason}); {usable} do. To take a model to a "
-                       f"machine that runs it: ztorch export MODEL --device {device} -o FILE.zt")
+    return DeviceError(f"{device} does not run here ({reason}); {usable} do. For another machine: "
+                       f"ztorch export MODEL --device {device} -o FILE.zt")
 
 
-def info_of(where: Where) -> DeviceInfo:
-    """A device as its driver describes it."""
+def device_info(where: ResolvedDevice) -> DeviceInfo:
+    """The description of a device by its driver."""
     return registry.open_device(where.backend, where.ordinal).info
 
 
-def lacking(spec: ProgramSpec) -> str:
-    """Why no device here can run a program; empty if one can."""
+def device_refusal(spec: ProgramSpec) -> str:
+    """The reason why no device of this machine can run a program; empty if one can."""
     if not registry.is_known(spec.backend):
-        return f"is for a backend {spec.backend!r} that this ztorch does not have"
+        return f"is for the backend {spec.backend!r}, which is not installed"
     infos, reason = registry.usable_devices(spec.backend)
     if not infos:
         return f"needs a {spec.backend} device: {reason}"
     if spec.arch and not any(spec.arch in (d.chip, *d.runs) for d in infos):
-        return f"is for chips {spec.arch}; here is {', '.join(d.chip or d.name for d in infos)}"
+        return (f"is for the chip {spec.arch}; this machine has "
+                f"{', '.join(d.chip or d.name for d in infos)}")
     return ""

@@ -1,4 +1,4 @@
-"""A program on this CPU: its library loaded, its params and arena allocated, ready to run."""
+"""A loaded program on this CPU, with its library and memory."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 from ztorch.locks import new_lock
+from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall, NativeSteps
 from ztorch.runtime.native_call import NativeCall
-from ztorch.runtime.running import BoundCall, MemoryCall, NativeSteps, Running
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
 from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
 
-# Both numbers are in cycles of one worker, as lowering estimates them. A barrier takes about 100 to
-# 300 cycles while workers are awake, and tens of microseconds where one of them sleeps.
-SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel from which its barrier is worth sharing it
-# Where kernels have less work, sharing does not pay. There, trials decide: a run that waits
-# for memory, or for a core that others use, may be slower with each further worker.
-TRIED_KERNEL_CYCLES = 1_000
-WORKER_CYCLES = 150_000  # work that each further worker should save: some 50 microseconds
-# The same where workers are awake, for native functions of Python, which measure the faster way.
-AWAKE_CYCLES = 20_000
-# Of a state that is lent in place. A smaller one is copied in less than 0.1 ms; a program that
-# lent one copies all of its params before the next change.
-LENT_BYTES = 1 << 20
+# Work is measured in estimated cycles of one worker. A barrier takes about 100 to 300 cycles while
+# workers are awake, and tens of microseconds if one of them sleeps.
+SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel for which sharing is worth its barrier
+TRIED_KERNEL_CYCLES = 1_000  # mean work of a kernel for which trials decide whether to share
+WORKER_CYCLES = 150_000  # work for each further worker, which must be woken: some 50 microseconds
+AWAKE_CYCLES = 20_000  # work for each further worker if all are awake
+# Least size of a state that is shared without a copy. To copy a smaller one takes under 0.1 ms, but
+# after sharing, the program copies all of its params before it next changes them.
+SHARED_STATE_BYTES = 1 << 20
 
 
 class _SharedParams:
-    """Params that others read, as NumPy asks for them. As long as something holds an array of them,
-    the program moves to other memory before it writes a state."""
+    """Params that others read, with NumPy's array interface. As long as something holds such an
+    array, the program moves to other memory before it writes a state."""
 
     __slots__ = ("__array_interface__", "__weakref__", "params")
 
@@ -49,7 +46,7 @@ class _SharedParams:
         self.__array_interface__ = {**interface, "data": (interface["data"][0], True)}
 
 
-class HostProgram(Running):
+class HostProgram(LoadedProgram):
     """A program whose states are in memory of this process."""
 
     _params: np.ndarray
@@ -59,24 +56,24 @@ class HostProgram(Running):
     def params(self) -> np.ndarray:
         return self._params
 
-    def lent_state(self, name: str) -> np.ndarray | None:
+    def shared_state(self, name: str) -> np.ndarray | None:
         state = self.states[name]
-        if state.nbytes < LENT_BYTES or state.order is not None:
+        if state.nbytes < SHARED_STATE_BYTES or state.order is not None:
             return None
         with self.lock:
-            lent = self._shared_params and self._shared_params()
-            if lent is None:
-                lent = _SharedParams(self._params)
-                self._shared_params = weakref.ref(lent)
-            return np.asarray(lent)[state.offset:state.offset + state.nbytes]
+            shared = self._shared_params and self._shared_params()
+            if shared is None:
+                shared = _SharedParams(self._params)
+                self._shared_params = weakref.ref(shared)
+            return np.asarray(shared)[state.offset:state.offset + state.nbytes]
 
-    def ready_for(self, function: FunctionSpec) -> None:
-        super().ready_for(function)
+    def prepare_run(self, function: FunctionSpec) -> None:
+        super().prepare_run(function)
         if self._shared_params is not None and function.changes_weights:
             self._copy_if_shared()
 
     def _copy_if_shared(self) -> None:
-        """Copy params to other memory if something reads the states in place."""
+        """Copies params to other memory if something shares the states."""
         if self._shared_params is not None and self._shared_params() is not None:
             params = aligned(self._params.nbytes)
             params[:] = self._params
@@ -84,7 +81,7 @@ class HostProgram(Running):
         self._shared_params = None
 
     def _move(self, params: np.ndarray) -> None:
-        """Use another block of params from now on."""
+        """Replaces the block of params."""
         self._params = params
 
     def _read_state(self, state: StateSpec) -> np.ndarray:
@@ -105,14 +102,20 @@ class HostProgram(Running):
 
 
 class Executable(HostProgram):
-    """Runs the functions of a program on this CPU."""
+    """A loaded program on this CPU.
+
+    Args:
+        spec: The program.
+        code: Its shared library.
+        params: The first values of states and constants. Default None: zeros.
+        threads: The largest number of workers of a run. Default None: the setting, or one for each
+            usable core.
+        adopt: Whether the program takes over the block of params, which must come from `aligned`,
+            instead of copying it, which takes as long as reading the weights. Default: `False`.
+    """
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
                  threads: int | None = None, *, adopt: bool = False):
-        """`params` are the first values of states and constants; None means zeros. With `adopt` the
-        block, which must come from `aligned`, becomes the program's own instead of being copied:
-        copying large weights takes as long as reading them. `threads` is the most workers that a
-        run may use; None means the number of the settings, else one for each usable core."""
         check_processor(spec)
         super().__init__(spec, code, spec.where, spec.memory_bytes)
         if adopt and params is not None:
@@ -123,7 +126,7 @@ class Executable(HostProgram):
                 self._params[:] = params
         self.arena = aligned(spec.arena_bytes)
         self._calls: weakref.WeakSet[NativeCall] = weakref.WeakSet()
-        self._calling = new_lock()  # held where those are made or moved
+        self._calls_lock = new_lock()  # held while calls are created or moved
         self.library = load_library(code, spec.name, current().dump)
         self.threads = (current().threads or processor.usable_cores() if threads is None else
                         positive("threads", threads))
@@ -135,8 +138,8 @@ class Executable(HostProgram):
         return HostMemoryCall(self, self.functions[function])
 
     def native(self, function: FunctionSpec) -> NativeCall:
-        """A native call of a function, without inputs and outputs."""
-        with self._calling:
+        """A native call of a function, whose inputs and outputs are not set."""
+        with self._calls_lock:
             call = NativeCall(self.library, function, self._params.ctypes.data,
                               self.arena.ctypes.data, self.workers_for(function))
             call.call_trials = self._trials(function)
@@ -144,27 +147,28 @@ class Executable(HostProgram):
         return call
 
     def _move(self, params: np.ndarray) -> None:
-        with self._calling:
+        with self._calls_lock:
             super()._move(params)
             for call in self._calls:
                 call.move(params.ctypes.data)
 
     def workers_for(self, function: FunctionSpec) -> int:
-        """How many workers a run of the function keeps busy."""
+        """The number of workers for a run, by a fixed rule."""
         if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
             return 1
         return max(1, min(self.threads, int(function.cycles / WORKER_CYCLES) + 1))
 
     def awake_workers(self, function: FunctionSpec) -> int:
-        """How many workers may share a short run where they are awake: a power of two, since each
-        number has threads of its own."""
+        """The number of workers for a short run if they are awake. It is a power of two, to keep
+        the number of pools small."""
         if function.cycles < SHARED_KERNEL_CYCLES * function.runs:
             return 1
         most = min(self.threads, int(function.cycles / AWAKE_CYCLES) + 1)
         return int(1 << (most.bit_length() - 1))
 
     def _trials(self, function: FunctionSpec) -> WorkerTrials | None:
-        """Trials of how many workers make a run fastest, where no rule can know."""
+        """Trials for the fastest number of workers; None if the rule is enough. With little work
+        per kernel, a run may be slower with more workers: it waits for memory or busy cores."""
         low = max(TRIED_KERNEL_CYCLES * function.runs, WORKER_CYCLES)
         if self.threads == 1 or not low <= function.cycles < TRIED_CYCLES:
             return None
@@ -173,7 +177,7 @@ class Executable(HostProgram):
 
 
 def check_processor(spec: ProgramSpec) -> None:
-    """A clear error, not a crash, where this CPU cannot run the code."""
+    """Raises an error if this CPU cannot run the code."""
     if spec.arch != processor.architecture():
         raise DeviceError(f"{spec.name} was compiled for {spec.arch}; this machine is "
                           f"{processor.architecture()}. Export it again for this machine")
@@ -185,7 +189,7 @@ def check_processor(spec: ProgramSpec) -> None:
 
 
 class HostCall(BoundCall):
-    """A function bound to its own arrays; a run is one native call."""
+    """A function with its own arrays of inputs and outputs. A run is one native call."""
 
     def __init__(self, program: Executable, function: FunctionSpec):
         super().__init__(program, function)
@@ -196,7 +200,7 @@ class HostCall(BoundCall):
                               (self._native.outputs, self.outputs)):
             for k, array in enumerate(arrays.values()):
                 table[k] = array.ctypes.data
-        self._redirected: list[tuple[Any, int, int]] = []  # table, entry, and its own address
+        self._redirected: list[tuple[Any, int, int]] = []  # table, entry, original address
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
         return self._redirect(self._native.inputs, self.inputs, name, array)
@@ -211,8 +215,8 @@ class HostCall(BoundCall):
 
     def _redirect(self, table: Any, own: dict[str, np.ndarray], name: str,
                   array: np.ndarray) -> bool:
-        """Makes runs use an array in place of the program's own. Compiled code needs no more
-        alignment than that of an element."""
+        """Has runs use a caller's array in place of the call's own. Compiled code needs only the
+        alignment of an element."""
         like, flags = own[name], array.flags
         if array.dtype != like.dtype or array.shape != like.shape or not (
                 flags.c_contiguous and flags.aligned):
@@ -230,7 +234,7 @@ class HostCall(BoundCall):
 
     @property
     def workers(self) -> int:
-        """How many threads share a run."""
+        """The number of threads that share a run."""
         return self._native.workers
 
     @workers.setter
@@ -242,15 +246,15 @@ class HostCall(BoundCall):
 
 
 class HostMemoryCall(MemoryCall):
-    """A function that reads and writes addresses which change from run to run."""
+    """A function that gets the addresses of inputs and outputs at each run."""
 
     def __init__(self, program: Executable, function: FunctionSpec):
         super().__init__(program, function)
         self._native = program.native(function)
         self.addresses = self._native.addresses
-        self.workers = self._native.workers  # how many threads share a run, by the rule
-        # Whether no other thread ever shares one.
-        self.runs_alone = self.workers == 1 and self._native.call_trials is None
+        self.workers = self._native.workers  # number of threads that share a run, by the rule
+        # Whether runs never use another thread.
+        self.is_single_threaded = self.workers == 1 and self._native.call_trials is None
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         native = self._native
@@ -260,8 +264,8 @@ class HostMemoryCall(MemoryCall):
         native.run()
 
     def sharing(self) -> np.ndarray | None:
-        """A record by which a native function of Python's kind has the workers that are awake share
-        its runs; None if that is not worth it."""
+        """The record with which a native function of CPython shares its runs with workers that are
+        awake; None if that is not worth it."""
         program = self.program
         assert isinstance(program, Executable)
         count = program.awake_workers(self.function)
@@ -271,15 +275,15 @@ class HostMemoryCall(MemoryCall):
 
         return workers(count, program.library).sharing(program.library)
 
-    def alone(self) -> Callable[[Sequence[int], Sequence[int]], None]:
-        super().alone()
+    def unlocked(self) -> Callable[[Sequence[int], Sequence[int]], None]:
+        super().unlocked()
         native = self._native
-        if not self.runs_alone:
+        if not self.is_single_threaded:
             return self.run
         input_table, output_table, run_once = native.inputs, native.outputs, native.once
 
         def run(inputs: Sequence[int], outputs: Sequence[int],
-                owner: MemoryCall = self) -> None:  # which keeps the memory that the code works in
+                owner: MemoryCall = self) -> None:  # the default keeps the program's memory alive
             if inputs:
                 input_table[:] = inputs
             output_table[:] = outputs

@@ -1,4 +1,4 @@
-"""Times the launches of a function on a device, each by itself."""
+"""Measures the time of each launch of a function on a device."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from ztorch.backends.handles import Launch
 from ztorch.runtime.remote import Remote, RemoteCall
 from ztorch.work_line import at
 
-BLOCK_SECONDS = 2e-3  # that repeated launches should take, beside which the start does not count
-MOST_REPEATS = 200
-ROUNDS = 3  # measurements, whose median is the result
+BLOCK_SECONDS = 2e-3  # duration of repeated launches, long enough to hide the cost of their start
+MAX_REPEATS = 200
+ROUNDS = 3  # measurements; the result is their median
 
 
 def launch_seconds(call: RemoteCall) -> list[float]:
-    """Seconds of each launch of a function, from its start to that of the next one, which waits for
-    it. Weights are restored afterwards."""
+    """The seconds of each launch of a function, from its start to the start of the next one, which
+    waits for it. Restores the weights afterwards."""
     function, program = call.function, call.program
     assert isinstance(program, Remote)
     weights = program.params
-    known: dict[tuple[int, tuple[int, ...]], float] = {}
+    measured: dict[tuple[int, tuple[int, ...]], float] = {}  # by kernel and grid
     seconds: dict[int, float] = {}
     for k, launch in program.launches(function, call.ports.places):
-        if k not in seconds:  # else a later iteration of a loop
+        if k not in seconds:  # else it is a later iteration of a loop
             at(f"measure kernel {k + 1}", k, len(function.launches))
             key = launch.entry, launch.grid
-            if key not in known:
-                known[key] = _alone(call, program, launch._replace(barrier=True))
-            seconds[k] = known[key]
+            if key not in measured:
+                measured[key] = _seconds(call, program, launch._replace(barrier=True))
+            seconds[k] = measured[key]
     program.write_params(weights)
     return [seconds[k] for k in range(len(function.launches))]
 
 
-def _alone(call: RemoteCall, program: Remote, launch: Launch) -> float:
+def _seconds(call: RemoteCall, program: Remote, launch: Launch) -> float:
+    """The seconds of one launch."""
     device = call.ports.device
 
-    def seconds(count: int) -> float:
+    def repeated(count: int) -> float:
         recording = device.record(program.module, (launch,) * count)
         try:
             return call_seconds(lambda: device.run(recording), call)
         finally:
             device.drop(recording)
 
-    one = seconds(1)
-    count = min(MOST_REPEATS, max(2, round(BLOCK_SECONDS / one)))
-    return max(0.0, seconds(1 + count) - one) / count
+    one = repeated(1)
+    count = min(MAX_REPEATS, max(2, round(BLOCK_SECONDS / one)))
+    return max(0.0, repeated(1 + count) - one) / count
 
 
 def call_seconds(run: Callable[[], object], call: RemoteCall) -> float:
-    """Seconds of work on a device, from its submission to its end."""
+    """The seconds of work on a device, from its submission to its end."""
     times = []
-    for _ in range(ROUNDS + 1):  # the first does not count: it may bring code to the device
-        begun = perf_counter()
+    for _ in range(ROUNDS + 1):  # the first is not counted: it may load code to the device
+        start = perf_counter()
         run()
         call.ports.device.synchronise()
-        times.append(perf_counter() - begun)
+        times.append(perf_counter() - start)
     return median(times[1:])

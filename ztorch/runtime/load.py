@@ -1,7 +1,7 @@
-"""Reads an artifact: every hash, size and bound is checked before anything of it is used.
+"""Reads an artifact. Every hash, size and bound is checked before anything is used.
 
-Needs no compiler. The checks find damage, and files of another kind than they claim; they do
-not make code harmless: like any program, an artifact runs with the rights of its user.
+This needs no compiler. The checks find damage and files that are not artifacts. They do not make
+code harmless: like any program, an artifact runs with the rights of its user.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Compilation(NamedTuple):
     constants: memoryview
 
     def refusal(self) -> str:
-        """Why this machine cannot run it; empty if it can."""
+        """The reason why this machine cannot run it; empty if it can."""
         if self.spec.backend != "cpu":
-            from ztorch.runtime.devices import lacking
+            from ztorch.runtime.devices import device_refusal
 
-            return lacking(self.spec)
+            return device_refusal(self.spec)
         if self.spec.arch != processor.architecture():
             return f"is for {self.spec.arch} processors"
         missing = sorted(set(self.spec.needs) - processor.features())
@@ -46,16 +46,16 @@ class Compilation(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A whole file, checked; its code may be for another machine."""
+    """The checked contents of a file. Its code may be for another machine."""
 
     where: str  # the path of the file
     manifest: Manifest
     sizes: dict[str, int]  # bytes of each member
-    weights: safetensors.Tensors  # every state that is stored
+    weights: safetensors.Tensors  # all stored states
     targets: tuple[Compilation, ...]
 
     def params(self, target: Compilation) -> np.ndarray:
-        """States and constants at their offsets, in a block that an Executable may adopt."""
+        """A block with states and constants at their offsets, which an Executable may adopt."""
         block = aligned(target.spec.params_bytes)
         for s in target.spec.states.values():
             if not s.derived:
@@ -68,16 +68,16 @@ class Artifact(NamedTuple):
 
 
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
-    """The checked contents of a file, whatever machine its code is for.
+    """The checked contents of a file, for any machine.
 
         open_artifact("digits.zt").targets[0].spec.target
     """
     where = os.fspath(path)
     contents = members(read_file(path), where)
-    listed = manifest.parse(contents[MANIFEST], where)
-    _check_members(contents, listed, where)
+    index = manifest.parse(contents[MANIFEST], where)
+    _check_members(contents, index, where)
     compilations = []
-    for k, target in enumerate(listed.targets):
+    for k, target in enumerate(index.targets):
         try:
             compilations.append(_compilation(target, contents))
         except BadValue as error:
@@ -88,7 +88,7 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
         raise ArtifactError(str(error)) from None
     for compilation in compilations:
         _check_states(compilation.spec, weights, where)
-    return Artifact(where, listed, {name: len(data) for name, data in contents.items()}, weights,
+    return Artifact(where, index, {name: len(data) for name, data in contents.items()}, weights,
                     tuple(compilations))
 
 
@@ -115,11 +115,12 @@ def read_artifact(path: str | os.PathLike[str]) -> Snapshot:
                     artifact.manifest.program, artifact.manifest.training)
 
 
-def _check_members(contents: dict[str, memoryview], listed: Manifest, where: str) -> None:
-    for name, member in listed.files.items():
+def _check_members(contents: dict[str, memoryview], index: Manifest, where: str) -> None:
+    """Checks that the members are those of the manifest, with their sizes and hashes."""
+    for name, member in index.files.items():
         check(contents, name, member.size, member.sha256, where)
     for name in contents:
-        if name != MANIFEST and name not in listed.files:
+        if name != MANIFEST and name not in index.files:
             raise ArtifactError(f"{where} has a member {name!r} that its manifest does not list; "
                                 f"{AGAIN}")
     if WEIGHTS not in contents:
@@ -127,7 +128,7 @@ def _check_members(contents: dict[str, memoryview], listed: Manifest, where: str
 
 
 def _compilation(target: TargetEntry, contents: dict[str, memoryview]) -> Compilation:
-    """A target with its members, which must agree with the spec."""
+    """A target with its code and constants; an error if they do not agree with its spec."""
     spec = target.spec
     constants = memoryview(b"")
     if target.constants is not None:
@@ -144,15 +145,15 @@ def _compilation(target: TargetEntry, contents: dict[str, memoryview]) -> Compil
     if spec.backend == "cpu":
         names = bytes(code)
         for k, f in enumerate(spec.functions.values()):
-            if _listed(f.symbol, spec.arch) not in names:
+            if _symbol_bytes(f.symbol, spec.arch) not in names:
                 raise BadValue(f.symbol, f"a symbol of {target.code}",
                                "spec", "functions", k, "symbol")
     return Compilation(spec, code, constants)
 
 
-def _listed(symbol: str, arch: str) -> bytes:
-    """A symbol as tables of functions have it: between zeros, or in a module of WebAssembly after
-    the last byte of its length."""
+def _symbol_bytes(symbol: str, arch: str) -> bytes:
+    """A symbol as it occurs in code: between zero bytes, or in WebAssembly after the last byte of
+    its length."""
     length = len(symbol)
     before = (length if length < 0x80 else length >> 7) if arch == WASM_ARCH else 0
     return b"%c%s\0" % (before, symbol.encode())
@@ -165,7 +166,7 @@ def _member(name: str, key: str, contents: dict[str, memoryview]) -> memoryview:
 
 
 def _check_states(spec: ProgramSpec, weights: safetensors.Tensors, where: str) -> None:
-    """The weights are the stored states of the spec, each with its dtype and shape."""
+    """Checks that the weights are the stored states of the spec, with their dtypes and shapes."""
     stored = {name: s for name, s in spec.states.items() if not s.derived}
     for name, s in stored.items():
         if name not in weights:

@@ -1,18 +1,18 @@
-"""Checks the loops of a function that was read from a file, before anything runs by them."""
+"""Checks the loops of a function that was read from a file."""
 
 from __future__ import annotations
 
 from ztorch.files.kinds import BadValue
 from ztorch.runtime.spec import FunctionSpec
 
-MAX_RUNS = 1 << 22  # kernels in one call on a device, where each run is recorded
-MAX_BINDINGS = 1 << 24  # memories of all these kernels together, which are recorded too
-MAX_DEPTH = 8  # loops inside one another
+MAX_RUNS = 1 << 22  # runs of kernels in one call on a device, each of which is recorded
+MAX_BINDINGS = 1 << 24  # buffers of all these runs, which are recorded too
+MAX_DEPTH = 8  # nested loops
 
 
 def check_loops(f: FunctionSpec, backend: str) -> None:
-    """Raises `BadValue` where loops cross one another or run too long, or where moves name a
-    place or a loop that is not there. Takes time in proportion to the length of the lists."""
+    """Raises `BadValue` if loops overlap without nesting or run too long, or if moves name a place
+    or a loop that does not exist. The time is linear in the length of the lists."""
     around = loops_around(f, len(f.kernels if backend == "cpu" else f.launches))
     if f.launches:
         _check_runs(f)
@@ -35,15 +35,15 @@ def check_loops(f: FunctionSpec, backend: str) -> None:
 
 
 def loops_around(f: FunctionSpec, count: int) -> list[tuple[int, ...]]:
-    """The loops around each of a function's kernels, outer ones first. Raises `BadValue` where
-    loops cross one another, are not in order, or are nested too deep."""
+    """The loops around each kernel of a function, outer ones first. Raises `BadValue` if loops
+    overlap without nesting, are not in order, or are nested too deep."""
     for k, (first, end, _) in enumerate(f.loops):
         if not first < end <= count:
             raise BadValue(end, f"above {first}, and at most {count}", "loops", k, 1)
         if k and (first, -end) < (f.loops[k - 1][0], -f.loops[k - 1][1]):
             raise BadValue(first, "after the loops before it, outer ones first", "loops", k, 0)
     around: list[tuple[int, ...]] = []
-    inside: tuple[int, ...] = ()  # the loops around the kernel at hand
+    inside: tuple[int, ...] = ()  # the loops around the current kernel
     following = 0  # number of the next loop
     for k in range(count):
         while inside and f.loops[inside[-1]][1] == k:
@@ -63,7 +63,7 @@ def loops_around(f: FunctionSpec, count: int) -> list[tuple[int, ...]]:
 
 
 def _check_runs(f: FunctionSpec) -> None:
-    """A call records no more than a machine can hold."""
+    """Checks that the recording of a call fits into memory."""
     times = f.times()
     if (runs := sum(times)) > MAX_RUNS:
         raise BadValue(runs, f"at most {MAX_RUNS} runs of kernels", "loops")

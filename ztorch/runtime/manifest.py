@@ -1,9 +1,10 @@
-"""The manifest of an artifact: its fields, versions of the format, and rules of consistency."""
+"""The manifest of an artifact: its fields, the version of the format, and consistency checks."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,25 +13,25 @@ from ztorch.files.container import AGAIN, MANIFEST
 from ztorch.files.kinds import TEXT, BadValue, ListOf, MapOf, OneOf, OrNone, String, Whole
 from ztorch.files.parsing import parsing
 from ztorch.files.schema import Record, field
-from ztorch.runtime.buckets import BATCH, Buckets, open_axes_of, verb_of
+from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes, verb_of
 from ztorch.runtime.program_checks import check_program
 from ztorch.runtime.snapshot import Metadata, Training
-from ztorch.runtime.spec import ARGUMENT, CALL, MAX_BYTES, ProgramSpec
+from ztorch.runtime.spec import ARGUMENT, CALL, MAX_BYTES, FunctionSpec, ProgramSpec
 
 FORMAT = "ztorch artifact"
-VERSION = 7  # of the format: raised when the file's contents, or calls of its code, change
-OLDEST = 6  # version that is still read: the one before VERSION
+VERSION = 7  # of the format; increases if the contents of the file or the calls of its code change
+OLDEST = 6  # the oldest version that is read: the one before VERSION
 
 
 class MemberEntry(Record):
     """The manifest's row for another member of the file."""
 
     size: int = field(Whole(0, MAX_BYTES))  # in bytes
-    sha256: str = field(String("[0-9a-f]{64}", "a SHA-256 of 64 lower-case digits"))  # its hash
+    sha256: str = field(String("[0-9a-f]{64}", "a SHA-256 of 64 lower-case digits"))  # of it
 
 
 class TargetEntry(Record):
-    """The program as it was compiled for one target."""
+    """The program compiled for one target."""
 
     spec: ProgramSpec = field(ProgramSpec)  # the layout of the code
     code: str = field(TEXT)  # the member that holds it
@@ -46,9 +47,9 @@ class TargetEntry(Record):
 class Header(Record):
     """The header of every version of the format."""
 
-    format: str = field(OneOf(FORMAT))  # tells artifacts from other zips
+    format: str = field(OneOf(FORMAT))  # distinguishes artifacts from other zip files
     version: int = field(Whole(1, 1 << 31))  # of the format
-    ztorch: str = field(TEXT)  # the version that wrote it
+    ztorch: str = field(TEXT)  # version of ztorch that wrote the file
 
 
 class Manifest(Header):
@@ -72,7 +73,7 @@ class Manifest(Header):
 
 
 def parse(data: bytes | memoryview, where: str) -> Manifest:
-    """The manifest in the bytes of a member, every value checked; `where` names the file."""
+    """Reads a manifest and checks every value; `where` names the file in errors."""
     with parsing(where, ArtifactError, "is not JSON", AGAIN, MANIFEST):
         value = json.loads(bytes(data), object_pairs_hook=_unique, parse_constant=_no_constant)
     with parsing(where, ArtifactError, "describes no program", AGAIN, MANIFEST):
@@ -80,7 +81,7 @@ def parse(data: bytes | memoryview, where: str) -> Manifest:
 
 
 def _checked(value: Any, where: str) -> Manifest:
-    """The manifest that JSON data describe, every value checked."""
+    """Checks parsed JSON, and returns it as a manifest."""
     try:
         header = Header.from_json(value)
         if not OLDEST <= header.version <= VERSION:
@@ -111,8 +112,8 @@ def _no_constant(text: str) -> float:
 
 
 def check_scoring(program: Metadata, spec: ProgramSpec) -> None:
-    """Functions that score take targets and the weights of rows and give a loss, but for steps of
-    a model's own, whose batches are never filled up."""
+    """Checks that functions with a loss take targets and row weights. Custom steps of a model are
+    excepted; their batches are never padded."""
     for name, f in spec.functions.items():
         verb = verb_of(name)
         roles = {port.partition("/")[0] for port in f.inputs}
@@ -123,44 +124,48 @@ def check_scoring(program: Metadata, spec: ProgramSpec) -> None:
 
 
 def check_buckets(program: Metadata, spec: ProgramSpec) -> None:
-    """Each bucket that a program may choose has its functions, and they take as many rows."""
-    listed = program.axes
-    if not {*program.whole_axes} <= {*listed}:
+    """Checks that each bucket has its functions, and that their inputs have its sizes."""
+    axis_sizes = program.axes
+    if not {*program.whole_axes} <= {*axis_sizes}:
         raise BadValue(list(program.whole_axes), "names of axes", "whole_axes")
-    if not {*program.multiples} <= {*listed}:
+    if not {*program.multiples} <= {*axis_sizes}:
         raise BadValue(program.multiples, "numbers by name of an axis", "multiples")
-    if not listed:  # one bucket, that of the only function of each kind
+    if not axis_sizes:  # one bucket, with one function of each kind
         return
-    sizes = next(iter(listed.values()))
-    if next(iter(listed)) != BATCH or any(
-            not axis or any(a >= b for a, b in pairwise(axis)) for axis in listed.values()):
-        raise BadValue({name: list(axis) for name, axis in listed.items()},
+    sizes = next(iter(axis_sizes.values()))
+    if next(iter(axis_sizes)) != BATCH or any(
+            not axis or any(a >= b for a, b in pairwise(axis)) for axis in axis_sizes.values()):
+        raise BadValue({name: list(axis) for name, axis in axis_sizes.items()},
                        f"sizes in ascending order by axis, {BATCH!r} first", "axes")
     verbs = {verb_of(name) for name in spec.functions} & {"predict", "evaluate", "train"}
-    if math.prod(map(len, listed.values())) * len(verbs) > len(spec.functions):
+    if math.prod(map(len, axis_sizes.values())) * len(verbs) > len(spec.functions):
         raise BadValue(list(sizes), "sizes for which there are functions", "axes", BATCH)
-    for bucket in (buckets := Buckets(listed)):
+    for bucket in (buckets := Buckets(axis_sizes)):
         for verb in verbs:
             function = spec.functions.get(buckets.name(verb, bucket))
             if function is None or any(t.shape[0] != bucket[0] for t in function.inputs.values()):
                 raise BadValue(list(sizes), f"sizes for which there is a function "
                                f"{buckets.name(verb, bucket)!r} of so many rows", "axes", BATCH)
-            size_of = dict(zip(listed, bucket, strict=True))
-            for t in (*function.inputs.values(), *function.outputs.values()):
-                text = program.open_axes.get(t.name, "")
-                try:
-                    axes = open_axes_of(text)
-                except ValueError:
-                    raise BadValue(text, "names of axes, with steps of their sizes such as "
-                                   "'time@1-2/2'", "open_axes", t.name) from None
-                if any(which.name not in size_of or t.shape[1 + k:2 + k] != (
-                        which.size(size_of[which.name]),) for k, which in axes.items()):
-                    raise BadValue(program.open_axes[t.name], "the name of an axis whose sizes its "
-                                   "functions take", "open_axes", t.name)
+            _check_open_axes(program, function, dict(zip(axis_sizes, bucket, strict=True)))
+
+
+def _check_open_axes(program: Metadata, function: FunctionSpec, sizes: Mapping[str, int]) -> None:
+    """Checks that the inputs and outputs of a function have the sizes of its bucket, by axis."""
+    for t in (*function.inputs.values(), *function.outputs.values()):
+        text = program.open_axes.get(t.name, "")
+        try:
+            axes = parse_open_axes(text)
+        except ValueError:
+            raise BadValue(text, "names of axes, with steps of their sizes such as "
+                           "'time@1-2/2'", "open_axes", t.name) from None
+        if any(axis.name not in sizes or t.shape[1 + k:2 + k] != (axis.size(sizes[axis.name]),)
+               for k, axis in axes.items()):
+            raise BadValue(program.open_axes[t.name], "the name of an axis whose sizes its "
+                           "functions take", "open_axes", t.name)
 
 
 def check_arguments(program: Metadata, spec: ProgramSpec) -> None:
-    """A model predicts; a function of tensors is called, with arguments that are listed."""
+    """Checks that a function of tensors has a list of its arguments, and that a model has none."""
     names = program.arguments
     if (names is None) == (CALL in spec.functions):
         raise BadValue(names and list(names), "a list of arguments for a program with a function "

@@ -64,7 +64,7 @@ class NativeCall:
         start = perf_counter()
         self._run()
         seconds = perf_counter() - start
-        trials.took(seconds, seconds)
+        trials.record(seconds, seconds)
         self.workers = trials.workers
 
     def _run(self) -> None:

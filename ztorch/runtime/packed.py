@@ -1,11 +1,11 @@
-"""A compiled program as one string of bytes, for a cache.
+"""A compiled program as a byte string, for a cache.
 
     8 bytes    size of the header
     header     JSON: the spec of the program, and the size of its code
     code       the code to load
-    constants  the rest: those parts of the params that the spec calls constants
+    constants  the parts of params that the spec lists as constants
 
-Weights and other states are left out: they would fill the cache, and the caller has them.
+Weights and other states are not included: they would fill the cache, and the caller has them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 from ztorch.runtime.program_checks import check_params, check_symbols
 from ztorch.runtime.spec import ProgramSpec
 
-LENGTH = 8  # bytes of the header's size
+SIZE_BYTES = 8  # bytes of the header's size
 
 
 def pack(spec: ProgramSpec, code: bytes, constants: Iterable[np.ndarray]) -> bytes:
-    """A program as bytes."""
+    """A program as bytes, with its code and the contents of its constants."""
     header = json.dumps([spec.to_json(), len(code)], allow_nan=False).encode()
-    return b"".join((len(header).to_bytes(LENGTH, "little"), header, code,
+    return b"".join((len(header).to_bytes(SIZE_BYTES, "little"), header, code,
                      *(data.tobytes() for data in constants)))
 
 
 def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, list[np.ndarray]] | None:
     """The spec, code and constants of a program; None if the bytes are not a packed program."""
-    start = LENGTH + int.from_bytes(packed[:LENGTH], "little")
+    start = SIZE_BYTES + int.from_bytes(packed[:SIZE_BYTES], "little")
     try:
-        described, size = json.loads(packed[LENGTH:start])
-        spec = ProgramSpec.from_json(described)
+        description, size = json.loads(packed[SIZE_BYTES:start])
+        spec = ProgramSpec.from_json(description)
         check_params(spec)
         if spec.backend == "cpu":
             check_symbols(spec)
@@ -52,7 +52,7 @@ def unpack(packed: bytes) -> tuple[ProgramSpec, bytes, list[np.ndarray]] | None:
 
 
 def _has_all(code: bytes, spec: ProgramSpec) -> bool:
-    """Whether the code has every function, or every kernel, of the spec."""
+    """Whether the code contains every function, or every kernel, of the spec."""
     if spec.backend == "cpu":
         return all(b"\0%s\0" % f.symbol.encode() in code for f in spec.functions.values())
     return all(first + nbytes <= len(code) for _, first, nbytes, _ in spec.entries)

@@ -1,5 +1,5 @@
-"""Checks the description of a program from a file, so that its code does not read or
-write beyond the memory it is given."""
+"""Checks the description of a program from a file, so that its code cannot access memory outside
+its buffers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ztorch.runtime.spec import (
     kernel_name,
 )
 
-MAX_DEVICE_ALIGN = 4096  # bytes: no device wants more between two states or constants
-BOOL_ELEMENT = 4  # bytes: the most that a device takes for an element of a bool input or output
+MAX_DEVICE_ALIGN = 4096  # bytes; no device needs a larger alignment of states and constants
+BOOL_BYTES = 4  # the largest element of a bool input or output on any device
 
-# The inputs and outputs of functions, by their role; those that score take x, y and w, and give at
-# least one score.
+# The roles of the inputs and outputs of functions. Functions with a loss take x, y and w, and
+# return at least one score.
 _SIGNATURES = {
     "predict": ({"x"}, {"y"}), CALL: ({"x"}, {"y"}), PREPARE: (set(), set()),
     RESULTS: ({"sums"}, set()),
@@ -35,13 +35,13 @@ _SIGNATURES = {
                "stops"}, {"tokens", "parents", "score", "length", "live", "position"}),
 }
 _SCORING: tuple[set[str], set[str]] = ({"x", "y", "w"}, set())
-# Roles of further inputs, which mark padding of a batch, or weigh outputs and steps.
-_FURTHER = {"lengths", "real", "weights"}
+# Roles of optional inputs: they mark the padding of a batch, or weigh outputs and steps.
+_OPTIONAL = {"lengths", "real", "weights"}
 
 
 def check_program(spec: ProgramSpec) -> None:
-    """Raises `BadValue` where parts of a spec contradict one another, so that code would read or
-    write beyond the memory it is given."""
+    """Raises `BadValue` if parts of a spec contradict one another, so that code would access memory
+    outside its buffers."""
     check_params(spec)
     _check_entries(spec)
     for k, function in enumerate(spec.functions.values()):
@@ -51,10 +51,10 @@ def check_program(spec: ProgramSpec) -> None:
                 from ztorch.runtime.loops import check_loops  # few programs have loops
 
                 check_loops(function, spec.backend)
-            reaches = _reaches(function)
+            ranges = _move_ranges(function)
             for n, launch in enumerate(function.launches):
                 try:
-                    _check_launch(n, launch, function, spec, reaches)
+                    _check_launch(n, launch, function, spec, ranges)
                 except BadValue as error:
                     raise error.inside("launches", n) from None
         except BadValue as error:
@@ -69,7 +69,7 @@ def check_program(spec: ProgramSpec) -> None:
 
 
 def check_params(spec: ProgramSpec) -> None:
-    """States and constants are in params: aligned, apart, and with nothing beside them."""
+    """Checks that states and constants are aligned, do not overlap, and fill params."""
     parts = sorted(_parts(spec), key=lambda part: part[0])
     for start, end, path in parts:
         if start % BUFFER_ALIGN:
@@ -87,7 +87,7 @@ def check_params(spec: ProgramSpec) -> None:
 
 
 def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:
-    """First byte, byte after the last, and path of the offset of all that is in params."""
+    """The first byte, the end, and the path of the offset of each state and constant."""
     for k, state in enumerate(spec.states.values()):
         yield state.offset, state.offset + state.memory.nbytes, ("states", k, "offset")
     for k, (offset, length) in enumerate(spec.constants):
@@ -95,8 +95,8 @@ def _parts(spec: ProgramSpec) -> Iterator[tuple[int, int, tuple[str | int, ...]]
 
 
 def _check_entries(spec: ProgramSpec) -> None:
-    """The kernels of a device's code have unique names. That they are within the code is
-    checked with the code at hand."""
+    """Checks that the kernels of a device's code have unique names. `load.py` checks that they are
+    within the code."""
     names: set[str] = set()
     for k, (name, *_) in enumerate(spec.entries):
         if name in names:
@@ -113,15 +113,15 @@ def _check_entries(spec: ProgramSpec) -> None:
 
 
 def _check_ports(f: FunctionSpec) -> None:
-    """A function has the inputs and outputs that its callers fill and read."""
+    """Checks that a function has the inputs and outputs that its callers use."""
     verb = verb_of(f.name)
     inputs, outputs = _SIGNATURES.get(verb, _SCORING)
-    ports = [n for n in f.inputs if n.partition("/")[0] not in _FURTHER]
-    if verb not in _SIGNATURES:  # a model's own step may ignore targets and weights of rows
+    ports = [n for n in f.inputs if n.partition("/")[0] not in _OPTIONAL]
+    if verb not in _SIGNATURES:  # a custom step may ignore targets and row weights
         inputs = {port.partition("/")[0] for port in ports} & inputs | {"x"}
     if not _have_roles(ports, inputs):
-        raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs)) or 'of none'}",
-                       "inputs")
+        raise BadValue(list(f.inputs), f"the inputs {', '.join(sorted(inputs))}" if inputs else
+                       "no inputs", "inputs")
     if not (_have_roles(f.outputs, outputs) if verb in (CALL, "predict") else
             outputs <= set(f.outputs)) or (not f.outputs and verb not in _SIGNATURES):
         raise BadValue(list(f.outputs), f"a list with {', '.join(outputs)}", "outputs")
@@ -133,7 +133,7 @@ def _check_ports(f: FunctionSpec) -> None:
 
 
 def _have_roles(ports: Iterable[str], roles: set[str]) -> bool:
-    """Whether ports are of these roles: each one is ROLE, or several are ROLE/NAME."""
+    """Whether ports have exactly these roles: one port is called ROLE, or several ROLE/NAME."""
     names = list(ports)
     prefixes = [port.partition("/")[0] for port in names]
     return set(prefixes) == roles and not any(port.endswith("/") for port in names) and all(
@@ -141,14 +141,14 @@ def _have_roles(ports: Iterable[str], roles: set[str]) -> bool:
 
 
 def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: ProgramSpec,
-                  reaches: Mapping[tuple[int, int], tuple[int, int]]) -> None:
-    """A launch names a kernel that was made for memories of such sizes, and parts within them."""
+                  ranges: Mapping[tuple[int, int], tuple[int, int]]) -> None:
+    """Checks that a launch names a kernel for buffers of its sizes, and parts within them."""
     if launch.entry >= len(spec.entries):
         raise BadValue(launch.entry, f"the number of one of {len(spec.entries)} kernels", 0)
     sizes = {"params": spec.params_bytes, "arena": spec.arena_bytes}
     for k, (space, at, nbytes, _) in enumerate(launch.places):
         if space in sizes:
-            low, high = reaches.get((number, k), (0, 0))
+            low, high = ranges.get((number, k), (0, 0))
             if at + low < 0 or at + high + nbytes > sizes[space]:
                 raise BadValue(nbytes, f"a part within the {sizes[space]} bytes of {space}",
                                2, k, 2)
@@ -156,7 +156,7 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
         tensors = list((f.inputs if space == "inputs" else f.outputs).values())
         if at >= len(tensors):
             raise BadValue(at, f"a slot below {len(tensors)}", 2, k, 1)
-        element = BOOL_ELEMENT if tensors[at].dtype.long == "bool" else 1
+        element = BOOL_BYTES if tensors[at].dtype.long == "bool" else 1
         if nbytes > tensors[at].nbytes * element:
             raise BadValue(nbytes, "no more than its tensor takes", 2, k, 2)
     for number, place, _, first, extents, pitches, box in spec.maps:
@@ -171,18 +171,18 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
                        f"memories; {name!r} does not", 0)
 
 
-def _reaches(f: FunctionSpec) -> dict[tuple[int, int], tuple[int, int]]:
-    """How far places of launches move down and up, in bytes, by the numbers of launch and place."""
-    reaches: dict[tuple[int, int], tuple[int, int]] = {}
+def _move_ranges(f: FunctionSpec) -> dict[tuple[int, int], tuple[int, int]]:
+    """The bytes by which the places of launches move down and up at most, by launch and place."""
+    ranges: dict[tuple[int, int], tuple[int, int]] = {}
     for launch, place, loop, stride in f.moves:
         distance = (f.loops[loop][2] - 1) * stride
-        low, high = reaches.get((launch, place), (0, 0))
-        reaches[launch, place] = low + min(distance, 0), high + max(distance, 0)
-    return reaches
+        low, high = ranges.get((launch, place), (0, 0))
+        ranges[launch, place] = low + min(distance, 0), high + max(distance, 0)
+    return ranges
 
 
 def check_symbols(spec: ProgramSpec) -> None:
-    """The code that has these symbols was compiled for memory of the listed sizes."""
+    """Checks that the symbols are those of code for memory of the listed sizes."""
     for k, f in enumerate(spec.functions.values()):
         symbol = entry_point(f.name, f.inputs.values(), f.outputs.values(), spec.params_bytes,
                              spec.arena_bytes)

@@ -1,7 +1,7 @@
-"""A program on a device with separate memory: weights and arena stay there.
+"""A loaded program on a device with separate memory, where its weights and arena stay.
 
-Each call copies its inputs to the device, replays the launches that were recorded once, and copies
-its outputs back: per training step the batch and a few numbers.
+Each call copies its inputs to the device, replays recorded launches, and copies its outputs back:
+per training step that is the batch and a few numbers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,23 @@ from ztorch.dtypes import storage_dtype
 from ztorch.errors import OutOfMemory
 from ztorch.host.memory import aligned
 from ztorch.runtime.device_check import check_device
-from ztorch.runtime.running import BoundCall, MemoryCall, Running
+from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
-KEPT_RECORDINGS = 16  # recordings of a function on different buffers, of a few driver objects each
+MAX_RECORDINGS = 16  # recordings of a function on different buffers that are kept for reuse
 
 
-class Remote(Running):
-    """Runs the functions of a program on a device, which must stay open meanwhile."""
+class Remote(LoadedProgram):
+    """A loaded program on a device, which must stay open.
+
+    Args:
+        spec: The program.
+        code: Its code.
+        params: The first values of states and constants, which are copied to the device.
+        device: The device.
+    """
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray, device: Device):
-        """`params` are the first values of states and constants, which are copied there."""
         check_device(spec, device)
         super().__init__(spec, code, device.id, spec.host_bytes)
         self.opened_device = device
@@ -46,7 +52,7 @@ class Remote(Running):
             entry._replace(maps=tuple(TensorMap(*m) for m in entry.maps))
             for entry in (KernelEntry(*e) for e in spec.kernel_entries)])
         self._params = self._allocate("its weights", spec.params_bytes, "make layers smaller")
-        self._arena = self._allocate("what its layers compute", spec.arena_bytes,
+        self._arena = self._allocate("the results of its layers", spec.arena_bytes,
                                      "compile with a smaller batch_size")
         self.write_params(params)
 
@@ -64,22 +70,21 @@ class Remote(Running):
         return RemoteMemoryCall(self, self.functions[function])
 
     def buffer(self, space: str) -> DeviceBuffer:
-        """The memory of the device that holds params, or the arena."""
+        """The buffer of params or of the arena."""
         return self._params if space == "params" else self._arena
 
     def recorded(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]]) -> Recording:
-        """A recording of a function. `ports` has the buffer and byte offset of each of its inputs
-        and outputs."""
+        """Records a function. `ports` has the buffer and byte offset of each input and output."""
         launches = [launch for _, launch in self.launches(function, ports)]
         return self.opened_device.record(self.module, launches)
 
     def launches(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]],
                  ) -> Iterator[tuple[int, Launch]]:
-        """A function's launches in order, those of loops iteration by iteration, each with its
-        number in the function."""
-        moves: dict[tuple[int, int], dict[int, int]] = {}  # of places: bytes per iteration, by loop
+        """The launches of a function in order, with loops unrolled; each with its number in the
+        function."""
+        moves: dict[tuple[int, int], dict[int, int]] = {}  # bytes per iteration, by place and loop
         for k, place, loop, stride in function.moves:
             moves.setdefault((k, place), {})[loop] = stride
         for k, iterations in runs(len(function.launches), function.loops):
@@ -109,12 +114,12 @@ class Remote(Running):
         return value if state.order is None else state.order.read(value, state.shape).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        stored = np.ascontiguousarray(state.laid_out(
+        stored = np.ascontiguousarray(state.arrange(
             value.astype(storage_dtype(state.dtype).numpy)))
         self.opened_device.write(self._params, stored, state.offset)
 
     def _copy_state(self, state: StateSpec, memory: DeviceBuffer, into_state: bool) -> None:
-        if state.order is not None:  # the host changes the order
+        if state.order is not None:  # the host rearranges the numbers
             if into_state:
                 value = np.empty(state.shape, storage_dtype(state.dtype).numpy)
                 self.opened_device.read(memory, value.reshape(-1))
@@ -137,7 +142,7 @@ class Remote(Running):
 
 
 class RemotePorts:
-    """The memory on a device that a function's launches read inputs from and write outputs to."""
+    """Buffers of a function's inputs and outputs on a device, and a recording that uses them."""
 
     def __init__(self, program: Remote, function: FunctionSpec):
         self.device = program.opened_device
@@ -149,26 +154,27 @@ class RemotePorts:
 
     @property
     def places(self) -> dict[str, list[tuple[DeviceBuffer, int]]]:
-        """The locations of inputs and outputs."""
+        """The buffer and offset of each input and output."""
         return {"inputs": [(self.inputs, at) for at in self.input_offsets],
                 "outputs": [(self.outputs, at) for at in self.output_offsets]}
 
     def __del__(self) -> None:
         if self.device.closed:
             return
-        for name in ("inputs", "outputs"):  # this drops the recording that uses them
+        for name in ("inputs", "outputs"):  # freeing them drops the recording
             if hasattr(self, name):
                 self.device.free(getattr(self, name))
 
 
 class RemoteCall(BoundCall):
-    """A function bound to its own arrays; a run is two copies and a recording, and one wait."""
+    """A function with its own arrays of inputs and outputs. A run is a copy to the device, a replay
+    and a copy back."""
 
-    _ticket: Any = None  # of the run in flight
+    _ticket: Any = None  # ticket of the run in flight
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
-        # The host arrays are views of one block each, so that one copy transfers all of them.
+        # All inputs are views of one block, and all outputs of another, so one copy is enough.
         self.inputs, self._input_block = _arrays(function.inputs.values())
         self.outputs, self._output_block = _arrays(function.outputs.values())
         self.ports = RemotePorts(program, function)
@@ -212,11 +218,8 @@ class RemoteCall(BoundCall):
 
 
 class RemoteMemoryCall(MemoryCall):
-    """A function that takes and gives buffers of the device; nothing crosses to the host.
-
-    Launches are recorded on the buffers themselves. Buffers that come again, as those of a pool do,
-    find their recording.
-    """
+    """A function that reads and writes buffers of the device. Its launches are recorded for these
+    buffers, and replayed when they are passed again, as buffers of a pool often are."""
 
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
@@ -225,12 +228,12 @@ class RemoteMemoryCall(MemoryCall):
 
     @functools.cached_property
     def _ports(self) -> RemotePorts:
-        """Memory for operands that are in pieces, or that are one buffer."""
+        """Buffers for operands that are in pieces, or share a buffer."""
         return RemotePorts(self._remote, self.function)
 
     def run(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
             outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
-        """An input or output may be in several pieces, one after the other."""
+        """Runs the function. An input or output may be in several pieces, one after the other."""
         buffers = tuple([b for b in (*inputs, *outputs) if isinstance(b, DeviceBuffer)])
         if len({*buffers}) == len(inputs) + len(outputs):
             self._remote.opened_device.run(self._recording(buffers))
@@ -238,18 +241,18 @@ class RemoteMemoryCall(MemoryCall):
             self._run_on_ports(inputs, outputs)
 
     def _recording(self, buffers: tuple[DeviceBuffer, ...]) -> Recording:
-        """The launches on these buffers: of each input, then of each output."""
-        known = self._recordings.pop(buffers, None)
-        if known is None or not known.live:
+        """The recording for these buffers: of each input, then of each output."""
+        recording = self._recordings.pop(buffers, None)
+        if recording is None or not recording.live:
             count = len(self.function.inputs)
             places = {"inputs": [(b, 0) for b in buffers[:count]],
                       "outputs": [(b, 0) for b in buffers[count:]]}
-            known = self._remote.recorded(self.function, places)
-        self._recordings[buffers] = known  # the last one now
-        if len(self._recordings) > KEPT_RECORDINGS:
+            recording = self._remote.recorded(self.function, places)
+        self._recordings[buffers] = recording  # now the most recent one
+        if len(self._recordings) > MAX_RECORDINGS:
             _, oldest = self._recordings.popitem(last=False)
             self._remote.opened_device.drop(oldest)
-        return known
+        return recording
 
     def _run_on_ports(self, inputs: Sequence[DeviceBuffer | Sequence[DevicePiece]],
                       outputs: Sequence[DeviceBuffer | Sequence[DevicePiece]]) -> None:
@@ -275,12 +278,12 @@ class RemoteMemoryCall(MemoryCall):
 
 def _pieces(place: DeviceBuffer | Sequence[DevicePiece],
             tensor: TensorSpec) -> Sequence[DevicePiece]:
-    """The location of a tensor alone: the start of a buffer."""
+    """The pieces of a tensor: those given, or the start of a buffer."""
     return [DevicePiece(place, 0, tensor.nbytes)] if isinstance(place, DeviceBuffer) else place
 
 
 def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:
-    """Where each tensor begins in the block of all, and the bytes of the block."""
+    """The offset of each tensor in a block with all of them, and the bytes of the block."""
     offsets = [0]
     for t in tensors:
         offsets.append(offsets[-1] + align_up(max(1, t.nbytes), PORT_ALIGN))

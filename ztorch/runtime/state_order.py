@@ -1,8 +1,7 @@
-"""The order of a state's numbers in params, where it is not the state's own.
+"""The order of a state's numbers in params, if it is not row-major.
 
-Products read their matrices in strips. A program that never changes a weight keeps it as the
-product wants it, and not a second time as the model declares it. Whoever reads or sets the weight
-sees the model's array.
+Products read their matrices in strips. A program that never changes a weight stores it only in that
+order. Whoever reads or sets the weight sees the model's array.
 
     >>> order = StateOrder((3, 2, 4), (("pad", (0, 0, 0, 1)), ("reshape", (2, 3, 4)),
     ...                                ("transpose", (1, 0, 2))))
@@ -33,16 +32,16 @@ Shape = tuple[int, ...]
 
 
 class StateOrder(Record):
-    """How a state's array becomes the one in params."""
+    """The steps that rearrange a state's array for params."""
 
-    shape: tuple[int, ...] = field(  # of the array in params
+    shape: tuple[int, ...] = field(  # shape of the array in params
         ListOf(Whole(1, MAX_SIZE), MAX_AXES, f"a shape of at most {MAX_AXES} axes"))
-    steps: tuple[Step, ...] = field(  # from the state's array: to a shape; axes; zeros around them
+    steps: tuple[Step, ...] = field(  # each with the new shape, the order of axes, or the padding
         ListOf(Row(OneOf("reshape", "transpose", "pad"), SIZES, names="[step, numbers]"),
                MAX_STEPS, f"a list of at most {MAX_STEPS} steps"))
 
-    def laid_out(self, array: np.ndarray) -> np.ndarray:
-        """An array of the state's shape in the order of params; maybe a view."""
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """Rearranges an array of the state's shape for params; maybe a view."""
         for step, numbers in self.steps:
             if step == "pad":
                 array = np.pad(array, _pairs(numbers))
@@ -51,7 +50,7 @@ class StateOrder(Record):
         return array
 
     def read(self, array: np.ndarray, shape: Shape) -> np.ndarray:
-        """The state's array from the one in params; maybe a view."""
+        """Restores the state's array from the array in params; maybe a view."""
         for before, (step, numbers) in reversed([*zip(self._shapes(shape), self.steps,
                                                       strict=False)]):
             if step == "transpose":
@@ -64,13 +63,13 @@ class StateOrder(Record):
         return array
 
     def check_from(self, shape: Shape) -> None:
-        """Raises `BadValue` if the steps do not lead from a state's shape to that in params."""
+        """Raises `BadValue` if the steps do not lead from a state's shape to the one in params."""
         *_, last = self._shapes(shape)
         if last != self.shape:
             raise BadValue(list(self.shape), f"{list(last)}, to which the steps lead", "shape")
 
     def _shapes(self, shape: Shape) -> Iterator[Shape]:
-        """The shape before each step, and at the end."""
+        """The shape before each step, and after the last."""
         yield shape
         for k, (step, numbers) in enumerate(self.steps):
             if step == "reshape" and math.prod(numbers) == math.prod(shape):
@@ -87,5 +86,5 @@ class StateOrder(Record):
 
 
 def _pairs(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
-    """How many zeros come before and after the elements of each axis."""
+    """The number of zeros before and after the elements of each axis."""
     return [*zip(numbers[::2], numbers[1::2], strict=True)]

@@ -1,4 +1,4 @@
-"""Steps in a row: one native call runs a function of this CPU for batch after batch of arrays."""
+"""Runs a function on this CPU for many batches of arrays in one native call."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from time import perf_counter, sleep
 import numpy as np
 
 from ztorch.abi import STEPS
+from ztorch.runtime.loaded_program import BoundCall, NativeSteps, ScoreSum
 from ztorch.runtime.native_call import NativeCall
-from ztorch.runtime.running import BoundCall, NativeSteps, ScorePlace
 from ztorch.runtime.worker_trials import TRIAL_SECONDS, WorkerTrials
 
 WAKE_SECONDS = 0.05  # interval at which Python handles signals, progress and callbacks
-LONG_RUN_SECONDS = WAKE_SECONDS / 4  # a longer run is followed by a pause; chosen
-PAUSE_SECONDS = 2e-5  # lets threads that wait for the program run: the lock is not fair
-FIRST_SECONDS = 1e-8  # pessimistic time of an estimated cycle, so that the first check is early
-_AT = {name: k for k, name in enumerate(STEPS["record"])}
+LONG_RUN_SECONDS = WAKE_SECONDS / 4  # duration from which a run is followed by a pause; a guess
+PAUSE_SECONDS = 2e-5  # a pause in which waiting threads get the lock, which is not fair
+FIRST_SECONDS = 1e-8  # pessimistic duration of an estimated cycle, so that the first check is early
+_AT = {name: k for k, name in enumerate(STEPS["record"])}  # positions of fields in the record
 
 
 class HostSteps(NativeSteps):
-    """Runs of a call for batch after batch.
+    """Runs of a call for many batches.
 
     Args:
-        call: Its `inputs` get the rows of a batch, or it reads them in place.
-        native: The native call behind it.
-        columns: All rows of each input; the other inputs stay as they are.
+        call: The call. The rows of a batch are copied to its `inputs`, or read in place.
+        native: Its native call.
+        columns: All rows of some inputs; the other inputs are the same for all batches.
     """
 
     def __init__(self, call: BoundCall, native: NativeCall, columns: Mapping[str, np.ndarray]):
@@ -48,20 +48,20 @@ class HostSteps(NativeSteps):
     @classmethod
     def of(cls, call: BoundCall, native: NativeCall,
            columns: Mapping[str, np.ndarray]) -> HostSteps | None:
-        """The steps of a call, or None if each must be a separate call."""
-        fit = all(array.dtype == call.inputs[name].dtype
+        """The steps of a call; None if each must be a separate call."""
+        fits = all(array.dtype == call.inputs[name].dtype
                   and array.shape[1:] == call.inputs[name].shape[1:]
                   and array.flags.c_contiguous and array.flags.aligned
                   for name, array in columns.items())
         scored = all(y.dtype in (np.float32, np.float64) for y in call.outputs.values())
-        steps = cls(call, native, columns) if fit and scored else None
+        steps = cls(call, native, columns) if fits and scored else None
         return steps if steps is not None and steps._run is not None else None
 
     def _point_at(self, kind: str, table: np.ndarray) -> None:
         self._record[_AT[f"{kind}_count"]] = len(table)
         self._record[_AT[f"{kind}s"]] = table.ctypes.data
 
-    def add_to(self, scores: Sequence[ScorePlace], finite: bool) -> None:
+    def add_to(self, scores: Sequence[ScoreSum], finite: bool) -> None:
         weights = np.array([s.weight for s in scores], np.float64).view(np.int64)
         self._scores = np.array(
             [(s.output.ctypes.data, s.output.dtype == np.float64, s.output.size, s.sums, weight)
@@ -70,7 +70,7 @@ class HostSteps(NativeSteps):
         self._record[_AT["finite"]] = finite
 
     @property
-    def at_once(self) -> int:
+    def steps_per_check(self) -> int:
         trials = self._trials
         seconds = min(WAKE_SECONDS, TRIAL_SECONDS) if trials.trial else WAKE_SECONDS
         return max(1, int(seconds / max(trials.seconds, 1e-9)))
@@ -81,25 +81,25 @@ class HostSteps(NativeSteps):
         record[_AT["first"]], record[_AT["count"]] = first, count
         record[_AT["ran"]] = 0
         inputs = self._native.inputs
-        own = inputs[:]
+        saved_inputs = inputs[:]
         run: Callable[[], None] | None = self._run
         assert run is not None
         with program.lock:
-            program.ready_for(self.call.function)
+            program.prepare_run(self.call.function)
             rule, self._native.workers = self._native.workers, self._trials.workers
-            begun = perf_counter()
+            start = perf_counter()
             try:
                 run()
             finally:
                 self._native.workers = rule
-            took = perf_counter() - begun
+            seconds = perf_counter() - start
         if order is None:  # inputs were read in place
-            inputs[:] = own
+            inputs[:] = saved_inputs
         ran = int(record[_AT["ran"]])
-        self._trials.took(took / ran, took)
-        if took > LONG_RUN_SECONDS:
+        self._trials.record(seconds / ran, seconds)
+        if seconds > LONG_RUN_SECONDS:
             sleep(PAUSE_SECONDS)
-        if ran < count and order is None:  # shows which batch was last
+        if ran < count and order is None:  # the caller reads the last batch from the inputs
             at = first + (ran - 1) * int(record[_AT["rows"]])
             for name, array in self._columns.items():
                 self.call.inputs[name][...] = array[at:at + len(self.call.inputs[name])]

@@ -29,7 +29,7 @@ from ztorch.training.hooks import Hooks
 if TYPE_CHECKING:
     from ztorch.feed.staging import Batch
     from ztorch.feed.stretches import Stretch
-    from ztorch.runtime.running import BoundCall
+    from ztorch.runtime.loaded_program import BoundCall
 
 
 class Interrupt:

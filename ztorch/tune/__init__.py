@@ -1,1 +1,1 @@
-"""Measures schedules on this machine, and remembers the fastest."""
+"""Measures schedules of kernels on this machine, and stores the fastest."""

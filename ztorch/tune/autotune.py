@@ -1,4 +1,4 @@
-"""Measures the kernels that are about to be compiled, if the user has chosen that."""
+"""Measures kernels before they are compiled, if the user has enabled that."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from ztorch.graph.value import Graph
 from ztorch.host.choices import choices
 
-SECONDS = 10.0  # that a compile may measure for
+SECONDS = 10.0  # time limit of the measurements of one compile
 
 
 def autotune(functions: Mapping[str, Graph], device: str, name: str,
              threads: int | None = None) -> None:
-    """Measures the kernels of functions, where ZTORCH_AUTOTUNE or the config file asks for it and
-    the device is this machine's processor.
+    """Measures the kernels of functions, if ZTORCH_AUTOTUNE or the config file enables it and the
+    device is the CPU of this machine.
 
     Args:
         functions: The graph of each function, by name.
-        device: The device that they will be compiled for.
+        device: The device string to compile for.
         name: The name of the program.
-        threads: The worker threads of the program; None: one per core. Default: `None`.
+        threads: The worker threads of the program. Default `None`: one per core.
     """
     if not choices().autotune:
         return
@@ -27,7 +27,7 @@ def autotune(functions: Mapping[str, Graph], device: str, name: str,
     from ztorch.runtime.devices import resolve
     from ztorch.tune.tuner import tune_functions
 
-    place = resolve(device)
-    target = target_for(place)
-    if place.backend == "cpu" and not place.processor and not target.emits_source:
+    resolved = resolve(device)
+    target = target_for(resolved)
+    if resolved.backend == "cpu" and not resolved.processor and not target.emits_source:
         tune_functions(functions, target, name, SECONDS, threads)

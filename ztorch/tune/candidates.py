@@ -1,4 +1,4 @@
-"""The schedules of a kernel that are worth measuring."""
+"""Proposes the schedules of a kernel that are worth measuring."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
 from ztorch.lower.tuning import PREFETCH_STEPS, SIDE_BY_SIDE_MAX, TILE_ROWS_MAX, TILE_VECTORS_MAX
 
-MOST = 10  # schedules of a stage: the others are estimated to be slow, or unlikely to differ
-MOST_AXES = 3  # all loop orders are tried for nests of at most so many axes
+MAX_SCHEDULES = 10  # measured schedules of a stage, the most promising ones
+MAX_ORDER_AXES = 3  # all loop orders are tried for nests of at most this many axes
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
-# The fields that are varied together, stage by stage: each starts from the best of the last.
+# The fields that each stage varies together, by kind of schedule. A stage starts from the best
+# schedule of the previous one.
 STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "product": (("tile_rows", "tile_vectors"), ("unroll", "prefetch"), ("block_rows",),
                 ("epilogue_inline",)),
@@ -27,6 +28,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "correlation": (("steps",), ("lanes",)),
     "recurrence": (("vectors",), ("lanes",)),
 }
+# The values of a field to try.
 VALUES: dict[str, Iterable[int]] = {
     "tile_rows": range(1, TILE_ROWS_MAX + 1),
     "tile_vectors": range(1, TILE_VECTORS_MAX + 1),
@@ -44,37 +46,38 @@ VALUES: dict[str, Iterable[int]] = {
 
 
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
-    """The rules' proposals for a kernel as loop nests of other kinds."""
+    """The schedules that the rules propose for a kernel as loop nests of other kinds."""
     proposals = nests.proposals(kernel.region, kernel.limits)
     return [s for s in proposals if s.kind != rule.kind]
 
 
 def stages(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
-    """The fields of a schedule that are varied together, in the order of their effect."""
+    """The fields that each stage varies together, in the order of their effect."""
     return STAGES.get(schedule.kind, ())
 
 
 def alternatives(kernel: RegionKernel, best: Schedule, fields: tuple[str, ...]) -> list[Schedule]:
-    """Schedules that the kernel can have and that differ from `best` in some of these fields, the
-    most promising first."""
+    """Legal schedules of the kernel that differ from `best` in some of these fields, the most
+    promising first."""
     others: Iterable[Any] = (s for s in _varied(best, fields) if s != best)
     if isinstance(best, ProductSchedule) and "tile_rows" in fields:
         others = sorted(others, key=contract.estimator(kernel.region, kernel.limits))
     legal = (s for s in others if nests.may_have(s, kernel.region, kernel.limits))
-    return list(islice(legal, MOST))
+    return list(islice(legal, MAX_SCHEDULES))
 
 
 def _varied(best: Schedule, fields: tuple[str, ...]) -> Iterator[Schedule]:
-    """All schedules that differ from one in these fields at most, legal or not."""
+    """All schedules that differ from `best` only in these fields, legal or not."""
     values = [_values(name, getattr(best, name)) for name in fields]
-    for chosen in product(*values):
-        yield replace(best, **dict(zip(fields, chosen, strict=True)))
+    for combination in product(*values):
+        yield replace(best, **dict(zip(fields, combination, strict=True)))
 
 
-def _values(field: str, now: Any) -> Iterable[Any]:
-    """The values of a field to try, where it has the value `now`."""
+def _values(field: str, current: Any) -> Iterable[Any]:
+    """The values of a field to try, given its current value."""
     if field == "order":
-        return permutations(now) if len(now) <= MOST_AXES else (now, tuple(reversed(now)))
+        every = len(current) <= MAX_ORDER_AXES
+        return permutations(current) if every else (current, tuple(reversed(current)))
     if field == "sums":
-        return [(n,) * len(now) for n in POWERS]
+        return [(n,) * len(current) for n in POWERS]
     return VALUES[field]

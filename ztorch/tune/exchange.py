@@ -1,4 +1,4 @@
-"""Lists measurements, copies them to other machines of the same kind, and deletes them."""
+"""Lists, exports, imports and deletes stored measurements."""
 
 from __future__ import annotations
 
@@ -18,51 +18,56 @@ from ztorch.files.schema import Record, field
 from ztorch.lower import schedule
 
 FORMAT = "ztorch tuned schedules 1"
-MOST_KERNELS = 100_000
-MOST_BYTES = 1 << 27  # largest file that is imported
+MAX_KERNELS = 100_000
+MAX_FILE_BYTES = 1 << 27  # largest file that is imported
 
 
 class TunedCollection(Record):
-    """A file of many kernels, which `ztorch tune export` writes."""
+    """The contents of a file that `ztorch tune export` writes."""
 
     format: str = field(OneOf(FORMAT))
     kernels: tuple[TunedKernel, ...] = field(
-        ListOf(TunedKernel, MOST_KERNELS, f"a list of at most {MOST_KERNELS} kernels"))
+        ListOf(TunedKernel, MAX_KERNELS, f"a list of at most {MAX_KERNELS} kernels"))
 
 
-def known() -> list[TunedKernel]:
-    """All measurements of this machine and imported ones. Damaged files are skipped with a
+def stored_kernels() -> list[TunedKernel]:
+    """All stored measurements, of this machine and imported ones. A damaged file gives a
     warning."""
-    place, kernels = tuned_files.folder(), []
+    folder, kernels = tuned_files.folder(), []
     for name in tuned_files.names():
-        assert place is not None
+        assert folder is not None
         try:
-            kernels.append(tuned_files.read(place / name))
+            kernels.append(tuned_files.read(folder / name))
         except FileError as error:
             warnings.warn(str(error), stacklevel=2)
     return sorted(kernels, key=lambda k: (k.machine, k.threads, k.version, k.title))
 
 
 def export_file(path: str | os.PathLike[str]) -> int:
-    """Writes all that is known to one file; returns the number of kernels."""
+    """Writes all stored measurements to one file; returns the number of kernels."""
     need_name(path, "schedules", ".json", "name it schedules.json")
-    kernels = known()
+    kernels = stored_kernels()
     text = json.dumps(TunedCollection(FORMAT, tuple(kernels)).to_json(), indent=1)
     write_atomic(path, text.encode())
     return len(kernels)
 
 
 def import_file(path: str | os.PathLike[str]) -> int:
-    """Adds the measurements in a file to the cache, replacing those of the same kernels; returns
-    the number of kernels. Those of other machines do no harm: they are only found there."""
+    """Stores the measurements of a file, in place of earlier ones of the same kernels.
+
+    Measurements of other machines have no effect here.
+
+    Returns:
+        The number of kernels.
+    """
     if tuned_files.folder() is None:
-        raise ConfigError("schedules are kept in the cache, which ZTORCH_CACHE=0 turns off")
+        raise ConfigError("schedules are stored in the cache, which ZTORCH_CACHE=0 turns off")
     where = os.fspath(path)
     with parsing(where, FileError, "holds no schedules", "`ztorch tune export` writes such files"):
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes")
         kernels = TunedCollection.from_json(json.loads(content)).kernels
     for kernel in kernels:
         schedule.parse(kernel.schedule)
@@ -71,10 +76,10 @@ def import_file(path: str | os.PathLike[str]) -> int:
 
 
 def clear() -> int:
-    """Forgets all that is known; returns the number of files."""
-    place, count = tuned_files.folder(), 0
+    """Deletes all stored measurements; returns the number of files."""
+    folder, count = tuned_files.folder(), 0
     for name in tuned_files.names():
         with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-            Path(place or "", name).unlink()
+            Path(folder or "", name).unlink()
             count += 1
     return count

@@ -1,4 +1,4 @@
-"""Finds the cost of each kernel of a function on this processor: estimated, or measured."""
+"""Estimates or measures the cost of each kernel of a function on this processor."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.tune.kernel_benchmark import KernelBenchmark
 from ztorch.tune.kernel_times import FunctionTimes, KernelTime
 from ztorch.tune.peaks import Peaks, measured_peaks
-from ztorch.tune.race import Race
 from ztorch.tune.tuner import need_this_machine
 from ztorch.work_line import at, working
 
-ROUNDS = 7  # of a race, in which each kernel runs alone
+ROUNDS = 7  # measurements of each kernel
 
 
 def explain_function(title: str, function: str, graph: Graph, target: Target,
@@ -30,15 +30,16 @@ def explain_function(title: str, function: str, graph: Graph, target: Target,
     """The cost of each kernel of a function.
 
     Args:
-        title: Names the function and its model.
-        function: Its name.
-        graph: Its graph.
+        title: The name of the function and its model, for display.
+        function: The name of the function.
+        graph: The graph of the function.
         target: The target to compile for, a processor.
         measure: Whether to run each kernel on this machine. Default: `False`.
-        threads: Worker threads; None: one per core. Default: `None`.
+        threads: Worker threads. Default `None`: one per core.
     """
     if target.limits.grid is not None or target.emits_source:
-        raise Unsupported(f"kernels of {target.name!r} are not explained by figures of a processor")
+        raise Unsupported(f"explain has no cost model for kernels of {target.name!r}; it needs a "
+                          "CPU target")
     if measure:
         need_this_machine(target)
     count = threads or usable_cores()
@@ -63,7 +64,7 @@ def explain_function(title: str, function: str, graph: Graph, target: Target,
 
 def _measured(step: KernelStep, k: KernelTime, target: Target, threads: int,
               peaks: Callable[[int], Peaks]) -> tuple[float, float]:
-    race = Race([step], target, threads)
+    race = KernelBenchmark([step], target, threads)
     [seconds] = race.seconds(ROUNDS)
     return seconds, peaks(race.workers).seconds(k.flops, k.bytes)
 
@@ -82,7 +83,7 @@ def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
 
 
 def _flops(kernel: RegionKernel) -> int:
-    """The arithmetic of a run. Loops over elements count the work for each element."""
+    """The FLOPs of a run. Loops over elements count their work for each element."""
     total = 0
     for v in kernel.region.members:
         if v.op is RECURRENCE:
@@ -93,8 +94,8 @@ def _flops(kernel: RegionKernel) -> int:
 
 
 def _bytes(kernel: RegionKernel) -> int:
-    """The bytes of its buffers, each once. An op by element reads no more elements than it has: of
-    a table, the rows that it looks up."""
+    """The bytes that a run reads and writes, each buffer once. An elementwise op reads no more
+    elements than it computes: of an embedding table only the rows that it looks up."""
     region = kernel.region
     total = 0
     for v in dict.fromkeys(kernel.buffers):

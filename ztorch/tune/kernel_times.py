@@ -1,4 +1,4 @@
-"""The kernels of a function on a processor, with their costs: a table, data, a picture."""
+"""The costs of a function's kernels on a processor, as a table, as data or as a picture."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ztorch.tune.roofline import Point, draw_roofline
 
 @dataclass(frozen=True)
 class KernelTime:
-    """A kernel in its place in a function."""
+    """The cost of a kernel of a function."""
 
     name: str
-    layers: tuple[str, ...]  # whose values it computes
-    runs: int  # in a call of the function, at most
-    flops: int  # of a run
-    bytes: int  # of a run: each buffer once
-    cycles: float  # of a run, as the compiler estimates them
-    least_cycles: float  # of a run: the minimum for its FLOPs or bytes
-    bound: str  # compute or memory: which of them
-    schedule: str
+    layers: tuple[str, ...]  # the layers whose values it computes
+    runs: int  # number of runs in a call of the function, at most
+    flops: int  # FLOPs of a run
+    bytes: int  # bytes that a run reads and writes, each buffer once
+    cycles: float  # cycles of a run, estimated by the compiler
+    least_cycles: float  # minimum cycles of a run, for its FLOPs or its bytes
+    bound: str  # which of them gives the minimum: compute or memory
+    schedule: str  # its schedule as text
     tuned: bool  # whether the schedule was found by `tune`
-    why: tuple[str, ...]  # its fused ops, and the limits of fusion
-    seconds: float | None = None  # of a run; None: not measured
-    least_seconds: float | None = None  # the minimum on this machine
+    why: tuple[str, ...]  # its fused ops, and the reasons for not fusing more
+    seconds: float | None = None  # measured seconds of a run
+    least_seconds: float | None = None  # minimum seconds of a run on this machine
 
     @property
     def share(self) -> float:
-        """The part of the best possible speed that it has: measured, else estimated."""
+        """The reached share of the best possible speed: measured, else estimated."""
         if self.seconds is not None and self.least_seconds is not None:
             return self.least_seconds / self.seconds
         return self.least_cycles / max(self.cycles, self.least_cycles, 1.0)
 
     @property
     def cost(self) -> float:
-        """Of all runs: seconds where they were measured, else cycles."""
+        """The cost of all runs: seconds if they were measured, else cycles."""
         return self.runs * (self.cycles if self.seconds is None else self.seconds)
 
 
@@ -46,12 +46,12 @@ class KernelTime:
 class FunctionTimes:
     """The result of `explain`: the kernels of a function. It prints as a table."""
 
-    name: str  # of the function, and its model
-    device: str
-    processor: str  # whose figures were used
-    kernels: tuple[KernelTime, ...]  # in order
-    threads: int
-    peaks: Peaks | None = None  # of one thread; None: nothing was measured
+    name: str  # name of the function and its model
+    device: str  # name of the target
+    processor: str  # the row of `machines/processors.py` that was used
+    kernels: tuple[KernelTime, ...]  # in the order of their runs
+    threads: int  # number of worker threads
+    peaks: Peaks | None = None  # peak rates of one thread; None if nothing was measured
 
     @property
     def measured(self) -> bool:
@@ -60,22 +60,22 @@ class FunctionTimes:
 
     @property
     def total(self) -> float:
-        """Seconds of all kernels where they were measured, else cycles."""
+        """The cost of all kernels: seconds if they were measured, else cycles."""
         return sum(k.cost for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as data."""
+        """The result as data for JSON."""
         return {**asdict(self), "kernels": [{**asdict(k), "share": k.share} for k in self.kernels]}
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, rows: int = 20, why: bool = True) -> str:
-        """The table of kernels, those that take longest first.
+        """The table of kernels, the most expensive first.
 
         Args:
-            rows: How many are listed. Default: `20`.
-            why: Whether each has lines below it: its schedule, and why it is not one with others.
+            rows: The number of kernels in the table. Default: `20`.
+            why: Whether lines below each kernel show its schedule and the limits of fusion.
                 Default: `True`.
         """
         longest = sorted(self.kernels, key=lambda k: -k.cost)
@@ -85,13 +85,13 @@ class FunctionTimes:
             text.append(line)
             if why:
                 tuned = " (found by tune)" * k.tuned
-                text += [f"    {said}" for said in (f"{k.schedule}{tuned}", *k.why)]
+                text += [f"    {line}" for line in (f"{k.schedule}{tuned}", *k.why)]
         if len(longest) > rows:
             text.append(f"... and {len(longest) - rows} more kernels")
         return "\n".join((*text, "", _totals(self)))
 
     def plot(self, path: str) -> Any:
-        """Draws the kernels under the roofline of this machine.
+        """Draws a roofline plot of the kernels.
 
         Args:
             path: A PNG, SVG or PDF file to write.
@@ -103,8 +103,8 @@ class FunctionTimes:
                   for k in sorted(self.kernels, key=lambda k: -k.cost)
                   if k.flops and k.bytes and k.seconds]
         if self.peaks is None or not points:
-            raise ConfigError(f"{self.name}: a picture shows measured kernels that compute; "
-                              "explain with measure=True")
+            raise ConfigError(f"{self.name}: a roofline plot needs measured kernels with "
+                              "arithmetic; explain with measure=True")
         return draw_roofline(f"{self.name} on {self.device}", points, self.peaks, path)
 
 

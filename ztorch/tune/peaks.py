@@ -1,5 +1,4 @@
-"""The two limits that every kernel runs into: how many multiply-adds a processor can do, and how
-fast it can read. Both are measured by kernels of our own IR."""
+"""Measures the peak rates of a processor, multiply-adds and reads, with kernels of our own IR."""
 
 from __future__ import annotations
 
@@ -16,34 +15,35 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.lower.placement import Location
 from ztorch.lower.region_kernel import KernelStep
-from ztorch.tune.race import Race
+from ztorch.tune.kernel_benchmark import KernelBenchmark
 
 ITERATIONS = 40_000  # of the multiply-add loop, so that the call overhead is negligible
-MOST_READ = 8 << 20  # bytes that each thread reads in total; small buffers are read repeatedly
-ROUNDS = 9  # of the race
-READ = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))  # bytes per thread: caches to memory
+READ_BYTES = 8 << 20  # bytes that each thread reads in total; small buffers are read repeatedly
+ROUNDS = 9  # measurements of each kernel
+# Bytes of a thread's buffer, from the first-level cache to memory.
+BUFFER_SIZES = tuple(1 << k for k in (15, 18, 20, 21, 22, 24, 26))
 
 
 @dataclass(frozen=True)
 class Peaks:
     """The peak rates of a processor, for float32."""
 
-    flops: float  # multiply-adds count as 2
-    reads: tuple[tuple[int, float], ...]  # bytes of a buffer that is read repeatedly, bytes/s
+    flops: float  # FLOP/s; a multiply-add counts as 2
+    reads: tuple[tuple[int, float], ...]  # bytes of a buffer, and bytes/s of repeated reads of it
 
     def rate(self, nbytes: float) -> float:
-        """The bytes read in a second where buffers have so many together: between those measured,
-        on a straight line in logarithms."""
+        """The bytes per second that are read from buffers of a total size: interpolated linearly
+        in logarithms."""
         sizes, rates = (np.log([pair[k] for pair in self.reads]) for k in (0, 1))
         return float(np.exp(np.interp(np.log(max(nbytes, 1)), sizes, rates)))
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """The least time for some work on buffers that were used just before."""
+        """The minimum time for work on buffers that were used just before."""
         return max(flops / self.flops, nbytes / self.rate(nbytes))
 
 
 def measured_peaks(target: Target, threads: int) -> Peaks:
-    """Measures the limits of this machine, which takes some tenths of a second.
+    """Measures the peak rates of this machine, which takes some tenths of a second.
 
     Args:
         target: The target to compile for; this machine must run it.
@@ -52,7 +52,7 @@ def measured_peaks(target: Target, threads: int) -> Peaks:
     kernel, flops = fma_kernel(target.limits, threads)
     fma = flops / _seconds(kernel, target, threads)
     rates = []
-    for nbytes in READ:
+    for nbytes in BUFFER_SIZES:
         kernel, read = read_kernel(target.limits, threads, nbytes * threads)
         rates.append((nbytes * threads, read / _seconds(kernel, target, threads)))
     return Peaks(fma, tuple(rates))
@@ -63,13 +63,14 @@ def _seconds(kernel: Kernel, target: Target, threads: int) -> float:
     second = -(-x // BUFFER_ALIGN) * BUFFER_ALIGN
     step = KernelStep(kernel, (Location("arena", 0, x), Location("arena", second, y)),
                       (False, True), cycles=1e12)  # enough to wake all workers
-    [seconds] = Race([step], target, threads).seconds(ROUNDS, of=min)  # the least disturbed
+    benchmark = KernelBenchmark([step], target, threads)
+    [seconds] = benchmark.seconds(ROUNDS, statistic=min)  # the least disturbed measurement
     return seconds
 
 
 def fma_kernel(limits: Limits, threads: int) -> tuple[Kernel, float]:
-    """A kernel that only multiplies and adds in registers, and its floating-point operations. The
-    12 chains cover the latency of two units of 4 cycles, and leave registers to spare."""
+    """A kernel with only multiply-adds in registers, and its FLOPs. The 12 independent chains hide
+    the latency of two units with 4 cycles, and leave registers to spare."""
     lanes, chains = limits.lanes(f32), 12
     b = Builder("fma_peak")
     b.memory("x", f32, 2 * lanes)
@@ -84,15 +85,15 @@ def fma_kernel(limits: Limits, threads: int) -> tuple[Kernel, float]:
 
 
 def read_kernel(limits: Limits, threads: int, nbytes: int) -> tuple[Kernel, float]:
-    """A kernel in which each thread sums its share of a buffer of so many bytes, and the bytes that
-    it reads."""
+    """A kernel in which each thread sums its share of a buffer of `nbytes`, and the bytes that it
+    reads."""
     lanes, chains = limits.lanes(f32), 8
     step = lanes * chains
     part = max(1, nbytes // (4 * step * threads)) * step
     b = Builder("read")
     b.memory("x", f32, part * threads)
     b.memory("y", f32, threads * lanes, access="w")
-    passes = max(1, MOST_READ // (4 * part))
+    passes = max(1, READ_BYTES // (4 * part))
     first = b.mul(b.identity("worker"), part)
     sums = [b.var(f32, lanes, init=0.0) for _ in range(chains)]
     with b.loop(0, passes), b.loop(0, part, step) as i:

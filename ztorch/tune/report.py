@@ -1,4 +1,4 @@
-"""The result of a tuning, as a value that prints as a table."""
+"""The result of `tune`, which prints as a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class TuningReport:
     """The result of `tune`.
 
     Args:
-        kernels: A record of each kernel, the one with the most work first.
-        measured: How many of them were measured this time.
-        left: How many others were not, for lack of time.
-        interrupted: Whether Ctrl-C ended it.
+        kernels: The record of each kernel, the one with the most work first.
+        measured: The number of kernels that were measured this time.
+        left: The number of kernels that were not measured for lack of time. Default: `0`.
+        interrupted: Whether Ctrl-C ended the tuning. Default: `False`.
     """
 
     kernels: tuple[TunedKernel, ...]
@@ -39,7 +39,7 @@ class TuningReport:
 
 
 def kernel_table(kernels: Iterable[TunedKernel]) -> str:
-    """A line for each kernel: the times of the rules' schedule and of the best, and the best."""
+    """A table with the times of the rules' schedule and of the best one, and the best schedule."""
     rows = [("kernel", "rule us", "best us", "ratio", "schedule")]
     rows += [(k.title, f"{k.rule_seconds * 1e6:.2f}", f"{k.seconds * 1e6:.2f}",
               f"{k.rule_seconds / k.seconds:.2f}" if k.seconds else "-",
@@ -47,14 +47,14 @@ def kernel_table(kernels: Iterable[TunedKernel]) -> str:
     return aligned(rows)
 
 
-def known_table(kernels: Sequence[TunedKernel]) -> str:
-    """The kernels of each machine, number of threads and version under a line that says so."""
+def stored_table(kernels: Sequence[TunedKernel]) -> str:
+    """A table of kernels for each machine, number of threads and version."""
     groups: dict[str, list[TunedKernel]] = {}
     for k in kernels:
         threads = "1 thread" if k.threads == 1 else f"{k.threads} threads"
         groups.setdefault(f"{k.machine}, {threads}, ztorch {k.version}", []).append(k)
     if not groups:
-        return "Nothing was measured yet; `ztorch tune MODEL` does"
+        return "Nothing was measured yet; run `ztorch tune MODEL`"
     return "\n\n".join(f"{title}\n{kernel_table(group)}" for title, group in groups.items())
 
 

@@ -1,4 +1,4 @@
-"""Draws kernels under the limits of a machine."""
+"""Draws a roofline plot: the speed of kernels under the limits of a machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import numpy as np
 from ztorch.files.figures import new_figure, save_figure
 from ztorch.tune.peaks import Peaks
 
-NAMED = 12  # kernels with a name in the picture: those that take longest
+LABELS = 12  # the number of kernels with a label: those that take longest
 
 
 class Point(NamedTuple):
-    """A kernel in the picture."""
+    """A kernel in the plot."""
 
     name: str
-    flops: int  # of a run
-    bytes: int  # of a run
-    seconds: float  # of a run
-    share: float  # of the time of all
+    flops: int  # FLOPs of a run
+    bytes: int  # bytes of a run
+    seconds: float  # seconds of a run
+    share: float  # share of the total time
 
 
 def draw_roofline(title: str, points: Sequence[Point], peaks: Peaks, path: str) -> Any:
-    """Draws each kernel as a point: FLOPs for each byte along, GFLOP/s upward, as large as its
-    share of the time, under the roofs of one thread.
+    """Draws each kernel as a point under the roofs of one thread.
+
+    The x axis is FLOPs per byte, the y axis GFLOP/s, and the area of a point its share of the time.
 
     Args:
         title: The program that the kernels belong to.
@@ -46,10 +47,10 @@ def draw_roofline(title: str, points: Sequence[Point], peaks: Peaks, path: str) 
                   linewidth=1.2, label=f"{rate / 1e9:,.0f} GB/s from {size >> 10:,} KiB")
     axes.scatter(x, y, [30 + 900 * p.share for p in points], color="#2f6fdb", alpha=0.55,
                  edgecolor="white")
-    for p, at_x, at_y in list(zip(points, x, y, strict=True))[:NAMED]:
+    for p, at_x, at_y in list(zip(points, x, y, strict=True))[:LABELS]:
         axes.annotate(p.name.partition("_")[0], (at_x, at_y), fontsize=8, ha="center", va="center")
     names.axis("off")
-    names.text(0, 1, "\n".join(f"{p.share:4.0%}  {p.name}" for p in points[:NAMED]), va="top",
+    names.text(0, 1, "\n".join(f"{p.share:4.0%}  {p.name}" for p in points[:LABELS]), va="top",
                fontsize=7.5, family="monospace", linespacing=1.7)
     axes.set(xscale="log", yscale="log", xlabel="FLOPs for each byte", ylabel="GFLOP/s",
              title=f"{title}: one thread does {peaks.flops / 1e9:,.0f} GFLOP/s at best")

@@ -202,9 +202,9 @@ def _compile(**settings: Any) -> Compiled:
 
 def test_a_missing_compiler_is_an_error_that_says_what_to_install(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeviceError, match="CC='no-such-cc -v' is not a compiler"):
+    with pytest.raises(DeviceError, match="CC='no-such-cc -v' is not a command that can be run"):
         _compile(cc="no-such-cc -v")
-    with pytest.raises(DeviceError, match=r"CC=.* is not a compiler"):
+    with pytest.raises(DeviceError, match=r"CC=.* is not a command that can be run"):
         _compile(cc="gcc '")
     monkeypatch.setattr(c_compiler.shutil, "which", lambda name: None)
     with pytest.raises(DeviceError, match=r"device 'c' needs a C compiler.*apt install gcc"):
@@ -224,7 +224,7 @@ def test_a_compiler_that_refuses_the_text_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.skipif("clang" not in COMPILERS, reason="needs a compiler for several machines")
 def test_a_compiler_for_another_machine_is_an_error() -> None:
     other = "x86_64" if TARGETS["c"].arch == "aarch64" else "aarch64"
-    with pytest.raises(DeviceError, match="makes code for another machine"):
+    with pytest.raises(DeviceError, match="generates code for another machine"):
         _compile(cc=f"clang --target={other}-linux-gnu")
 
 

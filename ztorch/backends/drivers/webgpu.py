@@ -14,7 +14,7 @@ from ztorch.backends.backend import Backend
 from ztorch.backends.device import Device
 from ztorch.backends.handles import DeviceInfo, DeviceModule, KernelEntry, Launch, wrong_count
 from ztorch.errors import DeviceError, OutOfMemory
-from ztorch.host.settings import where_unset
+from ztorch.host.settings import default_environment
 
 KINDS = {"DiscreteGPU": "gpu", "IntegratedGPU": "integrated", "CPU": "cpu"}  # by adapter type
 # Limits to request at the device's maximum. By default WebGPU grants only its own minimum.
@@ -33,7 +33,7 @@ def _adapters() -> list[Any]:
 
     # A layer of Mesa asks Wayland which device draws the desktop. It prints a warning to standard
     # error if XDG_RUNTIME_DIR is unset, but not if it names a folder that does not exist.
-    with where_unset(XDG_RUNTIME_DIR="/nonexistent"):
+    with default_environment(XDG_RUNTIME_DIR="/nonexistent"):
         return list(wgpu.gpu.enumerate_adapters_sync())
 
 

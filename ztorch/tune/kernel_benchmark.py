@@ -1,4 +1,4 @@
-"""Kernels that compute the same by different schedules, timed against one another."""
+"""Measures the times of kernels that compute the same with different schedules."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from ztorch.lower.plan import Plan
 from ztorch.lower.region_kernel import KernelStep
 from ztorch.runtime.executable import Executable
 
-CALL_SECONDS = 3e-4  # of a timed call, in which a kernel runs many times: clocks are exact to 1e-6
+CALL_SECONDS = 3e-4  # duration of a timed call with many runs, since clocks have a step of 1e-6
 CYCLES_PER_SECOND = 3e9  # assumed clock, to choose the number of runs in a call
-RUNS_MAX = 2000  # runs of a kernel in a call, at most
-ROUNDS_MIN = 3  # rounds of all kernels before slow ones are dropped
-SLOW = 1.15  # a kernel is slow from this multiple of the fastest time on
-RACE_SECONDS = 2.0  # time limit of a race, once all kernels have run ROUNDS_MIN times
+MAX_RUNS = 2000  # runs of a kernel in a call
+MIN_ROUNDS = 3  # rounds of all kernels before slow ones are dropped
+SLOW_RATIO = 1.15  # kernels are slow if they take more than this multiple of the fastest time
+BENCHMARK_SECONDS = 2.0  # time limit, once all kernels have run MIN_ROUNDS times
 
 
-class Race:
-    """One program with a function for each kernel, which runs it many times on the same buffers.
+class KernelBenchmark:
+    """A program with a function for each kernel, which runs it many times on the same buffers.
 
     Args:
-        steps: One kernel by different schedules, each on the same buffers.
-        target: The machine, which is this one.
-        threads: The most workers that share a kernel.
+        steps: A kernel with different schedules, on the same buffers.
+        target: The target, which this machine must run.
+        threads: The largest number of workers that share a kernel.
     """
 
     def __init__(self, steps: Sequence[KernelStep], target: Target, threads: int):
-        places, arena = _compact(steps[0].locations)
-        self.runs = max(1, min(RUNS_MAX, int(CALL_SECONDS * CYCLES_PER_SECOND
+        locations, arena = _compact(steps[0].locations)
+        self.runs = max(1, min(MAX_RUNS, int(CALL_SECONDS * CYCLES_PER_SECOND
                                              / max(steps[0].cycles, 1.0))))
-        plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=places, barrier=True)],
+        plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=locations, barrier=True)],
                                arena, [], [LoopSpan(0, 1, self.runs)])
                  for k, step in enumerate(steps)}
         spec = describe_program("race", target, plans, Params(target.limits))
@@ -52,40 +52,48 @@ class Race:
             code = cpu_code(plans, target, spec, Watch()).code
         self.program = Executable(spec, code, threads=threads)
         self.calls = [self.program.bind(name) for name in plans]
-        self.workers = max(call.workers for call in self.calls)  # that share a kernel
-        self._first = _values(steps[0], places, arena)
-        self._changes = any(m.access == "rw" for m in steps[0].kernel.memories
-                            if m.space == "global")
-        self.program.arena[:arena] = self._first
+        self.workers = max(call.workers for call in self.calls)  # workers that share a kernel
+        self._initial = _values(steps[0], locations, arena)
+        self._restores = any(m.access == "rw" for m in steps[0].kernel.memories
+                             if m.space == "global")
+        self.program.arena[:arena] = self._initial
 
-    def seconds(self, rounds: int, of: Callable[[list[float]], float] = median) -> list[float]:
-        """The median time, or another statistic, of one run of each kernel. Rounds run all kernels
-        in sequence, so that other load on the machine affects all of them; clearly slow ones are
-        dropped after some rounds."""
+    def seconds(self, rounds: int,
+                statistic: Callable[[list[float]], float] = median) -> list[float]:
+        """Measures the seconds of one run of each kernel.
+
+        Each round runs all kernels in sequence, so that other load on the machine affects all of
+        them. Clearly slow ones are dropped after some rounds.
+
+        Args:
+            rounds: The number of rounds.
+            statistic: The function of a kernel's times that is returned. Default: the median.
+        """
         clock = time.perf_counter if self.workers > 1 else time.thread_time
         times: list[list[float]] = [[] for _ in self.calls]
         running = set(range(len(self.calls)))
-        end = time.perf_counter() + RACE_SECONDS
+        end = time.perf_counter() + BENCHMARK_SECONDS
         for call in self.calls:
-            call()  # pages and caches are warm then
+            call()  # warms up pages and caches
         for number in range(rounds):
-            if number >= ROUNDS_MIN and time.perf_counter() > end:
+            if number >= MIN_ROUNDS and time.perf_counter() > end:
                 break
             for k in sorted(running):
-                if self._changes:  # else sums would grow without end
-                    self.program.arena[:len(self._first)] = self._first
+                if self._restores:  # else values would grow from run to run
+                    self.program.arena[:len(self._initial)] = self._initial
                 start = clock()
                 self.calls[k]()
                 times[k].append((clock() - start) / self.runs)
-            if number + 1 >= ROUNDS_MIN:
+            if number + 1 >= MIN_ROUNDS:
                 best = min(min(t) for t in times)
-                running = {k for k in running if min(times[k]) <= best * SLOW}
-        return [of(t) for t in times]
+                running = {k for k in running if min(times[k]) <= best * SLOW_RATIO}
+        return [statistic(t) for t in times]
 
 
 def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
-    """Buffers one after another in the arena, those that overlap in one piece; and its bytes."""
-    groups: list[list[Location]] = []  # of locations that overlap
+    """New locations one after another in the arena, and its bytes. Locations that overlap keep
+    their distances."""
+    groups: list[list[Location]] = []  # groups of overlapping locations
     for place in locations:
         fixed = replace(place, strides=())
         joined = [g for g in groups if any(fixed.overlaps(other) for other in g)]
@@ -105,13 +113,13 @@ def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
     return tuple(moved[replace(place, strides=())] for place in locations), end
 
 
-def _values(step: KernelStep, places: Sequence[Location], arena: int) -> np.ndarray:
-    """First values of the buffers: numbers that are neither tiny nor large, and zeros for
-    integers, which may be positions."""
+def _values(step: KernelStep, locations: Sequence[Location], arena: int) -> np.ndarray:
+    """Initial values of the buffers: floats of moderate size, and zeros for integers, which may be
+    indices."""
     block = np.zeros(arena, np.uint8)
     rng = np.random.default_rng(0)
     memories = [m for m in step.kernel.memories if m.space == "global"]
-    for memory, place in zip(memories, places, strict=True):
+    for memory, place in zip(memories, locations, strict=True):
         if memory.dtype.is_float:
             part = block[place.offset:place.offset + place.size]
             part[:] = _stored(memory.dtype, rng.uniform(0.1, 1.0, memory.size))

@@ -1,4 +1,4 @@
-"""The base of all loaded programs, on any device."""
+"""The base classes of loaded programs and of calls of their functions, on any device."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from ztorch.locks import new_lock
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
 
 
-class Running(ABC):
+class LoadedProgram(ABC):
     """A loaded program: its code, its states, and calls of its functions.
 
-    One run at a time: the functions share params and arena, so a lock keeps runs apart.
+    The functions share params and arena, so a lock allows only one run at a time.
+
+    Args:
+        spec: The program.
+        code: Its code.
+        device: The name of its device, such as cuda:0.
+        host_bytes: The memory of this machine that it needs.
     """
 
-    threads = 1  # of the host that work on a run
+    threads = 1  # threads of the host that run the program
 
     def __init__(self, spec: ProgramSpec, code: bytes, device: str, host_bytes: int):
-        """`device` is its name, such as cuda:0; `host_bytes` is the memory it needs here."""
         processor.need_memory(f"program {spec.name!r}", host_bytes,
                               "compile with a smaller batch_size, or make layers smaller")
         self.spec = spec
@@ -34,7 +39,7 @@ class Running(ABC):
         self.states = spec.states
         self.lock = new_lock()
         self.stale = False  # whether weights have changed since derived states were computed
-        self.steps = 0  # counts trainings, each of which may have changed every weight
+        self.steps = 0  # number of training steps, each of which may change every weight
         self.writes: dict[str, int] = {}  # how often each state was set
         self._prepare: BoundCall | None = None
         self.weights_changed()
@@ -45,24 +50,24 @@ class Running(ABC):
 
     @abstractmethod
     def bind_memory(self, function: str) -> MemoryCall:
-        """A call that reads and writes memory of the caller's, which may change from run to run."""
+        """A call that reads and writes the caller's memory, which may change from run to run."""
 
     def weights_changed(self) -> None:
-        """Makes the next run compute derived states again."""
+        """Has the next run compute derived states again."""
         self.stale = PREPARE in self.functions
 
     def _written(self, name: str) -> None:
-        """Counts that a state was set. The caller holds the lock."""
+        """Notes that a state was set. The caller holds the lock."""
         self.writes[name] = self.writes.get(name, 0) + 1
         self.weights_changed()
 
-    def ready_for(self, function: FunctionSpec) -> None:
-        """Prepares a run of a function. The caller holds the lock."""
+    def prepare_run(self, function: FunctionSpec) -> None:
+        """Brings the program up to date before a run of a function. The caller holds the lock."""
         if self.stale:
             self.refresh()
 
     def refresh(self) -> None:
-        """Computes derived states from the weights as they are now. The caller holds the lock."""
+        """Computes derived states from the current weights. The caller holds the lock."""
         self.stale = False
         if self._prepare is None:
             self._prepare = self.bind(PREPARE)
@@ -99,23 +104,23 @@ class Running(ABC):
 
     @abstractmethod
     def _copy_state(self, state: StateSpec, memory: Any, into_state: bool) -> None:
-        """Copies a state to memory of the caller's, or back. The caller holds the lock."""
+        """Copies a state to the caller's memory, or back. The caller holds the lock."""
 
-    def state_to(self, name: str, memory: Any) -> None:
-        """Copies one state to memory of the caller's: an address of the host, a buffer of the
+    def copy_state_to(self, name: str, memory: Any) -> None:
+        """Copies one state to the caller's memory: an address of the host, or a buffer of the
         device."""
         with self.lock:
             self._copy_state(self.states[name], memory, into_state=False)
 
-    def state_from(self, name: str, memory: Any) -> None:
+    def copy_state_from(self, name: str, memory: Any) -> None:
         """Sets one state from the caller's memory, in the state's dtype."""
         with self.lock:
             self._copy_state(self.states[name], memory, into_state=True)
             self._written(name)
 
-    def lent_state(self, name: str) -> np.ndarray | None:
-        """The bytes of a state in place, which stay as they are as long as something holds the
-        array; None if this program only copies it."""
+    def shared_state(self, name: str) -> np.ndarray | None:
+        """The bytes of a state without a copy. They do not change as long as something holds the
+        array. None if the state can only be copied."""
         return None
 
     def states_snapshot(self) -> dict[str, np.ndarray]:
@@ -136,54 +141,54 @@ class BoundCall(ABC):
     outputs: dict[str, np.ndarray]
     overlaps = False  # whether the host may continue during a run
 
-    def __init__(self, program: Running, function: FunctionSpec):
+    def __init__(self, program: LoadedProgram, function: FunctionSpec):
         self.program = program
         self.function = function
 
     def __call__(self) -> None:
         program = self.program
         with program.lock:
-            program.ready_for(self.function)
+            program.prepare_run(self.function)
             self.run()
 
     def start(self) -> None:
-        """Begins a run that overlaps the host's work until `finish`."""
+        """Starts a run that overlaps the host's work until `finish`."""
         self()
 
     def finish(self) -> None:  # noqa: B027
-        """Waits until the run that was begun is done. Only then outputs are there, and inputs may
-        be written again."""
+        """Waits for the run that was started. Before that, outputs are not valid, and inputs must
+        not be written."""
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
-        """Makes runs read an input from a caller's array, until `release`. False if that
-        cannot be: then the input must be copied."""
+        """Has runs read an input from the caller's array, until `release`. Returns False if that
+        is not possible, and the input must be copied."""
         return False
 
     def write_to(self, name: str, array: np.ndarray) -> bool:
-        """Makes runs write an output to a caller's array, until `release`. False if that
-        cannot be: then the output must be copied."""
+        """Has runs write an output to the caller's array, until `release`. Returns False if that
+        is not possible, and the output must be copied."""
         return False
 
     def release(self) -> None:
-        """Makes runs read and write `inputs` and `outputs` again."""
+        """Has runs read and write `inputs` and `outputs` again."""
         return
 
     def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
-        """Runs this call for batch after batch of the rows of these inputs, without Python in
-        between; None if that cannot be: then each batch is a separate run."""
+        """Runs of this call for all batches of the rows of these inputs, in one native call. None
+        if each batch must be a separate run."""
         return None
 
     @abstractmethod
     def run(self) -> None:
-        """One run. The caller holds the lock of the program."""
+        """Runs the function once. The caller holds the lock of the program."""
 
 
-class ScorePlace(NamedTuple):
-    """Where the scores of batches are added."""
+class ScoreSum(NamedTuple):
+    """A weighted sum of a score over batches."""
 
-    output: np.ndarray  # of the call
-    sums: int  # address of a float64 for each of its elements
-    weight: float  # of a batch in them
+    output: np.ndarray  # the output of the call with the score of a batch
+    sums: int  # address of the sums, a float64 for each element of the output
+    weight: float  # weight of a batch
 
 
 class NativeSteps(ABC):
@@ -192,31 +197,30 @@ class NativeSteps(ABC):
     call: BoundCall
 
     @abstractmethod
-    def add_to(self, scores: Sequence[ScorePlace], finite: bool) -> None:
-        """Adds up the scores of each batch from now on. With `finite`, a batch whose first score
-        is not a finite number is the last."""
+    def add_to(self, scores: Sequence[ScoreSum], finite: bool) -> None:
+        """Accumulates the scores of later batches. With `finite`, the run stops after a batch whose
+        first score is not a finite number."""
 
     @property
     @abstractmethod
-    def at_once(self) -> int:
-        """How many steps to run between two checks for signals."""
+    def steps_per_check(self) -> int:
+        """The number of steps between two checks for signals."""
 
     @abstractmethod
     def run(self, order: np.ndarray | None, first: int, count: int) -> int:
-        """Runs batches, and returns how many: fewer than `count` where a score was not finite.
+        """Runs batches and returns their number: less than `count` if a score was not finite.
 
         Args:
-            order: The numbers of all rows in their order; None: they follow one another.
-            first: The place of the first row in it.
-            count: How many batches.
+            order: The numbers of all rows in the order of use; None: 0, 1, 2, ...
+            first: The position of the first row in that order.
+            count: The number of batches.
         """
 
 
 class MemoryCall(ABC):
-    """One function that runs on memory of the caller's: addresses on the host, buffers on a device.
-    """
+    """A function that runs on the caller's memory: addresses of the host or buffers of a device."""
 
-    def __init__(self, program: Running, function: FunctionSpec):
+    def __init__(self, program: LoadedProgram, function: FunctionSpec):
         self.program = program
         self.function = function
 
@@ -229,12 +233,12 @@ class MemoryCall(ABC):
         """
         program = self.program
         with program.lock:
-            program.ready_for(self.function)
+            program.prepare_run(self.function)
             self.run(inputs, outputs)
 
-    def alone(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
-        """This call without a lock, for a caller that lets one thread at a time run the program and
-        sets no weights."""
+    def unlocked(self) -> Callable[[Sequence[Any], Sequence[Any]], None]:
+        """This call without the lock, for a caller that runs the program in one thread at a time
+        and sets no weights."""
         with self.program.lock:
             if self.program.stale:
                 self.program.refresh()
@@ -242,5 +246,4 @@ class MemoryCall(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """One run. The caller holds the lock of the program."""
-
+        """Runs the function once. The caller holds the lock of the program."""
