@@ -149,7 +149,7 @@ def test_levels_that_other_machines_have() -> None:
     made_for = "aarch64" if level == "neon" else "x86_64"
     with pytest.raises(DeviceError, match=(
             rf"^cpu:{level} does not run here \(for {made_for} processors, this one is "
-            rf"{processor.architecture()}\); cpu:scalar.* do\. To take .*: ztorch export MODEL --device "
+            rf"{processor.architecture()}\); cpu:scalar.* do\. For another machine: ztorch export MODEL --device "
             rf"cpu:{level} -o FILE\.zt$")):
         model().compile(f"cpu:{level}")
 

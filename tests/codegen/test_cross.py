@@ -53,7 +53,7 @@ EVERY = [pytest.param(t.name, marks=(pytest.mark.slow, *[pytest.mark.full] * (t.
 @pytest.mark.parametrize("target", EVERY)
 def test_objects_import_nothing(target: str) -> None:
     symbols = {name: f.symbol for name, f in compiled(target).spec.functions.items()}
-    obj = RenderedModule(compiled(target).plans, TARGETS[target], symbols).assembled()
+    obj = RenderedModule(compiled(target).plans, TARGETS[target], symbols).assemble()
     assert [s.name for s in obj.symbols if s.undefined] == []
     assert obj.machine == MACHINES[TARGETS[target].arch]
     again = link(obj, soname="zt_everything.so", exports=[*symbols.values(), "zt_worker"])

@@ -41,7 +41,7 @@ def instructions(obj: Object) -> dict[str, bytes]:
 def test_kernels_are_the_same_code_alone_and_together() -> None:
     program = network()
     symbols = {name: f.symbol for name, f in program.spec.functions.items()}
-    parts = RenderedModule(program.plans, TARGET, symbols).assemble_text()
+    parts = RenderedModule(program.plans, TARGET, symbols).assemble()
     whole = read_object(assemble_text(program.text, TARGET))
     assert len(instructions(parts)) > 5 and instructions(parts) == instructions(whole)
 
@@ -66,7 +66,7 @@ def test_only_kernels_that_changed_are_assembled(
 
 @pytest.mark.parametrize(("texts", "message"), [
     (("define i32 @f() { ret i32 1 }", "define i32 @f() { ret i32 2 }"), "two objects define 'f'"),
-    (("define i32 @f() { ret i32 1 }", ""), "objects of 2 machines")])
+    (("define i32 @f() { ret i32 1 }", ""), "objects for 2 different machines")])
 def test_what_cannot_be_merged(texts: tuple[str, str], message: str) -> None:
     objects = [read_object(compiled(text, HOST if text else OTHER)) for text in texts]
     with pytest.raises(LinkError, match=message):

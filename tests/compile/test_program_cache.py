@@ -25,7 +25,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Op
 from ztorch.host.settings import using
 from ztorch.runtime.devices import resolve
-from ztorch.runtime.packed import LENGTH, pack, unpack
+from ztorch.runtime.packed import SIZE_BYTES, pack, unpack
 
 X = np.arange(6.0, dtype=np.float32)
 
@@ -278,13 +278,13 @@ def test_bytes_that_are_no_program() -> None:
     parts = unpack(whole)
     assert parts is not None and [c.tolist() for c in parts[2]] == [
         np.array([1.0, 2.0, 3.0, 4.0], np.float32).view(np.uint8).tolist()]
-    header = int.from_bytes(whole[:LENGTH], "little")
-    for end in (0, 4, LENGTH, LENGTH + header // 2, LENGTH + header, len(whole) - 1):
+    header = int.from_bytes(whole[:SIZE_BYTES], "little")
+    for end in (0, 4, SIZE_BYTES, SIZE_BYTES + header // 2, SIZE_BYTES + header, len(whole) - 1):
         assert unpack(whole[:end]) is None
     assert unpack(whole + b"\0") is None
     assert unpack(b"\xff" * 64) is None
     rng = np.random.default_rng(0)
-    for at in rng.integers(0, LENGTH + header, 300):  # a changed header gives None or a valid one
+    for at in rng.integers(0, SIZE_BYTES + header, 300):  # a changed header gives None or a valid one
         changed = bytearray(whole)
         changed[at] ^= 1 << int(rng.integers(8))
         other = unpack(bytes(changed))

@@ -234,18 +234,18 @@ def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
     trials = native.call_trials = WorkerTrials(rule=2, most=2, cycles=70_000, guess=0.0, single=True)
     native.workers = 2
     for seconds in (*[3e-5] * 300, *[2e-5] * 500):  # by two workers, then by one
-        trials.took(seconds, seconds)
+        trials.record(seconds, seconds)
     assert trials.workers == 1 and trials.untimed == 25  # half a millisecond
     trials.untimed = 0
     call.run()
     assert native.workers == 1
     trials.untimed = 3
-    timed = trials._spent
+    timed = trials._elapsed
     for _ in range(3):
         call.run()
-    assert trials._spent == timed and native.workers == 1
+    assert trials._elapsed == timed and native.workers == 1
     call.run()
-    assert trials._spent > timed
+    assert trials._elapsed > timed
 
 
 def test_a_run_by_one_worker_does_not_wake_the_others() -> None:

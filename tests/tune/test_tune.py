@@ -41,7 +41,7 @@ def last_wins(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
         raced.extend(schedules)
         return [1e-6 * (len(schedules) - k) for k in range(len(schedules))]
 
-    monkeypatch.setattr(search, "_race", race)
+    monkeypatch.setattr(search, "_seconds", race)
     return raced
 
 
@@ -89,7 +89,7 @@ def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     _, kernel, _ = product_of(small(), TARGETS[LEVEL])
     rule = kernel.proposal()
     for share, gains in ((0.98, False), (0.9, True)):
-        monkeypatch.setattr(search, "_race", lambda kernel, schedules, *_, share=share: [
+        monkeypatch.setattr(search, "_seconds", lambda kernel, schedules, *_, share=share: [
             1.0 if s == rule else share for s in schedules])
         finding = search.search(kernel, TARGETS[LEVEL], 1)
         assert (finding.best != rule) == gains and finding.rule == rule
@@ -160,7 +160,7 @@ def test_what_cannot_be_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     functions = small().trace(batch_size=7).functions
     for target, reason in ((TARGETS["opencl"], "measured on the CPU, not for 'opencl'"),
                            (TARGETS["c"], "not for 'c'"), (TARGETS["neon" if LEVEL != "neon" else "avx2"], "does not run"),
-                           (TARGETS[LEVEL], "this is not any")):
+                           (TARGETS[LEVEL], "this processor is not any")):
         with pytest.raises(Unsupported, match=reason):
             tune_functions(functions, target, "m")
     monkeypatch.setattr(tuned_files, "folder", lambda: None)

@@ -84,7 +84,7 @@ SCRIPT = """
 import sys, warnings, ztorch as zt
 from ztorch.tune import search
 warnings.simplefilter("error")
-search._race = lambda kernel, schedules, *_: [1e-6 / (k + 1) for k in range(len(schedules))]
+search._seconds = lambda kernel, schedules, *_: [1e-6 / (k + 1) for k in range(len(schedules))]
 L = zt.layers
 model = zt.Sequential([L.Input((19,)), L.Dense(37, activation="gelu"), L.Dense(5)])
 for again in (False, True, True):

@@ -83,7 +83,7 @@ def edges_call() -> str:
 
 
 def waits(image: bytes) -> bool:
-    """Whether all kernels of a PTX text wait for earlier launches themselves, and so may start early.
+    """Whether all kernels of a PTX text wait for earlier launches, and so may start early.
 
     >>> waits(b".entry k() {griddepcontrol.wait; ret;}"), waits(b".entry k() {ret;}")
     (True, False)

@@ -58,7 +58,7 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     if target.linked_by_assembler:
         at("assemble")
         return CpuCode(text, assemble_text(text, target))
-    objects = module.assemble_text()
+    objects = module.assemble()
     watch.done("object", objects)
     library = link(objects, soname=f"{_file_name(spec.name)}.so",
                    exports=[*symbols.values(), *module.repeated, WORKER_ENTRY])
@@ -91,7 +91,7 @@ class RenderedModule:
                            workers="defined" if self.c_interface is None else "",
                            steps=self._steps)
 
-    def assemble_text(self) -> Object:
+    def assemble(self) -> Object:
         """The whole module as one object: assembled at once, or in parts that are merged."""
         if not self.target.one_module_per_kernel or self.c_interface is not None:
             at("assemble")

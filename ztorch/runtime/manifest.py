@@ -27,7 +27,7 @@ class MemberEntry(Record):
     """The manifest's row for another member of the file."""
 
     size: int = field(Whole(0, MAX_BYTES))  # in bytes
-    sha256: str = field(String("[0-9a-f]{64}", "a SHA-256 of 64 lower-case digits"))  # of it
+    sha256: str = field(String("[0-9a-f]{64}", "a SHA-256 of 64 lower-case digits"))  # hash
 
 
 class TargetEntry(Record):
