@@ -219,7 +219,7 @@ def test_single_calls_are_judged_by_their_usual_time() -> None:
 
     def after(calls: int) -> int:
         for k in range(calls):
-            trials.took(x := took[trials.workers][k % len(took[trials.workers])], x)
+            trials.record(x := took[trials.workers][k % len(took[trials.workers])], x)
         return trials.workers
 
     assert after(1000) == 1

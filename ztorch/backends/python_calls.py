@@ -129,7 +129,7 @@ def slot_offsets(kind: type[Any]) -> dict[str, int]:
 
     >>> class Pair:
     ...     __slots__ = ("a", "b")
-    >>> sorted(slot_places(Pair).values()) == [object.__basicsize__, object.__basicsize__ + 8]
+    >>> sorted(slot_offsets(Pair).values()) == [object.__basicsize__, object.__basicsize__ + 8]
     True
     """
     names = [name for c in kind.__mro__ for name in getattr(c, "__slots__", ())

@@ -34,7 +34,7 @@ def parse_open_axes(text: str) -> dict[int, OpenAxis]:
     """The axes of a row whose size varies, by number, from their text in the metadata: the name of
     each axis, or nothing.
 
-    >>> {axis: str(which) for axis, which in open_axes_of(",width@1-2/1").items()}
+    >>> {axis: str(which) for axis, which in parse_open_axes(",width@1-2/1").items()}
     {1: 'width@1-2/1'}
     """
     return {axis: OpenAxis.of(which) for axis, which in enumerate(text.split(",")) if which}
@@ -43,7 +43,7 @@ def parse_open_axes(text: str) -> dict[int, OpenAxis]:
 def open_axes_text(axes: Mapping[int, OpenAxis]) -> str:
     """The text in the metadata for axes by number.
 
-    >>> spelled_axes({1: OpenAxis("width")})
+    >>> open_axes_text({1: OpenAxis("width")})
     ',width'
     """
     return ",".join(str(axes.get(axis, "")) for axis in range(max(axes) + 1))
