@@ -135,7 +135,7 @@ def round_trip(seed: int) -> None:
     np.testing.assert_array_equal(again.read(block), array)
 
 
-def test_read_is_the_inverse_of_laid_out() -> None:
+def test_read_is_the_inverse_of_arrange() -> None:
     for seed in range(30):
         round_trip(seed)
 

@@ -90,8 +90,9 @@ def kernel_resources(log: str) -> dict[str, tuple[int, int, int]]:
     """The registers, spilled bytes and bytes of shared memory of each kernel, by symbol, from the
     log of `cubin`.
 
-    >>> figures("Compiling entry function 'k' for 'sm_90' ... 8 bytes spill stores, 4 bytes spill "
-    ...         "loads ... Used 24 registers, used 1 barriers, 1024 bytes smem")
+    >>> kernel_resources("Compiling entry function 'k' for 'sm_90' ... 8 bytes spill stores, "
+    ...                  "4 bytes spill loads ... Used 24 registers, used 1 barriers, "
+    ...                  "1024 bytes smem")
     {'k': (24, 12, 1024)}
     """
     kernels = {}

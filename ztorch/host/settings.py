@@ -105,7 +105,7 @@ def _integer(name: str, default: int) -> int:
 def default_environment(**variables: str) -> Iterator[None]:
     """Sets environment variables for a block, except those that the user has set.
 
-    >>> with where_unset(ZTORCH_NO_SUCH="1"):
+    >>> with default_environment(ZTORCH_NO_SUCH="1"):
     ...     os.environ["ZTORCH_NO_SUCH"]
     '1'
     >>> "ZTORCH_NO_SUCH" in os.environ

@@ -197,7 +197,7 @@ def gpu(name: str) -> Gpu:
 def gpu_by_short_name(name: str) -> Gpu | None:
     """The row of a GPU by its name without spaces, or without the name of its series; or None.
 
-    >>> gpu_written("rtx4090").name, gpu_written("4090").name, gpu_written("cpu")
+    >>> gpu_by_short_name("rtx4090").name, gpu_by_short_name("4090").name, gpu_by_short_name("cpu")
     ('RTX 4090', 'RTX 4090', None)
     """
     letters = re.sub(r"[^a-z0-9]", "", name.lower()).removeprefix("nvidia")
@@ -218,9 +218,9 @@ def gpus_of(target: str) -> tuple[Gpu, ...]:
 def gpu_of_device(device_name: str) -> Gpu | None:
     """The row of a GPU by its driver's name for it; None if there is no row.
 
-    >>> gpu_called("NVIDIA A100-SXM4-80GB").name, gpu_called("NVIDIA L40S")
+    >>> gpu_of_device("NVIDIA A100-SXM4-80GB").name, gpu_of_device("NVIDIA L40S")
     ('A100', None)
-    >>> gpu_called("NVIDIA GeForce RTX 3090 Ti"), gpu_called("NVIDIA GeForce RTX 5090 Laptop GPU")
+    >>> gpu_of_device("NVIDIA GeForce RTX 3090 Ti"), gpu_of_device("NVIDIA GeForce RTX 5090 Laptop")
     (None, None)
     """
     return next((g for g in GPUS.values() if re.search(

@@ -141,7 +141,7 @@ def identify(maker: str, family: int, model: int,
         model: The model.
         flags: Its features. Default: `()`.
 
-    >>> identified("AuthenticAMD", 25, 1).name, identified("GenuineIntel", 6, 0x55).name
+    >>> identify("AuthenticAMD", 25, 1).name, identify("GenuineIntel", 6, 0x55).name
     ('zen3', 'skylake-server')
     """
     rows = PROCESSORS.values()

@@ -193,13 +193,13 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
             of its devices. Default: `True`.
 
     >>> resolve("cpu:avx2")
-    Where(target='avx2', backend='cpu', ordinal=0, processor='')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='')
     >>> resolve("cpu:zen3")
-    Where(target='avx2', backend='cpu', ordinal=0, processor='zen3')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen3')
     >>> resolve("cpu:avx2:zen4")
-    Where(target='avx2', backend='cpu', ordinal=0, processor='zen4')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen4')
     >>> resolve("cuda:sm_90")
-    Where(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
+    ResolvedDevice(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
     if device == "auto":
         device = best_device()

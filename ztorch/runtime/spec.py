@@ -66,7 +66,7 @@ SYMBOL = String("zt_(?!worker$)[A-Za-z0-9_]+", "a symbol such as 'zt_predict'")
 def shape_text(shape: Iterable[Any], batch: Any) -> str:
     """The text of a shape, or of several, with the batch.
 
-    >>> spelled([28, 28], "batch"), spelled([[3], [4]], 8)
+    >>> shape_text([28, 28], "batch"), shape_text([[3], [4]], 8)
     ('(batch, 28, 28)', '(8, 3), (8, 4)')
     """
     sizes = list(shape)

@@ -6,9 +6,9 @@ order. Whoever reads or sets the weight sees the model's array.
     >>> order = StateOrder((3, 2, 4), (("pad", (0, 0, 0, 1)), ("reshape", (2, 3, 4)),
     ...                                ("transpose", (1, 0, 2))))
     >>> w = np.arange(22.0).reshape(2, 11)
-    >>> order.laid_out(w)[2, 1].tolist()  # a strip of a row, and the zero that fills it up
+    >>> order.arrange(w)[2, 1].tolist()  # a strip of a row, and the zero that fills it up
     [19.0, 20.0, 21.0, 0.0]
-    >>> np.array_equal(order.read(order.laid_out(w), w.shape), w)
+    >>> np.array_equal(order.read(order.arrange(w), w.shape), w)
     True
 """
 
