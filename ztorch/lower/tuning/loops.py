@@ -19,8 +19,8 @@ LONG_ELEMENT = row(
 ELEMENT_VECTORS = row(
     "ELEMENT_VECTORS", 4, "vectors",
     "vectors of elements that are computed side by side",
-    "on Zen 4 an option's price takes 3.35, 2.74 and 2.32 ms with 1, 2 and 4 vectors of AVX2, 1.93, "
-    "1.85 and 1.63 ms of AVX-512")
+    "on Zen 4 an option's price takes 3.35, 2.74 and 2.32 ms with 1, 2 and 4 vectors of AVX2, "
+    "1.93, 1.85 and 1.63 ms of AVX-512")
 LONG_ROW_VECTORS = row(
     "LONG_ROW_VECTORS", 8, "times",
     "how many times as long as these vectors a row must be if it is not a whole number of them",
