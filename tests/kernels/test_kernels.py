@@ -242,7 +242,7 @@ def test_windows_and_distances_are_read_where_they_lie() -> None:
     explanation = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
     assert "winograd" in explanation and "pad" not in explanation
     explanation = depthwise_conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32), np.float32), padding=1)
-    assert len(re.findall(r"^k\d+_pad", explanation, re.MULTILINE)) == 1
+    assert "sliding" in explanation and "pad" not in explanation
     points, centres = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
     explanation = k_means_step.on("cpu:avx2").explain(points, centres)
     assert len(re.findall(r"^k\d+_copy", explanation, re.MULTILINE)) == 1

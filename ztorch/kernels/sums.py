@@ -4,6 +4,7 @@ such as a matrix product: it is never written out."""
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Update
-from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, union
+from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, full, union
 from ztorch.kernels.writing import reduced
 
 WRITTEN_OUT_TURNS = 16  # iterations up to which a sum that is not a contraction is written out
@@ -38,7 +39,8 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
     condition = e.unless_zero(masks) if direct else e.condition(masks)
     numbers = [x for x in factors if isinstance(x, (Affine, *NUMBERS))]
     tiles = [x for x in factors if isinstance(x, LoopTensor)]
-    contraction = _contraction(a, tiles, condition, over)
+    contraction = _contraction(a, tiles, condition, over) or (
+        _depthwise(a, tiles, over) if condition is True else None)
     if contraction is None:
         if condition is True and 1 < _size(over) <= WRITTEN_OUT_TURNS and not any(
                 t.shape for t in tiles):
@@ -156,6 +158,32 @@ def _contraction(a: Any, tiles: list[LoopTensor], condition: Any, over: Axes) ->
     value = OPS.einsum(f"{inputs}->{''.join(letter[v] for v in kept)}",
                        *(a.cast(t, d).value for t in groups))
     return LoopTensor(value, kept)
+
+
+def _depthwise(a: Any, tiles: list[LoopTensor], over: Axes) -> LoopTensor | None:
+    """The sum of a window with a weight for each of its positions and for each element of the
+    innermost loop around, as of channels: with axes in the order of a depthwise convolution, which
+    has a loop nest of its own."""
+    if any(t.shape for t in tiles) or not a.common(tiles).is_float or not any(
+            _has_windows(t.value) for t in tiles):
+        return None
+    d, axes = a.common(tiles), union(t.axes for t in tiles)
+    kept = tuple(v for v in axes if v not in over)
+    if len(kept) < 2 or not any(
+            {*over, kept[-1]} <= {*t.axes} and len(t.axes) < len(axes) for t in tiles):
+        return None
+    order = (*kept[:-1], *over, kept[-1])
+    moved = tuple(map(axes.index, order))
+    product = functools.reduce(OPS.mul, [
+        OPS.transpose(full(a.cast(t, d), axes), moved) for t in tiles])
+    return LoopTensor(OPS.sum(product, tuple(map(order.index, over))), kept)
+
+
+def _has_windows(v: Value) -> bool:
+    """Whether a value is a view of overlapping windows."""
+    while len(v.args) == 1 and not v.op.opcode and v.op.name != "pick":
+        v = v.args[0]
+    return v.op.name == "pick"
 
 
 def _grouped(a: Any, tiles: list[LoopTensor]) -> list[LoopTensor]:
