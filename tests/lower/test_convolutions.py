@@ -14,8 +14,11 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import Limits
 from ztorch.lower.correlation import CorrelationSchedule
+from ztorch.lower.prepare import prepare
 from ztorch.lower.schedule import SlidingSchedule
+from ztorch.machines.processors import processor
 
 # (batch, rows, columns, channels), (window, channels / groups, filters), and the rest
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
@@ -113,3 +116,20 @@ def test_input_gradients_of_strides_are_computed_where_they_lie() -> None:
     agree(job, one, terms=9)
     np.testing.assert_array_equal(one, three)
     agree(job, interpreted(job, NARROW, workers=3), terms=9)
+
+
+def test_windows_across_cache_lines_are_copied() -> None:
+    """A tile of a kernel's gradient reads six elements of a line in each step along positions."""
+    x, kernel, slope = (leaf("input", name, shape, f32) for name, shape in (
+        ("x", (1, 51, 47, 16)), ("kernel", (3, 3, 16, 264)), ("slope", (1, 26, 24, 264))))
+    y = ops.conv(x, kernel, padding="same", stride=2)
+    job = Job(Graph({"dk": gradients(ops.sum(y * slope), [kernel])[0]}), {})
+    job.feeds.update(fed(job.graph))
+    lefts = {}
+    for lanes, registers in ((256, 16), (512, 32)):
+        limits = Limits(lanes, registers, True, processor=processor("zen4"))
+        [product] = (v for v in prepare(job.graph, limits).nodes() if v.op.kind == "contract")
+        lefts[lanes] = product.args[0].op.name
+    assert lefts[256] == "copy" != lefts[512]
+    for target in HERE[-2:]:
+        agree(job, compiled(job, target), terms=700)

@@ -26,11 +26,13 @@ from ztorch.lower.split_floats import SplitFloats
 from ztorch.lower.split_reductions import split_reduction, widened
 from ztorch.lower.tiling import (
     choose,
+    copy_cycles,
     lines_held,
     pack,
     panel_columns,
     product_cycles,
     row_distance,
+    step_distance,
 )
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
@@ -58,8 +60,7 @@ class ProductRewrites:
     """The products of one graph, which share prepared operands."""
 
     def __init__(self, limits: Limits, often: bool):
-        """`often`: fixed operands are used many times, so that the cost of packing does not count.
-        """
+        """`often`: fixed operands are used so often that the cost of packing does not count."""
         self.limits, self.often = limits, often
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
         self.seen: dict[Value, Value] = {}  # operands as views alone, without copies
@@ -238,10 +239,9 @@ def _left(v: Value, limits: Limits) -> Value:
     if base is None or n < COPY_COLUMNS:
         return bare
     if bare.size > base[0].size:  # elements repeat: windows overlap
-        moved = 2 * bare.size * a.dtype.bytes / limits.processor.outer_bytes_per_cycle
-        copied = product_cycles(m, n, k, limits, v.dtype) + moved
+        copied = product_cycles(m, n, k, limits, v.dtype) + copy_cycles(bare, limits.processor)
         return COPY(a) if copied < COPY_GAIN * product_cycles(
-            m, n, k, limits, v.dtype, access) else bare
+            m, n, k, limits, v.dtype, access, step_distance(bare)) else bare
     # A tile uses few elements of each cache line, and returns to the line only k lines later.
     across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
     best = choose(m, n, k, limits, v.dtype).tile_rows

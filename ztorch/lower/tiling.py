@@ -18,6 +18,7 @@ from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     BLOCK_ITERATIONS,
     BLOCK_TILES,
+    COPY_SHARE,
     FETCH_SHARE,
     HALF_VECTORS_GAIN,
     K_UNROLL,
@@ -163,12 +164,42 @@ def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
 
 
 def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
-                   access: AccessPattern | None = None) -> float:
+                   access: AccessPattern | None = None, distance: int = 0) -> float:
     """The estimated cycles of a product with its best tiles. Without `access`, rows of A have one
-    stride."""
-    s = choose(m, n, k, limits, d, access=access)
+    stride. Where the steps of A along k are a `distance` of bytes apart, of at least a cache line,
+    each step of a tile loads a line of A."""
+    s, cpu = choose(m, n, k, limits, d, access=access), limits.processor
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), access=access)
-    return estimated_cycles(tiles, k, d, limits.processor)
+    cycles = estimated_cycles(tiles, k, d, cpu)
+    if distance < LINE_BYTES or k * LINE_BYTES <= cpu.l1_bytes:
+        return cycles
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    held = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    line = LINE_BYTES * (FETCH_SHARE / cpu.l2_bytes_per_cycle if k <= held else
+                         1.0 / cpu.outer_bytes_per_cycle)
+    return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
+
+
+def copy_cycles(v: Value, cpu: Processor) -> float:
+    """The estimated cycles to copy a value for a product that reads the copy."""
+    near = v.nbytes <= cpu.l3_bytes * COPY_SHARE
+    return 2 * v.nbytes / (cpu.outer_bytes_per_cycle if near else cpu.memory_bytes_per_cycle)
+
+
+def step_distance(left: Value) -> int:
+    """The distance of a left operand's first two elements along k, in bytes; 0 if it is unknown.
+
+    >>> from ztorch.graph.op import leaf
+    >>> x = leaf("input", "x", (8, 6), "float32")
+    >>> step_distance(x), step_distance(OPS.transpose(x))
+    (4, 24)
+    """
+    start = [Index() for _ in left.shape[:-1]]
+    bases = [view_of(left, (*start, Index((), k))) for k in range(min(2, left.shape[-1]))]
+    if len(bases) < 2 or bases[0] is None or bases[1] is None:
+        return 0
+    apart = bases[1][1] - bases[0][1]
+    return 0 if apart.terms else abs(apart.const) * left.dtype.bytes
 
 
 def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Processor,

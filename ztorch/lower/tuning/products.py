@@ -175,7 +175,13 @@ COPY_GAIN = row(
     "COPY_GAIN", 0.95, "ratio",
     "windows are copied if the estimated time with the copy is below this share of the time in "
     "place",
-    "Zen 5, AVX2: 7 x 7 x 512 2.5 to 2.0 ms")
+    "Zen 5, AVX2: 7 x 7 x 512 2.5 to 2.0 ms; Zen 4, AVX2, with gradients: 28 x 28 x 128 18.7 to "
+    "17.1, 14 x 14 x 256 20.5 to 19.2")
+COPY_SHARE = row(
+    "COPY_SHARE", 0.25, "share of the cache",
+    "how much of the L3 cache a copy of windows may fill; a larger one is read from memory",
+    "on Zen 4 at AVX-512, 28 x 28 x 128 with gradients takes 15.4 ms in place, 17.1 with a copy of "
+    "14 MB")
 PRODUCT_DEPTH = row(
     "PRODUCT_DEPTH", 2048, "steps along k",
     "the k of each part of a product of large k, which fits the caches",
