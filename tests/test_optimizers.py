@@ -17,9 +17,9 @@ from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
 # epsilon is elsewhere in PyTorch's Adam and RMSprop: compared where it is next to nothing.
 @pytest.mark.parametrize("optimizer, make", [
-    (SGD(0.05), lambda o, w: o.SGD(w, 0.05)),
+    (SGD(0.05, 0.9, nesterov=True), lambda o, w: o.SGD(w, 0.05, momentum=0.9, nesterov=True)),  # inner loop
     (SGD(0.05, momentum=0.9), lambda o, w: o.SGD(w, 0.05, momentum=0.9)),
-    (SGD(0.05, 0.9, nesterov=True), lambda o, w: o.SGD(w, 0.05, momentum=0.9, nesterov=True)),
+    (SGD(0.05), lambda o, w: o.SGD(w, 0.05)),
     (Adam(0.01, epsilon=1e-18), lambda o, w: o.Adam(w, 0.01, eps=1e-18)),
     (Adam(0.01, 0.5, 0.9, epsilon=1e-18), lambda o, w: o.Adam(w, 0.01, (0.5, 0.9), eps=1e-18)),
     (Adam(0.01, 0.0, epsilon=1e-18), lambda o, w: o.Adam(w, 0.01, (0.0, 0.999), eps=1e-18)),

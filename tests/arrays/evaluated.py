@@ -35,7 +35,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str) -> Any:
 
     return SimpleNamespace(functions={"call": SimpleNamespace(inputs=ports)},
                            spec=SimpleNamespace(memory_bytes=0),
-                           bind_memory=lambda _: SimpleNamespace(alone=lambda: call))
+                           bind_memory=lambda _: SimpleNamespace(unlocked=lambda: call))
 
 
 @contextlib.contextmanager

@@ -222,6 +222,13 @@ def test_every_truncation_is_refused() -> None:
             load_library(code[:size], "short")
 
 
+def test_a_flipped_bit_of_the_code_is_refused() -> None:
+    code = bytearray(answering(1))
+    code[code.index(struct.pack("<i", 1), code.index(b"libanswer.so"))] ^= 2
+    with pytest.raises(ArtifactError, match="do not match its own hash"):
+        check_library(bytes(code))
+
+
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_every_flipped_bit_is_refused(data: st.DataObject) -> None:

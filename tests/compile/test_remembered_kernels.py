@@ -88,3 +88,12 @@ def test_numbers_in_attributes_are_told_apart() -> None:
     x = leaf("input", "x", (8,), "float32")
     half, minus, tenth, again = (body_of(ops.add(x, number)) for number in (0.5, -0.5, 0.1, 0.1))
     assert half != minus and half != tenth and tenth == again
+
+
+def test_nothing_is_remembered_without_a_cache() -> None:
+    y = ops.add(leaf("input", "x", (8,), "float32"), 0.5)
+    with using(cache=None):
+        body_of(y)
+    assert not kernels._lowered.size and not kernels._rendered.size
+    body_of(y)
+    assert kernels._lowered.size and kernels._rendered.size

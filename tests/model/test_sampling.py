@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ztorch import ops
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
+from ztorch.model import sampling
 from ztorch.model.sampling import SamplingInputs, drawn
 
 LOGITS = np.array([0.3, -1.0, 2.0, 0.1, -3.0, 0.3], np.float32)
@@ -63,6 +65,16 @@ def test_top_k_keeps_the_likeliest_and_equals_of_the_last() -> None:
     for k, kept in ((1, [2]), (2, [0, 2, 5]), (3, [0, 2, 5]), (4, [0, 2, 3, 5]), (6, range(6))):
         want = np.where(np.isin(np.arange(6), list(kept)), LOGITS, -np.inf)
         np.testing.assert_allclose(shares(top_k=k), softmax(want), atol=0.013)
+
+
+def test_a_threshold_is_found_to_the_last_bits() -> None:
+    """The largest above which three elements are: the third largest."""
+    x = np.random.default_rng(2).uniform(-80, 0, (50, 7)).astype(np.float32)
+    logits = leaf("input", "logits", x.shape, "float32")
+    at_least = sampling._threshold(logits, lambda kept: ops.sum(ops.cast(kept, "float32"), -1, True) >= 3.0)
+    [least] = evaluate([at_least], {logits: x})
+    np.testing.assert_allclose(least[:, 0], np.sort(x)[:, -3], rtol=3e-7)
+    assert ((x >= least).sum(-1) == 3).all()
 
 
 def test_top_p_keeps_the_fewest_that_have_the_probability() -> None:

@@ -22,8 +22,8 @@ MATRIX = RANDOM.normal(size=(4, 5)).astype("f")
 
 
 @pytest.mark.parametrize(("name", "how"), [
-    ("L1", {}), ("L2", {"l2": 0.3}), ("L1L2", {"l1": 0.1, "l2": 0.2}),
-    ("OrthogonalRegularizer", {}), ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"})])
+    ("OrthogonalRegularizer", {}), ("L1", {}), ("L2", {"l2": 0.3}), ("L1L2", {"l1": 0.1, "l2": 0.2}),
+    ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"})])
 def test_penalties_are_those_of_keras(name: str, how: dict[str, Any]) -> None:
     ours = getattr(regularizers, name)(**how)
     theirs = getattr(references.keras().regularizers, name)(**how)
