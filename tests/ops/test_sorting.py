@@ -1,10 +1,11 @@
-"""Order: against NumPy's stable sort, by counting, the network and merges, with ties, NaN and zeros."""
+"""Order: against NumPy's stable sort, by each algorithm, with ties, NaN and zeros."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests import references
 from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module, compiled
@@ -14,47 +15,55 @@ from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
+from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value
 
 random = np.random.default_rng(5)
-WAYS = {"counted": {"COUNTED": 1 << 30}, "network": {"COUNTED": 1}, "merged": {"RUN": 2, "LONGEST": 4}}
+WAYS = {"counted": {"COUNTED": 1 << 30}, "network": {"COUNTED": 1}, "merged": {"RUN": 2, "LONGEST": 4},
+        "digits": {"CHUNK": 5, "CHUNKS": 4}}
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each algorithm, whatever the length."""
+    monkeypatch.setattr("ztorch.ops.orders.SHORT", 1)
     for name, number in WAYS[request.param].items():
-        monkeypatch.setattr(f"ztorch.ops.sorting.{name}", number)
+        room = "kernel_sorting" if request.param == "digits" else "orders"
+        monkeypatch.setattr(f"ztorch.ops.{room}.{name}", number)
+    monkeypatch.setattr("ztorch.ops.orders.DIGITS_FROM", 1)
     return request.param
 
 
-def value(y: Value) -> np.ndarray:
-    return evaluate([y], {})[0]
+def value(y: Value, way: str = "") -> np.ndarray:
+    """The value of y by the ops that sorting consists of on other machines, or on processors."""
+    if way == "digits":  # Python is too slow for its loops
+        return compiled(Job(by_others(Graph({"y": y}), serial=True), {}), HERE[-1])[0]
+    return evaluate(by_others(Graph({"y": y})).roots, {})[0]
 
 
 @together()
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 17, 31, 33, 64])
 def test_every_length_with_many_ties(n: int, way: str) -> None:
-    data = random.integers(0, max(2, n // 3), (4, n)).astype(np.float64)
-    np.testing.assert_array_equal(value(ops.argsort(constant(data))),
+    data = random.integers(0, max(2, n // 3), (4, n)).astype(np.float32)
+    np.testing.assert_array_equal(value(ops.argsort(constant(data)), way),
                                   np.argsort(data, -1, kind="stable"))
-    np.testing.assert_array_equal(value(ops.sort(constant(data))), np.sort(data, -1))
-    down = value(ops.argsort(constant(data), descending=True))
+    down = value(ops.argsort(constant(data), descending=True), way)
     np.testing.assert_array_equal(down, np.argsort(-data, -1, kind="stable"))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_every_axis(axis: int, way: str) -> None:
     data = random.normal(size=(5, 6, 7))
-    np.testing.assert_array_equal(value(ops.argsort(constant(data), axis)),
+    np.testing.assert_array_equal(value(ops.argsort(constant(data), axis), way),
                                   np.argsort(data, axis, kind="stable"))
+    np.testing.assert_array_equal(value(ops.sort(constant(data), axis), way), np.sort(data, axis))
 
 
 def test_nan_is_last_and_both_zeros_are_one(way: str) -> None:
     data = np.array([np.nan, 0.0, -np.inf, -0.0, np.inf, -np.nan, 1.0, np.inf, 0.0])
-    order = value(ops.argsort(constant(data)))
+    order = value(ops.argsort(constant(data)), way)
     np.testing.assert_array_equal(order, np.argsort(data, kind="stable"))
-    down = value(ops.argsort(constant(data), descending=True))
+    down = value(ops.argsort(constant(data), descending=True), way)
     np.testing.assert_array_equal(down, [4, 7, 6, 1, 3, 8, 2, 0, 5])
 
 
@@ -72,8 +81,9 @@ def test_every_dtype_compiled(name: str, way: str) -> None:
         info = np.iinfo(d.numpy)
         data = random.integers(info.min, info.max, x.shape, d.numpy, endpoint=True)
         data[0, :2] = info.max, info.min
-    job = Job(Graph({"up": ops.argsort(x), "down": ops.argsort(x, descending=True),
-                     "sorted": ops.sort(x)}), {x: data})
+    graph = Graph({"up": ops.argsort(x), "down": ops.argsort(x, descending=True),
+                   "sorted": ops.sort(x)})
+    job = Job(by_others(graph, way == "digits"), {x: data})
     up, down, ordered = compiled(job, HERE[-1])
     np.testing.assert_array_equal(up, np.argsort(data, -1, kind="stable"))
     np.testing.assert_array_equal(ordered, np.take_along_axis(data, up, -1))
@@ -83,12 +93,12 @@ def test_every_dtype_compiled(name: str, way: str) -> None:
 
 @pytest.mark.parametrize(("target", "n"), [
     *((t, 40) for t in HERE), pytest.param(HERE[-1], 3000, marks=pytest.mark.slow)])
-def test_the_network_on_every_level_and_any_threads(
-        target: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztorch.ops.sorting.COUNTED", 1)
+def test_every_way_on_every_level_and_any_threads(
+        target: str, n: int, way: str) -> None:
     x = leaf("input", "x", (n,), "float32")
     data = random.integers(0, n // 3, x.shape).astype(np.float32)
-    module = Module([Job(Graph({"y": ops.argsort(x)}), {x: data})], target)
+    graph = by_others(Graph({"y": ops.argsort(x)}), way == "digits")
+    module = Module([Job(graph, {x: data})], target)
     for threads in (1, 3):
         [got] = module.run(0, threads)
         np.testing.assert_array_equal(got, np.argsort(data, kind="stable"))
@@ -121,6 +131,30 @@ def test_top_k_and_its_gradient_are_pytorchs() -> None:
     got = evaluate([best, at, dx], {x: data})
     for ours, want in zip(got, (values.detach(), places, theirs.grad), strict=True):
         np.testing.assert_array_equal(ours, want.numpy())
+
+
+@pytest.mark.parametrize(("shape", "axis", "k"), [((2, 700), 1, 3), ((900, 2), 0, 1), ((3, 41), 1, 40)])
+def test_top_k_of_long_rows_with_ties_and_nan(shape: tuple[int, ...], axis: int, k: int) -> None:
+    """Groups are compared first: the ends, ties across groups, and groups without a number."""
+    data = random.integers(-9, 9, shape).astype(np.float32)
+    data[random.random(shape) < 0.3] = np.nan
+    data.flat[200:300] = np.nan
+    data.flat[-2:] = np.inf, -np.inf
+    for x in (data, np.full(shape, -np.inf, np.float32), random.integers(-9, 9, shape, np.int8)):
+        key = -x if x.dtype.kind == "f" else ~x
+        want = np.take(np.argsort(key, axis, kind="stable"), np.arange(k), axis)
+        best, at = ops.top_k(constant(x), k, axis)
+        np.testing.assert_array_equal(value(at), want)
+        np.testing.assert_array_equal(value(best), np.take_along_axis(x, want, axis))
+
+
+def test_examples_and_loops_are_sorted_by_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztorch.ops.orders.SHORT", 4)
+    data = random.integers(0, 9, (3, 2, 20)).astype(np.int8)
+    many = zt.vmap(lambda x: zt.ops.argsort(x, 1))(zt.tensor(data))
+    np.testing.assert_array_equal(many.numpy(), np.argsort(data, -1, kind="stable"))
+    _, rows = zt.ops.scan(lambda state, x: (state, zt.ops.sort(x)), zt.tensor(0.0), zt.tensor(data[:, 0]))
+    np.testing.assert_array_equal(rows.numpy(), np.sort(data[:, 0], -1))
 
 
 def test_top_k_of_whole_numbers_ties_and_nan() -> None:

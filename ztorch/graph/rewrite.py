@@ -47,19 +47,29 @@ def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
     return Value(node.op, args, node.attrs, node.shape, node.dtype, node.layer)
 
 
-def by_others(graph: Graph) -> Graph:
-    """The graph with composite ops expanded into others, in loops too."""
+def by_others(graph: Graph, serial: bool = False) -> Graph:
+    """The graph with composite ops expanded into others, in loops too.
+
+    Args:
+        graph: The graph.
+        serial: Whether it is for a processor. Default: `False`.
+    """
+    def expansion(v: Value) -> Callable[..., Value] | None:
+        return v.op.serial if serial else v.op.others
+
     def rule(v: Value) -> Value | None:
-        if v.op.others is not None:
-            return v.op.others(*v.args, **v.attrs)
+        if (expand := expansion(v)) is not None:
+            return expand(*v.args, **v.attrs)
         if v.op.kind == "loop":
             body = v.attrs["body"]
-            inside = by_others(Graph({str(k): r for k, r in enumerate(body.roots)})).roots
+            graph = Graph({str(k): r for k, r in enumerate(body.roots)})
+            inside = by_others(graph, serial).roots
             if inside != [*body.roots]:
                 return Value(v.op, v.args, {"body": body.with_roots(inside)}, v.shape, v.dtype)
         return None
 
-    return rewrite(graph, rule)
+    rare = any(v.op.kind == "loop" or expansion(v) is not None for v in graph.nodes())
+    return rewrite(graph, rule) if rare else graph
 
 
 def substituted(roots: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:

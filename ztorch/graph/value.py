@@ -76,6 +76,7 @@ class Op:
             there are no such attributes; ops that work by element need none.
         others: `others(*args, **attrs)` computes the same by other ops, for machines and formats
             that have no kernel of this kind. None where all have one.
+        serial: The same for processors, whose threads are few and each fast.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Op:
     batch: Callable[..., Value] | None = None
     reorder: Callable[..., dict[str, Any]] | None = None
     others: Callable[..., Value] | None = None
+    serial: Callable[..., Value] | None = None
 
     def __call__(self, *args: Value, **attrs: Any) -> Value:
         shape, dtype = self.infer(*args, **attrs)

@@ -39,8 +39,7 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     With `frozen`, leaves of `fixed_role` never change. If they are also used `often`, the cost of
     packing them does not count.
     """
-    if limits.grid is not None:
-        graph = by_others(graph)
+    graph = by_others(graph, serial=limits.grid is None)
     graph = in_blocks(with_attention(loops_outside(merged(graph)), limits), limits)
     graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)

@@ -16,8 +16,9 @@ from ztorch.dtypes import DType
 from ztorch.graph.batching import Examples
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value
+from ztorch.ops.orders import LONGEST, effort
 from ztorch.ops.reduction import widened
-from ztorch.ops.sorting import LONGEST, count_before, effort
+from ztorch.ops.sorting import count_before
 
 Shape = tuple[int, ...]
 
