@@ -37,12 +37,6 @@ def realize(nodes: Sequence[TensorNode]) -> None:
 
 def compute(node: TensorNode) -> None:
     """Computes a pending node, and the other results of its call that something refers to."""
-    if node.siblings is not None:
-        results = [n for ref in node.siblings if (n := ref()) is not None and n.block is None]
-        if len(results) > 1 and node in results:
-            if not compute_again(results):
-                _compute(results)
-            return
     call = node.call
     if call is not None and call.reshapes and _shares(node):
         return
