@@ -18,8 +18,8 @@ from ztorch.dtypes import dtype
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
+from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
-from ztorch.lower.placement import Location
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import Executable, HostCall

@@ -30,8 +30,8 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.text import show
 from ztorch.ir.verify import verify
+from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
-from ztorch.lower.placement import Location
 from ztorch.lower.plan import KernelStep, Plan, Schedules, lower
 from ztorch.runtime.devices import SOURCES
 from ztorch.runtime.executable import Executable

@@ -18,8 +18,8 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel
+from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
-from ztorch.lower.placement import Location
 from ztorch.lower.plan import KernelStep, Plan, lower
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.remote import Remote

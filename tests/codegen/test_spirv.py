@@ -25,7 +25,7 @@ from ztorch.compile.watch import Watch
 from ztorch.dtypes import ALL, DType, boolean, i32
 from ztorch.errors import ZtorchError
 from ztorch.ir.kernel import Kernel
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 from ztorch.lower.plan import KernelStep, Plan
 
 VULKAN = TARGETS["vulkan"].on_device({"subgroup": 8, "max_buffers": 64})

@@ -64,6 +64,9 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
     # three panels, of each of which two workgroups copy half of the lines
     (plain, ((128, 72), (72, 200)), bf16, "tile(rows=64, columns=192) stages(2) epilogue(bands=3) cluster(2)"),
     (transposed, ((128, 72), (200, 72)), f16, "tile(rows=64, columns=192) stages(3) epilogue(bands=6) cluster(2)"),
+    # clusters of four, each of which copies a quarter of the lines
+    (plain, ((256, 72), (72, 136)), f16, "tile(rows=64, columns=192) stages(2) epilogue(bands=3) cluster(4)"),
+    (transposed, ((200, 72), (136, 72)), bf16, "tile(rows=64, columns=128) stages(3) epilogue(bands=1) cluster(4)"),
     # float32 truncated to tf32, along k
     (transposed, ((72, 100), (136, 100)), f32, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(1)"),
     (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((200, 72), (136, 72)), f32,
@@ -129,7 +132,7 @@ def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int) -> Kern
 
 @together()
 @pytest.mark.parametrize(("stages", "teams", "strips", "cluster"), [
-    *product((2, 3, 4), (2,), (1, 3), (1,)), (3, 1, 3, 1), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2)])
+    *product((2, 3, 4), (2,), (1, 3), (1,)), (3, 1, 3, 1), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2), (3, 1, 3, 4)])
 def test_no_ring_deadlocks(stages: int, teams: int, strips: int, cluster: int) -> None:
     """For 1 to 1,000 tiles of one strip, and 1 to 30 of others; whichever role is ahead."""
     kernel = ring(stages, teams, strips, cluster, 1000 if strips == 1 else 30)
@@ -246,8 +249,8 @@ def test_matrices_of_float32_are_turned_once(monkeypatch: pytest.MonkeyPatch) ->
     ("tile(rows=32, columns=64) stages(3) epilogue(bands=1) cluster(1)", r"tile\(rows=...\) must be a multiple of 64"),
     ("tile(rows=64, columns=320) stages(3) epilogue(bands=1) cluster(1)", "must be at most 256"),
     ("tile(rows=64, columns=64) stages(1) epilogue(bands=1) cluster(1)", "must be at least 2"),
-    ("tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
-    ("tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 where"),
+    ("tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 or 4 where"),
+    ("tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2)", "must be 1, or 2 or 4 where"),
     ("tile(rows=64, columns=256) stages(6) epilogue(bands=1) cluster(1)", "bytes of shared memory of 232448"),
     ("tile(rows=256, columns=192) stages(2) epilogue(bands=8) cluster(1)", "its threads take 122 registers of 104"),
     ("tile(rows=512, columns=64) stages(2) epilogue(bands=8) cluster(1)", "threads|bytes of shared memory")])
@@ -259,8 +262,8 @@ def test_what_no_product_can_have(schedule: str, why: str) -> None:
 @pytest.mark.parametrize("make", [plain, transposed])
 def test_what_is_proposed_is_legal(make: Make) -> None:
     """Clusters among them, where a share of a strip would not be whole lines, or tiles are odd in number."""
-    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 2), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
-                             (256, 4096, 1024, 2), (512, 1024, 128, 1), (512, 4096, 1024, 2)):
+    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 4), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
+                             (256, 4096, 1024, 4), (512, 1024, 128, 1), (128, 8192, 1024, 2)):
         one = job(make, (m, k), (k, n) if make is plain else (n, k), d=f16)
         key, schedule = next((s.key, repr(s.schedule)) for s in plan_of(one.alone("j"), HOPPER)[0].steps
                              if s.schedule.kind == "grid_roles")
@@ -271,9 +274,9 @@ def test_what_is_proposed_is_legal(make: Make) -> None:
 def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> None:
     one = job(transposed, (1024, 512), (1024, 512), d=bf16)
     step = step_of(one, with_units(4))
-    assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(4) epilogue(bands=4) cluster(2)"
-    assert [m.box for m in tile_maps(step.kernel)] == [(64, 128), (64, 128)]
-    assert step.kernel.workgroup == (384, 1, 1) and step.kernel.cluster == 2
+    assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(4) epilogue(bands=4) cluster(4)"
+    assert [m.box for m in tile_maps(step.kernel)] == [(64, 128), (64, 64)]
+    assert step.kernel.workgroup == (384, 1, 1) and step.kernel.cluster == 4
 
 
 def test_a_model_takes_them_on_its_chip_alone() -> None:

@@ -68,6 +68,8 @@ CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
      "tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(1) taps(3) patch(1, 8, 16)", TWO),
     (same, (IMAGES, KERNEL), bf16,
      "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 8)", TWO),
+    (same, (IMAGES, KERNEL), f16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(4) taps(1) patch(1, 8, 8)", TWO),
     (valid, ((2, 11, 9, 128), (4, 2, 128, 72)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 16, 4)", TWO),
     (halving, (IMAGES, KERNEL), bf16,
@@ -189,7 +191,7 @@ SCHEDULE = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) c
     (r"patch\(1, 8", "patch(8", "must have 3 sizes"), ("taps.3", "taps(2", r"must be 1 or 3"),
     ("8, 8", "16, 8", r"must have tile\(rows=...\) positions"), (r"1, 8, 8", "1, 64, 1", "1 lines apart, no multiple of 8"),
     (r"stages.2", "stages(9", "must be 2 to 8|bytes of shared memory"), ("stages.2", "stages(1", "must be at least 2"),
-    (r"cluster.1", "cluster(3", "must be 1, or 2 where")])
+    (r"cluster.1", "cluster(3", "must be 1, or 2 or 4 where")])
 def test_what_no_convolution_can_have(old: str, new: str, why: str) -> None:
     one = job(same, IMAGES, KERNEL, d=f16)
     assert re.search(old, SCHEDULE)

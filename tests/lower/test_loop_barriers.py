@@ -17,7 +17,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 
 
 @pytest.mark.parametrize("case", LOOPS, ids=lambda case: case.name)

@@ -14,8 +14,8 @@ from ztorch.lower import (
     tuning,
 )
 from ztorch.lower.frozen import Derived
+from ztorch.lower.locations import Location
 from ztorch.lower.order import ordered
-from ztorch.lower.placement import Location
 from ztorch.machines.processors import ANY
 
 

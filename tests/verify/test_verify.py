@@ -26,7 +26,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.rounding import bounded
 from ztorch.host.settings import using
 from ztorch.ir.opcodes import OPCODES
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 from ztorch.sources.recipe import Recipe
 from ztorch.verify import compare as comparing
 from ztorch.verify.compare import Check, compare

@@ -34,7 +34,7 @@ from ztorch.codegen.elf_object import Object, read_object
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.work_line import at, counted

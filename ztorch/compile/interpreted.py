@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.host.memory import aligned
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.executable import HostProgram
 from ztorch.runtime.loaded_program import BoundCall, MemoryCall

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ztorch.abi import runs
-from ztorch.lower.placement import SLOTS, Location
+from ztorch.lower.locations import SLOTS, Location
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -29,6 +29,10 @@ from ztorch.lower.tuning import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+CLUSTERS = (4, 2)  # workgroups that share strips
+GPC_UNITS = 16  # units of each part of a Hopper, at least; a cluster is in one part
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,21 +150,47 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     assert grid is not None
     rows, columns = like.tile_rows, like.tile_columns
     k = product.args[0].shape[-1]
-    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 2), cut[0], grid)
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1), cut[0], grid)
     # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
-    if grid.compute_units == 1 or k <= tile.depth or not _shares(tile, product.shape[-2]):
-        tile = replace(tile, cluster=1)
+    if grid.compute_units > 1 and k > tile.depth:
+        down, along = math.ceil(product.shape[-2] / rows), math.ceil(product.shape[-1] / columns)
+        tiles = math.prod(product.shape[:-2]) * down * along
+        tile = clustered(tile, tiles, lambda t: _shares(t, product.shape[-2]), grid)
     staged = _staged(tile, grid, k)
     return None if staged is None else GridRolesSchedule(
         rows, columns, staged.stages, staged.bands, tile.cluster)
 
 
+def clustered(tile: Staged, tiles: int, shares: Callable[[Staged], bool],
+              grid: GridLimits) -> Staged:
+    """The same in the largest clusters that can share strips, and take no more rounds of so many
+    tiles than workgroups alone."""
+    def rounds(cluster: int) -> int:
+        return math.ceil(tiles / (cluster * clusters_at_once(grid, cluster)))
+
+    fit = [replace(tile, cluster=c) for c in CLUSTERS if rounds(c) <= rounds(1) or c == 2]
+    return next((t for t in fit if shares(t)), tile)
+
+
+def clusters_at_once(grid: GridLimits, cluster: int) -> int:
+    """How many clusters run at once: units are in parts of a chip of at least GPC_UNITS each, and
+    a cluster is in one of them.
+
+    >>> from ztorch.codegen.targets import target
+    >>> [clusters_at_once(target("cuda:sm_90a").limits.grid, n) for n in (1, 2, 4)]
+    [132, 66, 32]
+    """
+    if GPC_UNITS % cluster or cluster <= 2:
+        return max(1, grid.compute_units // cluster)
+    return max(1, grid.compute_units // GPC_UNITS * (GPC_UNITS // cluster))
+
+
 def _shares(tile: RolesTile, m: int) -> bool:
     """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole panels
-    of a strip of the right operand to copy, or lines of them."""
+    of a strip of the right operand to copy, or lines of them. One panel is not worth sharing."""
     down, lines = math.ceil(m / tile.rows), SWIZZLE_REPEAT // SWIZZLE_LINE
-    return down % tile.cluster == 0 and tile.columns >= tile.cluster * tile.depth and not (
-        tile.depth % (tile.cluster * lines))
+    return tile.cluster == 1 or (down % tile.cluster == 0 and tile.columns > tile.depth and not (
+        tile.depth % (tile.cluster * lines) or tile.columns % (tile.cluster * lines)))
 
 
 class StripBox(NamedTuple):
@@ -205,9 +235,9 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     tile = tile_of(s, cut[0], limits.grid)
     if why := refusal_team(tile, limits):
         return why
-    if s.cluster not in (1, 2) or not _shares(tile, product_of(region).shape[-2]):
-        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                f"number and have at least {2 * tile.depth} columns")
+    if s.cluster not in (1, *CLUSTERS) or not _shares(tile, product_of(region).shape[-2]):
+        return (f"cluster({s.cluster}) must be 1, or 2 or 4 where so many divide the tiles below "
+                "one another and the lines of a strip of several panels")
     return ""
 
 

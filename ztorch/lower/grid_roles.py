@@ -24,7 +24,14 @@ from ztorch.lower.grid import threads
 from ztorch.lower.grid_async import AsyncStrips
 from ztorch.lower.grid_boxes import Boxes
 from ztorch.lower.grid_epilogue import Bands
-from ztorch.lower.grid_role_tiles import GridRolesSchedule, RolesTile, cut_of, shares_of, tile_of
+from ztorch.lower.grid_role_tiles import (
+    GridRolesSchedule,
+    RolesTile,
+    clusters_at_once,
+    cut_of,
+    shares_of,
+    tile_of,
+)
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import RASTER_ROWS
 
@@ -50,7 +57,7 @@ def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Ite
         tuple[Operand, int, Operand]]:
     """As many workgroups as can run at once: the number of a workgroup, the number of clusters,
     and the number of a thread."""
-    clusters = min(tiles.count, max(1, grid.compute_units // tile.cluster))
+    clusters = min(tiles.count, clusters_at_once(grid, tile.cluster))
     with b.loop(0, clusters * tile.cluster, kind="grid") as g, \
             threads(b, tile.threads + tile.team_threads) as t:
         yield g, clusters, t

@@ -16,7 +16,7 @@ from ztorch.ir.ring_rules import MAX_AXES, MAX_BOX
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_patches import REPEAT, Patch, WindowTile
-from ztorch.lower.grid_role_tiles import fitting, refusal_team
+from ztorch.lower.grid_role_tiles import CLUSTERS, clustered, fitting, refusal_team
 from ztorch.lower.index import Var
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
@@ -102,13 +102,12 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
         tile = tile_of(s, shape, w, grid)
         if tile.used > tile.registers.more or tile.threads + tile.team_threads > grid.threads:
             continue
-        pair = replace(tile, cluster=2)
-        if grid.compute_units > 1 and _shares(pair, w):
-            tile = pair
+        tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
+        if grid.compute_units > 1:
+            tile = clustered(tile, tiles, lambda t: _shares(t, w), grid)
         each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
         time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
         if time < (best.cycles if best else math.inf):
-            tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
             best = Estimate(time, tiles, replace(
                 s, stages=tile.stages, epilogue_bands=tile.bands, cluster=tile.cluster))
     return best
@@ -158,9 +157,13 @@ def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
 def _shares(tile: WindowTile, w: WindowAxes) -> bool:
     """Whether all tiles can be assigned to clusters, and each workgroup has whole lines of a strip
     of the right operand to copy."""
-    panels = tile.columns * tile.shape.of.bytes // SWIZZLE_LINE
-    return tile.down(w) % tile.cluster == 0 and (
-        not w.contiguous[1] or not tile.deep or panels % tile.cluster == 0)
+    line = SWIZZLE_LINE // tile.shape.of.bytes
+    if tile.down(w) % tile.cluster:
+        return False
+    if not w.contiguous[1]:
+        return tile.columns % (tile.cluster * REPEAT) == 0
+    whole = tile.columns // line % tile.cluster == 0
+    return whole or (not tile.deep and tile.depth % (tile.cluster * REPEAT) == 0)
 
 
 def _refusal(tile: WindowTile, w: WindowAxes) -> str:
@@ -197,9 +200,9 @@ def refusal(s: GridWindowsSchedule, region: Region, limits: Limits) -> str:
     tile = tile_of(s, shape, w, limits.grid)
     if why := _refusal(tile, w) or refusal_team(tile, limits):
         return why
-    if s.cluster not in (1, 2) or not _shares(tile, w):
-        return (f"cluster({s.cluster}) must be 1, or 2 where tiles below one another are even in "
-                "number and share a strip")
+    if s.cluster not in (1, *CLUSTERS) or not _shares(tile, w):
+        return (f"cluster({s.cluster}) must be 1, or 2 or 4 where so many divide the tiles below "
+                "one another, and the lines of a strip")
     if s.stages > ROLES_STAGES_MOST or s.stages < ROLES_STAGES_LEAST:
         return f"stages({s.stages}) must be {ROLES_STAGES_LEAST} to {ROLES_STAGES_MOST}"
     return ""

@@ -35,8 +35,7 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
         for v in values:
             readers.setdefault(v, set()).add(k)
 
-    late = {*late} | {k for k in needs if not needs[k] and not reads[k]
-                      and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
+    late = copies_of(needs, reads, writes, late)
     copies = {v for k in late for v in writes[k]}
 
     def rank(k: int) -> tuple[bool, int, int]:
@@ -65,6 +64,13 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
                 if not waiting[last] and last not in placed:
                     heapq.heappush(ready, rank(last))
     return _before_readers(done, needs, late) if late else done
+
+
+def copies_of(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],
+              writes: Mapping[int, Collection[Value]], late: Collection[int]) -> set[int]:
+    """The regions of `late`, and large copies of values outside the arena."""
+    return {*late} | {k for k in needs if not needs[k] and not reads[k]
+                      and sum(v.nbytes for v in writes[k]) >= LATE_BYTES}
 
 
 def _before_readers(order: list[int], needs: Mapping[int, Collection[int]],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,34 +17,15 @@ from ztorch.lower.buffers import buffers_of, label, memory_of
 from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.histories import Histories
 from ztorch.lower.index import Index
+from ztorch.lower.locations import Location
 from ztorch.lower.overwritten import Overwritten
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+from ztorch.lower.waves import bounds
 
 PLAIN = ("contract", "map", "reduce", "winograd")  # regions that store by element
-SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
-
-
-@dataclass(frozen=True)
-class Location:
-    """The location of a buffer: a slot of the inputs or outputs, or an offset in params or arena.
-    While the body of a loop is placed by itself, its carries are slots, too."""
-
-    space: str  # inputs, outputs, carries, params or arena
-    offset: int  # in bytes, in the first iteration of all enclosing loops; or the slot's number
-    size: int  # in bytes
-    start: int = 0  # its first byte in the slot, where a body is placed by itself
-    strides: tuple[int, ...] = ()  # bytes per iteration of each enclosing loop, outer first
-
-    def overlaps(self, other: Location) -> bool:
-        """Whether the two share a byte in the same iteration."""
-        if self.space != other.space:
-            return False
-        if self.space in SLOTS:
-            return self.offset == other.offset
-        return self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
 
 class Placement:
@@ -54,14 +34,16 @@ class Placement:
 
     def __init__(self, graph: Graph, regions: Sequence[Region], limits: Limits, params: Params,
                  inputs: Sequence[Value], carries: Mapping[Value, int],
-                 bodies: Mapping[Value, Placement], in_outputs: bool = False):
+                 bodies: Mapping[Value, Placement], in_outputs: bool = False,
+                 parallel: bool = False):
         """`inputs` and `carries` have slots in that order. The number of a carry is the distance in
         bytes of its next value. `bodies` are the placements of loops. A region that is listed twice
-        runs twice. With `in_outputs`, a value that is copied to an output is computed there."""
+        runs twice. With `in_outputs`, a value that is copied to an output is computed there. With
+        `parallel`, kernels between two barriers do not reuse each other's memory."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
         self.regions = [r for r in regions if r.size]
-        self.inputs, self.bodies = inputs, bodies
+        self.inputs, self.bodies, self.parallel = inputs, bodies, parallel
         self.locations: dict[Value, Location] = {}  # the first location of a value
         self._again: dict[Value, list[Location]] = {}  # its locations when it is stored again
         self._unused: dict[tuple[int, Value], Location] = {}  # scratch for results stored again
@@ -225,8 +207,9 @@ class Placement:
             last[part.buffer, 0] = max([last[part.buffer, 0], *readers.get(v, ())])
         self.sizes = {v: self.bodies[v].arena if v in self.bodies else
                       self.histories.sizes.get(v, self._bytes(v)) for v in self._writers}
-        buffers = {(v, time): ArenaBuffer((v.serial, time), self.sizes[v], k,
-                                          last.get((v, time), k), align)
+        lives = self._lives()
+        buffers = {(v, time): ArenaBuffer((v.serial, time), self.sizes[v], lives[k][0],
+                                          lives[last.get((v, time), k)][1], align)
                    for v, writers in self._writers.items() if v not in self.parts
                    for time, k in enumerate(writers)}
         for k, region in enumerate(self.regions):
@@ -256,6 +239,14 @@ class Placement:
                 self.at(k, first) == self.at(k, first.args[0]))
         listed = [(label(v), b, offsets[b.id]) for (v, _), b in buffers.items() if b.size]
         return total, listed
+
+    def _lives(self) -> list[tuple[int, int]]:
+        """For each region, the first and the last that may run at the same time."""
+        if not self.parallel:
+            return [(k, k) for k in range(len(self.regions))]
+        memory = [[[self.locations.get(m, m) for m in map(memory_of, values)] for values in each]
+                  for each in (self.reads, (buffers_of(r) for r in self.regions))]
+        return bounds(*memory)
 
     def _time(self, v: Value, number: int) -> int:
         """The number of times that a buffer has been stored again before a region runs."""

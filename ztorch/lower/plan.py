@@ -18,9 +18,10 @@ from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
 from ztorch.lower.histories import row_elements, row_steps, state_outs
 from ztorch.lower.in_place_concat import with_insets
+from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.loop_bodies import body_graph
 from ztorch.lower.params import Params
-from ztorch.lower.placement import SLOTS, Location, Placement
+from ztorch.lower.placement import Placement
 from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import reads_remembered
@@ -107,10 +108,12 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
     most = limits.grid.max_buffers if limits.grid else 0
     in_outputs = bool(function) and limits.grid is None and memory_limit is None and (
         not graph.recomputed)
+    parallel = limits.grid is not None and memory_limit is None and not graph.recomputed
     place = functools.partial(Placement, limits=limits, params=params, inputs=inputs,
-                              carries=carries, bodies=bodies, in_outputs=in_outputs)
+                              carries=carries, bodies=bodies, in_outputs=in_outputs,
+                              parallel=parallel)
     fused = functools.partial(
-        fuse, graph, fusion, again=limits.grid is not None,
+        fuse, graph, fusion, again=limits.grid is not None, parallel=parallel,
         light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)
     regions = fused()
     placement = place(graph, regions)

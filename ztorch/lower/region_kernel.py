@@ -19,8 +19,9 @@ from ztorch.lower import nests
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import main_of, stem_of
+from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.passes import hoist, lane_by_lane, share_out
-from ztorch.lower.placement import SLOTS, Location, Placement
+from ztorch.lower.placement import Placement
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.schedule_hints import Hinted
 from ztorch.lower.shared_kernels import Span, rebased, shape_of

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.insets import BORDER, INSET
-from ztorch.lower.order import bits, ordered
+from ztorch.lower.order import bits, copies_of, ordered
 from ztorch.lower.region import Region
+from ztorch.lower.waves import in_waves
 
 
 def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, int],
-             before: Mapping[int, int], sources: Callable[[Value], list[Value]]) -> list[Region]:
+             before: Mapping[int, int], sources: Callable[[Value], list[Value]],
+             parallel: bool = False) -> list[Region]:
     """The regions of a graph in order, with the values that each stores.
 
     Args:
@@ -21,6 +23,8 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
         home: The number of each value's region. Other regions may recompute the value.
         before: For each region, a bit set of the regions that must run before it.
         sources: The operands of a value.
+        parallel: Whether regions that do not need each other run beside one another.
+            Default: `False`.
     """
     roots = {*graph.roots}
     stored = {*roots}
@@ -53,7 +57,10 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
                  if s in home and s not in r.flat and s not in roots}
              for k, r in regions.items()}
     late = [k for k, r in regions.items() if r.members[0].op is BORDER]
-    return [regions[k] for k in ordered(needs, reads, writes, late)]
+    order = ordered(needs, reads, writes, late)
+    if parallel:
+        order = in_waves(order, needs, reads, writes, copies_of(needs, reads, writes, late))
+    return [regions[k] for k in order]
 
 
 def _must_follow(end: int, start: int, before: Mapping[int, int],

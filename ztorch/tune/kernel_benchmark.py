@@ -17,8 +17,8 @@ from ztorch.compile.watch import Watch
 from ztorch.dtypes import DType, to_storage
 from ztorch.host.settings import using
 from ztorch.lower.barriers import LoopSpan
+from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
-from ztorch.lower.placement import Location
 from ztorch.lower.plan import Plan
 from ztorch.lower.region_kernel import KernelStep
 from ztorch.runtime.executable import Executable

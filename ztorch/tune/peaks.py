@@ -13,7 +13,7 @@ from ztorch.dtypes import f32
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
-from ztorch.lower.placement import Location
+from ztorch.lower.locations import Location
 from ztorch.lower.region_kernel import KernelStep
 from ztorch.tune.kernel_benchmark import KernelBenchmark
 

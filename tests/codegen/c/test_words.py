@@ -30,8 +30,8 @@ from ztorch.dtypes import ALL, DType, boolean
 from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
+from ztorch.lower.locations import Location
 from ztorch.lower.passes import decompose
-from ztorch.lower.placement import Location
 from ztorch.lower.plan import KernelStep, Plan
 
 pytestmark = needs_compiler

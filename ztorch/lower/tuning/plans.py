@@ -18,6 +18,10 @@ LATE_BYTES = row(
     "the smallest copy of inputs or weights that is made right before it is read",
     "training an LSTM over 64 steps of 32 rows, 128 wide, takes 6.4 times the memory of its output "
     "in place of 7.1 with 1 MiB; 4 KiB saves no more")
+WAVES_MEMORY = row(
+    "WAVES_MEMORY", 1.25, "times the memory",
+    "how much memory kernels of a GPU may take so that more of them run beside one another",
+    "chosen")
 INSET_RUN = row(
     "INSET_RUN", 16, "elements",
     "the fewest contiguous elements of a part that is computed in place in a larger value",

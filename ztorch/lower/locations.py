@@ -1,0 +1,27 @@
+"""Where a buffer of a step lies: a slot of inputs or outputs, params or the arena."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SLOTS = ("inputs", "outputs", "carries")  # spaces whose buffers have numbers
+
+
+@dataclass(frozen=True)
+class Location:
+    """The location of a buffer: a slot of the inputs or outputs, or an offset in params or arena.
+    While the body of a loop is placed by itself, its carries are slots, too."""
+
+    space: str  # inputs, outputs, carries, params or arena
+    offset: int  # in bytes, in the first iteration of all enclosing loops; or the slot's number
+    size: int  # in bytes
+    start: int = 0  # its first byte in the slot, where a body is placed by itself
+    strides: tuple[int, ...] = ()  # bytes per iteration of each enclosing loop, outer first
+
+    def overlaps(self, other: Location) -> bool:
+        """Whether the two share a byte in the same iteration."""
+        if self.space != other.space:
+            return False
+        if self.space in SLOTS:
+            return self.offset == other.offset
+        return self.offset < other.offset + other.size and other.offset < self.offset + self.size
