@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ztorch import ops
-from ztorch.dtypes import f64
+from ztorch.dtypes import f32, f64
 from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.movement import simplify_movement
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value, layer_scope
 
@@ -119,3 +120,16 @@ def test_far_from_zero_gradients_are_finite() -> None:
         y = getattr(ops, name)(x)
         for got in evaluate([y, *gradients(y, [x])], feeds):
             assert np.isfinite(got).all(), name
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 2, 1), (0, 2, 3, 1)])
+def test_what_a_product_transposes_has_a_gradient_in_its_order(axes: tuple[int, ...]) -> None:
+    """So the kernel that computes it need not write across rows."""
+    shape = (2, 3, 4, 5)[:len(axes)]
+    b = leaf("input", "b", shape, f32)
+    turned = ops.transpose(b, axes)
+    a = leaf("input", "a", (*turned.shape[:-2], 7, turned.shape[-2]), f32)
+    graph = simplify_movement(Graph({"g": gradients(ops.sum(ops.matmul(a, ops.neg(turned)) ** 2), [b])[0]}))
+    [product] = [v for v in graph.nodes() if v.op.name == "matmul" and v.shape[-1] == b.shape[-1]]
+    assert product.size == b.size
+    assert not [v for v in graph.nodes() if v.op.name == "matmul" and v.shape[-2:] == turned.shape[-2:]]

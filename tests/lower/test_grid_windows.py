@@ -87,6 +87,9 @@ CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
     (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (16, 128))),  # heads side by side
                              ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))), ((2, 2, 8, 64), (2, 2, 8, 64)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
+    (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (64, 128))),  # lines of a panel shared
+                             ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (64, 128))), ((2, 2, 32, 64), (2, 2, 32, 64)), f16,
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)", TWO),
     (lambda x, g: ops.matmul(ops.transpose(x), ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))),
      ((16, 128), (2, 2, 8, 64)), f16,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
@@ -214,7 +217,7 @@ def test_strips_of_positions_leave_room_for_stages() -> None:
     heads = ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (4096, 768))
     step = plan_of(Graph({"y": ops.matmul(ops.transpose(x), heads)}), HOPPER)[0].steps[0]
     assert repr(step.schedule) == (
-        "grid_windows tile(rows=192, columns=128) stages(6) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)")
+        "grid_windows tile(rows=128, columns=192) stages(6) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)")
 
 
 def test_a_strip_serves_all_rows_of_a_window() -> None:

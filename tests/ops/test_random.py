@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.ops.random import NUMPY_WORDS, threefry
+from ztorch.ops.random import _BITS, FEW_ROUNDS, NUMPY_WORDS, ROUNDS, threefry
 
 SEED = leaf("state", "seed", (2,), "uint32")
 STEP = leaf("state", "step", (), "uint32")
@@ -20,12 +20,12 @@ FEEDS = {SEED: np.array([0x12345678, 0x9ABCDEF0], np.uint32), STEP: np.array(7, 
 MASK = 0xFFFFFFFF
 
 
-def plain_threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int, int]:
-    """Threefry-2x32-20 as the paper writes it, in Python's integers."""
+def plain_threefry(key: tuple[int, int], counter: tuple[int, int], rounds: int = 20) -> tuple[int, int]:
+    """Threefry-2x32 as the paper writes it, in Python's integers."""
     rotations = [13, 15, 26, 6, 17, 29, 16, 24]
     keys = [*key, 0x1BD11BDA ^ key[0] ^ key[1]]
     a, b = (counter[0] + keys[0]) & MASK, (counter[1] + keys[1]) & MASK
-    for turn in range(20):
+    for turn in range(rounds):
         r = rotations[turn % 8]
         a = (a + b) & MASK
         b = ((b << r | b >> (32 - r)) & MASK) ^ a
@@ -35,15 +35,17 @@ def plain_threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int,
     return a, b
 
 
-@pytest.mark.parametrize(("counter", "key", "want"), [
-    ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-    ((MASK, MASK), (MASK, MASK), (0x1CB996FC, 0xBB002BE7)),
-    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+@pytest.mark.parametrize(("counter", "key", "rounds", "want"), [
+    ((0, 0), (0, 0), 20, (0x6B200159, 0x99BA4EFE)), ((0, 0), (0, 0), 13, (0x9D1C5EC6, 0x8BD50731)),
+    ((MASK, MASK), (MASK, MASK), 20, (0x1CB996FC, 0xBB002BE7)), ((MASK, MASK), (MASK, MASK), 13, (0xFD36D048, 0x2D17272C)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), 20, (0xC4923A9C, 0x483DF7A0)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), 13, (0xBA3E4725, 0xF27D669E)),
 ])
-def test_known_answers(counter, key, want) -> None:
+def test_known_answers(counter, key, rounds, want) -> None:
+    """Those of the authors' own tests."""
     words = [[np.array([n], np.uint32) for n in pair] for pair in (key, counter)]
-    got = threefry(NUMPY_WORDS, *(tuple(w) for w in words))
-    assert tuple(int(w[0]) for w in got) == want == plain_threefry(key, counter)
+    got = threefry(NUMPY_WORDS, *(tuple(w) for w in words), rounds)
+    assert tuple(int(w[0]) for w in got) == want == plain_threefry(key, counter, rounds)
 
 
 @pytest.mark.parametrize("stream", [0, 3, 2**32 - 1])
@@ -66,8 +68,9 @@ def test_every_part_of_the_name_changes_the_numbers() -> None:
     np.testing.assert_array_equal(bits(), bits())
 
 
-def test_bits_are_fair_and_independent() -> None:
-    [words] = evaluate([ops.random_bits((1 << 15,), SEED, STEP)], FEEDS)
+@pytest.mark.parametrize("rounds", [ROUNDS, FEW_ROUNDS])
+def test_bits_are_fair_and_independent(rounds: int) -> None:
+    [words] = evaluate([_BITS(SEED, STEP, shape=(1 << 15,), stream=0, word=0, rounds=rounds)], FEEDS)
     bits = (words[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(float)
     assert abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / math.sqrt(len(words))
     together = np.corrcoef(bits.T) - np.eye(32)
@@ -112,6 +115,9 @@ def test_dropout_drops_scales_and_passes_gradients_where_it_kept() -> None:
     got, slope = evaluate([y, *gradients(y, [x])], feeds)
     kept = got != 0
     assert abs(kept.mean() - 0.7) < 0.02
+    key = int(FEEDS[SEED][0]), int(FEEDS[SEED][1]) ^ 5
+    words = [plain_threefry(key, (k, 7), FEW_ROUNDS)[0] for k in range(200)]
+    assert kept.ravel()[:200].tolist() == [w >= round(0.3 * 2**32) for w in words]
     np.testing.assert_allclose(got[kept], 2 / 0.7, rtol=1e-6)
     np.testing.assert_allclose(slope, np.where(kept, 1 / 0.7, 0), rtol=1e-6)
 

@@ -20,7 +20,9 @@ from ztorch.lower.grid_boxes import Boxes, boxes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
+    CLUSTERS,
     CONSUMER_REGISTERS,
+    GPC_UNITS,
     MMA_PADDING,
     PRODUCER_REGISTERS,
     ROLES_STAGES_LEAST,
@@ -29,10 +31,6 @@ from ztorch.lower.tuning import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-CLUSTERS = (4, 2)  # workgroups that share strips
-GPC_UNITS = 16  # units of each part of a Hopper, at least; a cluster is in one part
 
 
 @dataclass(frozen=True, repr=False)

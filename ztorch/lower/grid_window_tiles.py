@@ -16,11 +16,12 @@ from ztorch.ir.ring_rules import MAX_AXES, MAX_BOX
 from ztorch.lower import grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid_patches import REPEAT, Patch, WindowTile
-from ztorch.lower.grid_role_tiles import CLUSTERS, clustered, fitting, refusal_team
+from ztorch.lower.grid_role_tiles import clustered, fitting, refusal_team
 from ztorch.lower.index import Var
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
+    CLUSTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
     WINDOW_COLUMNS,
@@ -162,8 +163,11 @@ def _shares(tile: WindowTile, w: WindowAxes) -> bool:
         return False
     if not w.contiguous[1]:
         return tile.columns % (tile.cluster * REPEAT) == 0
-    whole = tile.columns // line % tile.cluster == 0
-    return whole or (not tile.deep and tile.depth % (tile.cluster * REPEAT) == 0)
+    if tile.columns // line % tile.cluster == 0:
+        return True
+    lines = tile.patch.sizes[w.k[-1]] if tile.deep else tile.depth
+    together = not tile.deep or (lines == tile.depth and tile.patch.tap is None)
+    return together and lines % (tile.cluster * REPEAT) == 0
 
 
 def _refusal(tile: WindowTile, w: WindowAxes) -> str:

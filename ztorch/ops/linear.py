@@ -36,9 +36,23 @@ def _swap(o: Any, x: Value) -> Value:
     return o.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
-_CONTRACT = Op(
-    "matmul", "contract", _infer, numpy=_numpy,
-    grad=lambda o, g, y, a, b: (o.matmul(g, _swap(o, b)), o.matmul(_swap(o, a), g)))
+def _turned(x: Value) -> bool:
+    """Whether the columns of a matrix are the rows of another, which it transposes."""
+    while x.op.kind == "map" and len(x.args) == 1 and x.args[0].shape == x.shape:
+        x = x.args[0]
+    return x.op.name == "transpose" and x.attrs["axes"][-2] == x.rank - 1
+
+
+def _grad(o: Any, g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    """That of a transposed operand is the transpose of a product, so what it transposes has a
+    gradient in the same order."""
+    left = o.matmul(g, _swap(o, b))
+    if _turned(b):
+        return left, _swap(o, o.matmul(_swap(o, g), a))
+    return left, o.matmul(_swap(o, a), g)
+
+
+_CONTRACT = Op("matmul", "contract", _infer, numpy=_numpy, grad=_grad)
 
 
 @op(Sample(((3, 5), (5, 4))), Sample(((2, 3, 4), (2, 4, 5))), Sample(((2, 3, 4), (4, 5))),

@@ -1,8 +1,9 @@
 """Random numbers without state: a hash of (seed, step, stream, position), equal on all targets.
 
-The generator is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011). It consists of additions, exclusive ors and shifts of 32-bit words. So it needs no
-64-bit integers, vectorises, and does not depend on the number or order of threads.
+The generator is Threefry-2x32 with 20 rounds, for dropout with 13 (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", 2011). It consists of additions, exclusive ors and shifts of 32-bit
+words. So it needs no 64-bit integers, vectorises, and does not depend on the number or order of
+threads.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ Shape = tuple[int, ...]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
+ROUNDS = 20  # those that the authors recommend
+# Of dropout: the fewest with which words pass BigCrush, as the authors found. With 20, its kernels
+# on GPUs are bound by these integers and not by memory.
+FEW_ROUNDS = 13
 NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
                               shr=np.right_shift)
 
 
-def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
+def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any],
+             rounds: int = ROUNDS) -> tuple[Any, Any]:
     """Two random words from two words of key and two of counter.
 
     Args:
@@ -37,6 +43,7 @@ def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[An
             lines.
         key: Two uint32 words.
         counter: Two uint32 words.
+        rounds: Rounds of mixing. Default: `20`.
 
     Returns:
         Two uint32 words.
@@ -48,16 +55,19 @@ def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[An
     """
     keys = (*key, o.xor(o.xor(key[0], key[1]), _PARITY))
     a, b = o.add(counter[0], keys[0]), o.add(counter[1], keys[1])
-    for group in range(5):
-        for r in _ROTATIONS[group % 2]:
-            a = o.add(a, b)
-            b = o.xor(o.or_(o.shl(b, r), o.shr(b, 32 - r)), a)
-        a = o.add(a, keys[(group + 1) % 3])
-        b = o.add(o.add(b, keys[(group + 2) % 3]), group + 1)
+    for n in range(rounds):
+        group, part = divmod(n, 4)
+        r = _ROTATIONS[group % 2][part]
+        a = o.add(a, b)
+        b = o.xor(o.or_(o.shl(b, r), o.shr(b, 32 - r)), a)
+        if part == 3:
+            a = o.add(a, keys[(group + 1) % 3])
+            b = o.add(o.add(b, keys[(group + 2) % 3]), group + 1)
     return a, b
 
 
-def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tuple[Shape, DType]:
+def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int,
+           rounds: int) -> tuple[Shape, DType]:
     if seed.shape != (2, *shape[:seed.rank - 1]) or step.shape != () or (
             {seed.dtype, step.dtype} != {u32}):
         raise shape_error("random ops need a uint32 seed of shape (2,) and a uint32 scalar step, "
@@ -67,20 +77,20 @@ def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int) -> tu
     return shape, u32
 
 
-def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int) -> Any:
+def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int, rounds: int) -> Any:
     rows, rest = shape[:seed.ndim - 1], shape[seed.ndim - 1:]
     position = np.arange(math.prod(rest), dtype=np.uint32).reshape(rest)
     low, high = seed.reshape(2, *rows, *(1,) * len(rest))
     key = (np.asarray(low), high ^ np.uint32(stream))
-    return threefry(NUMPY_WORDS, key, (np.broadcast_to(position, shape), step))[word]
+    return threefry(NUMPY_WORDS, key, (np.broadcast_to(position, shape), step), rounds)[word]
 
 
-def _body(e: Any, index: Any, shape: Shape, stream: int, word: int) -> Any:
+def _body(e: Any, index: Any, shape: Shape, stream: int, word: int, rounds: int) -> Any:
     rows = len(e.shape(0)) - 1
     flat = sum((i * math.prod(shape[k + 1:]) for k, i in enumerate(index) if k >= rows), e.zero)
     position = e.b.cast(e.value(flat), dtype=u32)
     key = (e.read(0, (0, *index[:rows])), e.b.xor(e.read(0, (1, *index[:rows])), stream))
-    return threefry(e.b, key, (position, e.read(1, ())))[word]
+    return threefry(e.b, key, (position, e.read(1, ())), rounds)[word]
 
 
 # One node for about a hundred instructions. Both words of a position come from the same rounds, so
@@ -91,8 +101,13 @@ BEYOND_TWO = 97_711_073  # of 2**32 normally distributed numbers, how many are b
 
 
 def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, Value]:
-    first, second = (_BITS(seed, step, shape=tuple(shape), stream=stream, word=w) for w in (0, 1))
+    first, second = (_bits(shape, seed, step, stream, w) for w in (0, 1))
     return first, second
+
+
+def _bits(shape: Shape, seed: Value, step: Value, stream: int, word: int = 0,
+          rounds: int = ROUNDS) -> Value:
+    return _BITS(seed, step, shape=tuple(shape), stream=stream, word=word, rounds=rounds)
 
 
 @op(primitive=_BITS)
@@ -253,5 +268,6 @@ def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
         return OPS.zeros_like(x)
     # Compared as integers, without rounding, so that every target drops the same elements.
     threshold = min(round(rate * 2**32), 2**32 - 1)
-    keep = OPS.greater_equal(random_bits(shape, seed, step, stream), threshold)
+    bits = _bits(shape, seed, step, stream, rounds=FEW_ROUNDS)
+    keep = OPS.greater_equal(bits, threshold)
     return OPS.where(OPS.broadcast_to(keep, x.shape), x * (1.0 / (1.0 - rate)), 0.0)

@@ -167,6 +167,15 @@ ROLES_STAGES_LEAST = row(
     "ROLES_STAGES_LEAST", 2, "stages",
     "the fewest stages of a ring: products read one, and copies fill the others", CHOSEN)
 ROLES_STAGES_MOST = row("ROLES_STAGES_MOST", 8, "stages", "the most stages of a ring", CHOSEN)
+CLUSTERS = row(
+    "CLUSTERS", (4, 2), "workgroups",
+    "the sizes of clusters that share strips of products, the best first",
+    "predicted: clusters of 4 read three quarters of the bytes of clusters of 2 from the shared "
+    "cache; not measured")
+GPC_UNITS = row(
+    "GPC_UNITS", 16, "units",
+    "the units of each part of a Hopper, at least; a cluster is in one part",
+    "public figures: parts of an H100 have 16 or 18 units")
 RASTER_ROWS = row(
     "RASTER_ROWS", 8, "tiles",
     "the most tiles of a column that workgroups compute before the next column of tiles",
