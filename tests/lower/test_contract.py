@@ -36,6 +36,16 @@ def test_split_covers_everything_once(total: int, most: int) -> None:
     assert sum(r.count for r in runs) == -(-total // most)  # no more tiles than needed
 
 
+def test_tiles_have_several_panels_of_a_narrow_packed_operand() -> None:
+    """All functions of a program read weights that are packed once, for the one with most rows."""
+    wide = WIDE
+    one_row = choose(1, 1536, 384, wide, f32, packed=True, panel=1)
+    assert (one_row.tile_vectors, one_row.unroll) == (16, 4)
+    assert choose(1, 1536, 384, wide, f32, packed=True, panel=3).tile_vectors == 15
+    # Hardware prefetches for a load whose addresses are at most 1 KiB apart.
+    assert choose(1, 1536, 384, wide, f32, packed=True, panel=16).unroll == 1
+
+
 sizes = st.one_of(st.integers(1, 70), st.integers(1, 2000))
 
 

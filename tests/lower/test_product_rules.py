@@ -21,6 +21,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import (
     tuning,
 )
+from ztorch.lower.frozen import Derived
 from ztorch.lower.prepare import prepare
 from ztorch.lower.region import COPY
 from ztorch.lower.schedule import ProductSchedule
@@ -174,7 +175,7 @@ def test_tiles_divide_the_panels_of_a_packed_operand() -> None:
 def test_few_rows_read_weights_that_never_change_in_16_bits() -> None:
     def read(rows: int, frozen: bool = True) -> DType:
         w = ROUNDED(leaf("state", "w", (40, 32), f32, np.zeros((40, 32), np.float32)), dtype=bf16)
-        graph = prepare(Graph({"y": ops.matmul(x(rows, 40), w)}), AVX2, frozen)
+        graph = prepare(Graph({"y": ops.matmul(x(rows, 40), w)}), AVX2, Derived() if frozen else None)
         return graph.outputs["y"].args[1].dtype
 
     assert [read(tuning.NARROW_ROWS), read(tuning.NARROW_ROWS + 1)] == [bf16, f32]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from models import tiny_gpt
 from tests.cases.artifacts import changed
 from tests.cases.available import device
 from tests.cases.covering import one_in_each_run, pairs, share
@@ -245,3 +246,26 @@ def test_the_smallest_bucket_that_fits() -> None:
         assert buckets.function("predict", sizes) == name
     with pytest.raises(DataError, match=r"axis 'time' has size 129.*\(64, 128\).*sizes=\{'time'"):
         buckets.function("predict", (1, 129))
+
+
+@pytest.mark.parametrize("place", ["cpu", "cpu:scalar"])
+def test_all_functions_read_weights_that_are_packed_once(place: str) -> None:
+    """Batches of each size, and generation of single numbers."""
+    wide = zt.Sequential([L.Input((96,)), L.Dense(200, activation="relu"), L.Dense(130)], seed=4)
+    program = wide.compile(place, batch_size=SIZES)
+    weights = sum(w.nbytes for w in program.get_weights())
+    assert program.executable.spec.params_bytes < 1.15 * weights  # panels are padded
+    new = [w[::-1] * 2 for w in program.get_weights()]
+    program.set_weights(new)
+    for rows in (1, 8, 32):
+        exact = wide.compile(place, batch_size=rows)
+        exact.set_weights(new)
+        x = np.random.default_rng(rows).normal(size=(rows, 96)).astype(np.float32)
+        assert (program.predict(x) == exact.predict(x)).all()
+    text = tiny_gpt.build(blocks=1, width=96, heads=2).compile(place, batch_size=1, decode=True)
+    assert text.executable.spec.params_bytes < 1.15 * sum(w.nbytes for w in text.get_weights())
+    text.set_weights([w * 2 for w in text.get_weights()])
+    row = [1, 2, 3]
+    for _ in range(9):
+        row.append(int(text.predict(np.array([row + [0] * (32 - len(row))]))[0, len(row) - 1].argmax()))
+    assert text.generate(row[:3], 9, temperature=0).tolist() == row[3:]

@@ -203,18 +203,23 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
                    chooser: Chooser | None = None) -> dict[str, Plan]:
     """The kernels of each function in order, and the place of each buffer.
 
-    A program that only predicts never changes its weights, only states of stateful layers. With
+    A program that only predicts never changes its weights, only states of stateful layers and
+    caches. With
     `prepare_once`, values that depend only on weights move to a separate function, which runs when
     the program is loaded. Its results are stored beside the weights, or replace them.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
-                if v.attrs.get("kind") == "memory"}
+                if v.attrs.get("kind") in ("memory", "cache")}
     derived = Derived(changing) if prepare_once and changing <= memories else None
     if derived is None:
         params.place_declared()
     plans, failures = {}, []
-    for name, graph in graphs.items():
+    order = list(graphs)
+    if derived is not None:  # the function with most rows decides how weights are packed
+        order.sort(key=lambda name: -_product_elements(graphs[name]))
+    for name in order:
+        graph = graphs[name]
         try:
             plans[name] = lower(name, graph, target.limits, params, fusion, derived, schedules,
                                 memory_limit, chooser)
@@ -222,6 +227,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
             failures.append(error)
     if failures:  # the largest requirement gives a limit that all functions meet
         raise max(failures, key=lambda error: error.arena)
+    plans = {name: plans[name] for name in graphs}
     if derived is not None:
         once = Graph({}, _place_derived(derived, params, target))
         if once.updates:
@@ -231,6 +237,10 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     _need_known_keys(schedules, plans)
     watch.done("plan", plans)
     return plans
+
+
+def _product_elements(graph: Graph) -> int:
+    return sum(v.size for v in graph.nodes() if v.op.kind == "contract")
 
 
 def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str, Value]:

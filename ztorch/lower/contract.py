@@ -28,6 +28,7 @@ from ztorch.lower.tiling import (
     registers,
     row_distance,
     tiling,
+    whole_panels,
 )
 from ztorch.lower.tuning import (
     INLINE_EPILOGUE_DEPTH,
@@ -87,9 +88,9 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     if used > limits.vector_registers:
         return (f"tile(rows={s.tile_rows}, vectors={s.tile_vectors}) takes {used} vector registers "
                 f"of {limits.vector_registers}")
-    if columns and columns % (s.tile_vectors * lanes):
+    if columns and not whole_panels(s.tile_vectors, columns // lanes):
         return (f"tile(vectors={s.tile_vectors}) must divide the {columns // lanes} vectors that "
-                "the right operand is packed in")
+                "the right operand is packed in, or be a multiple of them")
     for name, value, least, most in (
             ("block(rows=...)", s.block_rows, 1, m), ("prefetch(...)", s.prefetch, 0, PREFETCH_MAX),
             ("unroll(...)", s.unroll, 1, UNROLL_MAX),

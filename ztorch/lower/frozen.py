@@ -10,7 +10,7 @@ program is loaded and whenever weights are set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,9 +36,34 @@ class Derived:
 
     changing: Collection[str] = ()  # names of states that functions change
     updates: dict[str, Value] = field(default_factory=dict)  # values of derived states, by name
+    panels: dict[int, int] = field(default_factory=dict)  # their columns, by value number
     _known: dict[int, Value] = field(default_factory=dict)  # derived states, by value number
+    _lasting: dict[Value, bool] = field(default_factory=dict)  # whether a value never changes
     _numbers: dict[Value, int] = field(default_factory=dict)  # value numbers
     _keys: dict[tuple, int] = field(default_factory=dict)  # value number of each computation
+
+    def lasts(self, v: Value) -> bool:
+        """Whether a value depends only on states that never change."""
+        for w in topological([v], self._lasting):
+            if w not in self._lasting:
+                self._lasting[w] = (self._is_constant(w) if w.op.kind == "leaf" else
+                                    bool(w.args) and all(self._lasting[a] for a in w.args))
+        return self._lasting[v]
+
+    def passed(self, leaves: Iterable[Value], values: Iterable[Value]) -> None:
+        """Leaves in the body of a loop have the values of its arguments."""
+        for leaf_value, v in zip(leaves, values, strict=True):
+            self._lasting[leaf_value] = self.lasts(v)
+            if self._lasting[leaf_value]:
+                self._numbers[leaf_value] = self._number(v)
+
+    def columns(self, v: Value, wanted: int) -> int:
+        """The columns of the panels in which a value is packed: those of the first function that
+        packs it, so that it is stored once."""
+        return self.panels.setdefault(self._number(v), wanted)
+
+    def _is_constant(self, state: Value) -> bool:
+        return state.attrs["role"] == "state" and state.attrs["name"] not in self.changing
 
     def take(self, graph: Graph) -> Graph:
         """The graph with derived states in place of the values that depend on states alone, if the
@@ -47,7 +72,7 @@ class Derived:
         nodes = graph.nodes()
         for v in nodes:
             if v.op.kind == "leaf":
-                constant[v] = v.attrs["role"] == "state" and v.attrs["name"] not in self.changing
+                constant[v] = self._is_constant(v)
             else:
                 constant[v] = bool(v.args) and all(constant[a] for a in v.args)
         needed = {a for v in nodes if not constant[v] for a in _computed(v)}

@@ -25,6 +25,7 @@ from ztorch.graph.narrow import converts
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rewrite, substituted
 from ztorch.graph.value import Graph, Value, topological
+from ztorch.lower.frozen import Derived
 from ztorch.lower.histories import row_elements, state_outs
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
@@ -73,7 +74,7 @@ def _has_invariant_loops(body: Body) -> bool:
 
 
 def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
-                  roots: Collection[int] = ()) -> Value:
+                  roots: Collection[int] = (), derived: Derived | None = None) -> Value:
     """The loop with a prepared body, and arguments that are in buffers.
 
     Args:
@@ -82,6 +83,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
         align: The alignment of each iteration's part of a sequence, in bytes.
         roots: The numbers of results that are roots of the graph. A stack among them is written
             to the root's buffer, even if it is a stack of states. Default: `()`.
+        derived: The states that are derived from weights that never change. Default: `None`.
     """
     body: Body = loop.attrs["body"]
     copied = [k for k in state_outs(body) if k + len(body.carries) in roots]
@@ -92,6 +94,8 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
         shared = tuple(COPY(x) if is_view(x) else x for x in shared)
     else:
         body, shared = _closed_again(body, shared, converts)
+        if derived is not None:
+            derived.passed(body.shared, shared)
         body, shared = _closed_again(_prepared(body, prepare), shared, with_roots=False)
     args = (*map(COPY, inits), *(_in_rows(x, align) for x in sequences), *shared)
     return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)

@@ -77,7 +77,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     its name without the tile size; `chooser` is called for all other kernels. With `memory_limit`,
     kernels run again so that the arena stays within so many bytes."""
     at(f"fuse {name}")
-    graph = prepare(graph, limits, frozen=derived is not None)
+    graph = prepare(graph, limits, derived)
     if derived is not None:
         graph = derived.take(graph)
     if limits.grid is None and memory_limit is None and not graph.recomputed:

@@ -15,6 +15,7 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
 from ztorch.lower.borders import without_borders
 from ztorch.lower.deep_products import loops_over_k
+from ztorch.lower.frozen import Derived
 from ztorch.lower.independent import as_recurrence, iterations_last
 from ztorch.lower.index import Index, Var
 from ztorch.lower.l1_conflicts import with_padded_results
@@ -32,11 +33,12 @@ from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 
 
-def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str = "state",
-            often: bool = True) -> Graph:
+def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
+            fixed_role: str = "state", often: bool = False) -> Graph:
     """The graph with copies where a root or the operand of a kernel must be in a buffer.
 
-    With `frozen`, leaves of `fixed_role` never change. If they are also used `often`, the cost of
+    With `derived`, states never change, and what is packed from them is stored. In the body of a
+    loop, leaves of the `fixed_role` do not change. If they are also used `often`, the cost of
     packing them does not count.
     """
     graph = by_others(graph, serial=limits.grid is None)
@@ -48,7 +50,8 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
     else:
         graph = with_padded_results(graph)
     new: dict[Value, Value] = {}
-    products = ProductRewrites(limits, often)
+    products = ProductRewrites(limits, often, derived)
+    frozen = derived is not None or fixed_role == SHARED
     results: dict[Value, list[Value]] = {}  # of loops: those that are read
     readers: dict[Value, list[Value]] = {r: [r] for r in graph.roots}  # an output: also itself
     for v in graph.nodes():
@@ -93,12 +96,13 @@ def prepare(graph: Graph, limits: Limits, frozen: bool = False, fixed_role: str 
                     iterations_contiguous.update(
                         iterations_last(recurrence, read, readers, limits))
                     continue
-                # A loop that may exit early may run a single iteration.
-                runs_often = v.attrs["body"].proceed is None
-                inside = functools.partial(prepare, limits=limits, frozen=True, fixed_role=SHARED,
-                                           often=runs_often)
+                # A loop that may exit early may run a single iteration, as a branch does.
+                body = v.attrs["body"]
+                runs_often = body.proceed is None and body.trip_count > 1
+                inside = functools.partial(prepare, limits=limits, derived=derived,
+                                           fixed_role=SHARED, often=runs_often)
                 stacks = {y.attrs["index"] for y in read if y in inner_roots}
-                out = prepared_loop(out, inside, limits.buffer_align, stacks)
+                out = prepared_loop(out, inside, limits.buffer_align, stacks, derived)
             elif v.op.kind == "scatter":
                 out = scatter_on_buffers(out)
             elif v.op is ATTENTION:

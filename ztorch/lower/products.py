@@ -11,6 +11,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.deep_products import depth_of_parts, is_deep
+from ztorch.lower.frozen import Derived
 from ztorch.lower.grid_epilogue import Block
 from ztorch.lower.grid_mma import shape_for
 from ztorch.lower.grid_operands import copy_width, has_border
@@ -59,9 +60,9 @@ from ztorch.lower.winograd import RESULTS_OF, transformed
 class ProductRewrites:
     """The products of one graph, which share prepared operands."""
 
-    def __init__(self, limits: Limits, often: bool):
-        """`often`: fixed operands are used so often that the cost of packing does not count."""
-        self.limits, self.often = limits, often
+    def __init__(self, limits: Limits, often: bool, derived: Derived | None):
+        """`often`: packing fixed operands costs nothing, since it is done once for many uses."""
+        self.limits, self.often, self.derived = limits, often, derived
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
         self.seen: dict[Value, Value] = {}  # operands as views alone, without copies
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
@@ -87,7 +88,7 @@ class ProductRewrites:
             return self._on_grid(v, limits.grid)
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
-                               b if _affine(b) else COPY(b))
+                               COPY(b) if _offsets(b) is None else b)
         if (parts := transformed(v, _without_copies(a), fixed, limits)) is not None:
             left, right, image = parts
             at_points = self.prepared(v.op(left, right), fixed)
@@ -102,12 +103,15 @@ class ProductRewrites:
         b = b if short is None else short
         size = k * n * b.dtype.bytes
         far = limits.processor.l1_bytes * L1_SHARE
-        free = fixed and self.often and size > far
+        stored = self.derived is not None and self.derived.lasts(b)
+        free = fixed and (self.often or stored) and size > far
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
         moved = not _readable(b)  # and so copied anyway
         if b.rank == 2 and (free or large or _has_conflict_misses(b, v, limits) or (
                 moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
             columns = panel_columns(b, m, limits, v.dtype)
+            if stored and self.derived is not None:
+                columns = self.derived.columns(b, columns)
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
             b = self.packed[b, columns]
@@ -284,17 +288,14 @@ def _without_copies(v: Value) -> Value:
     return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
 
 
-def _affine(v: Value) -> bool:
-    """Whether the offsets of a matrix are affine in its row and column."""
+def _offsets(v: Value) -> Index | None:
+    """The offsets of a matrix's elements, if they are affine in its row and column."""
     base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
-    return base is not None and base[1].is_affine
+    return base[1] if base is not None and base[1].is_affine else None
 
 
 def _readable(v: Value) -> bool:
     """Whether a product can read its right operand in place: offsets are affine and the elements of
     a row are contiguous."""
-    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
-    if base is None or not base[1].is_affine:
-        return False
-    last = Var(f"d{v.rank - 1}", v.shape[-1])
-    return v.shape[-1] == 1 or base[1].factor(last) == 1
+    at, n = _offsets(v), v.shape[-1]
+    return at is not None and (n == 1 or at.factor(Var(f"d{v.rank - 1}", n)) == 1)

@@ -27,6 +27,7 @@ from ztorch.lower.tuning import (
     LINE_BYTES,
     ONE_HEIGHT_CYCLES,
     ONE_HEIGHT_GAIN,
+    ONE_ROW_STRIDE,
     PAGE_BYTES,
     PREFETCH_SHARE,
     PREFETCH_STEPS,
@@ -83,8 +84,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         d: The dtype.
         packed: Whether B is packed, so that all panels but the last have the same width.
         access: The access pattern of A. Default: `None`, rows with one stride.
-        panel: The width in vectors of the panels that B is packed in, which the width of a tile
-            must divide. Default: `0`, any width.
+        panel: The width in vectors of the panels that B is packed in, of which a tile is a part
+            or a multiple. Default: `0`, any width.
         distance: The row stride of B in bytes. Default: `0`, unknown.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
@@ -97,7 +98,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
             used = registers(rows, width) + access.kept(rows)
             if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
                 break
-            if panel % width:
+            if not whole_panels(width, panel):
                 continue
             tiles = tiling(rows, width, m, n, lanes, packed, access)
             time = estimated_cycles(tiles, k, d, cpu)
@@ -116,8 +117,18 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
-        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu), unroll=K_UNROLL,
-        epilogue_inline=1)
+        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
+        unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
+        if m == 1 and panel else K_UNROLL, epilogue_inline=1)
+
+
+def whole_panels(width: int, panel: int) -> bool:
+    """Whether a tile is a part of a panel or consists of whole panels; 0 stands for no panels.
+
+    >>> [width for width in range(1, 10) if whole_panels(width, 4)]
+    [1, 2, 4, 8]
+    """
+    return panel % width == 0 or width % panel == 0
 
 
 def steps_ahead(distance: int, cpu: Processor) -> int:
