@@ -110,8 +110,7 @@ class ProductRewrites:
         if b.rank == 2 and (free or large or _has_conflict_misses(b, v, limits) or (
                 moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
             columns = panel_columns(b, m, limits, v.dtype)
-            if stored and self.derived is not None:
-                columns = self.derived.columns(b, columns)
+            columns = self.derived.columns(b, columns) if stored and self.derived else columns
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
             b = self.packed[b, columns]
