@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases.covering import full, pairs
-from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, compiled, interpreted, plan_of
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -191,3 +192,20 @@ def test_larger_products(target: str) -> None:
     module = Module([job], target)
     for threads in (1, 2):
         agree(job, module.run(0, threads), terms=150)
+
+
+@pytest.mark.parametrize("rows", [67, 701])
+def test_large_operands_of_epilogues_are_prefetched(rows: int) -> None:
+    """At odd sizes, into the L2 cache; operands that it holds are not."""
+    rng = np.random.default_rng(4)
+    shapes = {"a": (rows, 3), "b": (3, 1031), "c": (rows, 1031), "d": (rows, 1031), "bias": (1031,)}
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    a, b, c, d, bias = leaves = [leaf("input", name, x.shape, f32) for name, x in arrays.items()]
+    job = Job(Graph({"y": ops.sqrt(ops.abs(ops.matmul(a, b) - c)) * d + bias}),
+              dict(zip(leaves, arrays.values(), strict=True)))
+    for target in HERE[-2:]:
+        [step] = plan_of(job.graph, TARGETS[target].limits)[0].steps
+        large = {m.name for m in step.kernel.memories if m.size == rows * 1031}
+        prefetched = {i.attrs["mem"] for i in step.kernel.body if i.opcode == "prefetch"} & large
+        assert len(prefetched) == (2 if rows == 701 else 0)
+        agree(job, compiled(job, target), terms=10)

@@ -19,6 +19,7 @@ from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.product_operand import ProductOperand
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tile_prefetch import distant_readers, prefetch_next_panel, prefetch_operands
 from ztorch.lower.tiling import (
     Tiling,
     choose,
@@ -144,6 +145,7 @@ class _Tiles:
         self.batch = product.shape[:-2]
         self.n = product.shape[-1]
         self.arrays = 0
+        self.distant = distant_readers(region, product, memory, limits)
 
     def run(self, rows: Run, panels: Run) -> None:
         """All tiles of one size. Workers share them."""
@@ -193,6 +195,11 @@ class _Tiles:
         row_at = [first + r for r in range(height)]
         column_at = [Index.of(across) * (width * lanes) + (panels.start + j) * lanes
                      + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
+        vector_bytes = lanes * b_of.dtype.bytes
+        for r in range(height) if self.distant else ():
+            for j in range(0, width, max(1, LINE_BYTES // vector_bytes)):
+                at = flatten((*where, row_at[r], column_at[j]), product.shape)
+                prefetch_operands(scopes[j], self.distant, self.region, {self.region.outer: at})
         with self._outer_depths(bound) as (bound, outer):
             for begin, end, times in self._pieces_of_k():
                 depth = Var("k", self.depths[-1] - times + 1, kept=True)
@@ -207,7 +214,9 @@ class _Tiles:
                     for u in range(times):
                         self._step(left, rights, u, now)
                     if tile_number is not None:
-                        self._prefetch_next_panel(rights, across, tile_number, times)
+                        prefetch_next_panel(
+                            b, rights, across, tile_number, times,
+                            min(self.schedule.block_rows, self.tiling.down), vector_bytes)
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
@@ -246,17 +255,6 @@ class _Tiles:
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])
-
-    def _prefetch_next_panel(self, rights: list[ProductOperand], across: Var, tile_number: Operand,
-                             times: int) -> None:
-        """Prefetches this tile's share of some steps of the next panel."""
-        b, vector_bytes = self.b, self.tiling.lanes * self.product.args[1].dtype.bytes
-        each = math.ceil(times / min(self.schedule.block_rows, self.tiling.down))
-        first = Var("u", times - each + 1)
-        bound = {first: b.min(b.mul(tile_number, each), times - each)}
-        for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
-            for u in range(each):
-                right.prefetch_next_panel(across, Index.of(first) + u, bound)
 
     def _finish_through_array(self, bound: dict[Var, Operand], scopes: list[Emitter],
                               sums: list[list[Operand]], where: tuple[Index, ...], first: Index,
