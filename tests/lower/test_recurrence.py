@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.loops import LOOPS, LoopCase
 from tests.parity import GROUPS, HERE, NARROW, Arrays, Job, Module, agree, interpreted, plan_of
 from ztorch import ops
@@ -54,8 +55,10 @@ def off_and_on(monkeypatch: pytest.MonkeyPatch, run: Callable[[], list[Arrays]])
             np.testing.assert_array_equal(got, want)
 
 
-def test_bits_are_those_of_a_loop_around_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [job(CASES[name], slope) for name in RECURRENCES for slope in (False, True)]
+@together()
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_bits_are_those_of_a_loop_around_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(CASES[name], slope) for slope in (False, True)]
     off_and_on(monkeypatch, lambda: [interpreted(one, NARROW, workers=2) for one in jobs])
 
     def compiled() -> list[Arrays]:

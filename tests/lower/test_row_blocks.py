@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 import pytest
 
 from tests.cases.attention import attention, fed
+from tests.cases.grouping import together
 from tests.parity import HERE, NARROW, SUBGROUPS, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -84,22 +86,32 @@ def test_as_pytorch() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_on_every_machine() -> None:
-    """The same blocks as loops of each kind of machine, in one program."""
+@functools.cache
+def jobs_in_blocks() -> list[Job]:
     jobs = []
     for causal, dtype in ((False, "float32"), (True, "float32"), (True, "float16")):
         graph, shape = attention(2, 1, 5, 9, 2, (2, 1, 1, 9), causal, dtype=dtype)
         jobs.append(Job(blocked(graph, shape, 2), fed(graph)))
     q, k, v = (leaf("input", n, (2, 8, 16), "float32") for n in "qkv")
     graph = passes.run(Graph({"y": ops.attention(q, k, v)}))  # the loop's rows are the output's
-    jobs.append(Job(blocked(graph, LargeShape((2,), 8, 8), 4), fed(graph)))
-    for target in ("scalar", HERE[-1]):
-        module = Module(jobs, target)
-        for k, job in enumerate(jobs):
-            agree(job, module.run(k), terms=9)
-    for job in (jobs[0], jobs[-1]):
-        agree(job, interpreted(job, NARROW, workers=3), terms=9)
-        agree(job, interpreted(job, SUBGROUPS), terms=9)
+    return [*jobs, Job(blocked(graph, LargeShape((2,), 8, 8), 4), fed(graph))]
+
+
+@together()
+@pytest.mark.parametrize("target", ["scalar", HERE[-1]])
+def test_on_processors(target: str) -> None:
+    """The blocks are loops, in one program."""
+    module = Module(jobs_in_blocks(), target)
+    for k, job in enumerate(jobs_in_blocks()):
+        agree(job, module.run(k), terms=9)
+
+
+@together()
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("limits", [NARROW, SUBGROUPS], ids=["processor", "grid"])
+def test_on_other_machines(number: int, limits: Limits) -> None:
+    job = jobs_in_blocks()[number]
+    agree(job, interpreted(job, limits, workers=3), terms=9)
 
 
 def test_what_is_needed_as_a_whole_stays_whole() -> None:

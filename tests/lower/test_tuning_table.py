@@ -68,10 +68,10 @@ def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_processors_change_schedules_and_no_bit() -> None:
     rng = np.random.default_rng(2)
-    a, b = leaf("input", "a", (30, 300), f32), leaf("input", "b", (300, 256), f32)
+    a, b = leaf("input", "a", (30, 100), f32), leaf("input", "b", (100, 64), f32)
     one = Job(Graph({"y": ops.softmax(ops.matmul(a, b))}),
               {v: rng.normal(size=v.shape).astype(np.float32) for v in (a, b)})
-    tiny = replace(AVX2, processor=ANY._replace(l1_bytes=1 << 10, l2_bytes=1 << 14, l2_ways=2))
+    tiny = replace(AVX2, processor=ANY._replace(l1_bytes=1 << 8, l2_bytes=1 << 12, l2_ways=2))
     plans = [plan_of(one.alone("j"), limits)[0] for limits in (AVX2, tiny)]
     assert len(plans[0].steps) < len(plans[1].steps)  # one packs
     np.testing.assert_array_equal(*(interpreted(one, limits)[0] for limits in (AVX2, tiny)))
