@@ -81,10 +81,10 @@ def test_several_inputs_and_outputs_in_lines(run: Run, tmp_path: Path,
 WRONG = {
     '{"x": [1,2': r"line 1 is not JSON \(.*; write one row per line, such as \[1, 2\]",
     "[" * 100_000: "line 1 is not JSON \\(it is nested too deeply\\)",
-    "[[1],[2,3]]": "line 1, x is a list of lists of several lengths",
+    "[[1],[2,3]]": "line 1, x is a list of lists of different lengths",
     '{"y": 3}': "has no 'x'; it has y",
-    "\n[1, null]": "line 2, x holds something else than numbers or texts",
-    '{"a": 1}\n{"b": 2}': "line 2 has 'b', and the first line 'a'; give each line the same names",
+    "\n[1, null]": "line 2, x is neither numbers nor strings",
+    '{"a": 1}\n{"b": 2}': "line 2 has 'b', but the first line has 'a'; give each line the same names",
     "\n": "holds no rows",
 }
 

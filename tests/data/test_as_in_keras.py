@@ -40,7 +40,7 @@ def test_values_are_those_of_keras() -> None:
 
 def test_wrong_arguments() -> None:
     for message, call in (
-            ("got class 3, and num_classes=2", lambda: utils.to_categorical([0, 3], 2)),
+            ("got class 3, but num_classes=2", lambda: utils.to_categorical([0, 3], 2)),
             ("takes class numbers", lambda: utils.to_categorical([0.5])),
             ("takes class numbers", lambda: utils.to_categorical([-1])),
             ("sequence 1 is 4, not a list", lambda: utils.pad_sequences([[1], 4])),
@@ -49,11 +49,11 @@ def test_wrong_arguments() -> None:
             ("hold no window of 9 steps", lambda: utils.timeseries_dataset_from_array(
                 range(5), None, 9)),
             ("needs left_size or right_size", lambda: utils.split_dataset(np.ones(3))),
-            ("5 rows do not make parts of 4 and 2", lambda: utils.split_dataset(
+            ("cannot split 5 rows into parts of 4 and 2", lambda: utils.split_dataset(
                 np.ones(5), left_size=4, right_size=2)),
             ("5 rows do not make parts of 5 and 0", lambda: utils.split_dataset(
                 np.ones(5), left_size=5)),
-            ("arrays with as many rows, not 3, 2", lambda: utils.split_dataset(
+            ("arrays with the same number of rows, not 3, 2", lambda: utils.split_dataset(
                 (np.ones(3), np.ones(2)), left_size=1))):
         with pytest.raises((ConfigError, DataError), match=message):
             call()

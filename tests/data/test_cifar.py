@@ -100,7 +100,7 @@ def test_damaged_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     content = whole.read_bytes()
     for wrong in (content[:len(content) // 2], b"<html>", b""):
         whole.write_bytes(wrong)
-        with pytest.raises(DataError, match=r"is damaged .*get it again"):
+        with pytest.raises(DataError, match=r"is damaged .*download it again"):
             data.load("cifar10", path=whole.parent)
 
 
@@ -121,7 +121,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 def test_where_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"get cifar-100-binary\.tar\.gz from .*ZTORCH_DATA"):
+    with pytest.raises(DataError, match=r"download cifar-100-binary\.tar\.gz from .*ZTORCH_DATA"):
         data.load("cifar100")
 
 

@@ -95,7 +95,7 @@ def test_a_test_file_means_the_same(tmp_path: Path) -> None:
     test = opened(tmp_path, "width,colour,height,kind\n7,red,1,tulip\n", "test.csv", like=train)
     x, y = test.arrays()
     assert x.tolist() == [[7, 1, 1]] and y.tolist() == [1] and test.classes == train.classes
-    with pytest.raises(DataError, match=r"column 2 \(colour\) holds 'green', which .*t\.csv never"):
+    with pytest.raises(DataError, match=r"column 2 \(colour\) holds 'green', which .*t\.csv does not"):
         opened(tmp_path, "width,colour,height,kind\n7,green,1,rose\n", "test.csv", like=train)
     with pytest.raises(DataError, match="does not have the columns of"):
         opened(tmp_path, "width,colour,kind\n7,red,rose\n", "test.csv", like=train)
@@ -128,8 +128,8 @@ def test_fit_and_split(tmp_path: Path) -> None:
     ("1,2\n3,4\nNA,6\n", {}, r"line 3, column 1: 'NA' is not a number, .*categories=\[0\]"),
     ("a,b\n1,2\n", {"target": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"target": 5}, "2 columns, no column 5"),
-    ("a;b\n1,5;2\n", {}, r"column 1 \(a\): '1,5' has a comma .* write 1.5 .*categories=\['a'\]"),
-    ("1,5;2,5\n3,5;4,5\n", {}, r"line 1, column 1: '1,5' has a comma .*categories=\[0\]"),
+    ("a;b\n1,5;2\n", {}, r"column 1 \(a\): '1,5' has a decimal comma; write 1.5 .*categories=\['a'\]"),
+    ("1,5;2,5\n3,5;4,5\n", {}, r"line 1, column 1: '1,5' has a decimal comma.*categories=\[0\]"),
     (b"1,2\n\xff\xfe,4\n", {}, "line 2 is not text in UTF-8"),
     ("1,2\n" + "3" * (1 << 20) + ",4\n", {}, "line 2 is longer than 1,048,576 bytes"),
     ("1," + "x" * 200_000 + "\n", {}, "line 1: field larger than field limit"),
@@ -152,7 +152,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match="leaves one side empty"):
         opened(tmp_path, FLOWERS).split(0.1)
     monkeypatch.setattr(csv_files, "MOST_CATEGORIES", 2)
-    with pytest.raises(DataError, match="column 2 has more than 2 different texts"):
+    with pytest.raises(DataError, match="column 2 has more than 2 different strings"):
         opened(tmp_path, "1,a\n2,b\n3,c\n")
 
 

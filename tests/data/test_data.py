@@ -70,7 +70,7 @@ def test_mnist_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mnist_files(tmp_path / "data" / "mnist", True, "-idx")
     monkeypatch.chdir(tmp_path)
     assert data.load("mnist")[0][0].shape == (12, 28, 28, 1)
-    with pytest.raises(DataError, match=r"get train-images-idx3-ubyte\.gz.*fashion-mnist"):
+    with pytest.raises(DataError, match=r"download train-images-idx3-ubyte\.gz.*fashion-mnist"):
         data.load("fashion_mnist")
 
 
@@ -79,7 +79,7 @@ def test_incomplete_and_mixed_files(tmp_path: Path) -> None:
     mnist_files(folder, False, "-idx")
     labels = folder / "train-labels-idx1-ubyte"
     labels.write_bytes(idx(np.arange(7)))
-    with pytest.raises(DataError, match="N labels: get both files again"):
+    with pytest.raises(DataError, match="N labels: download both files again"):
         data.load("mnist", path=folder)
     labels.unlink()
     with pytest.raises(DataError, match="lacks train-labels-idx1-ubyte"):
@@ -92,7 +92,7 @@ def test_incomplete_and_mixed_files(tmp_path: Path) -> None:
     (idx(np.zeros((3, 4)))[:-1], "should hold 12 bytes"),
     (idx(np.zeros((3, 4))) + b"x", "holds more"),
     (idx(np.zeros((3, 4)))[:7], "should hold"),
-    (gzip.compress(idx(np.zeros((30, 40))), mtime=0)[:-9], "damaged or cut short"),
+    (gzip.compress(idx(np.zeros((30, 40))), mtime=0)[:-9], "damaged or truncated"),
     (b"\0\0\x08\x03" + b"\xff" * 12, "should hold"),
 ])
 def test_damaged_idx_files(tmp_path: Path, content: bytes, message: str) -> None:
@@ -162,10 +162,10 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     ("1\n2\n", {}, "one column"),
     ("a,b\n1,2\n", {"label": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"label": "b"}, "no header"),
-    ("a;b;c\n1,5;2,5;0\n", {}, r"line 2, column 1 \(a\): '1,5' has a comma .* write 1.5 "),
-    ("1,5;2,5;0\n-3,5;4,25;1\n", {}, "line 1, column 1: '1,5' has a comma"),
+    ("a;b;c\n1,5;2,5;0\n", {}, r"line 2, column 1 \(a\): '1,5' has a decimal comma; write 1.5 "),
+    ("1,5;2,5;0\n-3,5;4,25;1\n", {}, "line 1, column 1: '1,5' has a decimal comma"),
     ("a;b\n1.5;2\n2.5;-1.234,5\n", {}, r"line 3, column 2 \(b\): '-1.234,5' has .* write -1234.5 "),
-    ('a,b\n"1,5",1\n', {}, r"column 1 \(a\): '1,5' has a comma"),
+    ('a,b\n"1,5",1\n', {}, r"column 1 \(a\): '1,5' has a decimal comma"),
     ("1,2\n", {"label": 5}, "2 columns, no column 5"),
 ])
 def test_wrong_tables(tmp_path: Path, text: str, how: dict, message: str) -> None:
@@ -216,7 +216,7 @@ def test_numpy_files_of_keras(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", x=x, y=y, x_test=x)  # nothing to score
     assert data.read_table(tmp_path / "c.npz").test is None
     np.savez(tmp_path / "d.npz", x=x, y=y, x_test=x, y_test=np.eye(4))
-    with pytest.raises(DataError, match=r"y of shape \(4,\) and y_test of shape \(4, 4\) do not fit"):
+    with pytest.raises(DataError, match=r"y of shape \(4,\) and y_test of shape \(4, 4\) have different shapes"):
         data.read_table(tmp_path / "d.npz")
 
 

@@ -152,7 +152,7 @@ def test_what_is_no_image_is_named(pets: Path) -> None:
 
 def test_images_beyond_the_limit_are_refused(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images_room, "MOST_PIXELS", 47)
-    with pytest.raises(DataError, match=r"0\.png says it is 8 x 6 pixels large; at most 47"):
+    with pytest.raises(DataError, match=r"0\.png has 8 x 6 pixels; ztorch reads images of up to 47"):
         list(zt.data.image_folder(pets, (6, 8)))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.sounds import write
-from ztorch.data.sounds import brought_to, read_sounds, read_wav
+from ztorch.data.sounds import read_sounds, read_wav, resampled
 from ztorch.errors import ConfigError, DataError
 
 WAVE = np.sin(np.arange(400) * 0.2)[:, None] * 0.9
@@ -43,9 +43,9 @@ def test_wide_numbers(tmp_path: Path, kind: int, bits: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "said"), [
-    (b"", "starts with"), (b"RIFF\0\0\0\0WAVE", "ends before any sound"), (riff(1, 16, b"")[:-8], "ends before"),
+    (b"", "starts with"), (b"RIFF\0\0\0\0WAVE", "has no samples"), (riff(1, 16, b"")[:-8], "has no samples"),
     (riff(1, 16, b"\0\0", size=9), "should have 9 bytes"), (riff(7, 8, b"\0"), "numbers of format 7 with 8 bits"),
-    (riff(1, 16, b"\0\0", channels=0), "0 channels"), (riff(1, 16, b"\0\0", rate=0), "0 samples a second"),
+    (riff(1, 16, b"\0\0", channels=0), "0 channels"), (riff(1, 16, b"\0\0", rate=0), "0 samples per second"),
     (riff(3, 32, struct.pack("<f", np.nan)), "not finite")])
 def test_damaged_files_are_named(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "bad.wav"
@@ -59,9 +59,9 @@ def test_another_rate_keeps_frequencies() -> None:
         return np.cos(np.arange(rate) * 2 * np.pi * hertz / rate)[:, None].astype(np.float32)
 
     for rate in (4000, 16000):
-        np.testing.assert_allclose(brought_to(rate, tone(8000, 440), 8000), tone(rate, 440), atol=1e-5)
-    assert np.abs(brought_to(4000, tone(8000, 3000), 8000)).max() < 1e-5  # not heard as another tone
-    assert brought_to(1, np.zeros((0, 1), np.float32), 8000).shape == (0, 1)
+        np.testing.assert_allclose(resampled(tone(8000, 440), 8000, rate), tone(rate, 440), atol=1e-5)
+    assert np.abs(resampled(tone(8000, 3000), 8000, 4000)).max() < 1e-5  # not heard as another tone
+    assert resampled(np.zeros((0, 1), np.float32), 8000, 1).shape == (0, 1)
 
 
 def test_folders_of_sounds(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_model_learns_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "how", "message"), [
-    ("", {}, "has 0 tokens; passages of 3 .* need 4"),
+    ("", {}, "has 0 tokens; a passage of 3 .* need at least 4"),
     ("abc", {}, "has 3 tokens"),
     ("one line", {"tokenizer": "words"}, "has 2 tokens"),
     (b"ab\xff", {}, r"not text in UTF-8 \(at byte 2\)"),
@@ -114,7 +114,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         opened(tmp_path, "abcdef", tokenizer="letters")
     with pytest.raises(ConfigError, match="vocab_size"):
         opened(tmp_path, "abcdef", vocab_size=5)
-    with pytest.raises(ConfigError, match="names a token twice"):
+    with pytest.raises(ConfigError, match="has a token twice"):
         opened(tmp_path, "abcdef", vocab="abcdefa")
     with pytest.raises(ConfigError, match="leaves one side empty"):
         opened(tmp_path, "abcdefgh").split(0.4)

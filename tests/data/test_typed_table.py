@@ -27,7 +27,7 @@ def test_columns_are_typed_and_gaps_counted(tmp_path: Path) -> None:
     assert table.kinds["age"].gaps == columns["age"].count("") > 50
     assert table.kinds["fare [pound]"].unit == "pound" and table.kinds["boarded"].format == "%Y-%m-%d"
     assert table.kinds["PassengerId"].note == "numbers the rows"
-    assert table.kinds["ship"].note == "has one value only"
+    assert table.kinds["ship"].note == "has only one value"
     lines = str(table).splitlines()
     assert lines[0].endswith("700 rows, 9 columns") and lines[1].split() == ["column", "holds", "gaps", "values",
                                                                              "examples"]
@@ -40,7 +40,7 @@ def test_what_the_user_says_counts() -> None:
              "note": ["a", "b", "c", "a"], "y": ["1", "2", "3", "4"]}
     table = zt.data.table(cells, "y", number=["size", "y"], category=["zip"], date=["day"], ignore=["note"])
     assert [k.kind for k in table.kinds.values()] == ["category", "number", "date", "ignored", "number"]
-    assert table.kinds["size"].note == "1 texts count as gaps" and not table.classifies
+    assert table.kinds["size"].note == "1 strings count as gaps" and not table.classifies
     assert zt.data.table(cells, "y", number=["size"]).classifies
 
 
@@ -102,7 +102,7 @@ WRONG = {
     "no dates": ({"source": {"a": ["soon", "later"]}, "date": ["a"]}, "no dates in one format"),
     "texts as target": ({"source": {"a": range(60), "b": [f"n{k}" for k in range(60)]}, "target": "b"}, "too many"),
     "lists": ({"source": {"a": np.array([[1], [2, 3]], object)}}, "column 'a' holds values of list, neither"),
-    "a table to come": ({"source": type("Lazy", (), {"collect": print})()}, r"a Lazy is no table yet; pass its .collect\(\)"),
+    "a table to come": ({"source": type("Lazy", (), {"collect": print})()}, r"a Lazy is not a table yet; pass its .collect\(\)"),
     "no table": ({"source": 3}, "not a int"),
     "bytes": ({"source": io.BytesIO(b"a,b\n1,\xff\n")}, "line 2 is not text in UTF-8"),
 }

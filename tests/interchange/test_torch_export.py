@@ -225,7 +225,7 @@ def test_a_write_into_a_buffer_is_refused(tmp_path: Path) -> None:
             self.count[1:] += 1
             return x + self.count
 
-    with pytest.raises(Unsupported, match="writes into 'count', so that the next prediction"):
+    with pytest.raises(Unsupported, match="writes into 'count', which would change the next prediction"):
         zt.load_model(saved(Counts(), tmp_path / "counts.pt2", torch.ones(2, 3)))
 
 

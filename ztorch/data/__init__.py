@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.data import (  # noqa: F401  (each registers its sets)
+from ztorch.data import (  # noqa: F401  (each registers its data sets)
     cifar,
     digits,
     friedman,
@@ -31,7 +31,7 @@ from ztorch.data.typed_table import TypedTable, table
 _ELSEWHERE = {
     "read_csv": "zt.data.csv(path, target=...), or zt.data.table for columns of all kinds",
     **dict.fromkeys(("Dataset", "DataLoader", "TensorDataset"),
-                    "what you have: fit takes arrays, datasets and loaders as they are")}
+                    "not needed: fit takes arrays, datasets and loaders as they are")}
 __all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "SoundFolder", "Split", "Table", "Text",
            "TypedTable", "csv", "image_folder", "load", "names", "read_table", "sound_folder",
            "table", "text"]
@@ -40,6 +40,6 @@ __all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "SoundFolder", "Split", 
 def __getattr__(name: str) -> Any:
     from ztorch.errors import nearest
 
-    hint = f"; here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(
+    hint = f"; in ztorch it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(
         name, [known for known in __all__ if known[0].islower() == name[0].islower()])
     raise AttributeError(f"module 'ztorch.data' has no attribute {name!r}{hint}")

@@ -1,4 +1,4 @@
-"""Data in files: rows are read batch by batch, and again in every epoch."""
+"""The base of data sets whose rows are read from files batch by batch, in every epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ztorch.errors import ConfigError
 
 
 def shuffled(seed: int, epoch: int, rows: int) -> np.ndarray:
-    """The order of rows in an epoch: a function of seed and epoch, the same in every NumPy.
+    """The order of rows in an epoch: a function of seed and epoch.
 
     >>> bool((np.sort(shuffled(7, 0, 50)) == np.arange(50)).all())
     True
     """
-    key = np.array([seed, epoch], np.uint64)  # NumPy promises that raw numbers never change
+    key = np.array([seed, epoch], np.uint64)  # raw numbers are the same in every version of NumPy
     return np.argsort(np.random.Philox(key=key).random_raw(rows), kind="stable")
 
 
 class Batches:
-    """Base of batches (x, y) that are read from files: iterate over them once an epoch.
+    """Base of data sets that yield batches (x, y) from files; one iteration is an epoch.
 
     With a seed, each epoch has a different order, which depends on the seed and on `epoch`, the
-    number of the next epoch: set `epoch` to continue an earlier run. Files must not change while
+    number of the next epoch; set `epoch` to continue an earlier run. Files must not change while
     they are in use.
 
     Args:
@@ -41,11 +41,11 @@ class Batches:
         self.batch_size = positive(f"{type(self).__name__}: batch_size", batch_size)
         self.seed = None if seed is None else whole_seed(seed)
         self.epoch = 0
-        self._rows = np.arange(rows)  # of the files, that belong to these batches
+        self._rows = np.arange(rows)  # numbers of the rows in these batches
 
     @property
     def rows(self) -> int:
-        """The rows of all batches together."""
+        """The number of rows in all batches."""
         return len(self._rows)
 
     def __len__(self) -> int:
@@ -60,14 +60,14 @@ class Batches:
             yield self.read(order[k:k + self.batch_size])
 
     def read(self, rows: np.ndarray) -> Pair:
-        """x and y of some rows, by their numbers."""
+        """Reads x and y of some rows, by their numbers."""
         raise NotImplementedError
 
     def take(self, count: int) -> SomeBatches:
-        """The first batches, to look at them or to train on few.
+        """The first batches.
 
         Args:
-            count: How many; all if it is more, or -1.
+            count: How many; -1, or more than there are: all.
         """
         return SomeBatches(self, 0, len(self) if count < 0 else count)
 
@@ -75,12 +75,12 @@ class Batches:
         """The batches after the first ones.
 
         Args:
-            count: How many to leave out.
+            count: How many to skip.
         """
         return SomeBatches(self, count, len(self))
 
     def map(self, function: Callable[..., Any]) -> Mapped:
-        """Batches that are changed when they are read.
+        """Applies a function to each batch when it is read.
 
         Args:
             function: Takes the arrays of a batch, such as x and y, and returns a batch.
@@ -88,7 +88,7 @@ class Batches:
         return Mapped(self, function)
 
     def prefetch(self, buffer_size: int = 0) -> Batches:
-        """These batches: `fit` reads ahead of its steps anyway.
+        """Returns these batches unchanged, because `fit` always reads ahead.
 
         Args:
             buffer_size: Has no effect. Default: `0`.
@@ -96,14 +96,14 @@ class Batches:
         return self
 
     def cache(self) -> Batches:
-        """These batches, which are read anew in each epoch; `arrays` keeps all in memory."""
+        """Returns these batches unchanged; `arrays` reads all rows into memory."""
         return self
 
     def arrays(self) -> Any:
         """Reads all rows into memory.
 
         Returns:
-            x and y, in the order of the files; x alone where there are no labels.
+            x and y, in the order of the files; only x if there are no labels.
         """
         parts = [self.read(self._rows[k:k + self.batch_size])
                  for k in range(0, len(self._rows), self.batch_size)]
@@ -113,10 +113,10 @@ class Batches:
         return np.concatenate(x), np.concatenate(y)
 
     def split(self, share: float) -> tuple[Batches, Batches]:
-        """Splits the rows into training and validation. The choice is always the same.
+        """Splits the rows into training and validation, always in the same way.
 
         Args:
-            share: The part of the rows for validation, between 0 and 1.
+            share: The fraction of rows for validation, between 0 and 1.
 
         Returns:
             Training batches and validation batches.
@@ -132,8 +132,8 @@ class Batches:
         """
         count = int(len(self._rows) * fraction("split(...)", share))
         if not 0 < count < len(self._rows):
-            raise ConfigError(f"a share of {share} of {len(self._rows)} rows leaves one side "
-                              "empty; take more rows, or another share, such as 0.5")
+            raise ConfigError(f"a fraction of {share} of {len(self._rows)} rows leaves one side "
+                              "empty; use more rows, or another fraction, such as 0.5")
         order = shuffled(0, 0, len(self._rows))
         return (self._part(np.sort(self._rows[order[count:]]), self.seed),
                 self._part(np.sort(self._rows[order[:count]]), None))
@@ -145,12 +145,12 @@ class Batches:
 
 
 class SomeBatches:
-    """Some of the batches in a row.
+    """A range of batches.
 
     Args:
         batches: The batches.
-        start: How many to leave out first.
-        stop: Where they end.
+        start: The number of the first batch.
+        stop: The number after the last batch.
     """
 
     def __init__(self, batches: Any, start: int, stop: int):
@@ -164,7 +164,7 @@ class SomeBatches:
         return itertools.islice(iter(self._batches), self._start, self._stop)
 
     def map(self, function: Callable[..., Any]) -> Mapped:
-        """Batches that are changed when they are read.
+        """Applies a function to each batch when it is read.
 
         Args:
             function: Takes the arrays of a batch, such as x and y, and returns a batch.
@@ -173,7 +173,7 @@ class SomeBatches:
 
 
 class Mapped:
-    """Batches that a function changes when they are read.
+    """Batches to which a function is applied when they are read.
 
     Args:
         batches: The batches.

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 in their binary form, from files that the user has.
+"""CIFAR-10 and CIFAR-100, from their binary files on disk.
 
-The form with pickles inside is not read: a pickle can run code.
+The version with pickles is not read, because a pickle can run code.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from ztorch.files.parsing import parsing
 
 RECORDS = 10_000  # images in a file of CIFAR-10, and in the test file of both sets
 PIXELS = 3 * 32 * 32  # bytes of an image
+_LARGEST_FILE = 5 * RECORDS * (PIXELS + 2)  # bytes; that of CIFAR-100
 
 
 @dataclass(frozen=True)
 class _Format:
-    """The files of a data set, and their contents."""
+    """The files of a data set and their format."""
 
     name: str  # of the data set
     archive: str  # the published file
@@ -31,7 +32,7 @@ class _Format:
     folder: str  # in the archive
     train: tuple[str, ...]  # files in the folder
     test: str  # file in the folder
-    per_file: int  # records in each training file, in units of RECORDS
+    per_file: int  # images in each training file, in units of RECORDS
     labels: int  # bytes before the pixels of an image; the last one is the class
     classes: int
 
@@ -74,7 +75,7 @@ def _load(form: _Format, path: str | os.PathLike[str] | None) -> Split:
 
 
 def _unpacked(form: _Format, place: Path) -> Path | None:
-    """The folder with the files, if they are in this place."""
+    """The folder with the files, in `place` or below it; None if they are not there."""
     for folder in (place, place / form.folder):
         if (folder / form.train[0]).is_file():
             return folder
@@ -85,42 +86,37 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
         raise DataError(f"{path.parent} lacks {path.name}; unpack the archive again")
     with open(path, "rb") as file:
-        return file.read(_largest_file() + 1)
-
-
-def _largest_file() -> int:
-    """At least the bytes of any of the files."""
-    return 5 * RECORDS * (PIXELS + 2)
+        return file.read(_LARGEST_FILE + 1)
 
 
 def _from_archive(form: _Format, path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """The files in the published archive, read without unpacking it."""
     if (md5 := digest(path)) != form.md5:
         raise DataError(f"{path} is not the published file: its MD5 is {md5}, not {form.md5}; "
-                        "get it again, or unpack it there yourself if you made it")
+                        "download it again, or unpack it there if you made it yourself")
     files = {}
-    with (parsing(str(path), DataError, "is damaged", "get it again"),
+    with (parsing(str(path), DataError, "is damaged", "download it again"),
           tarfile.open(path, "r:gz") as archive):
         for member in archive:
             name = member.name.rpartition("/")[2]
             if name in names and member.isfile() and (file := archive.extractfile(member)):
-                files[name] = file.read(_largest_file() + 1)
+                files[name] = file.read(_LARGEST_FILE + 1)
     if lacks := [n for n in names if n not in files]:
-        raise DataError(f"{path} lacks {', '.join(lacks)}; get it again")
+        raise DataError(f"{path} lacks {', '.join(lacks)}; download it again")
     return files
 
 
 def _records(form: _Format, data: bytes, source: str, count: int) -> np.ndarray:
-    """One row of bytes for each image: the class, then the pixels."""
+    """The images as rows of bytes: the class, then the pixels."""
     size = form.labels + PIXELS
     if len(data) != count * size:
         actual = "more" if len(data) > count * size else f"{len(data):,}"
         raise DataError(f"{source} should hold {count:,} images in {count * size:,} bytes, but "
-                        f"holds {actual}; get it again")
+                        f"holds {actual}; download it again")
     rows = np.frombuffer(data, np.uint8).reshape(count, size)[:, form.labels - 1:]
     if (bad := rows[:, 0] >= form.classes).any():
         raise DataError(f"{source}: image {int(np.argmax(bad))} is of class {rows[bad][0, 0]}, but "
-                        f"classes are 0..{form.classes - 1}; get it again")
+                        f"classes are 0..{form.classes - 1}; download it again")
     return rows
 
 

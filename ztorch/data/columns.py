@@ -1,4 +1,4 @@
-"""Columns of tables as users have them: CSV files, streams, frames, dicts."""
+"""Reads tables into columns: CSV files, streams, data frames and dicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ztorch.errors import DataError, unknown
 from ztorch.foreign_frames import DURATION, with_names
 from ztorch.foreign_frames import is_gap as is_missing
 
-# Cells that say that nothing is known; compared in lower case.
+# Cells that count as missing, in lower case.
 GAPS = frozenset(("", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"))
 MOST_BYTES = 1 << 30  # of a file or stream; a larger one is read batch by batch with zt.data.csv
 LONGEST_CELL = 1 << 20  # characters
@@ -26,10 +26,10 @@ LONGEST_CELL = 1 << 20  # characters
 
 @dataclass(frozen=True)
 class Column:
-    """The cells of one column: float64 with NaN for a gap, or texts with "" for a gap."""
+    """The cells of one column: float64 with NaN for a gap, or strings with "" for a gap."""
 
     name: str
-    cells: np.ndarray  # of float64, or of objects that are all str
+    cells: np.ndarray  # of float64, or of objects that are str
 
     @cached_property
     def gaps(self) -> np.ndarray:
@@ -40,14 +40,14 @@ class Column:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The cells as texts; whole numbers without a point."""
+        """The cells as strings; whole numbers have no decimal point."""
         if self.cells.dtype.kind == "f":
             return ["" if np.isnan(x) else number_text(x) for x in self.cells.tolist()]
         return list(self.cells)
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """The cells as float64; NaN where a cell is a gap or no number."""
+        """The cells as float64; NaN where a cell is a gap or not a number."""
         if self.cells.dtype.kind == "f":
             return self.cells
         return np.array([parsed_number(cell) for cell in self.cells], np.float64)
@@ -57,11 +57,11 @@ class Columns:
     """The columns of a table by name, all of one length."""
 
     def __init__(self, columns: Iterable[Column], where: str, lines: np.ndarray | None = None,
-                 named: bool = True):
+                 has_names: bool = True):
         self.by_name = {column.name: column for column in columns}
-        self.where = where  # the source, for errors
-        self.lines = lines  # the line of each row in its file; None: it comes from no file
-        self.named = named  # whether the source names them; else they are called "0", "1", ...
+        self.where = where  # the source, for error messages
+        self.lines = lines  # the line of each row in its file; None: there is no file
+        self.has_names = has_names  # whether the source has names; else they are "0", "1", ...
         self.rows = len(next(iter(self.by_name.values())).cells) if self.by_name else 0
 
     def __getitem__(self, name: str) -> Column:
@@ -70,7 +70,7 @@ class Columns:
         return self.by_name[name]
 
     def place(self, row: int) -> str:
-        """Where a row is found, for errors."""
+        """The position of a row in its source, for error messages."""
         if self.lines is None:
             return f"{self.where}, row {row}"
         return f"{self.where}, line {self.lines[row]}"
@@ -78,11 +78,11 @@ class Columns:
     def select(self, rows: np.ndarray) -> Columns:
         """The same columns with these rows only."""
         return Columns((Column(c.name, c.cells[rows]) for c in self.by_name.values()), self.where,
-                       None if self.lines is None else self.lines[rows], self.named)
+                       None if self.lines is None else self.lines[rows], self.has_names)
 
 
 def read_columns(source: Any) -> Columns:
-    """The columns of a CSV file, a stream of text, a frame, a dict of columns or a list of dicts.
+    """The columns of a CSV file, a stream, a data frame, a dict of columns or a list of dicts.
 
     >>> table = read_columns({"age": [22, None], "sex": ["male", "female"]})
     >>> table.rows, table["age"].cells, table["sex"].texts
@@ -94,7 +94,7 @@ def read_columns(source: Any) -> Columns:
         name = os.fspath(source)
         need_file(name)
         if os.path.getsize(name) > MOST_BYTES:
-            raise DataError(f"{name} has {os.path.getsize(name):,} bytes, more than is read at "
+            raise DataError(f"{name} has {os.path.getsize(name):,} bytes, more than are read at "
                             "once; zt.data.csv reads batch by batch")
         with open(name, "rb") as file:
             return _from_csv(file.read(), name)
@@ -112,13 +112,13 @@ def read_columns(source: Any) -> Columns:
         return _from_arrays({str(key): [row.get(key) for row in source] for key in keys},
                             "the table")
     if callable(getattr(source, "collect", None)):
-        raise DataError(f"a {type(source).__name__} is no table yet; pass its .collect()")
+        raise DataError(f"a {type(source).__name__} is not a table yet; pass its .collect()")
     source = with_names(source)
     names = getattr(source, "column_names", getattr(source, "columns", None))
     if names is not None and hasattr(source, "__getitem__"):
         return _from_arrays({str(name): source[name] for name in names}, "the frame")
-    raise DataError(f"a table is a .csv file, a frame, a dict of columns or a list of dicts, not "
-                    f"a {type(source).__name__}")
+    raise DataError(f"a table is a .csv file, a data frame, a dict of columns or a list of dicts, "
+                    f"not a {type(source).__name__}")
 
 
 def _from_csv(raw: bytes, where: str) -> Columns:
@@ -129,26 +129,10 @@ def _from_csv(raw: bytes, where: str) -> Columns:
         raise DataError(f"{where}, line {line} is not text in UTF-8 ({error.reason}); save it as "
                         "UTF-8") from None
     if "\0" in text:
-        raise DataError(f"{where} holds bytes of zero, so it is not a text table")
-    separator = separator_of(text.partition("\n")[0])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    rows, lines, line = [], [], 1
-    try:
-        for cells in reader:
-            if cells:  # blank lines do not count
-                rows.append(cells)
-                lines.append(line)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{where}, line {line}: {error}") from None
-    if not rows:
-        raise DataError(f"{where} is empty")
+        raise DataError(f"{where} holds zero bytes, so it is not a text file")
+    rows, lines = _csv_rows(text, where)
     width = len(rows[0])
-    for cells, line in zip(rows, lines, strict=True):
-        if len(cells) != width:
-            raise DataError(f"{where}, line {line}: {len(cells)} cells where the first row has "
-                            f"{width}")
-    # A table of texts alone has a header too, as far as its first row could be one.
+    # A table of strings has a header too, if its first row could be one.
     first = [cell.strip() for cell in rows[0]]
     has_header = is_header(rows[:2]) or (
         len(set(first)) == width and not any(is_gap(c) or _is_a_number(c) for c in first))
@@ -158,6 +142,28 @@ def _from_csv(raw: bytes, where: str) -> Columns:
     body = rows[has_header:]
     columns = [Column(name, _texts([row[k] for row in body])) for k, name in enumerate(names)]
     return Columns(columns, where, np.array(lines[has_header:], np.int64), has_header)
+
+
+def _csv_rows(text: str, where: str) -> tuple[list[list[str]], list[int]]:
+    """The rows of a CSV text that are not blank, all of one length, and the line of each."""
+    reader = csv.reader(io.StringIO(text, newline=""),
+                        delimiter=separator_of(text.partition("\n")[0]))
+    rows, lines, line = [], [], 1
+    try:
+        for cells in reader:
+            if cells:
+                rows.append(cells)
+                lines.append(line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{where}, line {line}: {error}") from None
+    if not rows:
+        raise DataError(f"{where} is empty")
+    for cells, line in zip(rows, lines, strict=True):
+        if len(cells) != len(rows[0]):
+            raise DataError(f"{where}, line {line}: {len(cells)} cells where the first row has "
+                            f"{len(rows[0])}")
+    return rows, lines
 
 
 def _from_arrays(arrays: Mapping[str, Any], where: str) -> Columns:
@@ -172,7 +178,7 @@ def _from_arrays(arrays: Mapping[str, Any], where: str) -> Columns:
 
 
 def _cells(name: str, values: Any) -> np.ndarray:
-    """The cells of a column from an array of any kind, or a list."""
+    """The cells of a column from an array or a list."""
     array = np.asarray(values if hasattr(values, "__array__") else list(values)
                        if isinstance(values, Iterable) and not isinstance(values, str) else values)
     if array.ndim != 1:
@@ -184,12 +190,12 @@ def _cells(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind == "m":
         raise DataError(f"column {name!r} holds {DURATION}")
     if array.dtype.kind not in "bOUS":
-        raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor texts; "
+        raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor strings; "
                         "convert it, or drop it")
     items = array.tolist()
     if nested := [x for x in items if isinstance(x, (list, tuple, Mapping, np.ndarray))]:
         raise DataError(f"column {name!r} holds values of {type(nested[0]).__name__}, neither "
-                        "numbers nor texts; give each a separate column, or drop it")
+                        "numbers nor strings; split it into columns, or drop it")
     if all(x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
            for x in items):
         return np.array([np.nan if x is None else x for x in items], np.float64)
@@ -198,7 +204,7 @@ def _cells(name: str, values: Any) -> np.ndarray:
 
 
 def _texts(items: list[str]) -> np.ndarray:
-    """Texts without blanks around them; gaps are empty."""
+    """Strings without surrounding blanks; gaps are empty."""
     cells = np.empty(len(items), object)
     for k, item in enumerate(items):
         text = item.strip()
@@ -207,7 +213,7 @@ def _texts(items: list[str]) -> np.ndarray:
 
 
 def is_gap(text: str) -> bool:
-    """Whether a cell says that nothing is known."""
+    """Whether a cell counts as missing."""
     return text.lower() in GAPS
 
 
@@ -216,7 +222,7 @@ def _is_a_number(text: str) -> bool:
 
 
 def parsed_number(text: str) -> float:
-    """A cell as a number, also with a decimal comma; NaN if it is none.
+    """A cell as a number, which may have a decimal comma; NaN if it is not a number.
 
     >>> parsed_number("-3.5"), parsed_number("1,25"), parsed_number("1_000"), parsed_number("x")
     (-3.5, 1.25, nan, nan)
@@ -230,7 +236,7 @@ def parsed_number(text: str) -> float:
 
 
 def number_text(x: float) -> str:
-    """A number as a text: whole ones without a point.
+    """A number as a string; whole numbers have no decimal point.
 
     >>> number_text(3.0), number_text(0.25)
     ('3', '0.25')

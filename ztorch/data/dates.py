@@ -1,4 +1,4 @@
-"""Dates and times in cells, in the few ways that tables write them."""
+"""Parses dates and times, in the formats that tables use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMATS = tuple(day + time for day in _DAYS for time in _TIMES)  # of Python's s
 
 
 def parsed_date(text: str, pattern: str) -> datetime | None:
-    """A date in UTC, or unchanged if there is no time zone; None if the text is not such a date.
+    """A date, in UTC if it has a time zone; None if the string has another format.
 
     >>> parsed_date("24.12.2023", "%d.%m.%Y")
     datetime.datetime(2023, 12, 24, 0, 0)
@@ -25,8 +25,8 @@ def parsed_date(text: str, pattern: str) -> datetime | None:
 
 
 def date_format(texts: Iterable[str]) -> str | None:
-    """The first format that all texts have; None if there is none. Days may come before months,
-    which only all texts together tell.
+    """The first format that fits all strings; None if there is none. Whether days come before
+    months is decided by all strings together.
 
     >>> date_format(["01/02/2024", "13/02/2024"])
     '%d/%m/%Y'

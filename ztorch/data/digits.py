@@ -1,4 +1,4 @@
-"""1797 handwritten digits of 8 x 8 pixels, which come with the package."""
+"""1,797 handwritten digits of 8 x 8 pixels, which ship with the package."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def load_digits() -> Split:
     with np.load(FILE, allow_pickle=False) as stored:
         x = stored["images"].astype(np.float32)[..., None] / 16.0
         y = stored["labels"].astype(np.int32)
-    # Every fifth image of each digit: stratified, and always the same, which no random generator
-    # promises.
+    # The test set is every fifth image of each digit, so that it is stratified and never changes.
     test = np.zeros(len(y), bool)
     for digit in range(10):
         test[np.flatnonzero(y == digit)[::5]] = True
@@ -27,8 +26,7 @@ def load_digits() -> Split:
 
 @data_set("digits_28")
 def load_digits_28() -> Split:
-    """The same digits, three times as large and with a border of 2 pixels: (28, 28, 1). For models
-    of MNIST, where its files are not at hand.
+    """The digits scaled by 3 and with a border of 2 pixels, (28, 28, 1), for models of MNIST.
 
     >>> (x, _), _ = load_digits_28()
     >>> x.shape

@@ -1,4 +1,4 @@
-"""Folders of files, one folder for each class, with the arguments of Keras."""
+"""Folders of files, one folder for each class, with Keras' functions and arguments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SUBSETS = ("training", "validation", "both")
 
 
 class DirectoryBatches(Batches):
-    """Batches of files and the classes of their folders.
+    """Batches of files, labelled by their folders.
 
-    `class_names` are the names of the folders, `file_paths` all files.
+    `class_names` are the names of the folders, `file_paths` the paths of all files.
     """
 
     def begin(self, labelled: LabelledFiles, label_mode: str | None) -> None:
-        """Sets the label attributes for `read`."""
+        """Sets the files and their labels; `read` uses them."""
         files, labels, names = labelled
         if label_mode not in ("int", "binary", "categorical", None):
             raise ConfigError(f"label_mode={label_mode!r} must be 'int', 'binary', 'categorical' "
@@ -68,8 +68,8 @@ class SoundDirectory(DirectoryBatches, SoundFolder):
     def __init__(self, directory: str | os.PathLike[str], length: int | None, rate: int | None,
                  batch_size: int, seed: int | None, label_mode: str | None,
                  labelled: LabelledFiles):
-        first, own = read_wav(labelled.files[0], most=0)
-        length = max(samples_of(file, rate or own) for file in labelled.files) if (
+        first, file_rate = read_wav(labelled.files[0], most=0)
+        length = max(samples_of(file, rate or file_rate) for file in labelled.files) if (
             length is None) else length
         SoundFolder.__init__(self, directory, length, rate, first.shape[1], batch_size, seed,
                              labelled)
@@ -89,14 +89,14 @@ class TextDirectory(DirectoryBatches):
         self._max_length = max_length
 
     def read(self, rows: np.ndarray) -> Any:
-        texts = np.empty(len(rows), object)
+        contents = np.empty(len(rows), object)
         for k, row in enumerate(rows):
             file = self.file_paths[row]
             try:
-                texts[k] = Path(file).read_text("utf-8")[:self._max_length]
+                contents[k] = Path(file).read_text("utf-8")[:self._max_length]
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{file} cannot be read as text in UTF-8 ({error})") from None
-        return self.labelled(texts, rows)
+        return self.labelled(contents, rows)
 
 
 @checked
@@ -108,38 +108,38 @@ def image_dataset_from_directory(
         subset: str | None = None, interpolation: str = "bilinear", follow_links: bool = False,
         crop_to_aspect_ratio: bool = False, pad_to_aspect_ratio: bool = False,
         data_format: str | None = None, verbose: bool = False) -> Any:
-    """Batches of images in folders, each folder a class, as Keras gives them.
+    """Batches of images in folders, each of which is a class, as in Keras.
 
     `zt.data.image_folder` is the same with values from 0 to 1.
 
     Args:
         directory: The folder. Its folders are the classes, in the order of their names.
-        labels: "inferred": folders are classes; None: there are none, and all files below count; or
-            a class number for each file, in the order of their paths. Default: `"inferred"`.
-        label_mode: "int" for class numbers, "categorical" for a number a class, "binary" for 0.0
+        labels: "inferred": folders are classes; None: there are no classes, and files at any depth
+            count; or a class number for each file, in the order of their paths. Default:
+            `"inferred"`.
+        label_mode: "int" for class numbers, "categorical" for one-hot vectors, "binary" for 0.0
             and 1.0, None for images only. Default: `"int"`.
-        class_names: The folders in the order of the classes; None: that of their names. Default:
-            `None`.
+        class_names: The folders, in the order of the classes; None: in the order of their names.
+            Default: `None`.
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
         batch_size: The images of a batch. Default: `32`.
-        image_size: (height, width): images are scaled to it. Default: `(256, 256)`.
+        image_size: (height, width) to resize images to. Default: `(256, 256)`.
         shuffle: Whether each epoch uses a different order. Default: `True`.
-        seed: The seed of these orders; None: 0. Default: `None`.
-        validation_split: The share of the files for validation. Default: `None`.
+        seed: The seed for shuffling; None: 0. Default: `None`.
+        validation_split: The fraction of files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
         interpolation: How to resize: "bilinear", "nearest", "bicubic", "area"
-            or "lanczos3". All but "nearest" average where images become smaller. Default:
+            or "lanczos3". All but "nearest" smooth images that they make smaller. Default:
             `"bilinear"`.
         follow_links: Whether to follow links to folders. Default: `False`.
-        crop_to_aspect_ratio: Whether to take the largest part in the middle that has the ratio of
-            `image_size`, rather than to stretch images. Default: `False`.
-        pad_to_aspect_ratio: Whether to pad with black to this ratio. Default: `False`.
+        crop_to_aspect_ratio: Whether to crop images to the aspect ratio of `image_size`, around
+            their center, before they are resized. Default: `False`.
+        pad_to_aspect_ratio: Whether to pad images with black to this ratio. Default: `False`.
         data_format: "channels_first" or "channels_last". Default: `None`.
         verbose: Whether to print the number of files and classes. Default: `False`.
 
     Returns:
-        Batches (x, y), x in float32 from 0 to 255; for "both" those to train on and those to
-        validate on.
+        Batches (x, y), x in float32 from 0 to 255; for "both", training and validation batches.
 
     Raises:
         DataError: There is no such folder, or no image in it, or a file cannot be read.
@@ -160,7 +160,7 @@ def image_dataset_from_directory(
                       "pad" if pad_to_aspect_ratio else "")
     fitting.need_known()
     labelled = labelled_files(directory, IMAGES, "image", labels, class_names, follow_links)
-    _say(labelled, verbose)
+    _print_summary(labelled, verbose)
     return _subset(ImageDirectory(directory, image_size, _CHANNELS[color_mode], batch_size,
                                   (seed or 0) if shuffle else None,
                                   None if labels is None else label_mode,
@@ -176,21 +176,21 @@ def audio_dataset_from_directory(
         output_sequence_length: int | None = None, shuffle: bool = True, seed: int | None = None,
         validation_split: float | None = None, subset: str | None = None,
         follow_links: bool = False, verbose: bool = False) -> Any:
-    """Batches of sounds in folders of WAV files, each folder a class, as Keras gives them.
+    """Batches of sounds in folders of WAV files, each of which is a class, as in Keras.
 
     Args:
         directory: The folder. Its folders are the classes, in the order of their names.
-        labels: As that of `image_dataset_from_directory`. Default: `"inferred"`.
-        label_mode: As that of `image_dataset_from_directory`. Default: `"int"`.
-        class_names: As those of `image_dataset_from_directory`. Default: `None`.
+        labels: As in `image_dataset_from_directory`. Default: `"inferred"`.
+        label_mode: As in `image_dataset_from_directory`. Default: `"int"`.
+        class_names: As in `image_dataset_from_directory`. Default: `None`.
         batch_size: The sounds of a batch. Default: `32`.
-        sampling_rate: Samples a second, to which all sounds are brought; None: those of the first
-            file. Default: `None`.
-        output_sequence_length: The samples of each row: longer sounds are cut, and zeros follow
-            shorter ones; None: those of the longest sound. Default: `None`.
+        sampling_rate: Samples per second, to which all sounds are resampled; None: the rate of the
+            first file. Default: `None`.
+        output_sequence_length: The number of samples of a row: longer sounds are cut, and shorter
+            ones padded with zeros; None: that of the longest sound. Default: `None`.
         shuffle: Whether each epoch uses a different order. Default: `True`.
-        seed: The seed of these orders; None: 0. Default: `None`.
-        validation_split: The share of the files for validation. Default: `None`.
+        seed: The seed for shuffling; None: 0. Default: `None`.
+        validation_split: The fraction of files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
         follow_links: Whether to follow links to folders. Default: `False`.
         verbose: Whether to print the number of files and classes. Default: `False`.
@@ -207,7 +207,7 @@ def audio_dataset_from_directory(
         ...     "words", output_sequence_length=16000, validation_split=0.2, subset="both")
     """
     labelled = labelled_files(directory, SOUNDS, "sound", labels, class_names, follow_links)
-    _say(labelled, verbose)
+    _print_summary(labelled, verbose)
     return _subset(SoundDirectory(directory, output_sequence_length, sampling_rate, batch_size,
                                   (seed or 0) if shuffle else None,
                                   None if labels is None else label_mode, labelled),
@@ -221,19 +221,20 @@ def text_dataset_from_directory(
         batch_size: int = 32, max_length: int | None = None, shuffle: bool = True,
         seed: int | None = None, validation_split: float | None = None, subset: str | None = None,
         follow_links: bool = False, verbose: bool = False) -> Any:
-    """Batches of texts in folders, each folder a class, as Keras gives them.
+    """Batches of text files in folders, each of which is a class, as in Keras.
 
     Args:
         directory: The folder. Its folders of .txt files are the classes, in the order of their
             names.
-        labels: As that of `image_dataset_from_directory`. Default: `"inferred"`.
-        label_mode: As that of `image_dataset_from_directory`. Default: `"int"`.
-        class_names: As those of `image_dataset_from_directory`. Default: `None`.
-        batch_size: The texts of a batch. Default: `32`.
-        max_length: Longer texts are cut to so many characters. Default: `None`.
+        labels: As in `image_dataset_from_directory`. Default: `"inferred"`.
+        label_mode: As in `image_dataset_from_directory`. Default: `"int"`.
+        class_names: As in `image_dataset_from_directory`. Default: `None`.
+        batch_size: The files of a batch. Default: `32`.
+        max_length: The number of characters to which text is cut; None: it is not cut. Default:
+            `None`.
         shuffle: Whether each epoch uses a different order. Default: `True`.
-        seed: The seed of these orders; None: 0. Default: `None`.
-        validation_split: The share of the files for validation. Default: `None`.
+        seed: The seed for shuffling; None: 0. Default: `None`.
+        validation_split: The fraction of files for validation. Default: `None`.
         subset: "training", "validation" or "both": which part to return. Default: `None`.
         follow_links: Whether to follow links to folders. Default: `False`.
         verbose: Whether to print the number of files and classes. Default: `False`.
@@ -242,7 +243,7 @@ def text_dataset_from_directory(
         Batches (x, y), x an array of strings.
 
     Raises:
-        DataError: There is no such folder, or no text in it, or a file is not in UTF-8.
+        DataError: There is no such folder, or no .txt file in it, or a file is not in UTF-8.
 
     Examples:
         >>> import tempfile
@@ -255,19 +256,19 @@ def text_dataset_from_directory(
         (['Oh no', 'Well done'], ['bad', 'good'])
     """
     labelled = labelled_files(directory, (".txt",), "text", labels, class_names, follow_links)
-    _say(labelled, verbose)
+    _print_summary(labelled, verbose)
     return _subset(TextDirectory(batch_size, (seed or 0) if shuffle else None,
                                  None if labels is None else label_mode, max_length, labelled),
                    validation_split, subset)
 
 
-def _say(labelled: LabelledFiles, verbose: bool) -> None:
+def _print_summary(labelled: LabelledFiles, verbose: bool) -> None:
     if verbose:
         print(f"Found {len(labelled.files)} files of {len(labelled.names)} classes.")
 
 
 def _subset(batches: Batches, share: float | None, subset: str | None) -> Any:
-    """The part of the batches that a user asks for."""
+    """All batches, the part that `subset` names, or both parts."""
     if (share is None) != (subset is None) or subset not in (None, *_SUBSETS):
         raise ConfigError(f"validation_split={share!r} and subset={subset!r} go together, as in "
                           "validation_split=0.2, subset='both'; a subset is one of "

@@ -1,4 +1,4 @@
-"""Images in folders, one for each class. Pillow decodes them; it is imported only here."""
+"""Images in folders, one for each class. The only module that imports Pillow."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.data.batches import Batches
-from ztorch.data.class_folders import LabelledFiles, files_below, labelled_files
+from ztorch.data.class_folders import LabelledFiles, files_in, labelled_files
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, Unsupported
 from ztorch.files.parsing import parsing
 
-MOST_PIXELS = 1 << 26  # of an image; a small file can claim to be huge
-# Pillow's decoders that are used. Others run programs, or are hardly maintained.
+MOST_PIXELS = 1 << 26  # of an image, since a small file may declare a huge one
+# Pillow's decoders by suffix. Its other ones run programs, or are hardly maintained.
 IMAGES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
           ".webp": "WEBP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -28,20 +28,20 @@ _FILTERS = {"bilinear": "BILINEAR", "nearest": "NEAREST", "bicubic": "BICUBIC", 
 
 
 class Fitting(NamedTuple):
-    """How images of any shape are brought to one size."""
+    """How images of any size are resized to one."""
 
-    filter: str = "bilinear"  # how to resize
-    keeps: str = ""  # the ratio of sides is kept by "crop" or "pad"; empty: it is not kept
+    filter: str = "bilinear"  # the interpolation
+    keeps: str = ""  # how to keep the aspect ratio: "crop" or "pad"; empty: images are stretched
 
     def need_known(self) -> None:
-        """Raises where there is no such filter."""
+        """Raises a ConfigError if there is no such filter."""
         if self.filter not in _FILTERS:
             raise ConfigError(f"interpolation={self.filter!r} must be one of "
                               f"{', '.join(map(repr, _FILTERS))}")
 
     def box(self, size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
-        """The part of an image (width, height), in its middle, that has the ratio of the target:
-        the largest within it, or the smallest around it.
+        """The centered box with the aspect ratio of the target: the largest one inside the image,
+        or the smallest one around it. Sizes are (width, height).
 
         >>> Fitting(keeps="crop").box((8, 4), (2, 2)), Fitting(keeps="pad").box((8, 4), (2, 2))
         ((2, 0, 6, 4), (0, -2, 8, 6))
@@ -62,12 +62,12 @@ def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channel
                  batch_size: int = 32, seed: int | None = None) -> ImageFolder:
     """Reads batches of images from a folder, in which each folder is a class.
 
-    Files are read when their batch comes, in the order of their names unless there is a seed.
+    A file is read with its batch. Files are in the order of their names, unless there is a seed.
 
     Args:
         path: The folder. Its folders are the classes, in the order of their names.
-        size: (height, width): images are scaled to it.
-        channels: 1 (grey), 3 (RGB) or 4 (RGB with transparency). Default: `3`.
+        size: (height, width) to resize images to.
+        channels: 1 (gray), 3 (RGB) or 4 (RGB with transparency). Default: `3`.
         batch_size: The images of a batch. Default: `32`.
         seed: Shuffles the images in each epoch; None keeps their order. Default: `None`.
 
@@ -91,7 +91,7 @@ def image_folder(path: str | os.PathLike[str], size: tuple[int, int], *, channel
 class ImageFolder(Batches):
     """The batches of a folder of images, as `image_folder` returns them.
 
-    `classes` are the names of the folders, `files` all images, `labels` the class of each.
+    `classes` are the names of the folders, `files` the images, `labels` the class of each image.
     """
 
     def __init__(self, path: str | os.PathLike[str], size: tuple[int, int], channels: int,
@@ -101,7 +101,7 @@ class ImageFolder(Batches):
             raise ConfigError(f"image_folder(size={size!r}) must be (height, width)")
         self.height, self.width = (positive("image_folder(size=...)", n) for n in size)
         if not isinstance(channels, int) or channels not in _MODES:
-            raise ConfigError(f"image_folder(channels={channels!r}) must be 1 (grey), 3 (RGB) or 4 "
+            raise ConfigError(f"image_folder(channels={channels!r}) must be 1 (gray), 3 (RGB) or 4 "
                               "(with transparency)")
         self.channels = channels
         self.decode = _decoder()
@@ -116,30 +116,25 @@ class ImageFolder(Batches):
         return x, self.labels[rows]
 
     def image(self, row: int) -> np.ndarray:
-        """The pixels of one image, scaled, as bytes."""
+        """The pixels of an image, resized, as bytes."""
         return _pixels(self.decode, self.files[row], (self.height, self.width), self.channels,
                        self.fitting)
 
 
 def read_images(paths: Sequence[str], size: tuple[int, int],
                 channels: int) -> tuple[np.ndarray, list[Path]]:
-    """Images in files, and in folders at any depth, as a model takes them: float32, 0 to 1.
+    """Reads images from files, and from folders at any depth, as float32 from 0 to 1.
 
     Args:
         paths: Files and folders.
-        size: (height, width): images are scaled to it.
+        size: (height, width) to resize images to.
         channels: 1, 3 or 4.
 
     Returns:
         An array of shape (images, height, width, channels), and the files.
     """
     decode = _decoder()
-    files: list[Path] = []
-    for path in map(Path, paths):
-        below = files_below(path, IMAGES) if path.is_dir() else [path]
-        if not below:
-            raise DataError(f"{path} has no image ({' '.join(IMAGES)})")
-        files += below
+    files = files_in(paths, IMAGES, "image")
     x = np.empty((len(files), *size, channels), np.float32)
     for k, file in enumerate(files):
         np.divide(_pixels(decode, file, size, channels), np.float32(255), out=x[k])
@@ -147,7 +142,7 @@ def read_images(paths: Sequence[str], size: tuple[int, int],
 
 
 def is_image(path: str) -> bool:
-    """Whether a path is named like an image, or is a folder."""
+    """Whether a path has the suffix of an image, or is a folder."""
     suffix = Path(path).suffix.lower()
     if not path:
         return False
@@ -156,7 +151,7 @@ def is_image(path: str) -> bool:
 
 def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int],
             channels: int, fitting: Fitting = STRETCHED) -> np.ndarray:
-    """The pixels of a file, scaled, as bytes of shape (height, width, channels)."""
+    """The pixels of a file, resized, as bytes of shape (height, width, channels)."""
     if not file.is_file():
         raise DataError(f"there is no file {file}")
     with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"):
@@ -165,7 +160,7 @@ def _pixels(decode: Callable[..., np.ndarray], file: Path, size: tuple[int, int]
 
 
 def pillow() -> Any:
-    """The module of Pillow that has images."""
+    """Pillow's module of images. Raises an error that says how to install it."""
     try:
         from PIL import Image
     except ImportError:
@@ -173,27 +168,27 @@ def pillow() -> Any:
     return Image
 
 
-def opened(file: Path) -> Any:
+def read_image(file: Path) -> Any:
     """The image in a file, unchanged."""
     if not file.is_file():
         raise DataError(f"there is no file {file}")
     with parsing(str(file), DataError, "cannot be read as an image", "repair or remove it"), (
-            _opened(pillow(), file)) as image:
+            _open(pillow(), file)) as image:
         image.load()
         return image.copy()
 
 
-def _opened(images: Any, file: Path) -> Any:
-    """A file that Pillow has looked at, and not read yet."""
+def _open(images: Any, file: Path) -> Any:
+    """A file of which Pillow has read the header, not the pixels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", images.DecompressionBombWarning)  # refused below
         image = images.open(file, formats=sorted(set(IMAGES.values())))
     if image.width * image.height > MOST_PIXELS:
-        raise DataError(f"{file} says it is {image.width} x {image.height} pixels large; "
-                        f"at most {MOST_PIXELS:,} pixels are read")
+        raise DataError(f"{file} has {image.width} x {image.height} pixels; ztorch reads images "
+                        f"of up to {MOST_PIXELS:,} pixels")
     if image.mode[0] in "IF":
-        raise DataError(f"{file} has pixels of more than 8 bits ({image.mode}), which are "
-                        "not read; save it with 8 bits a channel")
+        raise DataError(f"{file} has more than 8 bits per channel ({image.mode}); save it with "
+                        "8 bits per channel")
     return image
 
 
@@ -203,9 +198,9 @@ def _decoder() -> Callable[..., np.ndarray]:
     from PIL import ImageOps
 
     def decode(file: Path, size: tuple[int, int], mode: str, fitting: Fitting) -> np.ndarray:
-        with _opened(images, file) as image:
+        with _open(images, file) as image:
             upright = ImageOps.exif_transpose(image).convert(mode)
-            # A box beyond the image gives black.
+            # Pixels outside the image are black.
             shaped = upright.crop(fitting.box(upright.size, size)) if fitting.keeps else upright
             return np.asarray(shaped.resize(size, images.Resampling[_FILTERS[fitting.filter]]))
 

@@ -1,4 +1,4 @@
-"""Rows in JSON lines, one row per line: files of rows that may differ in size."""
+"""JSON lines: files with one row per line, which may differ in size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = np.ndarray | list[np.ndarray]  # a list where rows differ in size
 
 
 def is_json_lines(path: str) -> bool:
-    """Whether the name of a file says that it holds JSON lines.
+    """Whether a file has the suffix of JSON lines.
 
     >>> is_json_lines("words.jsonl"), is_json_lines("words.json")
     (True, False)
@@ -39,11 +39,14 @@ def begins_as_json_lines(content: bytes) -> bool:
 
 
 def read_json_lines(source: str | os.PathLike[str] | bytes) -> dict[str, Rows]:
-    """The rows of JSON lines by name. A line is an object with an array, a number or a text for
-    each name, or the array alone, which then has the name x.
+    """Reads rows from JSON lines. A line is an object with an array, a number or a string for each
+    name, or only an array, which gets the name x.
 
     Args:
         source: A file, or its content.
+
+    Returns:
+        The rows by name.
 
     Raises:
         DataError: A line is not JSON, or has other names than the first one.
@@ -54,44 +57,44 @@ def read_json_lines(source: str | os.PathLike[str] | bytes) -> dict[str, Rows]:
         ([array([1, 2]), array([3])], ['a', 'b'])
     """
     if isinstance(source, bytes):
-        where, content = "standard input", source
+        source_name, content = "standard input", source
     else:
         need_file(source)
-        where, content = os.fspath(source), Path(source).read_bytes()
+        source_name, content = os.fspath(source), Path(source).read_bytes()
     columns: dict[str, list[np.ndarray]] = {}
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
-        place = f"{where}, line {number}"
+        place = f"{source_name}, line {number}"
         with parsing(place, DataError, "is not JSON", "write one row per line, such as [1, 2]"):
             row = json.loads(line)
-        named = row if isinstance(row, dict) else {"x": row}
+        values = row if isinstance(row, dict) else {"x": row}
         if not columns:
-            columns = {name: [] for name in named}
-        if named.keys() != columns.keys():
-            raise DataError(f"{place} has {_listed(named)}, and the first line {_listed(columns)}; "
-                            "give each line the same names")
-        for name, value in named.items():
+            columns = {name: [] for name in values}
+        if values.keys() != columns.keys():
+            raise DataError(f"{place} has {_listed(values)}, but the first line has "
+                            f"{_listed(columns)}; give each line the same names")
+        for name, value in values.items():
             columns[name].append(_array(value, f"{place}, {name}"))
     if not columns:
-        raise DataError(f"{where} holds no rows")
-    return {name: _together(rows) for name, rows in columns.items()}
+        raise DataError(f"{source_name} holds no rows")
+    return {name: _stacked(rows) for name, rows in columns.items()}
 
 
 def _array(value: Any, place: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise DataError(f"{place} is a list of lists of several lengths, which is no array; fill "
-                        "up the inner ones") from None
+        raise DataError(f"{place} is a list of lists of different lengths, which is not an "
+                        "array; pad the inner lists") from None
     if array.dtype.kind not in "biufU":
-        raise DataError(f"{place} holds something else than numbers or texts; leave out rows with "
-                        "gaps, or fill them")
+        raise DataError(f"{place} is neither numbers nor strings; leave out rows with gaps, or "
+                        "fill them")
     return array
 
 
-def _together(rows: list[np.ndarray]) -> Rows:
-    """One array of rows of one shape; else the rows."""
+def _stacked(rows: list[np.ndarray]) -> Rows:
+    """The rows as one array if they have one shape; else the list of them."""
     return np.stack(rows) if len({row.shape for row in rows}) == 1 else rows
 
 
@@ -100,7 +103,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def labels_of(y: Rows) -> tuple[Rows, tuple[str, ...] | None]:
-    """Labels as numbers, and the original texts, if they were texts.
+    """Labels as numbers, and the strings that they stand for, if labels are strings.
 
     >>> labels_of([np.array(["b", "a"]), np.array(["b"])])
     ([array([1, 0], dtype=int32), array([1], dtype=int32)], ('a', 'b'))
@@ -115,12 +118,12 @@ def labels_of(y: Rows) -> tuple[Rows, tuple[str, ...] | None]:
 
 
 def by_row(rows: Rows, function: Callable[[np.ndarray], np.ndarray]) -> Rows:
-    """A function of an array of rows, or of each row where they differ in size."""
+    """Applies a function to an array of rows, or to each row of a list."""
     return [function(row) for row in rows] if isinstance(rows, list) else function(rows)
 
 
 def to_json_lines(columns: Mapping[str, Rows]) -> str:
-    """Rows as text, which `read_json_lines` reads: arrays alone where the only name is empty.
+    """Rows as JSON lines for `read_json_lines`; an empty name stands for lines of arrays.
 
     >>> print(to_json_lines({"": [np.array([0.1, 2], np.float32), np.array([3])]}), end="")
     [0.1, 2.0]
@@ -129,13 +132,13 @@ def to_json_lines(columns: Mapping[str, Rows]) -> str:
     lines = []
     for row in zip(*columns.values(), strict=True):
         values = [_plain(np.asarray(value)) for value in row]
-        named = dict(zip(columns, values, strict=True))
-        lines.append(json.dumps(named.get("", named)) + "\n")
+        by_name = dict(zip(columns, values, strict=True))
+        lines.append(json.dumps(by_name.get("", by_name)) + "\n")
     return "".join(lines)
 
 
 def _plain(row: np.ndarray) -> Any:
-    """An array as lists; of float32 with the fewest digits that represent the number."""
+    """An array as lists, with the fewest digits that represent each float32."""
     if row.dtype.kind != "f" or row.dtype == np.float64:
         return row.tolist()
     return row.astype(str).astype(np.float64).tolist()

@@ -1,4 +1,4 @@
-"""Labels as one number for each class, and arrays of unit norm."""
+"""`to_categorical` and `normalize` of `keras.utils`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.errors import DataError
 
 @checked
 def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:
-    """Class numbers as vectors with a 1 at the number of the class.
+    """Class numbers as one-hot vectors.
 
     Args:
         x: Class numbers from 0, an array of any shape. A last axis of 1 is dropped.
@@ -21,38 +21,38 @@ def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:
             Default: `None`.
 
     Returns:
-        A float64 array with an axis more.
+        A float64 array with one more axis.
 
     Raises:
-        DataError: A number is not whole, or not among the classes.
+        DataError: A number is not an integer, or not one of the classes.
 
     Examples:
         >>> to_categorical([0, 2]).tolist()
         [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     labels = np.asarray(x)
-    whole = labels.astype(np.int64) if labels.dtype.kind in "biuf" else None
-    if whole is None or not labels.size or (whole != labels).any() or whole.min() < 0:
+    numbers = labels.astype(np.int64) if labels.dtype.kind in "biuf" else None
+    if numbers is None or not labels.size or (numbers != labels).any() or numbers.min() < 0:
         raise DataError("to_categorical takes class numbers, integers from 0; it got "
                         f"{labels.dtype} values of shape {labels.shape}")
-    if whole.ndim > 1 and whole.shape[-1] == 1:
-        whole = whole[..., 0]
-    count = int(whole.max()) + 1
+    if numbers.ndim > 1 and numbers.shape[-1] == 1:
+        numbers = numbers[..., 0]
+    count = int(numbers.max()) + 1
     classes = count if num_classes is None else positive("to_categorical(num_classes=...)",
                                                          num_classes)
     if count > classes:
-        raise DataError(f"to_categorical got class {count - 1}, and num_classes={classes} has the "
+        raise DataError(f"to_categorical got class {count - 1}, but num_classes={classes} means "
                         f"classes 0..{classes - 1}")
-    return np.eye(classes)[whole]
+    return np.eye(classes)[numbers]
 
 
 @checked
 def normalize(x: Any, axis: int = -1, order: int = 2) -> np.ndarray:
-    """An array divided by its norms along an axis; zeros stay.
+    """An array divided by its norms along an axis; vectors of zeros stay zero.
 
     Args:
         x: An array.
-        axis: The axis of a vector. Default: `-1`.
+        axis: The axis of the vectors. Default: `-1`.
         order: The order of the norm. Default: `2`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Finds the files of data sets that do not come with the package."""
+"""Finds the files of data sets that do not ship with the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.host import settings
 
 
 class MissingFiles(DataError):
-    """The files of a data set, which users have to get, are not here."""
+    """The files of a data set, which users download themselves, are missing."""
 
 
 def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callable[[Path], bool],
@@ -23,7 +23,7 @@ def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callabl
         name: The data set.
         path: The only folder to look in; None: $ZTORCH_DATA/name and ./data/name.
         present: Whether a folder has the files.
-        get: Says in the error which files to get, and from where.
+        get: Which files to download, and from where, for the error message.
     """
     if path is not None:
         places = [Path(path)]
@@ -36,12 +36,12 @@ def find_folder(name: str, path: str | os.PathLike[str] | None, present: Callabl
             return place
     searched = " and ".join(str(p) for p in places)
     raise MissingFiles(
-        f"no {name} files in {searched}; get {get} and put them there, or say where they are: "
+        f"no {name} files in {searched}; download {get} and put them there, or pass their folder: "
         f'load("{name}", path=...) or ZTORCH_DATA, the folder above {name}/')
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """The MD5 of a file. Publishers of data sets give it; here it only tells files apart."""
+    """The MD5 of a file, to identify a published data set. Not for security."""
     md5 = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as file:
         while part := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""MNIST and sets in its IDX format, from files that the user has."""
+"""MNIST and Fashion-MNIST, from their IDX files on disk."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SOURCES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 }
-# MD5 of the published training images. The files of both sets have the same names and shapes: this
-# tells them apart. (A damaged file is found by the checksum in gzip.)
+# MD5 of the published training images, which tells the two sets apart: their files have the same
+# names and shapes. Damage is found by gzip's own checksum.
 _PUBLISHED = {
     "f68b3c2dcbeaaa9fbdd348bbdeb94873": "mnist",
     "8d4fb7e6c68d591d4c3dfef9ec88bf0d": "fashion_mnist",
@@ -53,7 +53,7 @@ def _load(name: str, path: str | os.PathLike[str] | None) -> Split:
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
             raise DataError(f"{images_file} has shape {images.shape} and {labels_file} "
                             f"{labels.shape}; they should hold (N, rows, columns) images and N "
-                            "labels: get both files again")
+                            "labels: download both files again")
         parts.append((images[..., None].astype(np.float32) / 255.0, labels.astype(np.int32)))
     return parts[0], parts[1]
 
@@ -72,19 +72,19 @@ def _need_set(name: str, images: Path) -> None:
 
 
 def _candidates(folder: Path, name: str) -> list[Path]:
-    spellings = (name, name.replace("-idx", ".idx"))  # both are in use
+    spellings = (name, name.replace("-idx", ".idx"))  # both names are in use
     return [p for s in spellings for p in (folder / s, folder / f"{s}.gz") if p.is_file()]
 
 
 def _find(folder: Path, name: str) -> Path:
     candidates = _candidates(folder, name)
     if not candidates:
-        raise DataError(f"{folder} lacks {name} (or {name}.gz); get it from where the others came")
+        raise DataError(f"{folder} lacks {name} (or {name}.gz); download it with the others")
     return candidates[0]
 
 
 def _at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
-    """Up to `count` bytes, read in pieces: a false header or a gzip bomb cannot fill the memory."""
+    """Up to `count` bytes, read in pieces, so that a gzip bomb cannot fill the memory."""
     parts = []
     while count > 0 and (part := file.read(min(count, 1 << 24))):
         parts.append(part)
@@ -93,11 +93,11 @@ def _at_most(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an IDX file, gzipped or not. Its size must agree with its header."""
+    """The array in an IDX file, gzipped or not. Its size must match its header."""
     name = os.fspath(path)
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
-    with (parsing(name, DataError, "is damaged or cut short", "get it again"),
+    with (parsing(name, DataError, "is damaged or truncated", "download it again"),
           gzip.GzipFile(path) if zipped else open(path, "rb") as file):
         magic = file.read(4)
         if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
@@ -105,7 +105,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
                             "a web page saved by mistake looks like this")
         if not 1 <= magic[3] <= _MOST_AXES:
             raise DataError(f"{name} claims {magic[3]} dimensions; IDX files have 1 to "
-                            f"{_MOST_AXES}: get it again")
+                            f"{_MOST_AXES}: download it again")
         dtype = np.dtype(_TYPES[magic[2]])
         sizes = file.read(4 * magic[3])
         shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4")) if len(sizes) == (
@@ -113,8 +113,8 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         expected = math.prod(shape) * dtype.itemsize
         data = _at_most(file, expected + 1)
     if not shape or len(data) != expected:
-        more = "more" if len(data) > expected else f"{len(data):,}"
+        actual = "more" if len(data) > expected else f"{len(data):,}"
         raise DataError(f"{name} should hold {expected:,} bytes for shape {shape}, but holds "
-                        f"{more}; get it again")
+                        f"{actual}; download it again")
     array = np.frombuffer(data, dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)

@@ -1,4 +1,4 @@
-"""Arrays in NumPy's files. They may be damaged, or made to do harm."""
+"""Reads arrays from NumPy's files, which may be damaged or malicious."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.files.parsing import parsing
 
 
 def need_file(path: str | os.PathLike[str]) -> None:
-    """Raises DataError unless there is a file to read."""
+    """Raises a DataError unless the path is a regular file."""
     name = os.fspath(path)
     if not name:
         raise DataError("the name of the file is empty")
@@ -25,10 +25,10 @@ def need_file(path: str | os.PathLike[str]) -> None:
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an NPZ file by name; the name of the one in an NPY file is empty."""
+    """The arrays of an NPZ file by name; the array of an NPY file has an empty name."""
     name = os.fspath(path)
-    complaint = "cannot be read", "save the numbers again with numpy.save or numpy.savez"
-    with parsing(name, DataError, *complaint):
+    problem = "cannot be read", "save the numbers again with numpy.save or numpy.savez"
+    with parsing(name, DataError, *problem):
         try:
             content = np.load(name, allow_pickle=False)  # a pickle would run code
         except OSError as error:
@@ -39,23 +39,23 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         arrays = {}
         with content as stored:
             for key in stored.files:
-                with parsing(name, DataError, *complaint, member=f"array {key[:80]!r}"):
+                with parsing(name, DataError, *problem, member=f"array {key[:80]!r}"):
                     arrays[key] = _plain(stored[key], f"{name}: array {key[:80]!r}")
         return arrays
 
 
 def _plain(array: Any, label: str) -> np.ndarray:
-    """An array of numbers or texts; raises for all else that NumPy's files may hold."""
+    """An array of numbers or strings. Raises an error for anything else."""
     if not isinstance(array, np.ndarray):
-        raise DataError(f"{label} is not an array but {len(array)} bytes; save arrays alone, with "
+        raise DataError(f"{label} is not an array but {len(array)} bytes; save only arrays, with "
                         "numpy.savez")
     if array.dtype.kind not in "biufcSU":
-        raise DataError(f"{label} holds values of {array.dtype}; save numbers or texts, such as "
+        raise DataError(f"{label} holds values of {array.dtype}; save numbers or strings, such as "
                         "array.astype('float32'), or each field as a separate array")
     if array.dtype.kind in "SU" and array.size and array.dtype.itemsize:
         codes = np.ascontiguousarray(array.astype(str)).reshape(-1).view(np.uint32)
         if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
-            raise ValueError("it holds characters that Unicode does not have")
+            raise ValueError("it holds characters that are not in Unicode")
     return array
 
 

@@ -1,4 +1,4 @@
-"""Single images, with the names of `keras.utils`. Images are those of Pillow."""
+"""Functions of `keras.utils` for single images. Images are objects of Pillow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arguments import checked
-from ztorch.data.images import IMAGES, opened, pillow
+from ztorch.data.images import IMAGES, Fitting, pillow, read_image
 from ztorch.errors import ConfigError, DataError
 
 _COLORS = {"grayscale": "L", "rgb": "RGB", "rgba": "RGBA"}
@@ -28,14 +28,14 @@ def load_img(path: str | os.PathLike[str], color_mode: str = "rgb",
     Args:
         path: The file.
         color_mode: "grayscale", "rgb" or "rgba". Default: `"rgb"`.
-        target_size: (height, width) to scale it to; None keeps its own. Default: `None`.
+        target_size: (height, width) to resize it to; None: its own size. Default: `None`.
         interpolation: How to resize: "nearest", "bilinear", "bicubic",
             "lanczos", "box" or "hamming". Default: `"nearest"`.
-        keep_aspect_ratio: Whether to scale the largest part in the middle that has the ratio of
-            `target_size`. Default: `False`.
+        keep_aspect_ratio: Whether to crop the image around its center to the aspect ratio of
+            `target_size` first. Default: `False`.
 
     Returns:
-        An image of Pillow; `img_to_array` makes it an array.
+        An image of Pillow; `img_to_array` converts it to an array.
 
     Raises:
         DataError: There is no such file, or it cannot be read.
@@ -54,16 +54,13 @@ def load_img(path: str | os.PathLike[str], color_mode: str = "rgb",
     if interpolation not in _FILTERS:
         raise ConfigError(f"interpolation={interpolation!r} must be one of "
                           f"{', '.join(map(repr, _FILTERS))}")
-    image = opened(Path(path)).convert(_COLORS[color_mode])
+    image = read_image(Path(path)).convert(_COLORS[color_mode])
     if target_size is None or image.size == (target_size[1], target_size[0]):
         return image
     height, width = target_size
     box = None
     if keep_aspect_ratio:
-        w, h = image.size
-        part_w, part_h = min(w, h * width // height), min(h, w * height // width)
-        left, top = (w - part_w) // 2, (h - part_h) // 2
-        box = (left, top, left + part_w, top + part_h)
+        box = Fitting(keeps="crop").box(image.size, (width, height))
     return image.resize((width, height), pillow().Resampling[_FILTERS[interpolation]], box)
 
 
@@ -87,7 +84,7 @@ def img_to_array(img: Any, data_format: str | None = None, dtype: str | None = N
         x = x[..., None]
     if x.ndim != 3:
         raise DataError(f"img_to_array takes an image, not an array of shape {x.shape}")
-    return x.transpose(2, 0, 1) if _first(data_format) else x
+    return x.transpose(2, 0, 1) if _is_channels_first(data_format) else x
 
 
 def array_to_img(x: Any, data_format: str | None = None, scale: bool = True,
@@ -97,14 +94,15 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True,
     Args:
         x: An array (height, width, channels) of 1, 3 or 4 channels.
         data_format: "channels_last" or "channels_first"; None: "channels_last". Default: `None`.
-        scale: Whether the least number becomes black and the largest white. Default: `True`.
+        scale: Whether to scale numbers, the smallest to black and the largest to white. Default:
+            `True`.
         dtype: The dtype to compute in; None: "float32". Default: `None`.
 
     Returns:
         An image of Pillow.
 
     Raises:
-        DataError: The array is none of an image.
+        DataError: The array does not have the shape of an image.
         Unsupported: Pillow is not installed: pip install ztorch[images].
 
     Examples:
@@ -112,7 +110,7 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True,
         (6, 4)
     """
     x = np.array(x, dtype or "float32")
-    x = x.transpose(1, 2, 0) if _first(data_format) and x.ndim == 3 else x
+    x = x.transpose(1, 2, 0) if _is_channels_first(data_format) and x.ndim == 3 else x
     if x.ndim != 3 or x.shape[2] not in _MODES:
         raise DataError("array_to_img takes (height, width, channels) with 1, 3 or 4 channels, not "
                         f"{x.shape}")
@@ -125,14 +123,15 @@ def array_to_img(x: Any, data_format: str | None = None, scale: bool = True,
 
 def save_img(path: str | os.PathLike[str], x: Any, data_format: str | None = None,
              file_format: str | None = None, scale: bool = True, **kwargs: Any) -> None:
-    """Writes an array as an image.
+    """Saves an array as an image file.
 
     Args:
-        path: The file; its suffix says the format.
+        path: The file; its suffix is the format.
         x: An array (height, width, channels) of 1, 3 or 4 channels.
         data_format: "channels_last" or "channels_first"; None: "channels_last". Default: `None`.
-        file_format: The format, such as "png", where the suffix does not say it. Default: `None`.
-        scale: Whether the least number becomes black and the largest white. Default: `True`.
+        file_format: The format, such as "png", if the name has no suffix. Default: `None`.
+        scale: Whether to scale numbers, the smallest to black and the largest to white. Default:
+            `True`.
         **kwargs: Further arguments of Pillow's `save`, such as `quality`.
 
     Examples:
@@ -146,15 +145,15 @@ def save_img(path: str | os.PathLike[str], x: Any, data_format: str | None = Non
     kind = IMAGES.get(suffix.lower())
     if kind is None:
         raise ConfigError(f"save_img({str(path)!r}): the name must end in one of "
-                          f"{', '.join(IMAGES)}, or file_format say the format")
+                          f"{', '.join(IMAGES)}, or file_format= must name the format")
     image = array_to_img(x, data_format, scale)
     if image.mode == "RGBA" and kind == "JPEG":
-        warnings.warn("JPEG has no transparency, which is left out", stacklevel=2)
+        warnings.warn("JPEG has no transparency, so it is dropped", stacklevel=2)
         image = image.convert("RGB")
     image.save(path, format=kind, **kwargs)
 
 
-def _first(data_format: str | None) -> bool:
+def _is_channels_first(data_format: str | None) -> bool:
     if data_format not in (None, "channels_last", "channels_first"):
         raise ConfigError(f"data_format={data_format!r} must be 'channels_last' or "
                           "'channels_first'")

@@ -1,4 +1,4 @@
-"""Keras' base class of data that are read by the number of a batch."""
+"""`keras.utils.PyDataset`: the base of data sets that are indexed by batch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ztorch.config import positive
 
 
 class PyDataset:
-    """Base of data sets whose items are batches, as `keras.utils.PyDataset`.
+    """Base of data sets whose items are batches, like `keras.utils.PyDataset`.
 
     A subclass implements `__len__`, the number of batches, and `__getitem__`, which returns
     (x, y) or (x, y, sample_weight) of a batch. It may implement `on_epoch_end`. `fit`, `evaluate`
-    and `predict` take any object with these methods; this class is there for code of Keras.
+    and `predict` take any object with these methods; this class is for code written for Keras.
 
     Args:
-        workers: In Keras the threads that read batches; here it has no effect. Default: `1`.
-        use_multiprocessing: Likewise. Default: `False`.
-        max_queue_size: In Keras how many batches are read ahead; likewise. Default: `10`.
+        workers: Has no effect; in Keras, the number of threads that read batches. Default: `1`.
+        use_multiprocessing: Has no effect. Default: `False`.
+        max_queue_size: Has no effect; in Keras, how many batches are read ahead. Default: `10`.
 
     Examples:
         >>> import numpy as np
@@ -43,15 +43,15 @@ class PyDataset:
         return len(self)
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} implements no __len__, the number of "
+        raise NotImplementedError(f"{type(self).__name__} must implement __len__, the number of "
                                   "batches")
 
     def __getitem__(self, index: int) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} implements no __getitem__, which returns "
-                                  "the batch of a number")
+        raise NotImplementedError(f"{type(self).__name__} must implement __getitem__, which "
+                                  "returns a batch by its number")
 
     def on_epoch_begin(self) -> None:
-        """A hook before each epoch."""
+        """Called before each epoch."""
 
     def on_epoch_end(self) -> None:
-        """A hook after each epoch."""
+        """Called after each epoch."""

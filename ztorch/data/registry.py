@@ -1,4 +1,4 @@
-"""The data sets that have a name."""
+"""The registry of data sets that `load` finds by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Pair = tuple[np.ndarray, np.ndarray]  # x, y
 Split = tuple[Pair, Pair]  # training, test
 
 _SETS: dict[str, Callable[..., Split]] = {}
-_CLASSES: dict[str, tuple[str, ...]] = {}  # the meanings of the labels of a set
+_CLASSES: dict[str, tuple[str, ...]] = {}  # names of classes, by data set
 
 
 def data_set(name: str, classes: Iterable[str] = ()
              ) -> Callable[[Callable[..., Split]], Callable[..., Split]]:
-    """Registers the function that loads a set, and the names of its classes, if they have any."""
+    """Registers a function that loads a data set, with the names of its classes."""
 
     def register(function: Callable[..., Split]) -> Callable[..., Split]:
         _SETS[name], _CLASSES[name] = function, tuple(classes)
@@ -43,8 +43,7 @@ def names() -> list[str]:
 
 
 def class_names(name: str) -> tuple[str, ...]:
-    """The names of the classes of a data set; none where nobody named them, or there is no such
-    set.
+    """The names of the classes of a data set; empty if they have none, or there is no such set.
 
     >>> class_names("poets")
     ('Shakespeare', 'Poe', 'Carroll')
@@ -56,20 +55,20 @@ def load(name: str, **options: Any) -> Split:
     """Loads a data set.
 
     "digits", "digits_28", "friedman", "gaps", "poets", "verse", "shapes", "shapes_64" and
-    "shape_masks" come with the package. "mnist", "fashion_mnist", "cifar10" and "cifar100" are read
-    from files that you have.
+    "shape_masks" ship with the package. "mnist", "fashion_mnist", "cifar10" and "cifar100" are read
+    from files that you download.
 
     Args:
         name: The name of the set; `zt.data.names()` lists all.
-        **options: Options of the set: `path`, the folder with its files, or for computed sets
-            `rows` and the like.
+        **options: Options of the set: `path`, the folder with its files, or, for computed sets,
+            options such as `rows`.
 
     Returns:
         ((x_train, y_train), (x_test, y_test)). Images are float32 in 0 to 1.
 
     Raises:
         UnknownName: There is no such set.
-        DataError: The files are missing or damaged; the message says where to get them.
+        DataError: The files are missing or damaged; the message says where to download them.
 
     Examples:
         >>> from ztorch import data

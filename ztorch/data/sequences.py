@@ -1,4 +1,4 @@
-"""Sequences of one length: lists that are padded, and windows of a long series."""
+"""Pads sequences to one length, and cuts a series into windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztorch.errors import ConfigError, DataError
 @checked
 def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: Any = "int32",
                   padding: str = "pre", truncating: str = "pre", value: Any = 0.0) -> np.ndarray:
-    """Lists of different lengths as one array.
+    """Pads and truncates lists to one length.
 
     Args:
         sequences: Lists or arrays of numbers, or of vectors of one shape.
@@ -31,7 +31,7 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
         An array of shape (sequences, maxlen, ...).
 
     Raises:
-        DataError: Something is not a sequence, or the steps differ in shape.
+        DataError: An item is not a sequence, or the steps differ in shape.
 
     Examples:
         >>> pad_sequences([[1], [2, 3, 4]], maxlen=2).tolist()
@@ -48,13 +48,13 @@ def pad_sequences(sequences: Sequence[Any], maxlen: int | None = None, dtype: An
     step = next((np.shape(s)[1:] for s in sequences if len(s)), ())
     padded = np.full((len(sequences), length, *step), value, dtype)
     for k, sequence in enumerate(sequences):
-        kept = np.asarray(sequence[-length:] if truncating == "pre" else sequence[:length], dtype)
-        if len(kept) and kept.shape[1:] != step:
-            raise DataError(f"the steps of sequence {k} have shape {kept.shape[1:]}, those before "
-                            f"it {step}")
-        if len(kept):
-            at = slice(len(kept)) if padding == "post" else slice(length - len(kept), length)
-            padded[k, at] = kept
+        steps = np.asarray(sequence[-length:] if truncating == "pre" else sequence[:length], dtype)
+        if len(steps) and steps.shape[1:] != step:
+            raise DataError(f"the steps of sequence {k} have shape {steps.shape[1:]}, those before "
+                            f"it have {step}")
+        if len(steps):
+            at = slice(len(steps)) if padding == "post" else slice(length - len(steps), length)
+            padded[k, at] = steps
     return padded
 
 
@@ -68,7 +68,7 @@ class Windows(Batches):
         self._starts, self._offsets = starts, offsets
 
     def read(self, rows: np.ndarray) -> Any:
-        """The windows of these numbers, with their targets where there are some."""
+        """The windows of these numbers, with their targets, if there are any."""
         starts = self._starts[rows]
         x = self._data[starts[:, None] + self._offsets]
         return x if self._targets is None else (x, self._targets[starts])
@@ -80,25 +80,25 @@ def timeseries_dataset_from_array(data: Any, targets: Any, sequence_length: int,
                                   batch_size: int = 128, shuffle: bool = False,
                                   seed: int | None = None, start_index: int | None = None,
                                   end_index: int | None = None) -> Windows:
-    """Windows of a series, in batches. A window is copied when its batch comes.
+    """Windows of a series, in batches. Windows are copied only when their batch is read.
 
     Args:
         data: The series: an array with a step in each row.
-        targets: An array with the target of the window that begins at each row; None: none.
+        targets: An array with the target of the window that starts at each row; None: no targets.
         sequence_length: The steps of a window.
         sequence_stride: The distance between the starts of windows, in rows. Default: `1`.
         sampling_rate: The distance between the steps of a window, in rows. Default: `1`.
         batch_size: The windows of a batch. Default: `128`.
         shuffle: Whether each epoch uses a different order. Default: `False`.
-        seed: The seed of these orders; None: 0. Default: `None`.
-        start_index: Rows before it are left out. Default: `None`.
-        end_index: Rows from it on are left out. Default: `None`.
+        seed: The seed for shuffling; None: 0. Default: `None`.
+        start_index: The first row to use; None: 0. Default: `None`.
+        end_index: The row after the last one to use; None: the end. Default: `None`.
 
     Returns:
-        Batches (x, y), or x without targets; `split(0.2)` gives those for validation.
+        Batches (x, y), or x if there are no targets; `split(0.2)` splits off validation data.
 
     Raises:
-        ConfigError: There is no window of this length, or an argument makes no sense.
+        ConfigError: There is no window of this length, or an argument is invalid.
 
     Examples:
         >>> windows = timeseries_dataset_from_array(range(6), range(3, 9), sequence_length=3)

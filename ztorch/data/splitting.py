@@ -1,4 +1,4 @@
-"""Data in two parts."""
+"""`split_dataset` of `keras.utils`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def split_dataset(dataset: Any, left_size: float | None = None, right_size: floa
     """Splits data into two parts.
 
     Args:
-        dataset: An array, a tuple or list of arrays with as many rows, or batches of `zt.data`,
-            which are split by `split`.
-        left_size: The rows of the first part: a share from 0 to 1, or a count. Default: `None`.
-        right_size: Those of the second; None: the remaining ones. Default: `None`.
+        dataset: An array, a tuple or list of arrays with the same number of rows, or batches of
+            `zt.data`, which are split by their own `split`.
+        left_size: The rows of the first part: a fraction from 0 to 1, or a number. Default: `None`.
+        right_size: The rows of the second part; None: all others. Default: `None`.
         shuffle: Whether to shuffle the rows first. Default: `False`.
-        seed: The seed of that; None: 0. Default: `None`.
+        seed: The seed for shuffling; None: 0. Default: `None`.
 
     Returns:
         Two parts of the type of `dataset`.
 
     Raises:
-        ConfigError: No size is given, or one side would be empty.
-        DataError: Arrays differ in their rows.
+        ConfigError: Neither size is set, or a part would be empty.
+        DataError: Arrays differ in their number of rows.
 
     Examples:
         >>> left, right = split_dataset((np.arange(5), np.arange(5) * 2), left_size=0.6)
@@ -41,21 +41,23 @@ def split_dataset(dataset: Any, left_size: float | None = None, right_size: floa
     is_batches = isinstance(dataset, Batches)
     columns = [] if is_batches else [np.asarray(a) for a in arrays]
     if len({len(c) for c in columns}) > 1:
-        raise DataError("split_dataset takes arrays with as many rows, not "
+        raise DataError("split_dataset takes arrays with the same number of rows, not "
                         f"{', '.join(str(len(c)) for c in columns)}")
     rows = dataset.rows if isinstance(dataset, Batches) else len(columns[0])
-    left = _count("left_size", left_size, rows)
-    right = _count("right_size", right_size, rows)
-    if left is None and right is None:
-        raise ConfigError("split_dataset needs left_size or right_size, a share or a count")
-    left = rows - (right or 0) if left is None else left
-    right = rows - left if right is None else right
-    if min(left, right) < 1 or left + right > rows:
-        raise ConfigError(f"split_dataset: {rows} rows do not make parts of {left} and {right}")
+    left_count = _count("left_size", left_size, rows)
+    right_count = _count("right_size", right_size, rows)
+    if left_count is None and right_count is None:
+        raise ConfigError("split_dataset needs left_size or right_size, a fraction or a number")
+    left_count = rows - (right_count or 0) if left_count is None else left_count
+    right_count = rows - left_count if right_count is None else right_count
+    if min(left_count, right_count) < 1 or left_count + right_count > rows:
+        raise ConfigError(f"split_dataset cannot split {rows} rows into parts of {left_count} "
+                          f"and {right_count}")
     if isinstance(dataset, Batches):
-        return dataset.split(right / rows)
+        return dataset.split(right_count / rows)
     order = shuffled(whole_seed(seed), 0, rows) if shuffle else np.arange(rows)
-    parts = [[c[order[:left]] for c in columns], [c[order[left:left + right]] for c in columns]]
+    parts = [[c[rows] for c in columns]
+             for rows in (order[:left_count], order[left_count:left_count + right_count])]
     if not isinstance(dataset, (tuple, list)):
         return parts[0][0], parts[1][0]
     return type(dataset)(parts[0]), type(dataset)(parts[1])

@@ -1,4 +1,4 @@
-"""Tables from CSV, NPZ and NPY files: a column of labels, the others numbers."""
+"""Reads tables of numbers with a column of labels, from CSV, NPZ and NPY files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Table:
     y: np.ndarray | None  # labels, one per row
     columns: tuple[str, ...] = ()  # the names of x's columns, from the header
     label: str = ""  # the name of y's column
-    classes: tuple[str, ...] | None = None  # the texts behind the class numbers in y
+    classes: tuple[str, ...] | None = None  # the strings that class numbers in y stand for
     test: Pair | None = None  # x_test and y_test of an NPZ file
 
 
 @checked
 def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Table:
-    """Reads a table into memory: a column of labels, and columns of numbers.
+    """Reads a table of numbers with a column of labels into memory.
 
     Args:
         path: A .csv, .tsv, .txt or .data file (with commas, semicolons or tabs), or .npz or .npy.
@@ -47,7 +47,7 @@ def read_table(path: str | os.PathLike[str], label: str | int | None = -1) -> Ta
         A Table with `x`, `y` and their names.
 
     Raises:
-        DataError: The file is not a table, or a cell, which is named, is not a number.
+        DataError: The file is not a table, or a cell is not a number; the message names it.
 
     Examples:
         ```python
@@ -88,11 +88,11 @@ def _read_npz(path: str, label: str | int | None) -> Table:
         y, classes = labels(arrays[y_name])
         return Table(x, y, label=y_name, classes=classes)
     y_train, y_test = arrays[y_name], arrays["y_test"]
-    try:  # together, so that a text becomes the same number in both
+    try:  # together, so that a string becomes the same number in both
         y, classes = labels(np.concatenate([y_train, y_test]))
     except ValueError:
         raise DataError(f"{path}: {y_name} of shape {y_train.shape} and y_test of shape "
-                        f"{y_test.shape} do not fit together") from None
+                        f"{y_test.shape} have different shapes of rows") from None
     test = _numbers(arrays["x_test"], path), y[len(y_train):]
     return Table(x, y[:len(y_train)], label=y_name, classes=classes, test=test)
 
@@ -108,7 +108,7 @@ def _numbers(array: np.ndarray, path: str) -> np.ndarray:
 
 def _read_csv(path: str, label: str | int | None) -> Table:
     try:
-        return _parsed(path, label)
+        return _parse_csv(path, label)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason}); save the file as "
                         "UTF-8") from None
@@ -116,7 +116,7 @@ def _read_csv(path: str, label: str | int | None) -> Table:
         raise DataError(f"{path} is not a text table: {error}") from None
 
 
-def _parsed(path: str, label: str | int | None) -> Table:
+def _parse_csv(path: str, label: str | int | None) -> Table:
     with open(path, newline="", encoding="utf-8-sig") as file:
         first = file.readline()
         separator = separator_of(first)
@@ -132,17 +132,17 @@ def _parsed(path: str, label: str | int | None) -> Table:
         raise DataError(f"{path} has a header but no rows")
     at = None if label is None else position(label, columns, width, path)
     features = [k for k in range(width) if k != at]
-    try:  # NumPy's own parser, many times faster than a loop here
+    try:  # NumPy's parser is many times faster than a loop in Python
         x = np.loadtxt(path, np.float64, delimiter=separator, skiprows=int(header), ndmin=2,
                        usecols=None if at is None else features, quotechar='"', comments=None,
                        encoding="utf-8-sig")
-        texts = None if at is None else _label_column(path, separator, header, width, at)
+        label_cells = None if at is None else _label_column(path, separator, header, width, at)
     except (ValueError, IndexError) as error:
         _explain(path, separator, header, width, at, columns)
         raise DataError(f"{path} cannot be read as a table: {error}") from None
-    y, classes = (None, None) if texts is None else labels(np.array(texts))
-    named = tuple(columns[k] for k in features) if columns else ()
-    return Table(_narrow(x, named, path), y, named,
+    y, classes = (None, None) if label_cells is None else labels(np.array(label_cells))
+    feature_names = tuple(columns[k] for k in features) if columns else ()
+    return Table(_narrow(x, feature_names, path), y, feature_names,
                  columns[at] if columns and at is not None else "", classes)
 
 
@@ -156,11 +156,11 @@ def _label_column(path: str, separator: str, header: bool, width: int, at: int) 
 
 
 def _narrow(x: np.ndarray, columns: tuple[str, ...], path: str) -> np.ndarray:
-    """The numbers as float32, if that holds them."""
+    """The numbers as float32. Raises if one is out of range."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
-    if (lost := np.isinf(narrow) & np.isfinite(x)).any():
-        row, k = np.argwhere(lost)[0]
+    if (overflow := np.isinf(narrow) & np.isfinite(x)).any():
+        row, k = np.argwhere(overflow)[0]
         name = f" ({columns[k]})" if columns else ""
         raise DataError(f"{path} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
                         "the range of float32; scale it first")
@@ -168,6 +168,7 @@ def _narrow(x: np.ndarray, columns: tuple[str, ...], path: str) -> np.ndarray:
 
 
 def is_number(cell: str) -> bool:
+    """Whether Python reads a cell as a float."""
     try:
         float(cell)
     except ValueError:
@@ -176,7 +177,7 @@ def is_number(cell: str) -> bool:
 
 
 def has_decimal_comma(cell: str) -> bool:
-    """Whether a cell is a number with a decimal comma, as much of Europe writes them.
+    """Whether a cell is a number with a decimal comma, as in much of Europe.
 
     >>> has_decimal_comma("-1.234,5"), has_decimal_comma("1,2,3")
     (True, False)
@@ -184,33 +185,33 @@ def has_decimal_comma(cell: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
 
 
-def no_number(cell: str) -> str:
-    """Why a cell is not a number, and the fix."""
+def not_a_number(cell: str) -> str:
+    """Why a cell is not a number, and how to fix it, for error messages."""
     if has_decimal_comma(cell):
         point = cell.strip().replace(".", "").replace(",", ".")
-        return (f"{cell!r} has a comma where numbers have a point here; write {point} "
+        return (f"{cell!r} has a decimal comma; write {point} "
                 "(pandas.read_csv(path, sep=';', decimal=',') reads such files)")
     if not cell.strip():
         return "the cell is empty; fill gaps first"
-    return (f"{cell!r} is not a number; encode texts as numbers first, or read the file with "
-            "zt.data.csv, which does")
+    return (f"{cell!r} is not a number; encode strings as numbers first, or use zt.data.csv, which "
+            "does")
 
 
 def separator_of(line: str) -> str:
-    """The separator of the cells of a line: comma, semicolon or tab; not the commas in numbers.
+    """The separator of a line: comma, semicolon or tab, but not the commas in numbers.
 
     >>> separator_of("a,b;c,d,e"), separator_of("1,5;2,5;0,1")
     (',', ';')
     """
-    other = max(";\t", key=line.count)
-    cells = line.split(other)
+    separator = max(";\t", key=line.count)
+    cells = line.split(separator)
     if len(cells) > 1 and all(is_number(c) or has_decimal_comma(c) for c in cells):
-        return other
+        return separator
     return max(",;\t", key=line.count)
 
 
 def is_header(head: list[list[str]]) -> bool:
-    """Whether a cell of the first row is a text where the one below is a number."""
+    """Whether a cell of the first row is a string and the one below it is a number."""
     if len(head) == 1:
         return not any(map(_is_numeric, head[0]))
     return any(a.strip() and not _is_numeric(a) and _is_numeric(b)
@@ -222,7 +223,7 @@ def _is_numeric(cell: str) -> bool:
 
 
 def position(label: str | int, columns: tuple[str, ...], width: int, path: str) -> int:
-    """The position of a column that is named by a text or by a position."""
+    """The position of a column, by its name or position."""
     if isinstance(label, str):
         if label in columns:
             return columns.index(label)
@@ -231,19 +232,19 @@ def position(label: str | int, columns: tuple[str, ...], width: int, path: str) 
                             f"0 to {width - 1}")
         raise DataError(f"{path}: {unknown('column', label, columns)}")
     if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
-        raise ConfigError(f"a column is named by a text or a position, not by {label!r}")
+        raise ConfigError(f"a column is given by its name or position, not by {label!r}")
     if not -width <= label < width:
         raise DataError(f"{path} has {width} columns, no column {label}")
     if width == 1:
-        raise DataError(f"{path} has one column, so nothing beside the label; is the separator "
-                        "a comma, semicolon or tab?")
+        raise DataError(f"{path} has only one column, the label; is the separator a comma, "
+                        "semicolon or tab?")
     return int(label) % width
 
 
 def _explain(path: str, separator: str, header: bool, width: int, at: int | None,
              columns: tuple[str, ...]) -> None:
-    """Raises an error for the first row of another length, or the first cell that is empty or no
-    number (a label may be a text)."""
+    """Raises an error for the first row of another length, or the first cell that is empty or not
+    a number (a label may be a string)."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, delimiter=separator)
         for row in reader:
@@ -257,14 +258,14 @@ def _explain(path: str, separator: str, header: bool, width: int, at: int | None
                 if not valid:
                     name = f" ({columns[k]})" if columns else ""
                     raise DataError(f"{path}, line {reader.line_num}, column {k + 1}{name}: "
-                                    f"{no_number(cell)}")
+                                    f"{not_a_number(cell)}")
 
 
 # -- labels --------------------------------------------------------------------------------------
 
 
 def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Integers as int32, other numbers as float32, texts as class numbers in sorted order."""
+    """Integers as int32, other numbers as float32, strings as class numbers in sorted order."""
     if cells.dtype.kind in "US":
         try:
             cells = cells.astype(np.float64)
@@ -272,10 +273,10 @@ def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
             classes, numbers = np.unique(cells.astype(str), return_inverse=True)
             return numbers.astype(np.int32), tuple(map(str, classes))
     if cells.dtype.kind not in "fiub":
-        raise DataError(f"labels of type {cells.dtype} are neither numbers nor texts")
-    whole = cells.dtype.kind != "f" or bool(
+        raise DataError(f"labels of type {cells.dtype} are neither numbers nor strings")
+    are_integers = cells.dtype.kind != "f" or bool(
         (cells == np.floor(cells)).all() and (np.abs(cells) < 2**31).all())
-    return cells.astype(np.int32 if whole else np.float32), None
+    return cells.astype(np.int32 if are_integers else np.float32), None
 
 
 def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], path: str) -> Table:

@@ -1,4 +1,4 @@
-"""Text files for models that predict the next token: letters, bytes or words as numbers."""
+"""Text files as sequences of tokens, for models that predict the next token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError
 
 TOKENIZERS = ("chars", "bytes", "words")
-UNKNOWN = "<unknown>"  # replaces words that the vocabulary lacks
+UNKNOWN = "<unknown>"  # the token of words that the vocabulary lacks
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -27,28 +27,29 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars", *,
          stride: int | None = None, vocab: Sequence[Any] | None = None,
          vocab_size: int | None = None, batch_size: int = 32, seed: int | None = None) -> Text:
-    """Reads a text file as passages of numbers, for models that predict the next token.
+    """Reads a text file as passages of tokens, for models that predict the next token.
 
     Args:
         path: The file, in UTF-8.
-        length: The tokens of a passage. Default: `64`.
-        tokenizer: The unit of a token: "chars" a character, "bytes" a byte, "words" a word or a
-            sign, without the space between. Default: `"chars"`.
-        stride: Passages begin so many tokens apart; None: `length`, side by side. Default: `None`.
-        vocab: The vocabulary of another text, so that the same token has the same number; None: the
-            tokens of this one. Default: `None`.
-        vocab_size: For "words": only so many of the most frequent words have their own numbers;
-            None: all. Default: `None`.
+        length: The number of tokens in a passage. Default: `64`.
+        tokenizer: What a token is: "chars", a character; "bytes", a byte; "words", a word or a
+            punctuation mark, without spaces. Default: `"chars"`.
+        stride: The distance between the starts of passages, in tokens; None: `length`. Default:
+            `None`.
+        vocab: The vocabulary of another Text, so that tokens have the same numbers; None: the
+            tokens of this file. Default: `None`.
+        vocab_size: For "words": how many of the most frequent words are in the vocabulary; None:
+            all. Default: `None`.
         batch_size: The passages of a batch. Default: `32`.
         seed: Shuffles the passages in each epoch; None keeps their order. Default: `None`.
 
     Returns:
-        A Text: iterates over (x, y), both int32 of shape (batch_size, length). y holds for each
-        token of x the one that follows.
+        A Text: iterates over (x, y), both int32 of shape (batch_size, length). y has the token
+        that follows each token of x.
 
     Raises:
         DataError: The file is not text in UTF-8, or shorter than a passage.
-        ConfigError: An argument makes no sense.
+        ConfigError: An argument is invalid.
 
     Examples:
         ```python
@@ -63,7 +64,7 @@ def text(path: str | os.PathLike[str], length: int = 64, tokenizer: str = "chars
 class Text(Batches):
     """The passages of a text file, as `text` returns them.
 
-    `vocab` holds each token at its number, `tokens` the whole text as numbers.
+    `vocab` is the list of tokens, in the order of their numbers; `tokens` is the text as numbers.
     """
 
     def __init__(self, path: str | os.PathLike[str], length: int, tokenizer: str,
@@ -76,7 +77,7 @@ class Text(Batches):
             raise ConfigError(f"text(tokenizer={tokenizer!r}) must be 'chars', 'bytes' or 'words'")
         self.tokenizer = tokenizer
         if vocab_size is not None and (tokenizer != "words" or vocab is not None):
-            raise ConfigError("text(vocab_size=...) counts words that are found: use it with "
+            raise ConfigError("text(vocab_size=...) limits a new vocabulary of words: use it with "
                               "tokenizer='words' and without vocab")
         if not isinstance(vocab, Sequence | None):
             raise ConfigError(f"text(vocab={vocab!r}) must be the vocab of another text")
@@ -90,31 +91,32 @@ class Text(Batches):
                 raise DataError(f"{self.path} is not text in UTF-8 (at byte {error.start}); save "
                                 "it as UTF-8, or use tokenizer='bytes'") from None
         self.vocab = tuple(self._find_tokens(content, vocab_size) if vocab is None else vocab)
-        self._places = {token: k for k, token in enumerate(self.vocab)}
-        if len(self._places) != len(self.vocab):
-            raise ConfigError("text(vocab=...) names a token twice")
+        self._numbers = {token: k for k, token in enumerate(self.vocab)}
+        if len(self._numbers) != len(self.vocab):
+            raise ConfigError("text(vocab=...) has a token twice")
         self.tokens = self.encode(content)
         count = (len(self.tokens) - self.length - 1) // self.stride + 1
         if len(self.tokens) <= self.length:
-            raise DataError(f"{self.path} has {len(self.tokens)} tokens; passages of {length} and "
-                            f"the token after them need {length + 1} at least")
+            raise DataError(f"{self.path} has {len(self.tokens)} tokens; a passage of {length} and "
+                            f"the token after it need at least {length + 1}")
         super().__init__(count, batch_size, seed)
 
-    def _find_tokens(self, content: Any, most: int | None) -> list[Any]:
-        """All different tokens of a text: letters in their order, words by how often they occur."""
+    def _find_tokens(self, content: Any, vocab_size: int | None) -> list[Any]:
+        """The vocabulary of a text: sorted characters, or words by descending frequency."""
         if self.tokenizer == "bytes":
             return [bytes([k]) for k in range(256)]
         if self.tokenizer == "chars":
             return sorted(set(content))
-        counted = Counter(_WORD.findall(content))
-        words = sorted(counted, key=lambda word: (-counted[word], word))
-        return [UNKNOWN, *words[:None if most is None else positive("vocab_size", most)]]
+        counts = Counter(_WORD.findall(content))
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        size = None if vocab_size is None else positive("vocab_size", vocab_size)
+        return [UNKNOWN, *words[:size]]
 
     def encode(self, content: str | bytes) -> np.ndarray:
         """The numbers of a text.
 
         Args:
-            content: A text; for the tokenizer "bytes" also bytes.
+            content: A string; bytes too, for the tokenizer "bytes".
 
         Returns:
             An int32 array of shape (tokens,).
@@ -126,17 +128,17 @@ class Text(Batches):
             raw = content.encode() if isinstance(content, str) else content
             return np.frombuffer(raw, np.uint8).astype(np.int32)
         if not isinstance(content, str):
-            raise DataError(f"encode takes a text, not {type(content).__name__}")
+            raise DataError(f"encode takes a string, not {type(content).__name__}")
         if self.tokenizer == "words":
-            unknown = self._places.get(UNKNOWN)
+            unknown = self._numbers.get(UNKNOWN)
             pieces: Sequence[str] = _WORD.findall(content)
-            numbers = [self._places.get(word, unknown) for word in pieces]
+            numbers = [self._numbers.get(word, unknown) for word in pieces]
         else:
-            pieces, numbers = content, list(map(self._places.get, content))
+            pieces, numbers = content, list(map(self._numbers.get, content))
         if None in numbers:
             at = numbers.index(None)
             raise DataError(f"{pieces[at]!r} (token {at}) is not in the vocabulary; omit it, "
-                            "or make one vocabulary of all texts")
+                            "or make a vocabulary of all files")
         return np.array(numbers, np.int32)
 
     def decode(self, numbers: Any) -> str:
@@ -149,7 +151,7 @@ class Text(Batches):
             The text; words are joined by spaces.
 
         Raises:
-            DataError: A number is not that of a token.
+            DataError: A number is not in the vocabulary.
         """
         array = np.asarray(numbers if hasattr(numbers, "__len__") else list(numbers)).reshape(-1)
         if array.size and not 0 <= array.min() <= array.max() < len(self.vocab):
@@ -164,19 +166,19 @@ class Text(Batches):
         return self.tokens[at], self.tokens[at + 1]
 
     def split(self, share: float) -> tuple[Batches, Batches]:
-        """Splits the passages into training and validation; no token is to be predicted in both.
+        """Splits the passages into training and validation, which predict different tokens.
 
         Args:
-            share: The part at the end of the text for validation, between 0 and 1.
+            share: The fraction for validation, at the end of the text, between 0 and 1.
 
         Returns:
             Training passages and validation passages.
         """
         count = int(len(self._rows) * fraction("split(...)", share))
-        overlap = -(-self.length // self.stride)  # passages that share tokens with the next
+        overlap = -(-self.length // self.stride)  # passages that predict tokens of the next one too
         train_count = len(self._rows) - count - overlap + 1
         if count < 1 or train_count < 1:
-            raise ConfigError(f"a share of {share} of {len(self._rows)} passages leaves one side "
-                              "empty")
+            raise ConfigError(f"a fraction of {share} of {len(self._rows)} passages leaves one "
+                              "side empty")
         return (self._part(self._rows[:train_count], self.seed),
                 self._part(self._rows[-count:], None))

@@ -1,4 +1,4 @@
-"""Tables whose columns have kinds, from which a pipeline learns."""
+"""Tables with typed columns, from which a pipeline learns encodings."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from ztorch.data.kinds import ColumnKind, kinds_of
 from ztorch.errors import ConfigError, DataError
 from ztorch.notebook import preformatted
 
-MOST_CLASSES = 50  # different whole numbers in a target of classes; with more it is a quantity
+MOST_CLASSES = 50  # a target with more different integers is a quantity, not a class
 
 
 @checked
 def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
           category: Sequence[str] = (), date: Sequence[str] = (), text: Sequence[str] = (),
           ignore: Sequence[str] = ()) -> TypedTable:
-    """Reads a table with columns of any kind, and detects the kind of each.
+    """Reads a table, and detects the kind of each column.
 
-    A column holds numbers, categories, dates or texts. One that tells rows apart, such as an id,
-    and one that is the same in every row are ignored. Empty cells are gaps, and so are `NA`,
-    `nan`, `null`, `none` and `?`. `print` shows the detected kinds.
+    A column holds numbers, categories, dates or text. A column that identifies rows, such as an
+    id, or that has the same cell in every row, is ignored. Empty cells, `NA`, `nan`, `null`,
+    `none` and `?` are gaps. `print` shows the detected kinds.
 
     Args:
-        source: A .csv file, a stream of one, a frame of pandas, Polars or Arrow, a dict of columns,
-            or a list of dicts.
-        target: The column to learn; rows without it are left out. None: the table has none.
+        source: A .csv file, a stream of one, a data frame of pandas, Polars or Arrow, a dict of
+            columns, or a list of dicts.
+        target: The column to predict; rows in which it is empty are dropped. None: there is none.
             Default: `None`.
-        number: Columns to read as numbers; cells that are none count as gaps. A target named here
-            is a quantity. Default: `()`.
-        category: Columns to read as categories, though they may look like numbers. A target named
-            here is a class. Default: `()`.
+        number: Columns to read as numbers; other cells count as gaps. A target named here is a
+            quantity. Default: `()`.
+        category: Columns to read as categories, even if they look like numbers. A target named here
+            is a class. Default: `()`.
         date: Columns to read as dates. Default: `()`.
-        text: Columns to read as texts of words. Default: `()`.
-        ignore: Columns to leave out. Default: `()`.
+        text: Columns to read as text. Default: `()`.
+        ignore: Columns to ignore. Default: `()`.
 
     Returns:
         A TypedTable: `columns` with their cells, and `kinds` by name.
 
     Raises:
-        DataError: A row has too few cells, or a text among numbers; the message names line,
-            column and a fix.
+        DataError: A row has too few cells, or there is a string among numbers; the message names
+            the line, the column and a fix.
 
     Examples:
         >>> rows = table({"age": [22, None, 35, 28], "sex": ["m", "f", "f", "m"],
@@ -67,7 +67,7 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
         if isinstance(names, str):
             raise ConfigError(f"table({kind}={names!r}) must be a list of columns: [{names!r}]")
         if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names):
-            raise ConfigError(f"table({kind}={names!r}) must be a list of names of columns")
+            raise ConfigError(f"table({kind}={names!r}) must be a list of column names")
         for name in names:
             columns[name]  # raises where there is no such column
             if name == target and kind not in ("number", "category"):
@@ -80,7 +80,7 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
 
 
 class TypedTable:
-    """A table whose columns have kinds, as `table` returns it."""
+    """A table with typed columns, as `table` returns it."""
 
     def __init__(self, columns: Columns, target: str | None, forced: dict[str, str]):
         self.target, self.dropped = target, 0
@@ -88,7 +88,7 @@ class TypedTable:
             raise DataError(f"{columns.where} has no rows")
         if target is not None:
             missing = columns[target].gaps
-            self.dropped = int(missing.sum())  # rows without a target
+            self.dropped = int(missing.sum())  # rows in which the target is empty
             if self.dropped == columns.rows:
                 raise DataError(f"{columns.where}: every cell of the target {target!r} is empty")
             if self.dropped:
@@ -110,21 +110,21 @@ class TypedTable:
 
     @property
     def inputs(self) -> list[ColumnKind]:
-        """The columns to learn from."""
+        """The columns to predict from."""
         return [k for name, k in self.kinds.items() if name != self.target and k.kind != "ignored"]
 
     def split(self, share: float = 0.2, seed: int = 0) -> tuple[TypedTable, TypedTable]:
-        """Splits the rows in two, with the same share of each class on both sides.
+        """Splits the rows in two, with the same fraction of each class in both parts.
 
         Args:
-            share: The part of the rows on the second side, between 0 and 1. Default: `0.2`.
-            seed: Another seed splits in another way. Default: `0`.
+            share: The fraction of rows in the second part, between 0 and 1. Default: `0.2`.
+            seed: The seed for shuffling. Default: `0`.
 
         Returns:
-            Two tables, to train on and to test with.
+            Two tables, for training and for testing.
 
         Raises:
-            ConfigError: One side would be empty.
+            ConfigError: A part would be empty.
 
         Examples:
             >>> rows = table({"x": range(50), "y": ["a", "b"] * 25}, target="y")
@@ -140,17 +140,17 @@ class TypedTable:
         else:
             groups = [order]
         test = [group[:round(share * len(group))] for group in groups]
-        rows = np.sort(np.concatenate(test))
-        if not 0 < len(rows) < self.rows:
-            raise ConfigError(f"a share of {share} of {self.rows} rows leaves one side empty; take "
-                              "more rows, or another share, such as 0.5")
-        rest = np.setdiff1d(np.arange(self.rows), rows)
-        return self._part(rest), self._part(rows)
+        test_rows = np.sort(np.concatenate(test))
+        if not 0 < len(test_rows) < self.rows:
+            raise ConfigError(f"a fraction of {share} of {self.rows} rows leaves one side empty; "
+                              "use more rows, or another fraction, such as 0.5")
+        train_rows = np.setdiff1d(np.arange(self.rows), test_rows)
+        return self._part(train_rows), self._part(test_rows)
 
     def _part(self, rows: np.ndarray) -> TypedTable:
         part = object.__new__(TypedTable)
         part.columns, part.target, part.dropped = self.columns.select(rows), self.target, 0
-        part.kinds = self.kinds  # as found in all rows
+        part.kinds = self.kinds  # as detected from all rows
         return part
 
     def __str__(self) -> str:
@@ -175,8 +175,8 @@ class TypedTable:
 
 
 def _target_kind(columns: Columns, target: str, forced: str | None) -> str:
-    """A target is a class where it holds texts or few whole numbers, else a quantity, unless the
-    user says which."""
+    """The kind of the target, unless the user chose it: a class if it has strings or few different
+    integers, else a quantity."""
     column = columns[target]
     numbers = column.numbers[~column.gaps]
     distinct = len(set(column.texts) - {""})
@@ -194,7 +194,5 @@ def _target_kind(columns: Columns, target: str, forced: str | None) -> str:
         return "category" if few and not (numbers % 1).any() else "number"
     if distinct > max(MOST_CLASSES, 0.2 * len(numbers)):
         raise DataError(f"{columns.where}: the target {target!r} holds {distinct:,} different "
-                        f"texts in {len(numbers):,} rows, too many to be classes")
+                        f"strings in {len(numbers):,} rows, too many to be classes")
     return "category"
-
-

@@ -1,6 +1,6 @@
-"""A few poems in the public domain: data for a small model of letters.
+"""A few poems in the public domain, for small models of characters.
 
-Text becomes numbers letter by letter, in lower case. A number is a place in ALPHABET.
+Each character, in lower case, becomes its position in ALPHABET.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.data.registry import Pair, Split, data_set
 
 ALPHABET = "\n !',-.:;?abcdefghijklmnopqrstuvwxyz"
-LENGTH = 32  # letters in a row of data
+LENGTH = 32  # characters in a row
 
 # Shakespeare: sonnets 18, 29, 73, 116, 130.
 _SHAKESPEARE = """\
@@ -223,7 +223,7 @@ POETS = {"Shakespeare": _SHAKESPEARE, "Poe": _POE, "Carroll": _CARROLL}
 
 
 def encode(text: str) -> np.ndarray:
-    """The numbers of a text; letters that are not in the alphabet are left out.
+    """The numbers of a text; characters that are not in the alphabet are dropped.
 
     >>> decode(encode("Hello!")), encode("ab").tolist()
     ('hello!', [10, 11])
@@ -233,14 +233,14 @@ def encode(text: str) -> np.ndarray:
 
 
 def decode(numbers: np.ndarray) -> str:
-    """The letters of numbers."""
+    """The text of numbers."""
     return "".join(ALPHABET[k] for k in numbers)
 
 
 def _windows(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """All passages of a length: for training, and from the last tenth of the text for testing."""
+    """All passages of a length: for training, and, from the last tenth of the text, for testing."""
     letters = encode(text)
-    at = len(letters) * 9 // 10  # no passage is on both sides
+    at = len(letters) * 9 // 10  # no passage is in both
     train, test = (np.lib.stride_tricks.sliding_window_view(part, length)
                    for part in (letters[:at], letters[at:]))
     return train, test[::4]
@@ -248,7 +248,7 @@ def _windows(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @data_set("verse")
 def load_verse(length: int = LENGTH) -> Split:
-    """Passages of poems, and for each letter the one that follows: rows of `length` numbers."""
+    """Passages of poems as rows of `length` numbers, and the character that follows each one."""
     passages = [_windows(text, length + 1) for text in POETS.values()]
 
     def pair(rows: list[np.ndarray]) -> Pair:
@@ -260,7 +260,7 @@ def load_verse(length: int = LENGTH) -> Split:
 
 @data_set("poets", POETS)
 def load_poets(length: int = LENGTH) -> Split:
-    """Passages of poems and their poets: 0 Shakespeare, 1 Poe, 2 Carroll."""
+    """Passages of poems, and their poets: 0 Shakespeare, 1 Poe, 2 Carroll."""
     passages = [_windows(text, length) for text in POETS.values()]
 
     def pair(rows: list[np.ndarray]) -> Pair:

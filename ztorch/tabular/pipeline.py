@@ -162,7 +162,7 @@ class Pipeline:
             raise DataError(f"{columns.where} has no rows")
         self.unseen = {}
         missing = [c.name for c in self.record.columns if c.name not in columns.by_name]
-        if missing and not columns.named:
+        if missing and not columns.has_names:
             raise DataError(f"{columns.where} has no header; its first line must name the columns: "
                             f"{','.join(c.name for c in self.record.columns)}")
         if missing:

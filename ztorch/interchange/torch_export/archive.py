@@ -1,4 +1,4 @@
-"""The file that torch.export.save writes: a zip of JSON and of raw arrays. Nothing is unpickled."""
+"""Reads the files of torch.export.save: zips of JSON and raw arrays. Unpickles nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ztorch.interchange.torch_export.blocks import unfolded
 SCHEMA = 8  # major version of the JSON
 
 DTYPES: dict[int, DType] = {d.torch_export: d for d in ALL}  # by PyTorch's numbers
-# Complex ones are pairs of floats, a last axis that dims do not count.
+# Complex dtypes: pairs of floats along a last axis that dims do not count.
 COMPLEX: dict[int, DType] = {10: f32, 11: f64}
 
 _FIX = "save the program again with torch.export.save of PyTorch 2.9 or later"
@@ -31,7 +31,7 @@ class TensorType:
     """The dtype and shape of a tensor."""
 
     dtype: DType
-    dims: tuple[int | str, ...]  # numbers, or expressions of symbols
+    dims: tuple[int | str, ...]  # numbers, or symbolic expressions
     strides: tuple[int | str, ...] = ()
     is_complex: bool = False
 
@@ -61,20 +61,20 @@ class ExportedProgram:
     """The program in a file."""
 
     path: str
-    inputs: dict[str, TensorType]  # that users pass, by name
+    inputs: dict[str, TensorType]  # that callers pass, by name
     outputs: list[str]  # names of tensors
     calls: list[CallSpec]
     types: dict[str, TensorType]  # of all tensors
-    arrays: dict[str, tuple[str, np.ndarray, DType]]  # by name: the name in the module, numbers
-    frozen: frozenset[str]  # names in the module of tensors that do not train
+    arrays: dict[str, tuple[str, np.ndarray, DType]]  # by name: module name, numbers, dtype
+    frozen: frozenset[str]  # names in the module of buffers and constants, which do not train
 
 
 def read(path: str | os.PathLike[str]) -> ExportedProgram:
     """Reads a file.
 
     Raises:
-        ArtifactError: It is none that torch.export.save writes, or is damaged.
-        Unsupported: It holds pickled objects, or is of a version that is not known.
+        ArtifactError: torch.export.save did not write it, or it is damaged.
+        Unsupported: It holds pickled objects, or has an unknown version.
     """
     name = os.fspath(path)
     try:
@@ -92,14 +92,14 @@ def read(path: str | os.PathLike[str]) -> ExportedProgram:
 
 @contextmanager
 def damage(path: str) -> Iterator[None]:
-    """Errors of a damaged file are an ArtifactError."""
+    """Turns exceptions about damaged contents into an ArtifactError."""
     try:
         yield
     except WeightsError as error:
         raise ArtifactError(str(error)) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
             RecursionError) as error:
-        raise ArtifactError(f"{path} is damaged, or no program of torch.export "
+        raise ArtifactError(f"{path} is damaged, or is not a program of torch.export "
                             f"({type(error).__name__}: {str(error)[:120]}); {_FIX}") from None
 
 
@@ -111,18 +111,18 @@ class _Reader:
         formats = [n for n in archive.names if n.rpartition("/")[2] == "archive_format"]
         if not formats:
             older = any(n.endswith("serialized_exported_program.json") for n in archive.names)
-            raise Unsupported(f"{path} is of an older PyTorch, which pickles weights; {_FIX}"
-                              ) if older else ArtifactError(
-                f"{path} is not a program of torch.export; {_FIX}")
+            if older:
+                raise Unsupported(f"{path} was written by an older PyTorch, which pickles weights; "
+                                  f"{_FIX}")
+            raise ArtifactError(f"{path} is not a program of torch.export; {_FIX}")
         self.root = formats[0].removesuffix("archive_format")
         order = self.archive.read(f"{self.root}byteorder").decode("ascii", "replace")
         if order != "little":
-            raise Unsupported(f"{path} holds numbers in {order!r} byte order; ztorch reads little "
-                              "endian")
+            raise Unsupported(f"{path} has {order!r} byte order; ztorch reads little endian")
         self._configs: dict[str, Any] = {}
 
     def program(self) -> ExportedProgram:
-        """The program: a file has one, called model."""
+        """The program, which is called model in the file."""
         document = self._json("models/model.json")
         version = document["schema_version"]["major"]
         if version != SCHEMA:
@@ -130,43 +130,48 @@ class _Reader:
                               f"ztorch reads {SCHEMA}: {_FIX}")
         module = document["graph_module"]
         graph, signature = module["graph"], module["signature"]
-        calls, described = unfolded(graph)
-        types = {name: _type(self.path, meta) for name, meta in described.items()}
+        nodes, metas = unfolded(graph)
+        types = {name: _type(self.path, meta) for name, meta in metas.items()}
         inputs: dict[str, TensorType] = {}
         arrays: dict[str, tuple[str, np.ndarray, DType]] = {}
         frozen = set()
         for spec in signature["input_specs"]:
-            [(kind, said)] = spec.items()
+            [(kind, fields)] = spec.items()
             if kind == "user_input":
-                [(form, value)] = said["arg"].items()
-                if form != "as_tensor":
-                    raise Unsupported(f"{self.path}: an input is {form.removeprefix('as_')}, not "
-                                      "a tensor; export the module with tensors alone")
-                inputs[value["name"]] = types[value["name"]]
+                name = self._input(fields)
+                inputs[name] = types[name]
             elif kind in ("parameter", "buffer", "tensor_constant"):
-                own = said[f"{kind}_name"]
-                folder = ("constants" if kind == "tensor_constant" or not said.get(
+                label = fields[f"{kind}_name"]
+                folder = ("constants" if kind == "tensor_constant" or not fields.get(
                     "persistent", True) else "weights")
-                arrays[said["arg"]["name"]] = (own, *self._array(folder, own))
-                frozen |= set() if kind == "parameter" else {own}
-            elif kind != "token":  # which only orders calls that check something
-                raise Unsupported(f"{self.path}: an input is a {kind}; export a module of tensors "
-                                  "alone")
-        return ExportedProgram(self.path, inputs, self._outputs(signature), [
-            CallSpec(str(n["target"]), str(n.get("name") or n["target"]),
-                     {a["name"]: a["arg"] for a in n["inputs"]}, n["outputs"])
-            for n in calls], types, arrays, frozenset(frozen))
+                arrays[fields["arg"]["name"]] = (label, *self._array(folder, label))
+                frozen |= set() if kind == "parameter" else {label}
+            elif kind != "token":  # a token only orders calls with side effects
+                raise Unsupported(f"{self.path}: an input is a {kind}; export a module that takes "
+                                  "only tensors")
+        calls = [CallSpec(str(n["target"]), str(n.get("name") or n["target"]),
+                          {a["name"]: a["arg"] for a in n["inputs"]}, n["outputs"]) for n in nodes]
+        return ExportedProgram(self.path, inputs, self._outputs(signature), calls, types, arrays,
+                               frozenset(frozen))
+
+    def _input(self, fields: Mapping[str, Any]) -> str:
+        """The name of an input, which must be a tensor."""
+        [(form, value)] = fields["arg"].items()
+        if form != "as_tensor":
+            raise Unsupported(f"{self.path}: an input is {form.removeprefix('as_')}, not a tensor; "
+                              "export a module that takes only tensors")
+        return str(value["name"])
 
     def _outputs(self, signature: Mapping[str, Any]) -> list[str]:
         names = []
         for spec in signature["output_specs"]:
-            [(kind, said)] = spec.items()
+            [(kind, fields)] = spec.items()
             if kind == "token":
                 continue
             if kind == "buffer_mutation":
-                raise Unsupported(f"{self.path} changes the buffer {said['buffer_name']!r} when it "
-                                  "predicts; export module.eval()")
-            [(form, value)] = said["arg"].items()
+                raise Unsupported(f"{self.path} writes into the buffer {fields['buffer_name']!r}; "
+                                  "export module.eval()")
+            [(form, value)] = fields["arg"].items()
             if kind != "user_output" or form not in ("as_tensor", "as_none"):
                 raise Unsupported(f"{self.path}: an output is {kind} of {form}; export a module "
                                   "that returns tensors")
@@ -180,13 +185,13 @@ class _Reader:
     def _array(self, folder: str, name: str) -> tuple[np.ndarray, DType]:
         """The numbers of a weight or constant, as the file stores them."""
         if folder not in self._configs:
-            said = self._json(f"data/{folder}/model_{folder}_config.json")
-            self._configs[folder] = said["config"]
+            document = self._json(f"data/{folder}/model_{folder}_config.json")
+            self._configs[folder] = document["config"]
         entry = self._configs[folder][name]
         member = f"{self.root}data/{folder}/{entry['path_name']}"
         if entry["use_pickle"]:
-            raise Unsupported(f"{self.path}: {name!r} is pickled, since it is not a plain dense "
-                              "tensor; ztorch unpickles nothing")
+            raise Unsupported(f"{self.path}: {name!r} is pickled, since it is not a dense tensor; "
+                              "ztorch unpickles nothing")
         kind, meta = _type(self.path, entry["tensor_meta"]), entry["tensor_meta"]
         shape = tuple(int(n) for n in kind.dims)
         strides = tuple(n["as_int"] for n in meta["strides"])

@@ -1,4 +1,4 @@
-"""Blocks of a program, such as `with torch.no_grad():`, as calls of the program around them."""
+"""Moves the calls of blocks, such as `with torch.no_grad():`, into the program around them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Message = Mapping[str, Any]  # a part of the JSON
 
 
 def unfolded(graph: Message) -> tuple[list[Message], dict[str, Message]]:
-    """The calls of a graph and of the blocks in it, and the types of tensors by name. A block that
-    computes in other dtypes stays the call that it is."""
+    """The calls of a graph and of the blocks in it, and the types of tensors by name. A block of
+    autocast, which computes in other dtypes, stays one call."""
     calls: list[Message] = []
     types: dict[str, Message] = dict(graph["tensor_values"])
     for call in graph["nodes"]:
@@ -24,25 +24,25 @@ def unfolded(graph: Message) -> tuple[list[Message], dict[str, Message]]:
             calls.append(call)
             continue
         at = next(k for k, a in enumerate(arguments) if "as_graph" in a)
-        own, own_types = unfolded(inner)
-        place = call.get("name") or f"block{len(calls)}"
-        names = {name: f"{place}.{name}" for name in own_types}
+        body_calls, body_types = unfolded(inner)
+        label = call.get("name") or f"block{len(calls)}"
+        names = {name: f"{label}.{name}" for name in body_types}
         names.update(zip((_name(i) for i in inner["inputs"]),
                          (_name(a) for a in arguments[at + 1:]), strict=True))
-        types.update((names[n], kind) for n, kind in own_types.items() if names[n] not in types)
-        calls += ({**c, "name": f"{place}.{c.get('name') or k}",
+        types.update((names[n], kind) for n, kind in body_types.items() if names[n] not in types)
+        calls += ({**c, "name": f"{label}.{c.get('name') or k}",
                    "inputs": [{**a, "arg": _renamed(a["arg"], names)} for a in c["inputs"]],
                    "outputs": [_renamed(o, names) for o in c["outputs"]]}
-                  for k, c in enumerate(own))
+                  for k, c in enumerate(body_calls))
         stops = str(call["target"]) == _GRADIENTS and not arguments[0]["as_bool"]
-        calls += ({"target": _DETACH if stops else _ALIAS, "name": f"{place}.{_name(to)}",
+        calls += ({"target": _DETACH if stops else _ALIAS, "name": f"{label}.{_name(to)}",
                    "inputs": [{"name": "self", "arg": _renamed(source, names)}], "outputs": [to]}
                   for to, source in zip(_each(call["outputs"]), inner["outputs"], strict=True))
     return calls, types
 
 
 def _body(target: str, arguments: list[Any]) -> Message | None:
-    """The graph of a block that computes as the calls around it do."""
+    """The graph of a block that computes in the dtypes of its arguments; None for other calls."""
     switched_off = target == _AUTOCAST and arguments[2].get("as_bool") is False
     if target != _GRADIENTS and not switched_off:
         return None

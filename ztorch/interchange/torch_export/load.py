@@ -1,4 +1,4 @@
-"""Loads the model in a program of torch.export."""
+"""Loads models from programs of torch.export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.interchange.onnx.load import model_of
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
 from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, damage, read
-from ztorch.interchange.torch_export.memory import SharedMemory, written_by
+from ztorch.interchange.torch_export.memory import SharedMemory, write_target
 from ztorch.interchange.torch_export.translation import (
     CALLS,
     COMPLEX_CALLS,
@@ -38,13 +38,14 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     any other. PyTorch is not needed, and nothing is unpickled.
 
     Parameters become weights, named `graph/` and their name in the module. The first axis of each
-    input is the batch; other axes of no fixed size are open, as `axis1`.
+    input is the batch. Other dynamic axes stay open; their names are like `axis1`.
 
     Args:
         path: The file.
-        sizes: Sizes of open axes that are fixed, by name. Default: `None`.
+        sizes: Sizes for open axes, by name, to fix them. Default: `None`.
         name: The name of the model; None: that of the file. Default: `None`.
-        keep_dtypes: As that of `zt.onnx.load`. Default: `False`.
+        keep_dtypes: Whether to compute in the float dtypes of the program rather than in the dtype
+            of `compile`. Default: `False`.
 
     Returns:
         A Sequential for one input and one output, else a Model.
@@ -52,7 +53,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     Raises:
         ArtifactError: The file is not such a program, or is damaged.
         Unsupported: It has calls that ztorch cannot import; the message lists all of them.
-        ConfigError: No size of an open axis fits the calls.
+        ConfigError: The calls accept no size of an open axis.
 
     Examples:
         ```python
@@ -62,7 +63,7 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     """
     program = read(path)
     with damage(program.path):
-        file = _translated(program)
+        file = _translate(program)
     model = model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)
     for label, weight in model.named_weights().items():
         if label.removeprefix("graph/") in program.frozen:
@@ -70,36 +71,20 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     return model
 
 
-def _translated(program: ExportedProgram) -> OnnxFile:
-    """The program as a graph of ONNX nodes."""
+def _translate(program: ExportedProgram) -> OnnxFile:
+    """The program as a graph of ONNX nodes. Raises one Unsupported for all calls that fail."""
     if not program.inputs:
         raise Unsupported(f"{program.path} has no inputs; ztorch imports models that have some")
-    translation = Translation(program.types)
-    for name, kind in program.inputs.items():
-        if kind.is_complex:
-            raise Unsupported(f"{program.path}: the input {name!r} is complex; export a module "
-                              "that calls torch.view_as_complex on pairs")
-        translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
-    for name, (own, array, d) in program.arrays.items():
-        pairs = name in program.types and program.types[name].is_complex
-        translation.tensors[name] = CallTensor(own, d, array.shape[:-1] if pairs else array.shape,
-                                               pairs)
-        translation.arrays[own] = array if d.in_numpy else StoredCodes(array, d)
-    faults = []
+    translation = _start(program)
     memory = SharedMemory(program.calls, program.types, {
-        name: own for name, (own, _, _) in program.arrays.items()})
-    needed = _needed(program, memory)
+        name: label for name, (label, _, _) in program.arrays.items()})
+    needed, faults = _needed(program, memory), []
     for spec in needed:
         try:
             _call(spec, translation, memory, program.path)
         except Unsupported as error:
             faults.append(UnsupportedNode(NodeSpec(key_of(spec), "", spec.name, {}, (), ()), error))
-            results = OperatorCall(spec, translation).result_names
-            for name in results:  # so that later calls are looked at
-                if name in program.types:
-                    kind = program.types[name]
-                    translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims,
-                                                           kind.is_complex)
+            _add_placeholders(spec, program, translation)
     if faults:
         raise unsupported(program.path, faults, len(needed), kind="calls")
     try:
@@ -110,65 +95,89 @@ def _translated(program: ExportedProgram) -> OnnxFile:
                     translation.arrays, dict)
 
 
+def _start(program: ExportedProgram) -> Translation:
+    """A translation with the inputs, weights and constants of a program."""
+    translation = Translation(program.types)
+    for name, kind in program.inputs.items():
+        if kind.is_complex:
+            raise Unsupported(f"{program.path}: the input {name!r} is complex; export a module "
+                              "that calls torch.view_as_complex on pairs")
+        translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims)
+    for name, (label, array, d) in program.arrays.items():
+        is_complex = name in program.types and program.types[name].is_complex
+        dims = array.shape[:-1] if is_complex else array.shape
+        translation.tensors[name] = CallTensor(label, d, dims, is_complex)
+        translation.arrays[label] = array if d.in_numpy else StoredCodes(array, d)
+    return translation
+
+
+def _add_placeholders(spec: CallSpec, program: ExportedProgram, translation: Translation) -> None:
+    """Adds tensors for the results of an unsupported call, so that later calls can be checked."""
+    for name in OperatorCall(spec, translation).result_names:
+        if name in program.types:
+            kind = program.types[name]
+            translation.tensors[name] = CallTensor(name, kind.dtype, kind.dims, kind.is_complex)
+
+
 def _output(name: str, translation: Translation) -> Port:
-    """An output, with the name of its tensor in the program, or one like it."""
+    """An output, named as its tensor in the program, with underscores if the name is taken."""
     y = translation.tensor(name)
     if y.is_complex:
         raise Unsupported(f"the output {name!r} is complex; return torch.view_as_real of it")
-    taken = {y.name, *translation.arrays, *(n for node in translation.nodes for n in node.outputs)}
-    while name in taken:
+    names = {y.name, *translation.arrays, *(n for node in translation.nodes for n in node.outputs)}
+    while name in names:
         name += "_"
     translation.nodes.append(NodeSpec("Identity", "", name, {}, (y.name,), (name,), OPSET))
     return Port(name, y.dims, y.dtype)
 
 
 def _needed(program: ExportedProgram, memory: SharedMemory) -> list[CallSpec]:
-    """The calls that outputs depend on: not those that check sizes."""
+    """The calls that outputs depend on, without those that only check sizes."""
     names, needed = set(program.outputs), []
     roots = {memory.root(name) for name in names}
     for spec in reversed(program.calls):
         results = OperatorCall(spec, Translation({})).result_names
-        written = written_by(spec)
+        target = write_target(spec)
         if key_of(spec) not in IGNORED and (names.intersection(results) or (
-                written is not None and memory.root(written) in roots)):
-            read = _read(spec.inputs)
-            names.update(read)
-            roots.update(map(memory.root, read))
+                target is not None and memory.root(target) in roots)):
+            arguments = _tensor_names(spec.inputs)
+            names.update(arguments)
+            roots.update(map(memory.root, arguments))
             needed.append(spec)
     return needed[::-1]
 
 
-def _read(value: object) -> list[str]:
+def _tensor_names(value: object) -> list[str]:
     """The names of all tensors in the arguments of a call."""
     if isinstance(value, Mapping):
-        own = [v for key, v in value.items() if key in ("name", "as_name") and isinstance(v, str)]
-        return own + [name for v in value.values() for name in _read(v)]
+        names = [v for key, v in value.items() if key in ("name", "as_name") and isinstance(v, str)]
+        return names + [name for v in value.values() for name in _tensor_names(v)]
     if isinstance(value, list):
-        return [name for v in value for name in _read(v)]
+        return [name for v in value for name in _tensor_names(v)]
     return []
 
 
 def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: str) -> None:
     """Adds the nodes of a call."""
     key = key_of(spec)
-    written = written_by(spec)
-    if key not in CALLS and key not in COMPLEX_CALLS and written is None:
-        raise Unsupported("ztorch translates no such operator; run_decompositions() of the "
-                          "exported program may make it of others")
+    target = write_target(spec)
+    if key not in CALLS and key not in COMPLEX_CALLS and target is None:
+        raise Unsupported("ztorch has no such operator; run_decompositions() of the exported "
+                          "program may replace it by others")
     call = OperatorCall(spec, translation)
     results: Result
     try:
-        if written is None:
+        if target is None:
             if (of_complex := call.has_complex) and key not in COMPLEX_CALLS:
                 raise Unsupported("it computes with complex numbers")
             results = (COMPLEX_CALLS if of_complex else CALLS)[key](call)
         else:
             memory.write(spec, translation)
-            results = translation.tensors[written].name
+            results = translation.tensors[target].name
     except Unsupported:
         raise
     except _DAMAGE as error:
-        raise ArtifactError(f"{path}: call {spec.name!r} of {key} makes no sense: "
+        raise ArtifactError(f"{path}: call {spec.name!r} of {key} is invalid: "
                             f"{type(error).__name__}: {error}") from None
     results = [results] if isinstance(results, str) else results
     for name, result in zip(call.result_names, results, strict=False):
@@ -179,7 +188,7 @@ def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: 
 
 
 def _ports(program: ExportedProgram) -> tuple[Port, ...]:
-    """The inputs; axes of one symbol are named by their first place, as those of an Input."""
+    """The inputs. Axes of one symbol are named by the first of them, as the axes of an Input."""
     names: dict[str, str] = {}
     ports = []
     for label, kind in program.inputs.items():

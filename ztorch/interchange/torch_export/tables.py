@@ -9,11 +9,11 @@ from ztorch.interchange.torch_export import calls
 from ztorch.interchange.torch_export.translation import CALLS, COMPLEX_CALLS
 
 __all__ = ["translated"]
-assert calls  # which fill the registry
+assert calls  # imported because it fills the registry
 
 
 def translated() -> str:
-    """The operators by family; one name stands for all overloads that are taken.
+    """A table of operators by family. A name stands for all its overloads that are supported.
 
     >>> "`addmm`" in translated()
     True

@@ -1,4 +1,4 @@
-"""Calls of PyTorch's operators as nodes of ONNX, which the importers of ONNX files take."""
+"""Translates calls of PyTorch's operators to ONNX nodes, which the importers of ONNX files read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec, StoredCodes
 from ztorch.interchange.torch_export.archive import DTYPES, CallSpec, TensorType
 
-OPSET = 23  # the version of ONNX's ops that calls become
+OPSET = 23  # the version of ONNX's ops that calls are translated to
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CallTensor:
 
 @dataclass
 class Translation:
-    """The nodes so far."""
+    """The nodes and tensors of a program that is being translated."""
 
     types: Mapping[str, TensorType]
     nodes: list[NodeSpec] = field(default_factory=list)
@@ -42,9 +42,9 @@ class Translation:
     counts: Counter[str] = field(default_factory=Counter)  # of names that calls have made
 
     def tensor(self, name: str) -> CallTensor:
-        """A tensor of the program that a node or an input gives."""
+        """A tensor of the program by its name there."""
         if name not in self.tensors:
-            raise Unsupported(f"it reads {name!r}, a result that is not computed")
+            raise Unsupported(f"it reads {name!r}, a result that ztorch does not compute")
         return self.tensors[name]
 
 
@@ -52,15 +52,19 @@ Result = str | list[str]  # names of tensors in the ONNX graph
 Translator = Callable[["OperatorCall"], Result]
 
 CALLS: dict[str, Translator] = {}  # by name of the operator, such as aten.relu.default
-COMPLEX_CALLS: dict[str, Translator] = {}  # those that take or give complex tensors
+COMPLEX_CALLS: dict[str, Translator] = {}  # for complex arguments or results
 IGNORED = {"aten._assert_scalar.default", "aten._assert_tensor_metadata.default",
            "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default",
            "aten.sym_constrain_range.default"}
 
 
 def call(*operators: str, of_complex: bool = False) -> Callable[[Translator], Translator]:
-    """Registers the function that translates these operators, on complex tensors or others; `aten.`
-    is left out, and `.default` is the overload of a name that has none."""
+    """Registers the function that translates these operators.
+
+    Args:
+        operators: Their names without `aten.`; a name without an overload means `.default`.
+        of_complex: Whether it is for complex arguments or results. Default: `False`.
+    """
     registry = COMPLEX_CALLS if of_complex else CALLS
 
     def register(function: Translator) -> Translator:
@@ -74,7 +78,7 @@ def call(*operators: str, of_complex: bool = False) -> Callable[[Translator], Tr
     return register
 
 
-_SAME = {  # operators by another name
+_SAME = {  # other names of operators
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
     "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "divide": "div", "greater": "gt",
     "greater_equal": "ge", "less": "lt", "less_equal": "le", "multiply": "mul", "negative": "neg",
@@ -90,8 +94,8 @@ _OVERLOADS = {"softmax": "int", "log_softmax": "int"}  # where the other name ha
 def key_of(spec: CallSpec) -> str:
     """The key of a call's operator in the registry."""
     key = spec.target.removeprefix("torch.ops.")
-    space, _, rest = key.partition(".")
-    name, _, overload = rest.partition(".")
+    space, _, name_and_overload = key.partition(".")
+    name, _, overload = name_and_overload.partition(".")
     plain = name[:-1] if name.endswith("_") else name
     if space != "aten" or plain not in _SAME:
         return key
@@ -125,8 +129,8 @@ class OperatorCall:
     @property
     def tensors(self) -> list[CallTensor]:
         """All arguments that are tensors."""
-        values = [self.get(name) for name, said in self.spec.inputs.items()
-                  if not said.keys().isdisjoint(("as_tensor", "as_tensors", "as_optional_tensor"))]
+        values = [self.get(name) for name, argument in self.spec.inputs.items()
+                  if {"as_tensor", "as_tensors", "as_optional_tensor"} & argument.keys()]
         return [v for value in values for v in (value if isinstance(value, list) else [value])
                 if isinstance(v, CallTensor)]
 
@@ -138,9 +142,9 @@ class OperatorCall:
             types[name].is_complex for name in self.result_names if name in types)
 
     def with_tensors(self, tensors: Mapping[str, CallTensor]) -> OperatorCall:
-        """The same call on other tensors for some, by name in the ONNX graph."""
-        known = {name: tensors.get(x.name, x) for name, x in self._translation.tensors.items()}
-        return OperatorCall(self.spec, replace(self._translation, tensors=known))
+        """The same call with some tensors replaced, by their names in the ONNX graph."""
+        replaced = {name: tensors.get(x.name, x) for name, x in self._translation.tensors.items()}
+        return OperatorCall(self.spec, replace(self._translation, tensors=replaced))
 
     def _decoded(self, form: str, value: Any) -> Any:
         match form:
@@ -178,11 +182,11 @@ class OperatorCall:
         return self.tensor(name).name
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        """An argument that lists integers which are known."""
+        """An argument with constant integers."""
         values = self.get(name, default)
         values = [values] if isinstance(values, int) else values
         if not isinstance(values, (list, tuple)) or not all(isinstance(n, int) for n in values):
-            self.unsupported(f"{name}={values!r}, which are not known integers")
+            self.unsupported(f"{name}={values!r}, which are not constant integers")
         return list(values)
 
     @property
@@ -210,6 +214,7 @@ class OperatorCall:
         return k < len(names) and bool(names[k]) and "_unused_" not in names[k]
 
     def unsupported(self, why: str) -> NoReturn:
+        """Raises an error for a feature that ztorch lacks."""
         raise Unsupported(why)
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -218,14 +223,14 @@ class OperatorCall:
               **attrs: Any) -> list[str]:
         """The results of a new node; an empty name is an input that is left out."""
         names = [self._new() for _ in range(count)]
-        known = {key: value for key, value in attrs.items() if value is not None}
+        present = {key: value for key, value in attrs.items() if value is not None}
         self._translation.nodes.append(NodeSpec(
-            op, domain, f"{key_of(self.spec)} {self.spec.name}", known, tuple(inputs), tuple(names),
-            OPSET))
+            op, domain, f"{key_of(self.spec)} {self.spec.name}", present, tuple(inputs),
+            tuple(names), OPSET))
         return names
 
     def _new(self) -> str:
-        """A name that is not taken. A call may be translated again, after a write."""
+        """A new name. A call may be translated more than once, after a write."""
         counts = self._translation.counts
         counts[self.spec.name] += 1
         return f"{self.spec.name}/{counts[self.spec.name] - 1}"
@@ -262,7 +267,7 @@ class OperatorCall:
     def ones(self, n: int | str) -> str:
         """Ones for a weight that is left out."""
         if not isinstance(n, int):
-            self.unsupported("a normalisation without a weight, of as many channels as data have")
+            self.unsupported("a normalization without a weight, of an open number of channels")
         return self.constant(np.ones(n, np.float32))
 
     def zeros(self, n: int | str) -> str:
@@ -278,8 +283,8 @@ class OperatorCall:
 
 
 def promotion(values: Sequence[Any]) -> DType:
-    """The dtype that PyTorch computes with: that of tensors with axes first, then of those without,
-    then of numbers; a higher kind (bool, integer, float) always counts."""
+    """The dtype that PyTorch computes with. The highest kind decides: bool, integer, float. Within
+    a kind, tensors with axes come before those without, and those before numbers."""
     ranked = []
     for v in values:
         if isinstance(v, CallTensor):

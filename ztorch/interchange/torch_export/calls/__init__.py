@@ -1,13 +1,13 @@
-"""The form of each operator of PyTorch, a file a family."""
+"""Translators of PyTorch's operators, a file for each family."""
 
 from ztorch.interchange.torch_export.calls import (  # noqa: F401
-    chosen,
     complex,
     convolution,
     creation,
     derived,
     elementwise,
     fourier,
+    joining,
     linear,
     losses,
     matrices,

@@ -1,4 +1,4 @@
-"""Complex tensors, which are pairs of floats along a last axis."""
+"""Operators on complex tensors, which are pairs of floats along a last axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ztorch.interchange.torch_export.translation import (
 
 
 def _parts(c: OperatorCall, x: CallTensor) -> tuple[str, str]:
-    """The real and the imaginary numbers of a tensor."""
+    """The real and the imaginary part of a tensor."""
     if not x.is_complex:
         return x.name, c.node("Sub", x.name, x.name)
     real, imag = (c.node("Gather", x.name, c.constant(np.int64(k)), axis=-1) for k in (0, 1))
@@ -25,7 +25,7 @@ def _parts(c: OperatorCall, x: CallTensor) -> tuple[str, str]:
 
 
 def _pair(c: OperatorCall, real: str, imag: str) -> str:
-    """Numbers as pairs."""
+    """A complex tensor from its real and its imaginary part."""
     return c.node("Concat", *(c.node("Unsqueeze", part, c.ints(-1)) for part in (real, imag)),
                   axis=-1)
 
@@ -82,7 +82,7 @@ def _product(c: OperatorCall) -> Result:
     x, y = c.tensor(), c.get("other")
     if isinstance(y, CallTensor) and y.is_complex:
         (a, b), (u, v) = _parts(c, x), _parts(c, y)
-        if c.op == "div":  # by the conjugate, and by its square
+        if c.op == "div":  # times the conjugate, divided by the squared magnitude
             square = c.node("ReduceSumSquare", y.name, c.ints(-1), keepdims=0)
             u, v = c.node("Div", u, square), c.node("Neg", c.node("Div", v, square))
         return _pair(c, c.node("Sub", c.node("Mul", a, u), c.node("Mul", b, v)),
@@ -94,9 +94,9 @@ def _product(c: OperatorCall) -> Result:
 
 @call("matmul", "mm", "bmm", "dot", "mv", of_complex=True)
 def _matrices(c: OperatorCall) -> Result:
-    """Products of the parts."""
-    other = next(name for name in c.spec.inputs if name != "self")
-    (a, b), (u, v) = _parts(c, c.tensor()), _parts(c, c.tensor(other))
+    """Four real products make a complex one."""
+    second = next(name for name in c.spec.inputs if name != "self")
+    (a, b), (u, v) = _parts(c, c.tensor()), _parts(c, c.tensor(second))
     return _pair(c, c.node("Sub", c.node("MatMul", a, u), c.node("MatMul", b, v)),
                  c.node("Add", c.node("MatMul", a, v), c.node("MatMul", b, u)))
 
@@ -174,8 +174,8 @@ _LINEAR = [
 
 @call(*_LINEAR, of_complex=True)
 def _each_part(c: OperatorCall) -> Result:
-    """Calls that move or add up numbers do so with both parts; floats among them have imaginary
-    parts of 0."""
+    """Linear operators act on the real and the imaginary parts alike; real tensors among the
+    arguments have an imaginary part of 0."""
     tensors = c.tensors
     split = {x.name: _parts(c, x) for x in tensors if x.is_complex or x.dtype.is_float}
     real, imag = (CALLS[key_of(c.spec)](c.with_tensors({

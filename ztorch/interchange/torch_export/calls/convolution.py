@@ -1,4 +1,4 @@
-"""Convolutions, pooling and images of other sizes."""
+"""Convolutions, pooling, and resampling of images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall
 
 
 def _each(c: OperatorCall, name: str, axes: int, default: int | None = None) -> list[int]:
-    """An integer for each axis of an image, where one number stands for all."""
+    """An argument with an integer for each axis, which may also be one number for all axes."""
     values = c.integers(name, None if default is None else [default])
     return values * axes if len(values) == 1 else values
 
@@ -74,7 +74,7 @@ def _max_pool(c: OperatorCall) -> Result:
     inner = [n for n in sizes[2:] if isinstance(n, int)]
     if len(inner) < axes:
         c.unsupported("positions in an image whose size is open")
-    y, at = c.nodes("MaxPool", [c.x()], 2, **window)  # ONNX counts positions in all images
+    y, at = c.nodes("MaxPool", [c.x()], 2, **window)  # ONNX counts through the batch
     return [y, c.node("Mod", at, c.constant(np.int64(math.prod(inner))))]
 
 
@@ -82,7 +82,7 @@ def _max_pool(c: OperatorCall) -> Result:
 def _average_pool(c: OperatorCall) -> Result:
     window, divisor = _window(c, _axes(c)), c.get("divisor_override")
     if divisor and window["ceil_mode"]:
-        c.unsupported("a divisor of its own of windows that reach beyond the end")
+        c.unsupported("divisor_override with ceil_mode=True")
     y = _batched(c, _axes(c), lambda x: c.node(
         "AveragePool", x, **window,
         count_include_pad=int(bool(divisor) or c.get("count_include_pad", True))))
@@ -91,7 +91,7 @@ def _average_pool(c: OperatorCall) -> Result:
 
 
 def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
-    """The pool of images; of a single one, as one of a batch."""
+    """Pools a batch of images, or one image as a batch of one."""
     x = c.tensor()
     if x.rank == axes + 2:
         return pooled(x.name)
@@ -99,7 +99,7 @@ def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
     return c.node("Squeeze", pooled(c.node("Unsqueeze", x.name, first)), first)
 
 
-# -- other sizes -----------------------------------------------------------------------------------
+# -- resampling ------------------------------------------------------------------------------------
 
 
 @call("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
@@ -110,7 +110,7 @@ def _grid_sampler(c: OperatorCall) -> Result:
     if (mode, outside) != ("cubic", "border"):
         return c.node("GridSample", x.name, grid, mode=mode, padding_mode=outside,
                       align_corners=int(aligned))
-    # PyTorch clamps each of the neighbours to the border, ONNX clamps the point between them.
+    # PyTorch clamps each neighbor to the border, ONNX clamps the point between them.
     sizes = np.array([n for n in x.dims[:1:-1] if isinstance(n, int)], x.dtype.working)
     if len(sizes) != x.rank - 2:
         c.unsupported("cubic samples beyond the border of an image whose size is open")
@@ -162,26 +162,26 @@ def _upsample(c: OperatorCall) -> Result:
     x = c.tensor("input" if "input" in c.spec.inputs else "self")
     size, factors = c.get("output_size"), c.get("scale_factors")
     if factors is None:
-        named = [c.get(name) for name in ("scales_d", "scales_h", "scales", "scales_w")]
-        factors = [n for n in named if n is not None]
+        scales = [c.get(name) for name in ("scales_d", "scales_h", "scales", "scales_w")]
+        factors = [n for n in scales if n is not None]
     if "nearest_exact" in c.op:
-        how: dict[str, Any] = {"mode": "nearest", "nearest_mode": "round_prefer_ceil",
-                               "coordinate_transformation_mode": "half_pixel"}
+        attributes: dict[str, Any] = {"mode": "nearest", "nearest_mode": "round_prefer_ceil",
+                                      "coordinate_transformation_mode": "half_pixel"}
     elif "nearest" in c.op:
-        how = {"mode": "nearest", "nearest_mode": "floor",
-               "coordinate_transformation_mode": "asymmetric"}
+        attributes = {"mode": "nearest", "nearest_mode": "floor",
+                      "coordinate_transformation_mode": "asymmetric"}
     else:
-        how = {"mode": "cubic" if "cubic" in c.op else "linear", "cubic_coeff_a": -0.75,
-               "coordinate_transformation_mode":
-                   "align_corners" if c.get("align_corners", False) else "half_pixel"}
-        if how["mode"] == "linear":
-            del how["cubic_coeff_a"]
+        attributes = {"mode": "cubic" if "cubic" in c.op else "linear", "cubic_coeff_a": -0.75,
+                      "coordinate_transformation_mode":
+                      "align_corners" if c.get("align_corners", False) else "half_pixel"}
+        if attributes["mode"] == "linear":
+            del attributes["cubic_coeff_a"]
     if c.op.endswith("_aa"):
-        how |= {"antialias": 1, "exclude_outside": 1}
-        if how["mode"] == "cubic":
-            how["cubic_coeff_a"] = -0.5
+        attributes |= {"antialias": 1, "exclude_outside": 1}
+        if attributes["mode"] == "cubic":
+            attributes["cubic_coeff_a"] = -0.5
     if factors:
         return c.node("Resize", x.name, "", c.constant(np.array([1, 1, *factors], np.float32)),
-                      **how)
+                      **attributes)
     sizes = c.node("Concat", c.node("Shape", x.name, start=0, end=2), c.ints(*size), axis=0)
-    return c.node("Resize", x.name, "", "", sizes, **how)
+    return c.node("Resize", x.name, "", "", sizes, **attributes)

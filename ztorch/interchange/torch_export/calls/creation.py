@@ -1,4 +1,4 @@
-"""Operators that make tensors from shapes and numbers."""
+"""Operators that create tensors from shapes and numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def _size(c: OperatorCall) -> Result:
 
 
 def _filled(c: OperatorCall, shape: str) -> str:
-    named = c.op.removeprefix("new_").removesuffix("_like").removesuffix("_permuted")
-    value = {"zeros": 0, "ones": 1, "empty": 0}.get(named)
+    kind = c.op.removeprefix("new_").removesuffix("_like").removesuffix("_permuted")
+    value = {"zeros": 0, "ones": 1, "empty": 0}.get(kind)
     value = c.get("fill_value", value)
     d = c.result.dtype
     if isinstance(value, (bool, int, float)):
@@ -73,15 +73,15 @@ def _powers_between(c: OperatorCall) -> Result:
 # -- windows and frequencies -----------------------------------------------------------------------
 
 
-def _cosines(*shares: float) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda turns: np.cos(2 * np.pi * np.multiply.outer(turns, np.arange(
-        len(shares)))) @ np.array(shares)
+def _cosines(*weights: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda positions: np.cos(2 * np.pi * np.multiply.outer(positions, np.arange(
+        len(weights)))) @ np.array(weights)
 
 
-_WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of iterations from 0 to 1
+_WINDOWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # functions of positions from 0 to 1
     "hann_window": _cosines(0.5, -0.5), "hamming_window": _cosines(0.54, -0.46),
     "blackman_window": _cosines(0.42, -0.5, 0.08),
-    "bartlett_window": lambda turns: 1 - np.abs(2 * turns - 1)}
+    "bartlett_window": lambda positions: 1 - np.abs(2 * positions - 1)}
 
 
 @call(*(f"{op}{form}" for op in (*_WINDOWS, "kaiser_window") for form in ("", ".periodic")),
@@ -90,12 +90,12 @@ def _window(c: OperatorCall) -> Result:
     count = c.get("window_length")
     if not isinstance(count, int):
         c.unsupported("a window of an open length")
-    turns = np.arange(count) / max(count - (not c.get("periodic", True)), 1)
+    positions = np.arange(count) / max(count - (not c.get("periodic", True)), 1)
     if c.op == "kaiser_window":
         beta = c.get("beta", 12.0)
-        y = np.i0(beta * np.sqrt(np.maximum(1 - (2 * turns - 1) ** 2, 0))) / np.i0(beta)
+        y = np.i0(beta * np.sqrt(np.maximum(1 - (2 * positions - 1) ** 2, 0))) / np.i0(beta)
     else:
-        y = _WINDOWS[c.op](turns)
+        y = _WINDOWS[c.op](positions)
     return c.constant((np.ones(1) if count == 1 else y).astype(c.result.dtype.working))
 
 
@@ -104,5 +104,5 @@ def _frequencies(c: OperatorCall) -> Result:
     count, step = c.get("n"), c.get("d", 1.0)
     if not isinstance(count, int):
         c.unsupported("frequencies of an open count")
-    every = (np.fft.fftfreq if c.op == "fft_fftfreq" else np.fft.rfftfreq)(count, step)
-    return c.constant(every.astype(c.result.dtype.working))
+    frequencies = (np.fft.fftfreq if c.op == "fft_fftfreq" else np.fft.rfftfreq)(count, step)
+    return c.constant(frequencies.astype(c.result.dtype.working))

@@ -1,4 +1,4 @@
-"""Operators that are short formulas of others."""
+"""Operators that are short formulas of other operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _bilinear(c: OperatorCall) -> Result:
 
 @call("_trilinear")
 def _trilinear(c: OperatorCall) -> Result:
-    """The sum of products of three, each with some axes of one element more."""
+    """The sum of the products of three tensors, each with some axes added."""
     y = ""
     for k in (1, 2, 3):
         axes = sorted(c.integers(f"expand{k}"))
@@ -33,20 +33,21 @@ def _trilinear(c: OperatorCall) -> Result:
 @call("rrelu", "rrelu_with_noise_functional")
 def _random_relu(c: OperatorCall) -> Result:
     if c.get("training", False):
-        c.unsupported("it draws slopes; export module.eval()")
+        c.unsupported("training=True; export module.eval()")
     return c.node("LeakyRelu", c.x(), alpha=(c.get("lower", 1 / 8) + c.get("upper", 1 / 3)) / 2)
 
 
 @call("pairwise_distance")
 def _distance(c: OperatorCall) -> Result:
-    order, x, kept = c.get("p", 2.0), c.tensor("x1"), int(c.get("keepdim", False))
-    apart = c.node("Add", c.node("Sub", x.name, c.x("x2")), c.number(c.get("eps", 1e-6), x.dtype))
-    return norm_of(c, order, CallTensor(apart, x.dtype, x.dims),
-                   lambda op, y: c.node(op, y, c.ints(-1), keepdims=kept))
+    order, x, keep = c.get("p", 2.0), c.tensor("x1"), int(c.get("keepdim", False))
+    epsilon = c.number(c.get("eps", 1e-6), x.dtype)
+    difference = c.node("Add", c.node("Sub", x.name, c.x("x2")), epsilon)
+    return norm_of(c, order, CallTensor(difference, x.dtype, x.dims),
+                   lambda op, y: c.node(op, y, c.ints(-1), keepdims=keep))
 
 
 @call("deg2rad", "rad2deg")
-def _turned(c: OperatorCall) -> Result:
+def _angle(c: OperatorCall) -> Result:
     factor = math.pi / 180 if c.op == "deg2rad" else 180 / math.pi
     return c.node("Mul", c.x(), c.number(factor, c.tensor().dtype))
 
@@ -65,24 +66,24 @@ def _cross(c: OperatorCall) -> Result:
     if axis is None:
         c.unsupported("the first axis of three elements; say dim=")
 
-    def turned(x: str, by: int) -> str:
+    def rotated(x: str, by: int) -> str:
         return c.node("Gather", x, c.constant(np.roll(np.arange(3), by)), axis=axis)
 
     x, y = c.x(), c.x("other")
-    return c.node("Sub", c.node("Mul", turned(x, -1), turned(y, 1)),
-                  c.node("Mul", turned(x, 1), turned(y, -1)))
+    return c.node("Sub", c.node("Mul", rotated(x, -1), rotated(y, 1)),
+                  c.node("Mul", rotated(x, 1), rotated(y, -1)))
 
 
 @call("kthvalue", "median.dim")
 def _of_rank(c: OperatorCall) -> Result:
-    """The element that as many are smaller than, and where it is."""
+    """The k-th smallest element, and its position."""
     x, axis = c.tensor(), c.get("dim", -1)
     size = x.dims[axis]
     if not isinstance(size, int):
-        c.unsupported("an order along an axis that is open")
+        c.unsupported("an order statistic along an open axis")
     rank = c.get("k") if c.op == "kthvalue" else (size + 1) // 2
-    kept = int(c.get("keepdim", False))
-    at = c.constant(np.array([rank - 1] if kept else rank - 1, np.int64))
+    keep = int(c.get("keepdim", False))
+    at = c.constant(np.array([rank - 1] if keep else rank - 1, np.int64))
     return [c.node("Gather", part, at, axis=axis)
             for part in c.nodes("TopK", [x.name, c.ints(rank)], 2, axis=axis, largest=0)]
 

@@ -1,4 +1,4 @@
-"""Operators that compute each element by itself."""
+"""Elementwise operators of one tensor, and copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
-# Operators that ONNX has under another name, or with attributes of their own.
+# Operators that ONNX has too, by its names.
 _PLAIN = {
     "abs": "Abs", "neg": "Neg", "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp",
     "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin",
@@ -32,7 +32,7 @@ def _round(c: OperatorCall) -> Result:
     x, d = c.tensor(), c.tensor().dtype
     decimals = c.get("decimals", 0)
     if not d.is_float:
-        return x.name if decimals >= 0 else c.unsupported("tens of integers")
+        return x.name if decimals >= 0 else c.unsupported("integers with decimals below zero")
     scale = c.number(10.0 ** abs(decimals), d)
     bigger, smaller = ("Mul", "Div") if decimals >= 0 else ("Div", "Mul")
     return c.node(smaller, c.node("Round", c.node(bigger, x.name, scale)), scale)
@@ -61,7 +61,7 @@ def _gelu(c: OperatorCall) -> Result:
 @call("elu")
 def _elu(c: OperatorCall) -> Result:
     if c.get("input_scale", 1) != 1:
-        c.unsupported("a scale of its input")
+        c.unsupported("input_scale other than 1")
     y = c.node("Elu", c.x(), alpha=float(c.get("alpha", 1.0)))
     scale = c.get("scale", 1)
     return y if scale == 1 else c.node("Mul", y, c.number(scale, c.tensor().dtype))
@@ -84,12 +84,12 @@ def _hard_sigmoid(c: OperatorCall) -> Result:
 
 @call("softplus")
 def _softplus(c: OperatorCall) -> Result:
-    """Beyond a threshold it is the argument itself."""
+    """Above the threshold, the argument itself."""
     d, threshold = c.tensor().dtype, c.get("threshold", 20)
     beta = c.number(c.get("beta", 1), d)
     x = c.node("Mul", c.x(), beta)
     y = c.node("Div", c.node("Softplus", x), beta)
-    if threshold >= 20:  # then both are the same number but for the last bits
+    if threshold >= 20:  # both are equal there up to rounding
         return y
     return c.node("Where", c.node("Greater", x, c.number(threshold, d)), c.x(), y)
 
@@ -120,8 +120,8 @@ def _clamp(c: OperatorCall) -> Result:
 @call("threshold")
 def _threshold(c: OperatorCall) -> Result:
     x = c.tensor()
-    kept = c.node("Greater", x.name, c.number(c.get("threshold"), x.dtype))
-    return c.node("Where", kept, x.name, c.number(c.get("value"), x.dtype))
+    above = c.node("Greater", x.name, c.number(c.get("threshold"), x.dtype))
+    return c.node("Where", above, x.name, c.number(c.get("value"), x.dtype))
 
 
 @call("softshrink", "hardshrink")
@@ -145,10 +145,10 @@ def _glu(c: OperatorCall) -> Result:
 
 
 @call("trunc", "fix", "frac")
-def _whole(c: OperatorCall) -> Result:
+def _truncated(c: OperatorCall) -> Result:
     x = c.x()
-    whole = c.node("Mul", c.node("Sign", x), c.node("Floor", c.node("Abs", x)))
-    return c.node("Sub", x, whole) if c.op == "frac" else whole
+    integers = c.node("Mul", c.node("Sign", x), c.node("Floor", c.node("Abs", x)))
+    return c.node("Sub", x, integers) if c.op == "frac" else integers
 
 
 @call("isfinite")
@@ -171,7 +171,7 @@ def _numbers(c: OperatorCall) -> Result:
       "native_dropout")
 def _dropout(c: OperatorCall) -> Result:
     if c.get("train", False):
-        c.unsupported("it drops elements; export module.eval()")
+        c.unsupported("dropout in training; export module.eval()")
     return c.x("self" if "self" in c.spec.inputs else "input")
 
 

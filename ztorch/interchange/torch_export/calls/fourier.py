@@ -9,26 +9,26 @@ import numpy as np
 from ztorch.dtypes import i64
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
-Length = int | CallTensor | None  # of a whole signal: computed from shapes, or of an open axis
+Length = int | CallTensor | None  # of a signal: a number, computed from shapes, or unknown
 
 
-def _transformed(c: OperatorCall, x: str, axis: int, length: Length, inverse: bool,
-                 onesided: bool = False) -> str:
-    """The transform along an axis of pairs, or of numbers as an axis of one; `length` is that of
-    the whole signal. The inverse is divided by it."""
-    known = "" if length is None else c.number(length, i64)
-    return c.node("DFT", x, known, c.constant(np.int64(axis)), inverse=int(inverse),
+def _transform(c: OperatorCall, x: str, axis: int, length: Length, inverse: bool,
+               onesided: bool = False) -> str:
+    """The transform along an axis of pairs, or of real numbers with an axis of one element.
+    `length` is that of the whole signal, by which the inverse is divided."""
+    length_name = "" if length is None else c.number(length, i64)
+    return c.node("DFT", x, length_name, c.constant(np.int64(axis)), inverse=int(inverse),
                   onesided=int(onesided))
 
 
-def _scaled(c: OperatorCall, y: str, lengths: list[Length], inverse: bool, norm: str) -> str:
-    """Divided as `norm` says."""
+def _normalize(c: OperatorCall, y: str, lengths: list[Length], inverse: bool, norm: str) -> str:
+    """The transform with the scale that `norm` names."""
     if norm == "backward":
         return y
-    known = [n for n in lengths if isinstance(n, int)]
-    if len(known) < len(lengths):
-        c.unsupported(f"norm={norm!r} of a transform along an axis that is open")
-    count = math.prod(known)
+    sizes = [n for n in lengths if isinstance(n, int)]
+    if len(sizes) < len(lengths):
+        c.unsupported(f"norm={norm!r} of a transform along an open axis")
+    count = math.prod(sizes)
     factors = {"ortho": count ** (0.5 if inverse else -0.5),
                "forward": float(count) if inverse else 1.0 / count}
     if norm not in factors:
@@ -57,17 +57,17 @@ def _along_axes(c: OperatorCall) -> str:
     order = list(zip(axes, lengths, strict=True))
     if real and inverse:
         for axis, length in order[:-1]:
-            y = _transformed(c, y, axis, length, True)
-        y = c.node("Squeeze", _transformed(c, y, *order[-1], True, onesided=True), c.ints(-1))
+            y = _transform(c, y, axis, length, True)
+        y = c.node("Squeeze", _transform(c, y, *order[-1], True, onesided=True), c.ints(-1))
     else:
         for k, (axis, length) in enumerate(reversed(order)):
-            y = _transformed(c, y, axis, length, inverse, onesided=real and k == 0)
-    return _scaled(c, y, lengths, inverse, c.get("norm", "backward"))
+            y = _transform(c, y, axis, length, inverse, onesided=real and k == 0)
+    return _normalize(c, y, lengths, inverse, c.get("norm", "backward"))
 
 
 @call("_fft_r2c", "_fft_c2c", "_fft_c2r", of_complex=True)
 def _parts_of_fourier(c: OperatorCall) -> Result:
-    """The transforms that run_decompositions() leaves: along several axes, a halved one last."""
+    """What run_decompositions() makes of transforms: along several axes, a one-sided axis last."""
     x, halved = c.tensor(), c.op == "_fft_c2r" or bool(c.get("onesided", False))
     inverse = c.op == "_fft_c2r" or not c.get("forward", True)
     axes = [axis % x.rank for axis in c.integers("dim")]
@@ -79,11 +79,11 @@ def _parts_of_fourier(c: OperatorCall) -> Result:
     y = x.name if x.is_complex else c.node("Unsqueeze", x.name, c.ints(-1))
     for k, (axis, length) in enumerate(order if inverse else reversed(order)):
         last = k == (len(order) - 1 if inverse else 0)
-        y = _transformed(c, y, axis, length, inverse, halved and last)
+        y = _transform(c, y, axis, length, inverse, halved and last)
     y = c.node("Squeeze", y, c.ints(-1)) if c.op == "_fft_c2r" else y
-    norms = ("backward", "ortho", "forward")  # of no divisor, of the root, of all
-    return _scaled(c, y, lengths, inverse,
-                   norms[::-1 if inverse else 1][c.get("normalization")])
+    norms = ("backward", "ortho", "forward")  # divided by nothing, by the root, by the length
+    return _normalize(c, y, lengths, inverse,
+                      norms[::-1 if inverse else 1][c.get("normalization")])
 
 
 def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list[Length]]:
@@ -104,14 +104,14 @@ def _axes(c: OperatorCall, x: CallTensor, halved: bool) -> tuple[list[int], list
     return axes, lengths
 
 
-def _shifted(c: OperatorCall, x: CallTensor) -> str:
+def _shift_axes(c: OperatorCall, x: CallTensor) -> str:
     axes = c.get("dim")
     axes = list(range(x.rank)) if axes is None else [a % x.rank for a in axes]
     y = x.name
     for axis in axes:
         size = x.dims[axis]
         if not isinstance(size, int):
-            c.unsupported("a shift along an axis that is open")
+            c.unsupported("a shift along an open axis")
         moved = size // 2 if c.op == "fft_fftshift" else -(-size // 2)
         order = np.roll(np.arange(size), moved)
         y = c.node("Gather", y, c.constant(order), axis=axis)
@@ -120,9 +120,9 @@ def _shifted(c: OperatorCall, x: CallTensor) -> str:
 
 @call("fft_fftshift", "fft_ifftshift", of_complex=True)
 def _shift_pairs(c: OperatorCall) -> Result:
-    return _shifted(c, c.tensor())
+    return _shift_axes(c, c.tensor())
 
 
 @call("fft_fftshift", "fft_ifftshift")
 def _shift(c: OperatorCall) -> Result:
-    return _shifted(c, c.tensor())
+    return _shift_axes(c, c.tensor())

@@ -1,4 +1,4 @@
-"""Products of matrices, and attention."""
+"""Matrix products, decompositions and solutions, and attention."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _matmul(c: OperatorCall) -> Result:
 
 @call("linalg_multi_dot", "chain_matmul")
 def _product_of_several(c: OperatorCall) -> Result:
-    first, *rest = c.get("matrices" if c.op == "chain_matmul" else "tensors")
+    first, *others = c.get("matrices" if c.op == "chain_matmul" else "tensors")
     y: str = first.name
-    for x in rest:
+    for x in others:
         y = c.node("MatMul", y, x.name)
     return y
 
@@ -26,10 +26,10 @@ def _product_of_several(c: OperatorCall) -> Result:
 @call("_grouped_mm", "transformers.grouped_mm_fallback.default")
 def _experts(c: OperatorCall) -> Result:
     """The matrix of each expert times its rows, which end at `offs`. All matrices multiply all
-    rows, for data decide how many are whose."""
-    own = c.op == "grouped_mm_fallback"
+    rows, because the data decide how many rows each expert has."""
+    is_fallback = c.op == "grouped_mm_fallback"
     x, weight, ends = (c.tensor(name) for name in (
-        ("input", "weight", "offs") if own else ("self", "mat2", "offs")))
+        ("input", "weight", "offs") if is_fallback else ("self", "mat2", "offs")))
     if x.rank != 2 or weight.rank != 3 or c.get("bias") is not None:
         c.unsupported(f"groups of {x.rank} and {weight.rank} axes, or a bias")
     d, zero = ends.dtype, c.number(0, ends.dtype)
@@ -40,8 +40,8 @@ def _experts(c: OperatorCall) -> Result:
         "Slice", end, c.ints(0), c.ints(-1), c.ints(0)), axis=0)
     of_expert = c.node("And", c.node("LessOrEqual", begin, row), c.node("Less", row, end))
     y = c.node("MatMul", c.node("Unsqueeze", x.name, c.ints(0)), weight.name)
-    kept = c.node("Where", c.node("Unsqueeze", of_expert, c.ints(2)), y, c.number(0, x.dtype))
-    return c.node("ReduceSum", kept, c.ints(0), keepdims=0)
+    own_rows = c.node("Where", c.node("Unsqueeze", of_expert, c.ints(2)), y, c.number(0, x.dtype))
+    return c.node("ReduceSum", own_rows, c.ints(0), keepdims=0)
 
 
 @call("linear")
@@ -73,10 +73,10 @@ def _outer(c: OperatorCall) -> Result:
 @call("cdist", "_cdist_forward")
 def _distances(c: OperatorCall) -> Result:
     order = c.get("p", 2.0)
-    apart = c.node("Sub", c.node("Unsqueeze", c.x("x1"), c.ints(-2)),
-                   c.node("Unsqueeze", c.x("x2"), c.ints(-3)))
+    differences = c.node("Sub", c.node("Unsqueeze", c.x("x1"), c.ints(-2)),
+                         c.node("Unsqueeze", c.x("x2"), c.ints(-3)))
     x = c.tensor("x1")
-    return norm_of(c, order, CallTensor(apart, x.dtype, x.dims),
+    return norm_of(c, order, CallTensor(differences, x.dtype, x.dims),
                    lambda op, y: c.node(op, y, c.ints(-1), keepdims=0))
 
 
@@ -127,23 +127,23 @@ def _power(c: OperatorCall) -> Result:
 
 @call("linalg_solve_triangular", "triangular_solve")
 def _triangular(c: OperatorCall) -> Result:
-    """X of A X = B, or of X A = B, where a triangle of A alone is read."""
+    """X of A X = B, or of X A = B, where A is a triangular matrix."""
     a, b = ("self", "B") if c.op == "linalg_solve_triangular" else ("A", "self")
-    upper, matrix, right = c.get("upper", True), c.tensor(a), c.x(b)
-    turned = not c.get("left", True) or c.get("transpose", False)
+    upper, matrix, b_matrix = c.get("upper", True), c.tensor(a), c.x(b)
+    is_transposed = not c.get("left", True) or c.get("transpose", False)
     order = [*range(matrix.rank - 2), matrix.rank - 1, matrix.rank - 2]
-    left = matrix.name
+    a_matrix = matrix.name
     if c.get("unitriangular", False):
         size = matrix.dims[-1]
         if not isinstance(size, int):
             c.unsupported("matrices of an open size")
         ones = np.eye(size, dtype=matrix.dtype.working)
-        left = c.node("Where", c.constant(ones > 0), c.constant(ones), left)
-    if turned:
-        left, upper = c.node("Transpose", left, perm=order), not upper
+        a_matrix = c.node("Where", c.constant(ones > 0), c.constant(ones), a_matrix)
+    if is_transposed:
+        a_matrix, upper = c.node("Transpose", a_matrix, perm=order), not upper
     if not c.get("left", True):
-        right = c.node("Transpose", right, perm=order)
-    y = c.nodes("SolveTriangular", [left, right], 1, domain="ztorch", upper=int(upper))[0]
+        b_matrix = c.node("Transpose", b_matrix, perm=order)
+    y = c.nodes("SolveTriangular", [a_matrix, b_matrix], 1, domain="ztorch", upper=int(upper))[0]
     return c.node("Transpose", y, perm=order) if not c.get("left", True) else y
 
 
@@ -151,9 +151,9 @@ def _triangular(c: OperatorCall) -> Result:
 def _solution(c: OperatorCall) -> Result:
     a, b, last = c.tensor("A"), c.tensor("B"), c.ints(-1)
     if not c.get("left", True):
-        left, right = (c.node("Transpose", x.name, perm=[
+        a_matrix, b_matrix = (c.node("Transpose", x.name, perm=[
             *range(x.rank - 2), x.rank - 1, x.rank - 2]) for x in (a, b))
-        y = c.nodes("Solve", [left, right], 1, domain="ztorch")[0]
+        y = c.nodes("Solve", [a_matrix, b_matrix], 1, domain="ztorch")[0]
         rank = max(a.rank, b.rank)
         return c.node("Transpose", y, perm=[*range(rank - 2), rank - 1, rank - 2])
     vector = b.rank == 1 or b.dims == a.dims[:-1]
@@ -165,14 +165,14 @@ def _solution(c: OperatorCall) -> Result:
 @call("tensordot")
 def _tensordot(c: OperatorCall) -> Result:
     x, y, letters = c.tensor(), c.tensor("other"), iter("abcdefghijklmnopqrstuvwxyz")
-    own, others = ([next(letters) for _ in range(v.rank)] for v in (x, y))
+    x_letters, y_letters = ([next(letters) for _ in range(v.rank)] for v in (x, y))
     pairs = list(zip(c.integers("dims_self"), c.integers("dims_other"), strict=True))
     for a, b in pairs:
-        others[b] = own[a]
-    summed = {own[a] for a, _ in pairs}
-    left = "".join(k for k in own + others if k not in summed)
+        y_letters[b] = x_letters[a]
+    summed = {x_letters[a] for a, _ in pairs}
+    result_letters = "".join(k for k in x_letters + y_letters if k not in summed)
     return c.node("Einsum", x.name, y.name,
-                  equation=f"{''.join(own)},{''.join(others)}->{left}")
+                  equation=f"{''.join(x_letters)},{''.join(y_letters)}->{result_letters}")
 
 
 @call("einsum")
@@ -183,7 +183,7 @@ def _einsum(c: OperatorCall) -> Result:
 @call("scaled_dot_product_attention")
 def _attention(c: OperatorCall) -> Result:
     if c.get("dropout_p", 0.0):
-        c.unsupported("it drops elements; export module.eval()")
+        c.unsupported("dropout in training; export module.eval()")
     names = [c.tensor(name) for name in ("query", "key", "value")]
     mask, rank = c.get("attn_mask"), names[0].rank
     if rank not in (3, 4):

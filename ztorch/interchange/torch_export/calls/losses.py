@@ -1,4 +1,4 @@
-"""Losses, which PyTorch has for each element, as a mean or as a sum."""
+"""Losses: of each element, or their mean or sum."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _weighted(c: OperatorCall, y: str) -> str:
     return _total(c, y if weight is None else c.node("Mul", y, weight.name))
 
 
-def _above(c: OperatorCall, margin: float, y: str) -> str:
-    """How far the margin is above."""
+def _below_margin(c: OperatorCall, margin: float, y: str) -> str:
+    """By how much y is below the margin; at least 0."""
     return c.node("Relu", c.node("Sub", c.number(margin, c.result.dtype), y))
 
 
-# -- of numbers ------------------------------------------------------------------------------------
+# -- regression ------------------------------------------------------------------------------------
 
 
 @call("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 def _distance(c: OperatorCall) -> Result:
     (x, target), d = c.promoted("self", "target")
-    apart = c.node("Sub", x, target)
-    square, size = c.node("Mul", apart, apart), c.node("Abs", apart)
+    difference = c.node("Sub", x, target)
+    square, size = c.node("Mul", difference, difference), c.node("Abs", difference)
     width = c.get("delta", c.get("beta", 1.0))
     if c.op == "mse_loss":
         return _total(c, square)
@@ -49,16 +49,16 @@ def _soft_margin(c: OperatorCall) -> Result:
 @call("margin_ranking_loss")
 def _ranking(c: OperatorCall) -> Result:
     order = c.node("Mul", c.x("target"), c.node("Sub", c.x("input1"), c.x("input2")))
-    return _total(c, _above(c, c.get("margin", 0.0), order))
+    return _total(c, _below_margin(c, c.get("margin", 0.0), order))
 
 
 @call("hinge_embedding_loss", "cosine_embedding_loss")
-def _likeness(c: OperatorCall) -> Result:
-    """Of pairs that are alike (1) or not (-1)."""
+def _pair_loss(c: OperatorCall) -> Result:
+    """A loss of pairs that should be equal (target 1) or differ (target -1)."""
     target, d = c.x("target"), c.result.dtype
     one = c.number(1, d)
     if c.op == "hinge_embedding_loss":
-        alike, apart = c.x(), _above(c, c.get("margin", 1.0), c.x())
+        equal_loss, different_loss = c.x(), _below_margin(c, c.get("margin", 1.0), c.x())
     else:
         a, b = c.x("input1"), c.x("input2")
 
@@ -68,9 +68,9 @@ def _likeness(c: OperatorCall) -> Result:
         least = c.number(1e-12, d)
         sizes = [c.node("Add", product(x, x), least) for x in (a, b)]
         cosine = c.node("Div", product(a, b), c.node("Sqrt", c.node("Mul", *sizes)))
-        alike = c.node("Sub", one, cosine)
-        apart = c.node("Relu", c.node("Sub", cosine, c.number(c.get("margin", 0.0), d)))
-    return _total(c, c.node("Where", c.node("Equal", target, one), alike, apart))
+        equal_loss = c.node("Sub", one, cosine)
+        different_loss = c.node("Relu", c.node("Sub", cosine, c.number(c.get("margin", 0.0), d)))
+    return _total(c, c.node("Where", c.node("Equal", target, one), equal_loss, different_loss))
 
 
 @call("triplet_margin_loss")
@@ -81,18 +81,18 @@ def _triplet(c: OperatorCall) -> Result:
     least = c.number(c.get("eps", 1e-6), d)
 
     def distance(a: str, b: str) -> str:
-        apart = c.node("Add", c.node("Sub", a, b), least)
-        return c.node(f"ReduceL{int(order)}", apart, c.ints(-1), keepdims=0)
+        difference = c.node("Add", c.node("Sub", a, b), least)
+        return c.node(f"ReduceL{int(order)}", difference, c.ints(-1), keepdims=0)
 
     anchor, near, far = (c.x(name) for name in ("anchor", "positive", "negative"))
     further = distance(anchor, far)
     if c.get("swap", False):
         further = c.node("Min", further, distance(near, far))
-    return _total(c, _above(c, c.get("margin", 1.0),
-                            c.node("Sub", further, distance(anchor, near))))
+    return _total(c, _below_margin(c, c.get("margin", 1.0),
+                                   c.node("Sub", further, distance(anchor, near))))
 
 
-# -- of probabilities ------------------------------------------------------------------------------
+# -- probabilities ---------------------------------------------------------------------------------
 
 
 @call("binary_cross_entropy")
@@ -106,7 +106,7 @@ def _binary(c: OperatorCall) -> Result:
 
 
 @call("binary_cross_entropy_with_logits")
-def _binary_of_logits(c: OperatorCall) -> Result:
+def _binary_with_logits(c: OperatorCall) -> Result:
     x, target, one = c.x(), c.x("target"), c.number(1, c.tensor().dtype)
     no, positive = c.node("Sub", one, target), c.get("pos_weight")
     y = c.node("Softplus", c.node("Neg", x))
@@ -120,8 +120,8 @@ def _divergence(c: OperatorCall) -> Result:
     x, target, d = c.x(), c.x("target"), c.tensor("target").dtype
     if c.get("log_target", False):
         return _total(c, c.node("Mul", c.node("Exp", target), c.node("Sub", target, x)))
-    some = c.node("Where", c.node("Greater", target, c.number(0, d)), target, c.number(1, d))
-    entropy = c.node("Mul", target, c.node("Log", some))
+    safe = c.node("Where", c.node("Greater", target, c.number(0, d)), target, c.number(1, d))
+    entropy = c.node("Mul", target, c.node("Log", safe))
     return _total(c, c.node("Sub", entropy, c.node("Mul", target, x)))
 
 
@@ -137,25 +137,25 @@ def _poisson(c: OperatorCall) -> Result:
         "Add", x, least)))))
 
 
-# -- of classes ------------------------------------------------------------------------------------
+# -- classes ---------------------------------------------------------------------------------------
 
 
 @call("nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward",
       "cross_entropy_loss")
-def _of_classes(c: OperatorCall) -> Result:
+def _class_loss(c: OperatorCall) -> Result:
     x, target, first = c.tensor(), c.tensor("target"), c.ints(0)
-    one = x.rank == 1  # example, which has no axis of a batch
+    one = x.rank == 1  # one example, without a batch
     name, classes = (c.node("Unsqueeze", v.name, first) if one else v.name for v in (x, target))
     likely = c.node("LogSoftmax", name, axis=1) if c.op == "cross_entropy_loss" else name
     smooth = c.get("label_smoothing", 0.0)
     if target.dtype.is_float:
-        y = _of_shares(c, x, likely, classes, smooth)
+        y = _soft_target_loss(c, x, likely, classes, smooth)
     else:
-        y = _of_numbers(c, x, likely, classes)
+        y = _label_loss(c, x, likely, classes)
         if smooth:
-            rest = _of_all(c, x, likely, classes)
+            smoothed = _all_class_loss(c, x, likely, classes)
             y = c.node("Add", c.node("Mul", y, c.number(1 - smooth, x.dtype)),
-                       c.node("Mul", rest, c.number(smooth / int(x.dims[not one]), x.dtype)))
+                       c.node("Mul", smoothed, c.number(smooth / int(x.dims[not one]), x.dtype)))
     return c.node("Squeeze", y, first) if one and not c.get("reduction", 1) else y
 
 
@@ -164,47 +164,48 @@ def _weights(c: OperatorCall) -> list[str]:
     return [] if weight is None else [weight.name]
 
 
-def _of_numbers(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
-    """Targets that are numbers of classes."""
-    _, some = _known(c, classes)
-    each = c.node("GatherElements", _of_each_class(c, x, likely),
+def _label_loss(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
+    """The loss for targets that are class numbers."""
+    _, some = _split_labels(c, classes)
+    each = c.node("GatherElements", _weighted_log_loss(c, x, likely),
                   c.node("Unsqueeze", some, c.ints(1)), axis=1)
-    return _of_labels(c, x, c.node("Squeeze", each, c.ints(1)), classes)
+    return _reduce_labels(c, x, c.node("Squeeze", each, c.ints(1)), classes)
 
 
-def _of_each_class(c: OperatorCall, x: CallTensor, likely: str) -> str:
-    """Minus the logarithms, times the weights of classes."""
+def _weighted_log_loss(c: OperatorCall, x: CallTensor, likely: str) -> str:
+    """Minus the log-probabilities, times the weights of classes."""
     shape = c.ints(-1, *[1] * max(x.rank - 2, 0))
     for weight in _weights(c):
         likely = c.node("Mul", likely, c.node("Reshape", weight, shape))
     return c.node("Neg", likely)
 
 
-def _of_shares(c: OperatorCall, x: CallTensor, likely: str, shares: str, smooth: float) -> str:
-    """Targets that are probabilities of classes."""
+def _soft_target_loss(c: OperatorCall, x: CallTensor, likely: str, shares: str,
+                      smooth: float) -> str:
+    """The loss for targets that are probabilities of classes."""
     if smooth:
         least = c.number(smooth / int(x.dims[x.rank > 1]), x.dtype)
         shares = c.node("Add", c.node("Mul", shares, c.number(1 - smooth, x.dtype)), least)
-    each = c.node("Mul", _of_each_class(c, x, likely), shares)
+    each = c.node("Mul", _weighted_log_loss(c, x, likely), shares)
     return _total(c, c.node("ReduceSum", each, c.ints(1), keepdims=0))
 
 
-def _of_all(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
-    """The sum of the losses that each class would have as the target."""
-    each = c.node("ReduceSum", _of_each_class(c, x, likely), c.ints(1), keepdims=0)
-    return _of_labels(c, x, each, classes)
+def _all_class_loss(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
+    """The sum over the losses with each class as the target."""
+    each = c.node("ReduceSum", _weighted_log_loss(c, x, likely), c.ints(1), keepdims=0)
+    return _reduce_labels(c, x, each, classes)
 
 
-def _known(c: OperatorCall, classes: str) -> tuple[str, str]:
-    """Which labels are ignored, and the labels with 0 in their place."""
+def _split_labels(c: OperatorCall, classes: str) -> tuple[str, str]:
+    """Which labels are ignored, and the labels with 0 in place of these."""
     d = c.tensor("target").dtype
     ignored = c.node("Equal", classes, c.number(c.get("ignore_index", -100), d))
     return ignored, c.node("Where", ignored, c.number(0, d), classes)
 
 
-def _of_labels(c: OperatorCall, x: CallTensor, each: str, classes: str) -> str:
-    """The losses of labels: 0 where they are ignored. Their mean counts each by its weight."""
-    ignored, some = _known(c, classes)
+def _reduce_labels(c: OperatorCall, x: CallTensor, each: str, classes: str) -> str:
+    """The losses of labels, 0 for ignored ones. Their mean is weighted by class."""
+    ignored, some = _split_labels(c, classes)
     zero, one = c.number(0, x.dtype), c.number(1, x.dtype)
     each = c.node("Where", ignored, zero, each)
     if c.get("reduction", 1) != 1:

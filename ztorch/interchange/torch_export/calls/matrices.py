@@ -1,4 +1,4 @@
-"""Norms, ranks and functions of matrices, and solutions by their factors."""
+"""Norms, ranks and functions of matrices, and solutions by Cholesky factors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.interchange.torch_export.calls.own_ops import own
+from ztorch.interchange.torch_export.calls.own_ops import ztorch_op
 from ztorch.interchange.torch_export.calls.reduction import norm_of
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
@@ -16,14 +16,14 @@ def _matrix(c: OperatorCall) -> CallTensor:
     return c.tensor(next(name for name in ("self", "A", "input") if name in c.spec.inputs))
 
 
-def _turned(c: OperatorCall, x: str, rank: int) -> str:
+def _transposed(c: OperatorCall, x: str, rank: int) -> str:
     return c.node("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _sides(c: OperatorCall, x: CallTensor) -> tuple[int, int]:
     rows, columns = x.dims[-2:]
     if not isinstance(rows, int) or not isinstance(columns, int):
-        c.unsupported("matrices of an open size")
+        c.unsupported("matrices of open size")
     return rows, columns
 
 
@@ -39,8 +39,8 @@ def _singular_values(c: OperatorCall, x: CallTensor) -> str:
     return c.nodes("SVDVals", [x.name], 1, domain="ztorch")[0]
 
 
-def _least(c: OperatorCall, x: CallTensor, values: str) -> str:
-    """The singular value below which PyTorch takes them for 0, with an axis of one element."""
+def _tolerance(c: OperatorCall, x: CallTensor, values: str) -> str:
+    """The singular value up to which PyTorch treats them as 0, with an axis of one element."""
     atol, rtol = c.get("atol"), c.get("rtol", c.get("rcond", c.get("tol")))
     if c.op == "linalg_matrix_rank" and "tol" in c.spec.inputs:
         atol, rtol = rtol, 0.0
@@ -53,7 +53,7 @@ def _least(c: OperatorCall, x: CallTensor, values: str) -> str:
 
 
 def _wide(c: OperatorCall, limit: Any, x: CallTensor) -> str:
-    """A limit, one for all matrices or one for each, with an axis for their singular values."""
+    """A tolerance for all matrices, or one for each, with an axis for their singular values."""
     name = c.number(limit, x.dtype)
     return c.node("Unsqueeze", name, c.ints(-1)) if isinstance(
         limit, CallTensor) and limit.rank else name
@@ -66,18 +66,18 @@ _TOLERANCES = ("default", "atol_rtol_tensor", "atol_rtol_float")
 def _pseudoinverse(c: OperatorCall) -> Result:
     x = _matrix(c)
     u, s, vh = c.nodes("SVD", [x.name], 3, domain="ztorch", full=0)
-    real = c.node("Greater", s, _least(c, x, s))
+    real = c.node("Greater", s, _tolerance(c, x, s))
     safe = c.node("Where", real, s, c.number(1, x.dtype))
     inverse = c.node("Where", real, c.node("Reciprocal", safe), c.number(0, x.dtype))
-    scaled = c.node("Mul", _turned(c, vh, x.rank), c.node("Unsqueeze", inverse, c.ints(-2)))
-    return c.node("MatMul", scaled, _turned(c, u, x.rank))
+    scaled = c.node("Mul", _transposed(c, vh, x.rank), c.node("Unsqueeze", inverse, c.ints(-2)))
+    return c.node("MatMul", scaled, _transposed(c, u, x.rank))
 
 
 @call(*(f"linalg_matrix_rank.{form}" for form in (*_TOLERANCES, "tol_tensor")))
 def _rank(c: OperatorCall) -> Result:
     x = _matrix(c)
     s = _singular_values(c, x)
-    real = c.node("Cast", c.node("Greater", s, _least(c, x, s)), to=c.result.dtype.onnx)
+    real = c.node("Cast", c.node("Greater", s, _tolerance(c, x, s)), to=c.result.dtype.onnx)
     return c.node("ReduceSum", real, c.ints(-1), keepdims=0)
 
 
@@ -96,7 +96,7 @@ def _any_norm(c: OperatorCall) -> Result:
             c.node("Reshape", x.name, c.ints(-1)), x.dtype, (-1,))
         keep = int(c.get("keepdim", False))
         if axes is None and keep and x.rank > 1:
-            c.unsupported("axes that stay, of a norm of all elements; say dim=")
+            c.unsupported("keepdim=True without dim=")
         return norm_of(c, 2 if order is None else order, flat,
                        lambda op, y: c.node(op, y, c.ints(*(axes or [0])), keepdims=keep))
     return _norm_along(c, order, axes or [-2, -1])
@@ -113,9 +113,9 @@ def _norm_along(c: OperatorCall, order: Any, axes: list[int]) -> str:
     if order == "fro":
         y = reduced("ReduceL2", x.name, rows, columns)
     elif abs(order) in (1, math.inf) if isinstance(order, (int, float)) else False:
-        summed, other = (rows, columns) if abs(order) == 1 else (columns, rows)
+        summed, reduced_axis = (rows, columns) if abs(order) == 1 else (columns, rows)
         y = reduced("ReduceMax" if order > 0 else "ReduceMin",
-                    reduced("ReduceSum", c.node("Abs", x.name), summed), other)
+                    reduced("ReduceSum", c.node("Abs", x.name), summed), reduced_axis)
     elif order in ("nuc", 2, -2):
         front = [k for k in range(x.rank) if k not in (rows, columns)]
         turned = c.node("Transpose", x.name, perm=[*front, rows, columns])
@@ -144,7 +144,7 @@ def _svd(c: OperatorCall) -> Result:
         return c.unsupported("compute_uv=False of torch.svd; torch.linalg.svdvals gives the values")
     x = c.tensor()
     u, s, vh = c.nodes("SVD", [x.name], 3, domain="ztorch", full=int(not c.get("some", True)))
-    return [u, s, _turned(c, vh, x.rank)]
+    return [u, s, _transposed(c, vh, x.rank)]
 
 
 @call("qr")
@@ -153,7 +153,7 @@ def _qr(c: OperatorCall) -> Result:
                    mode="reduced" if c.get("some", True) else "complete")
 
 
-# -- by a factor of Cholesky -----------------------------------------------------------------------
+# -- Cholesky factors ------------------------------------------------------------------------------
 
 
 @call("cholesky")
@@ -164,20 +164,20 @@ def _cholesky(c: OperatorCall) -> Result:
 
 @call("cholesky_solve", "cholesky_inverse")
 def _by_factor(c: OperatorCall) -> Result:
-    """X of L Lᵀ X = B, in two steps."""
+    """X of L Lᵀ X = B, by two triangular systems."""
     inverse = c.op == "cholesky_inverse"
     factor = c.tensor() if inverse else c.tensor("input2")
     lower = factor.name
     if c.get("upper", False):
-        lower = _turned(c, lower, factor.rank)
+        lower = _transposed(c, lower, factor.rank)
     right = c.constant(np.eye(_sides(c, factor)[0], dtype=factor.dtype.working)) if (
         inverse) else c.x()
     half = c.nodes("SolveTriangular", [lower, right], 1, domain="ztorch", upper=0)[0]
-    return c.nodes("SolveTriangular", [_turned(c, lower, factor.rank), half], 1, domain="ztorch",
-                   upper=1)[0]
+    upper = _transposed(c, lower, factor.rank)
+    return c.nodes("SolveTriangular", [upper, half], 1, domain="ztorch", upper=1)[0]
 
 
-# -- products and shapes of several axes -----------------------------------------------------------
+# -- products and tensor inverses ------------------------------------------------------------------
 
 
 @call("addmv", "addbmm", "addr")
@@ -199,7 +199,7 @@ def _added_product(c: OperatorCall) -> Result:
 @call("linalg_vecdot", "inner")
 def _dots(c: OperatorCall) -> Result:
     if c.op == "inner":
-        return own(c, "inner", c.x(), c.x("other"))
+        return ztorch_op(c, "inner", c.x(), c.x("other"))
     x, axis = c.tensor("x"), c.get("dim", -1)
     return c.node("ReduceSum", c.node("Mul", x.name, c.x("y")), c.ints(axis), keepdims=0)
 
@@ -209,7 +209,7 @@ def _powers(c: OperatorCall) -> Result:
     x = c.tensor("x")
     count = c.get("N", x.dims[-1])
     if not isinstance(count, int):
-        c.unsupported("as many powers as an axis has elements whose size is open")
+        c.unsupported("as many powers as an open axis has elements")
     falls = c.op == "vander" and not c.get("increasing", False)
     powers = np.arange(count)[::-1] if falls else np.arange(count)
     return c.node("Pow", c.node("Unsqueeze", x.name, c.ints(-1)),
@@ -218,10 +218,10 @@ def _powers(c: OperatorCall) -> Result:
 
 @call("linalg_tensorinv", "linalg_tensorsolve")
 def _of_tensor(c: OperatorCall) -> Result:
-    """An inverse, or a solution, of the matrix that several axes make."""
+    """The inverse, or a solution, of a tensor that is reshaped to a matrix."""
     x = _matrix(c)
     if not all(isinstance(n, int) for n in x.dims):
-        c.unsupported("a tensor whose size is open")
+        c.unsupported("a tensor of open size")
     dims = [int(n) for n in x.dims]
     if c.op == "linalg_tensorinv":
         first = c.get("ind", 2)
@@ -230,7 +230,7 @@ def _of_tensor(c: OperatorCall) -> Result:
                     domain="ztorch")[0]
         return c.node("Reshape", y, c.ints(*dims[first:], *dims[:first]))
     if c.get("dims") is not None:
-        c.unsupported("dims=; move the axes before")
+        c.unsupported("dims=; permute the axes instead")
     b = c.tensor("other")
     side = math.prod(int(n) for n in b.dims)
     y = c.nodes("Solve", [c.node("Reshape", x.name, c.ints(side, side)),

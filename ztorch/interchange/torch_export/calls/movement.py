@@ -6,11 +6,11 @@ import numpy as np
 
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
-END = np.iinfo(np.int64).max  # of a slice: all the rest
+END = np.iinfo(np.int64).max  # as the end of a slice: the end of the axis
 
 
 def axis_of(c: OperatorCall, x: CallTensor, name: str = "dim", default: int = 0) -> int:
-    """An axis that an argument names, counted from the first."""
+    """The axis that an argument names, as a number from 0."""
     axis = c.get(name, default)
     if not isinstance(axis, int):
         c.unsupported(f"{name}={axis!r}")
@@ -38,8 +38,8 @@ def _flatten(c: OperatorCall) -> Result:
     shape = (0,) * first + (-1,)  # 0: as it is
     if last == x.rank - 1:
         return c.node("Reshape", x.name, c.ints(*shape))
-    rest = c.node("Shape", x.name, start=last + 1)
-    return c.node("Reshape", x.name, c.node("Concat", c.ints(*shape), rest, axis=0))
+    trailing = c.node("Shape", x.name, start=last + 1)
+    return c.node("Reshape", x.name, c.node("Concat", c.ints(*shape), trailing, axis=0))
 
 
 @call("unflatten.int")
@@ -57,8 +57,8 @@ def _unflatten(c: OperatorCall) -> Result:
 def _squeeze(c: OperatorCall) -> Result:
     x = c.tensor()
     axes = c.integers("dim", range(x.rank)) if "dim" in c.spec.inputs else list(range(x.rank))
-    gone = [a for a in axes if x.dims[a] == 1]
-    return c.node("Squeeze", x.name, c.ints(*gone)) if gone else x.name
+    removed = [a for a in axes if x.dims[a] == 1]
+    return c.node("Squeeze", x.name, c.ints(*removed)) if removed else x.name
 
 
 @call("unsqueeze", "unsqueeze_copy")
@@ -84,8 +84,8 @@ def _broadcast(c: OperatorCall) -> Result:
 
 @call("broadcast_tensors")
 def _broadcast_all(c: OperatorCall) -> Result:
-    first, *rest = [x.name for x in c.get("tensors")]
-    for x in rest:
+    first, *others = [x.name for x in c.get("tensors")]
+    for x in others:
         first = c.node("Expand", first, c.node("Shape", x))
     shape = c.node("Shape", first)
     return [c.node("Expand", x.name, shape) for x in c.get("tensors")]
@@ -122,7 +122,7 @@ def _repeat(c: OperatorCall) -> Result:
 @call("repeat_interleave.self_int")
 def _repeat_each(c: OperatorCall) -> Result:
     x, times = c.tensor(), c.get("repeats")
-    if c.get("dim") is None:  # all elements in a row
+    if c.get("dim") is None:  # of the flattened tensor
         x = CallTensor(c.node("Reshape", x.name, c.ints(-1)), x.dtype, (-1,))
     axis = axis_of(c, x)
     wide = c.node("Unsqueeze", x.name, c.ints(axis + 1))
@@ -136,7 +136,7 @@ def _repeat_each(c: OperatorCall) -> Result:
 
 
 def order_of(c: OperatorCall) -> list[int]:
-    """Where each axis of the result was."""
+    """For each axis of the result, the axis of the input."""
     x = c.tensor()
     order = list(range(x.rank))
     if c.op.startswith("permute"):
@@ -161,11 +161,11 @@ def _permute(c: OperatorCall) -> Result:
 @call("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
 def _moved(c: OperatorCall) -> Result:
     x = c.tensor()
-    places = dict(zip((a % x.rank for a in c.integers("destination")),
-                      (a % x.rank for a in c.integers("source")), strict=True))
-    rest = iter(a for a in range(x.rank) if a not in places.values())
+    sources = dict(zip((a % x.rank for a in c.integers("destination")),
+                       (a % x.rank for a in c.integers("source")), strict=True))
+    others = iter(a for a in range(x.rank) if a not in sources.values())
     return c.node("Transpose", x.name, perm=[
-        places[k] if k in places else next(rest) for k in range(x.rank)])
+        sources[k] if k in sources else next(others) for k in range(x.rank)])
 
 
 @call("flip")
@@ -178,13 +178,13 @@ def _flip(c: OperatorCall) -> Result:
 
 @call("roll")
 def _roll(c: OperatorCall) -> Result:
-    whole = not c.integers("dims", ())  # all elements in a row
-    y = c.node("Reshape", c.x(), c.ints(-1)) if whole else c.x()
+    is_flat = not c.integers("dims", ())  # of the flattened tensor
+    y = c.node("Reshape", c.x(), c.ints(-1)) if is_flat else c.x()
     for shift, axis in zip(c.integers("shifts"), c.integers("dims", ()) or [0], strict=True):
         if shift:
             y = c.node("Concat", part(c, y, axis, -shift, END), part(c, y, axis, 0, -shift),
                        axis=axis)
-    return c.node("Reshape", y, c.node("Shape", c.x())) if whole else y
+    return c.node("Reshape", y, c.node("Shape", c.x())) if is_flat else y
 
 
 @call("ravel")
@@ -206,7 +206,7 @@ def _turned(c: OperatorCall) -> Result:
 
 @call("cat", "concat", "concatenate")
 def _concat(c: OperatorCall) -> Result:
-    parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch leaves such out
+    parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch skips these
     return c.node("Concat", *(c.cast(x, c.result.dtype) for x in parts),
                   axis=axis_of(c, parts[0]))
 
@@ -262,15 +262,15 @@ def _pixel_shuffle(c: OperatorCall) -> Result:
 def _pixel_unshuffle(c: OperatorCall) -> Result:
     n, [channels, *_] = c.integers("downscale_factor")[0], c.tensor().dims[1:]
     y = c.node("SpaceToDepth", c.x(), blocksize=n)  # its channels are (n, n, channels)
-    apart = c.node("Reshape", y, c.ints(0, n * n, int(channels), -1))
-    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", y))
+    split = c.node("Reshape", y, c.ints(0, n * n, int(channels), -1))
+    return c.node("Reshape", c.node("Transpose", split, perm=[0, 2, 1, 3]), c.node("Shape", y))
 
 
 @call("channel_shuffle")
 def _channel_shuffle(c: OperatorCall) -> Result:
     x, groups = c.x(), c.integers("groups")[0]
-    apart = c.node("Reshape", x, c.ints(0, groups, int(c.tensor().dims[1]) // groups, -1))
-    return c.node("Reshape", c.node("Transpose", apart, perm=[0, 2, 1, 3]), c.node("Shape", x))
+    split = c.node("Reshape", x, c.ints(0, groups, int(c.tensor().dims[1]) // groups, -1))
+    return c.node("Reshape", c.node("Transpose", split, perm=[0, 2, 1, 3]), c.node("Shape", x))
 
 
 @call("diagonal", "diagonal_copy")

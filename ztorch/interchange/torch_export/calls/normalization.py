@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def _scale_and_shift(c: OperatorCall, channels: int | str) -> list[str]:
 @call("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
 def _batch_norm(c: OperatorCall) -> Result:
     if c.get("training", False):
-        c.unsupported("it uses the statistics of the batch; export module.eval()")
+        c.unsupported("the statistics of the batch, in training; export module.eval()")
     return _normalized(c)
 
 
 def _normalized(c: OperatorCall) -> str:
-    """By statistics that are stored."""
+    """A normalization by running statistics."""
     x = c.tensor("input")
     return c.node("BatchNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
                   c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps", 1e-5))
 
 
 @call("_native_batch_norm_legit.no_stats")
-def _own_statistics(c: OperatorCall) -> Result:
-    """From the mean and variance of the elements: an InstanceNorm decomposes to it."""
+def _batch_statistics(c: OperatorCall) -> Result:
+    """A normalization by the statistics of the input, as in the decomposition of InstanceNorm."""
     x = c.tensor("input")
     over = c.ints(0, *range(2, x.rank))
-    apart = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
-    variance = c.node("ReduceMean", c.node("Mul", apart, apart), over, keepdims=1)
+    centered = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
+    variance = c.node("ReduceMean", c.node("Mul", centered, centered), over, keepdims=1)
     least = c.number(c.get("eps"), x.dtype)
-    y = c.node("Div", apart, c.node("Sqrt", c.node("Add", variance, least)))
+    y = c.node("Div", centered, c.node("Sqrt", c.node("Add", variance, least)))
     shape = c.ints(-1, *(1,) * (x.rank - 2))
     for op, name in (("Mul", "weight"), ("Add", "bias")):
         if c.get(name) is not None:
@@ -45,7 +45,7 @@ def _own_statistics(c: OperatorCall) -> Result:
 
 
 def _shaped(c: OperatorCall, x: CallTensor) -> tuple[list[str], int]:
-    """Weights of the last axes, and the first of these."""
+    """The weight and bias of the last axes, and the first of these axes."""
     shape = c.integers("normalized_shape")
     weight, bias = c.get("weight"), c.get("bias")
     names = [weight.name if weight else c.node("Reshape", c.ones(math.prod(shape)),
@@ -64,7 +64,7 @@ def _layer_norm(c: OperatorCall) -> Result:
 def _rms_norm(c: OperatorCall) -> Result:
     x = c.tensor("input")
     names, axis = _shaped(c, x)
-    epsilon = c.get("eps", 2.0 ** -23)  # PyTorch's: that of float32
+    epsilon = c.get("eps", 2.0 ** -23)  # PyTorch's default, the one of float32
     return c.node("RMSNormalization", x.name, *names, axis=axis, epsilon=epsilon)
 
 

@@ -1,4 +1,4 @@
-"""Operators that compute each element of two tensors, or of several, and casts."""
+"""Elementwise operators of several tensors, casts, and integer arithmetic on shapes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _sum(c: OperatorCall) -> Result:
     alpha = c.get("alpha", 1)
     if alpha != 1:
         b = c.node("Mul", b, c.number(alpha, d))
-    if d is boolean:  # PyTorch subtracts none
+    if d is boolean:  # PyTorch does not subtract booleans
         return c.node("Or", a, b)
     return c.node("Add" if c.op == "add" else "Sub", a, b)
 
@@ -78,10 +78,10 @@ def _between(c: OperatorCall) -> Result:
 
 
 @call("logaddexp")
-def _log_of_sum(c: OperatorCall) -> Result:
+def _log_add_exp(c: OperatorCall) -> Result:
     (a, b), _ = c.promoted("self", "other")
-    apart = c.node("Neg", c.node("Abs", c.node("Sub", a, b)))
-    return c.node("Add", c.node("Max", a, b), c.node("Softplus", apart))
+    gap = c.node("Neg", c.node("Abs", c.node("Sub", a, b)))
+    return c.node("Add", c.node("Max", a, b), c.node("Softplus", gap))
 
 
 @call(*(f"remainder.{overload}" for overload in (*_BOTH, "Scalar_Tensor")))
@@ -131,8 +131,8 @@ def _shift(c: OperatorCall) -> Result:
     (a, places), d = c.promoted("self", "other")
     if not d.is_int:
         c.unsupported(f"a shift of {d.name}")
-    left = c.op in ("__lshift__", "bitwise_left_shift")
-    return c.node("BitShift", a, places, direction="LEFT" if left else "RIGHT")
+    is_left = c.op in ("__lshift__", "bitwise_left_shift")
+    return c.node("BitShift", a, places, direction="LEFT" if is_left else "RIGHT")
 
 
 @call("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -170,5 +170,3 @@ def _integers(c: OperatorCall) -> Result:
 @call("_operator.neg")
 def _negative(c: OperatorCall) -> Result:
     return c.node("Neg", c.get(next(iter(c.spec.inputs))).name)
-
-

@@ -1,4 +1,4 @@
-"""Operators that take parts of a tensor, and those that write into them."""
+"""Operators that read parts of a tensor, and operators that write into them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TensorPart:
     start: int | CallTensor
     end: int | CallTensor
     step: int = 1
-    is_one: bool = False  # a single position, whose axis the part lacks
+    is_one: bool = False  # one position; the part lacks its axis
 
 
-def regions_of(c: OperatorCall) -> list[TensorPart]:
-    """The part of the call's tensor that each result is."""
+def parts_of(c: OperatorCall) -> list[TensorPart]:
+    """The part of its tensor that each result of a call is."""
     x = c.tensor()
     axis = {"hsplit": min(x.rank - 1, 1), "vsplit": 0, "dsplit": 2}.get(c.op, axis_of(c, x))
     if c.op.startswith("slice"):
@@ -48,18 +48,18 @@ def _one(axis: int, index: int | CallTensor) -> TensorPart:
 
 
 def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
-    """How many positions each part of a split has."""
+    """The size of each part of a split."""
     size: Any = c.get("split_size", c.get("split_sizes"))
     if size is None:
-        whole = x.dims[axis]
-        if not isinstance(whole, int):
-            c.unsupported("chunks of an axis whose size is open")
+        axis_size = x.dims[axis]
+        if not isinstance(axis_size, int):
+            c.unsupported("chunks of an open axis")
         if (ends := c.get("indices")) is not None:
-            places = [0, *(slice(n).indices(whole)[1] for n in ends), whole]
-            return [b - a for a, b in pairwise(places)]
+            boundaries = [0, *(slice(n).indices(axis_size)[1] for n in ends), axis_size]
+            return [b - a for a, b in pairwise(boundaries)]
         if (count := c.get("sections")) is not None:
-            return [whole // count + (k < whole % count) for k in range(count)]
-        size = -(-whole // c.get("chunks"))
+            return [axis_size // count + (k < axis_size % count) for k in range(count)]
+        size = -(-axis_size // c.get("chunks"))
     if isinstance(size, int):
         size = [size] * len(c.result_names)
     if not all(isinstance(n, int) for n in size):
@@ -74,10 +74,10 @@ def _sizes(c: OperatorCall, x: CallTensor, axis: int) -> list[int]:
           ("tensor_split", ("sections", "indices")), ("hsplit", ("int", "array")),
           ("vsplit", ("int", "array")), ("dsplit", ("int", "array"))) for form in forms))
 def _parts(c: OperatorCall) -> Result:
-    return [_taken(c, c.x(), region) for region in regions_of(c)]
+    return [_read_part(c, c.x(), at) for at in parts_of(c)]
 
 
-def _taken(c: OperatorCall, x: str, at: TensorPart) -> str:
+def _read_part(c: OperatorCall, x: str, at: TensorPart) -> str:
     if at.is_one:
         index = at.start.name if isinstance(at.start, CallTensor) else c.constant(
             np.int64(at.start))
@@ -85,36 +85,36 @@ def _taken(c: OperatorCall, x: str, at: TensorPart) -> str:
     return part(c, x, at.axis, at.start, at.end, at.step)
 
 
-# -- written ---------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
-def placed(c: OperatorCall, x: CallTensor, y: str, at: TensorPart) -> str:
-    """A tensor with other elements in a region."""
+def with_part(c: OperatorCall, x: CallTensor, y: str, at: TensorPart) -> str:
+    """A tensor with y written into a part of it."""
     size, first = x.dims[at.axis], c.ints(0)
     if at.is_one:
         y = c.node("Unsqueeze", y, c.ints(at.axis))
     if isinstance(size, int) and isinstance(at.start, int) and isinstance(at.end, int):
         start, end, step = slice(at.start, at.end, at.step).indices(size)
         if step == 1:
-            sides = [part(c, x.name, at.axis, 0, start)] if start else []
-            rest = [part(c, x.name, at.axis, end, size)] if end < size else []
-            return c.node("Concat", *sides, y, *rest, axis=at.axis) if sides or rest else y
-    whole = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(at.axis)), axis=0)
-    every = c.node("Range", c.constant(np.int64(0)), whole, c.constant(np.int64(1)))
+            before = [part(c, x.name, at.axis, 0, start)] if start else []
+            after = [part(c, x.name, at.axis, end, size)] if end < size else []
+            return c.node("Concat", *before, y, *after, axis=at.axis) if before or after else y
+    axis_size = c.node("Gather", c.node("Shape", x.name), c.constant(np.int64(at.axis)), axis=0)
+    axis_positions = c.node("Range", c.constant(np.int64(0)), axis_size, c.constant(np.int64(1)))
     if at.is_one and isinstance(at.start, CallTensor):
-        chosen = c.node("Unsqueeze", at.start.name, first)
+        indices = c.node("Unsqueeze", at.start.name, first)
     else:
-        chosen = part(c, every, 0, at.start, at.end, at.step)
+        indices = part(c, axis_positions, 0, at.start, at.end, at.step)
     order = [at.axis, *(k for k in range(x.rank) if k != at.axis)]
-    written = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
-                     c.node("Unsqueeze", chosen, c.ints(1)), c.node("Transpose", y, perm=order))
-    return c.node("Transpose", written, perm=np.argsort(order).tolist())
+    result = c.node("ScatterND", c.node("Transpose", x.name, perm=order),
+                    c.node("Unsqueeze", indices, c.ints(1)), c.node("Transpose", y, perm=order))
+    return c.node("Transpose", result, perm=np.argsort(order).tolist())
 
 
 @call("slice_scatter", "select_scatter")
 def _scattered(c: OperatorCall) -> Result:
     x, source = c.tensor(), c.tensor("src")
-    return placed(c, x, c.cast(source, x.dtype), regions_of(c)[0])
+    return with_part(c, x, c.cast(source, x.dtype), parts_of(c)[0])
 
 
 @call("copy")
@@ -129,39 +129,39 @@ def _fill(c: OperatorCall) -> Result:
     return c.node("Expand", c.number(c.get("value", 0), x.dtype), c.node("Shape", x.name))
 
 
-def positions(c: OperatorCall, chosen: Sequence[CallTensor]) -> tuple[str, str]:
-    """Positions along several axes, as GatherND and ScatterND take them, and one of them in the
-    shape of all."""
+def positions(c: OperatorCall, indices: Sequence[CallTensor]) -> tuple[str, str]:
+    """Positions along several axes, as GatherND and ScatterND take them, and zeros in the shape
+    that the indices broadcast to."""
     zero = c.constant(np.int64(0))
-    names = [c.cast(index, i64) for index in chosen]
-    alike = c.node("Mul", names[0], zero)
+    names = [c.cast(index, i64) for index in indices]
+    zeros = c.node("Mul", names[0], zero)
     for name in names[1:]:
-        alike = c.node("Add", alike, c.node("Mul", name, zero))
+        zeros = c.node("Add", zeros, c.node("Mul", name, zero))
     last = c.ints(-1)
-    parts = [c.node("Unsqueeze", c.node("Add", name, alike), last) for name in names]
-    return c.node("Concat", *parts, axis=-1), alike
+    parts = [c.node("Unsqueeze", c.node("Add", name, zeros), last) for name in names]
+    return c.node("Concat", *parts, axis=-1), zeros
 
 
 @call("index.Tensor")
 def _index(c: OperatorCall) -> Result:
     x, indices = c.tensor(), c.get("indices")
-    chosen = [(k, index) for k, index in enumerate(indices) if index is not None]
-    if any(not index.dtype.is_int for _, index in chosen):
-        c.unsupported("as many elements as a mask has")
-    if len(chosen) == 1:
-        [(axis, index)] = chosen
+    used = [(k, index) for k, index in enumerate(indices) if index is not None]
+    if any(not index.dtype.is_int for _, index in used):
+        c.unsupported("a boolean index, whose number of elements depends on the data")
+    if len(used) == 1:
+        [(axis, index)] = used
         return c.node("Gather", x.name, index.name, axis=axis)
-    axes = [k for k, _ in chosen]
-    rest = [k for k in range(x.rank) if k not in axes]
+    axes = [k for k, _ in used]
+    other_axes = [k for k in range(x.rank) if k not in axes]
     front = x.name if axes == list(range(len(axes))) else c.node(
-        "Transpose", x.name, perm=[*axes, *rest])
-    y = c.node("GatherND", front, positions(c, [index for _, index in chosen])[0])
+        "Transpose", x.name, perm=[*axes, *other_axes])
+    y = c.node("GatherND", front, positions(c, [index for _, index in used])[0])
     before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     if not before:  # positions come first if their axes are separated
         return y
-    rank = max(index.rank for _, index in chosen)
+    rank = max(index.rank for _, index in used)
     return c.node("Transpose", y, perm=[
-        *range(rank, rank + before), *range(rank), *range(rank + before, rank + len(rest))])
+        *range(rank, rank + before), *range(rank), *range(rank + before, rank + len(other_axes))])
 
 
 @call("index_put")
@@ -169,27 +169,27 @@ def _index_put(c: OperatorCall) -> Result:
     x, indices, values = c.tensor(), c.get("indices"), c.tensor("values")
     if len(indices) == 1 and indices[0].dtype is boolean:
         if values.rank:
-            c.unsupported("as many elements as a mask has")
+            c.unsupported("a boolean index, whose number of elements depends on the data")
         mask = indices[0]
         last = c.ints(*range(mask.rank, x.rank))
         wide = c.node("Unsqueeze", mask.name, last) if mask.rank < x.rank else mask.name
         return c.node("Where", wide, c.cast(values, x.dtype), x.name)
     axes = [k for k, index in enumerate(indices) if index is not None]
-    chosen = [indices[k] for k in axes]
-    if not all(index.dtype.is_int for index in chosen):
-        c.unsupported("as many elements as a mask has")
-    rest = [k for k in range(x.rank) if k not in axes]
-    at, alike = positions(c, chosen)
-    rank = max(index.rank for index in chosen)
+    used = [indices[k] for k in axes]
+    if not all(index.dtype.is_int for index in used):
+        c.unsupported("a boolean index, whose number of elements depends on the data")
+    other_axes = [k for k in range(x.rank) if k not in axes]
+    at, zeros = positions(c, used)
+    rank = max(index.rank for index in used)
     before = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     sizes = [c.node("Gather", c.node("Shape", x.name), c.ints(*ks), axis=0) if ks else c.ints()
-             for ks in (rest[:before], rest[before:])]
-    shape = c.node("Concat", sizes[0], c.node("Shape", alike), sizes[1], axis=0)
+             for ks in (other_axes[:before], other_axes[before:])]
+    shape = c.node("Concat", sizes[0], c.node("Shape", zeros), sizes[1], axis=0)
     update = c.node("Expand", c.cast(values, x.dtype), shape)
-    turned = c.node("Transpose", update, perm=[
-        *range(before, before + rank), *range(before), *range(before + rank, rank + len(rest))])
-    order = [*axes, *rest]
-    y = c.node("ScatterND", c.node("Transpose", x.name, perm=order), at, turned,
+    ordered = c.node("Transpose", update, perm=[*range(before, before + rank), *range(before),
+                                                *range(before + rank, rank + len(other_axes))])
+    order = [*axes, *other_axes]
+    y = c.node("ScatterND", c.node("Transpose", x.name, perm=order), at, ordered,
                reduction="add" if c.get("accumulate", False) else None)
     return c.node("Transpose", y, perm=np.argsort(order).tolist())
 
@@ -215,18 +215,18 @@ _REDUCTIONS = {"sum": ("add", 0.0), "prod": ("mul", 1.0), "mean": ("add", 0.0),
 def _scatter_reduce(c: OperatorCall) -> Result:
     x, index, source = c.tensor(), c.tensor("index"), c.tensor("src")
     (reduction, neutral), axis = _REDUCTIONS[c.get("reduce")], axis_of(c, x)
-    mean, whole = c.get("reduce") == "mean", c.get("include_self", True)
-    if not x.dtype.is_float and (mean or not whole):
-        c.unsupported("a mean of integers, or one without what is there")
+    mean, includes_self = c.get("reduce") == "mean", c.get("include_self", True)
+    if not x.dtype.is_float and (mean or not includes_self):
+        c.unsupported("a mean of integers, or include_self=False with integers")
     update, base = source.name, x.name
     if source.dims != index.dims:
         update = c.node("Slice", update, c.ints(*[0] * index.rank), c.node("Shape", index.name))
     one, zero = c.number(1, x.dtype), c.number(0, x.dtype)
-    if mean or not whole:
-        start = c.node("Expand", one if whole else zero, c.node("Shape", x.name))
+    if mean or not includes_self:
+        start = c.node("Expand", one if includes_self else zero, c.node("Shape", x.name))
         ones = c.node("Expand", one, c.node("Shape", index.name))
         counts = c.node("ScatterElements", start, index.name, ones, axis=axis, reduction="add")
-    if not whole:
+    if not includes_self:
         base = c.node("Where", c.node("Greater", counts, zero), c.number(neutral, x.dtype), base)
     y = c.node("ScatterElements", base, index.name, update, axis=axis, reduction=reduction)
     return c.node("Div", y, c.node("Max", counts, one)) if mean else y

@@ -1,4 +1,4 @@
-"""Random numbers: other ones than PyTorch's, of the same distribution."""
+"""Random numbers, with PyTorch's distributions but not its generator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def _like(c: OperatorCall) -> Result:
 
 
 @call("rand", "randn")
-def _drawn(c: OperatorCall) -> Result:
+def _random(c: OperatorCall) -> Result:
     op = "RandomUniform" if c.op == "rand" else "RandomNormal"
     return c.node(op, shape=c.integers("size"), dtype=c.result.dtype.onnx)
 
 
 @call("bernoulli")
-def _coins(c: OperatorCall) -> Result:
+def _bernoulli(c: OperatorCall) -> Result:
     return c.node("Bernoulli", c.x(), dtype=c.result.dtype.onnx)

@@ -1,4 +1,4 @@
-"""Reductions, and positions of the largest."""
+"""Reductions, sorting, running results, and positions of the largest elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = {"sum": "ReduceSum", "mean": "ReduceMean", "amax": "ReduceMax", "amin":
 
 
 def _reduced(c: OperatorCall, kind: str, x: str) -> str:
-    """Over the axes that are asked for, or all."""
+    """A reduction over the axes in `dim`, or all."""
     axes = c.integers("dim", ()) if "dim" in c.spec.inputs else []
     keep = int(c.get("keepdim", False))
     return c.node(kind, x, c.ints(*axes), keepdims=keep) if axes else c.node(kind, x, keepdims=keep)
@@ -66,8 +66,8 @@ def _variance(c: OperatorCall) -> Result:
     correction = c.get("correction", int(c.get("unbiased", True)))
     count = _count(c, x, axes)
     over = c.ints(*axes)
-    apart = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
-    total = c.node("ReduceSum", c.node("Mul", apart, apart), over,
+    centered = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
+    total = c.node("ReduceSum", c.node("Mul", centered, centered), over,
                    keepdims=int(c.get("keepdim", False)))
     variance = c.node("Div", total, c.number(float(count - correction), x.dtype))
     if c.op.endswith("_mean"):
@@ -79,7 +79,7 @@ def _variance(c: OperatorCall) -> Result:
 def _count(c: OperatorCall, x: CallTensor, axes: list[int]) -> int:
     sizes = [x.dims[a] for a in axes]
     if not all(isinstance(n, int) for n in sizes):
-        c.unsupported("the variance along an axis whose size is open")
+        c.unsupported("the variance along an open axis")
     return math.prod(int(n) for n in sizes)
 
 
@@ -90,14 +90,14 @@ def _norm(c: OperatorCall) -> Result:
 
 def norm_of(c: OperatorCall, order: float, x: CallTensor,
             reduced: Callable[[str, str], str]) -> str:
-    """The norm of some order, where `reduced` calls an op on all axes that it is taken along."""
+    """The norm of x of an order; `reduced(op, x)` reduces x along the axes of the norm."""
     if order in (1, 2):
         return reduced(f"ReduceL{int(order)}", x.name)
     size = c.node("Abs", x.name)
     if math.isinf(order):
         return reduced("ReduceMax" if order > 0 else "ReduceMin", size)
     if order == 0:
-        c.unsupported("a norm of order 0, which counts")
+        c.unsupported("a norm of order 0")
     powers = c.node("Pow", size, c.number(order, x.dtype))
     return c.node("Pow", reduced("ReduceSum", powers), c.number(1 / order, x.dtype))
 
@@ -105,8 +105,8 @@ def norm_of(c: OperatorCall, order: float, x: CallTensor,
 @call("dist")
 def _distance(c: OperatorCall) -> Result:
     x = c.tensor()
-    apart = CallTensor(c.node("Sub", x.name, c.x("other")), x.dtype, x.dims)
-    return norm_of(c, c.get("p", 2), apart, lambda op, y: c.node(op, y, keepdims=0))
+    difference = CallTensor(c.node("Sub", x.name, c.x("other")), x.dtype, x.dims)
+    return norm_of(c, c.get("p", 2), difference, lambda op, y: c.node(op, y, keepdims=0))
 
 
 @call("cumsum")
@@ -122,28 +122,28 @@ def _cumprod(c: OperatorCall) -> Result:
 
 
 @call("logcumsumexp")
-def _log_of_sums(c: OperatorCall) -> Result:
+def _log_cumsum_exp(c: OperatorCall) -> Result:
     return c.nodes("LogCumSumExp", [c.x()], 1, domain="ztorch", axis=axis_of(c, c.tensor()))[0]
 
 
 @call("cummax", "cummin")
 def _running(c: OperatorCall) -> Result:
-    """The largest number so far, and the last place where it was."""
+    """The largest element so far, and its last position."""
     x, axis = c.tensor(), axis_of(c, c.tensor())
     [y] = c.nodes({"cummax": "CumMax", "cummin": "CumMin"}[c.op], [x.name], 1, domain="ztorch",
                   axis=axis)
     if not isinstance(size := x.dims[axis], int):
-        c.unsupported("places along an axis whose size is open")
-    places = c.constant(np.arange(size).reshape(-1, *[1] * (x.rank - axis - 1)))
-    running = c.node("Where", c.node("Equal", x.name, y), places, c.constant(np.int64(0)))
+        c.unsupported("positions along an open axis")
+    positions = c.constant(np.arange(size).reshape(-1, *[1] * (x.rank - axis - 1)))
+    running = c.node("Where", c.node("Equal", x.name, y), positions, c.constant(np.int64(0)))
     return [y, c.nodes("CumMax", [running], 1, domain="ztorch", axis=axis)[0]]
 
 
 @call(*(f"{op}{end}" for op in ("quantile", "nanquantile") for end in ("", ".scalar")))
 def _quantile(c: OperatorCall) -> Result:
-    x, share, axis = c.tensor(), c.get("q"), c.get("dim")
-    at = share.name if isinstance(share, CallTensor) else c.constant(np.float64(share))
-    return c.nodes("Quantile", [x.name, at], 1, domain="ztorch", axis=axis,
+    x, q, axis = c.tensor(), c.get("q"), c.get("dim")
+    fractions = q.name if isinstance(q, CallTensor) else c.constant(np.float64(q))
+    return c.nodes("Quantile", [x.name, fractions], 1, domain="ztorch", axis=axis,
                    keepdims=int(c.get("keepdim", False)), method=c.get("interpolation", "linear"),
                    without_nans=int(c.op == "nanquantile"))[0]
 
@@ -155,8 +155,8 @@ def _buckets(c: OperatorCall) -> Result:
         c.unsupported("edges that are not a sorted vector")
     inputs, _ = c.promoted(edges, "self")
     side = "right" if c.get("right", False) else c.get("side", "left")
-    [places] = c.nodes("SearchSorted", inputs, 1, domain="ztorch", side=side)
-    return c.node("Cast", places, to=c.result.dtype.onnx)
+    [positions] = c.nodes("SearchSorted", inputs, 1, domain="ztorch", side=side)
+    return c.node("Cast", positions, to=c.result.dtype.onnx)
 
 
 @call("sort", "sort.stable", "argsort", "argsort.stable", "msort")

@@ -1,4 +1,4 @@
-"""Operators that take elements by their place in a row, or fill places."""
+"""Operators that index flattened tensors, build diagonals, or join tensors."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ztorch.interchange.torch_export.calls.movement import axis_of
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 
-def _in_a_row(c: OperatorCall, x: CallTensor) -> str:
+def _flattened(c: OperatorCall, x: CallTensor) -> str:
     return c.node("Reshape", x.name, c.ints(-1))
 
 
 @call("take")
 def _take(c: OperatorCall) -> Result:
-    return c.node("Gather", _in_a_row(c, c.tensor()), c.x("index"), axis=0)
+    return c.node("Gather", _flattened(c, c.tensor()), c.x("index"), axis=0)
 
 
 @call("take_along_dim")
 def _take_along(c: OperatorCall) -> Result:
     x, at = c.tensor(), c.tensor("indices")
     if c.get("dim") is None:
-        return c.node("Gather", _in_a_row(c, x), _in_a_row(c, at), axis=0)
+        return c.node("Gather", _flattened(c, x), _flattened(c, at), axis=0)
     axis = axis_of(c, x)
 
-    def spread(name: str, other: str) -> str:
-        """As large as the other one, but along the axis."""
-        shape = c.node("Shape", other)
+    def spread(name: str, reference: str) -> str:
+        """Expands a tensor to the size of another one along all axes but one."""
+        shape = c.node("Shape", reference)
         parts = [c.node("Slice", shape, c.ints(a), c.ints(b), c.ints(0))
                  for a, b in ((0, axis), (axis + 1, x.rank))]
         return c.node("Expand", name, c.node("Concat", parts[0], c.ints(1), parts[1], axis=0))
@@ -47,17 +47,17 @@ def _fill(c: OperatorCall) -> Result:
     places = c.node("Mod", c.node("Reshape", c.cast(at, i64), c.ints(-1, 1)),
                     c.constant(np.int64(size)))
     same = c.node("Cast", c.node("Equal", places, c.constant(np.arange(size))), to=i64.onnx)
-    chosen = c.node("Greater", c.node("ReduceSum", same, c.ints(0), keepdims=0),
-                    c.constant(np.int64(0)))
-    wide = c.node("Reshape", chosen, c.ints(-1, *[1] * (x.rank - axis - 1)))
+    mask = c.node("Greater", c.node("ReduceSum", same, c.ints(0), keepdims=0),
+                  c.constant(np.int64(0)))
+    wide = c.node("Reshape", mask, c.ints(-1, *[1] * (x.rank - axis - 1)))
     return c.node("Where", wide, c.number(c.get("value"), x.dtype), x.name)
 
 
 @call("put")
 def _put(c: OperatorCall) -> Result:
     x = c.tensor()
-    y = c.node("ScatterElements", _in_a_row(c, x), _in_a_row(c, c.tensor("index")),
-               _in_a_row(c, c.tensor("source")), axis=0,
+    y = c.node("ScatterElements", _flattened(c, x), _flattened(c, c.tensor("index")),
+               _flattened(c, c.tensor("source")), axis=0,
                reduction="add" if c.get("accumulate", False) else None)
     return c.node("Reshape", y, c.node("Shape", x.name))
 
@@ -79,15 +79,15 @@ def _scatter(c: OperatorCall) -> Result:
 
 @call("diag", "diagflat", "diag_embed")
 def _diagonal(c: OperatorCall) -> Result:
-    """A vector as the diagonal of a matrix, or the diagonal of a matrix."""
+    """A matrix with a vector as its diagonal; for a matrix, `diag` takes its diagonal."""
     x, by = c.tensor(), c.get("offset", c.get("diagonal", 0))
     if c.op == "diag" and x.rank == 2:
         return c.nodes("Diagonal", [x.name], 1, domain="ztorch", offset=by, axes=[0, 1])[0]
     name, size = x.name, x.dims[-1]
     if c.op == "diagflat":
-        name = _in_a_row(c, x)
-        known = [n for n in x.dims if isinstance(n, int)]
-        size = math.prod(known) if len(known) == x.rank else "open"
+        name = _flattened(c, x)
+        sizes = [n for n in x.dims if isinstance(n, int)]
+        size = math.prod(sizes) if len(sizes) == x.rank else "open"
     if not isinstance(size, int):
         c.unsupported("a diagonal of an open size")
     ends = [0] * (x.rank - 1 if c.op == "diag_embed" else 0)
@@ -97,9 +97,9 @@ def _diagonal(c: OperatorCall) -> Result:
     if c.op != "diag_embed":
         return y
     first, second = (c.get(name, k - 2) % (x.rank + 1) for k, name in enumerate(("dim1", "dim2")))
-    rest = iter(range(x.rank - 1))
+    others = iter(range(x.rank - 1))
     return c.node("Transpose", y, perm=[
-        x.rank - 1 if k == first else x.rank if k == second else next(rest)
+        x.rank - 1 if k == first else x.rank if k == second else next(others)
         for k in range(x.rank + 1)])
 
 
@@ -107,7 +107,7 @@ def _diagonal(c: OperatorCall) -> Result:
 
 
 def _at_least(c: OperatorCall, x: CallTensor, rank: int) -> CallTensor:
-    """With axes of one element, where NumPy's atleast functions have them."""
+    """x with axes of one element added where NumPy's atleast functions add them."""
     if x.rank >= rank:
         return x
     axes = {(0, 1): [0], (0, 2): [0, 1], (0, 3): [0, 1, 2], (1, 2): [0], (1, 3): [0, 2],
