@@ -51,7 +51,7 @@ def test_wrong_arguments() -> None:
             ("needs left_size or right_size", lambda: utils.split_dataset(np.ones(3))),
             ("cannot split 5 rows into parts of 4 and 2", lambda: utils.split_dataset(
                 np.ones(5), left_size=4, right_size=2)),
-            ("5 rows do not make parts of 5 and 0", lambda: utils.split_dataset(
+            ("cannot split 5 rows into parts of 5 and 0", lambda: utils.split_dataset(
                 np.ones(5), left_size=5)),
             ("arrays with the same number of rows, not 3, 2", lambda: utils.split_dataset(
                 (np.ones(3), np.ones(2)), left_size=1))):

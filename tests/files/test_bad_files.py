@@ -94,7 +94,7 @@ def test_files_that_are_something_else(program: Program, tmp_path: Path) -> None
         (zt.load, tmp_path / "zero\0byte", ArtifactError, "null (byte|character)"),
         (zt.load, weights, ArtifactError, "not a ztorch artifact"),
         (program.load_weights, tmp_path / "none", WeightsError, "cannot read .*none"),
-        (program.load_weights, other, WeightsError, "not a whole safetensors file"),
+        (program.load_weights, other, WeightsError, "not a complete safetensors file"),
         (program.load_checkpoint, weights, WeightsError, "load weights with load_weights"),
         (compiled(units=6).load_weights, weights, WeightsError, r"\(4, 6\).*\(4, 5\)"),
         (compiled(units=6).load_checkpoint, checkpoint, WeightsError, r"\(4, 6\).*\(4, 5\)"),
@@ -142,6 +142,6 @@ def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Pat
             assert path.stat().st_size
         else:
             with pytest.raises(ConfigError,
-                               match=r"cannot write .*best.*(name it|use a name|use .zt|give a path)"):
+                               match=r"cannot write .*best.*(name it|use a name|use .zt|use a path)"):
                 write(program, path)
             assert not path.exists()

@@ -83,7 +83,7 @@ DAMAGED = {
 @together()
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_files(case: str) -> None:
-    with pytest.raises(WeightsError, match="here is not a whole safetensors file"):
+    with pytest.raises(WeightsError, match="here is not a complete safetensors file"):
         safetensors.unpack(DAMAGED[case], "here")
 
 

@@ -101,7 +101,7 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
     (Real(0, 2, "a number"), 2.5, "the whole is 2.5; it must be a number"),
     (Real(0, 2, "a number"), -0.1, "the whole is -0.1"), (Real(0, 2, "a number"), False, "is False"),
     (Real(0, 2, "a number"), float("nan"), "is nan"), (FLAG, 1, "is 1; it must be true or false"),
-    (TEXT, 3, "is 3; it must be a text"), (TEXT, "x" * (LONGEST_TEXT + 1), "xxx...; it must be"),
+    (TEXT, 3, "is 3; it must be a string"), (TEXT, "x" * (LONGEST_TEXT + 1), "xxx...; it must be"),
     (String("[ab]+", "a or b"), "abc", "is 'abc'; it must be a or b"),
     (String("[ab]+", "a or b"), "ab\n", "must be a or b"),
     (OneOf("a", "b"), "c", "is 'c'; it must be one of 'a', 'b'"), (OneOf("a"), ["a"], "must be 'a'"),
@@ -111,11 +111,11 @@ def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any)
     (ListOf(FIVE), {}, "is {}; it must be a list"), (ListOf(FIVE), [1, 9], "[1] is 9; it must"),
     (ListOf(FIVE, 2, "at most two"), [1, 1, 1], "is [1, 1, 1]; it must be at most two"),
     (PAIR, [1], "is [1]; it must be [number, text]"), (PAIR, [9, "c"], "[0] is 9"),
-    (PAIR, [1, 2], "[1] is 2; it must be a text"), (PAIR, "1c", "must be a list"),
+    (PAIR, [1, 2], "[1] is 2; it must be a string"), (PAIR, "1c", "must be a list"),
     (MapOf(FIVE), {"a": 1, "b": 7}, "b is 7"), (MapOf(FIVE), [], "must be an object"),
     (OrNone(FIVE), 7, "is 7"), (OneOrNamed(FIVE), {"a": 7}, "a is 7"),
     (OneOrNamed(FIVE), 7, "is 7"),
-    (Shape, {"points": []}, "name is missing; it must be a text"),
+    (Shape, {"points": []}, "name is missing; it must be a string"),
     (Shape, {"name": "s", "points": [[1, 2], [3, 10]]}, "points[1][1] is 10; it must be an integer"),
     (Shape, {"name": "s", "points": [[1, 2, 3]]}, "points[0] is [1, 2, 3]; it must be [x, y]"),
     (Shape, {"name": "s", "points": [], "class": "dot"}, "class is 'dot'; it must be one of"),
@@ -144,7 +144,7 @@ def test_records_are_values() -> None:
     assert point.replace(y=5) == Point(1, 5) and point.y == 2
     assert len({point, Point(1, 2)}) == 1
     assert copy.deepcopy(point) == pickle.loads(pickle.dumps(point)) == point
-    with pytest.raises(AttributeError, match="a Point does not change"):
+    with pytest.raises(AttributeError, match="a Point is immutable"):
         point.x = 3  # type: ignore[misc]
     for make in (lambda: Point(1), lambda: Point(1, 2, 3), lambda: Point(1, 2, y=3),  # type: ignore
                  lambda: Point(1, 2, z=3)):  # type: ignore

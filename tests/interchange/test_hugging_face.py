@@ -83,7 +83,7 @@ def changed(folder: Path, file: str = "config.json", **values: Any) -> None:
     ({"activation_function": "mish2"}, zt.errors.Unsupported, "activation_function='mish2'"),
     ({"n_layer": 10**9}, zt.errors.WeightsError, "'n_layer' means 1000000000 blocks; ztorch reads models of up to 4096"),
     ({"resid_pdrop": 2.0}, zt.errors.WeightsError,
-     r"config.json describes a model that cannot be: Dropout\(rate=...\) must be a number"),
+     r"config.json describes an invalid model: Dropout\(rate=...\) must be a number"),
     ({"add_cross_attention": True}, zt.errors.Unsupported, "add_cross_attention=True"),
 ])
 def test_a_config_that_does_not_fit(folder: Path, values: dict[str, Any], error: type[Exception],
@@ -97,7 +97,7 @@ def test_files_that_are_missing_or_damaged(folder: Path) -> None:
     index, shard = "model.safetensors.index.json", "model-00002-of-00002.safetensors"
     data = (folder / shard).read_bytes()
     (folder / shard).write_bytes(data[:-4])
-    with pytest.raises(zt.errors.WeightsError, match=f"{shard} is not a whole safetensors file"):
+    with pytest.raises(zt.errors.WeightsError, match=f"{shard} is not a complete safetensors file"):
         zt.load_model(folder)
     (folder / shard).unlink()
     with pytest.raises(zt.errors.WeightsError, match=f"cannot read .*{shard}"):

@@ -18,7 +18,7 @@ from tests.cases.covering import full, pairs, share
 from tests.cases.grouping import together
 from tests.layers.running import Traced, same
 from tests.layers.torch_words import Words
-from tests.layers.twin_cases import CASES, NESTED, NO_TWIN, PLAIN, Case, public
+from tests.layers.twin_cases import CASES, NESTED, NOT_IN_KERAS, PLAIN, Case, public
 from tests.parity import GROUPS, HERE, SCALAR, WIDE, Arrays, Job, Module, interpreted
 from ztorch import layers as L
 from ztorch.graph.evaluate import evaluate
@@ -66,8 +66,8 @@ def in_torch(case: Case, ours: Traced) -> list[Any]:
 
 def test_every_layer_is_in_the_table() -> None:
     tried = {*PLAIN, *NESTED}
-    assert not tried & {*NO_TWIN}
-    assert tried | {*NO_TWIN} == {*public()}, "give each layer a twin, or the reason why it has none"
+    assert not tried & {*NOT_IN_KERAS}
+    assert tried | {*NOT_IN_KERAS} == {*public()}, "give each layer a twin, or the reason why it has none"
     for name in tried - {"Lambda", "Dot"}:
         assert isinstance(next(c for c in CASES if c.layer == name).make(), public()[name])
 

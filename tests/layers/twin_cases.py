@@ -232,7 +232,7 @@ IN_TRAINING = {"BatchNormalization", "Dropout", "SpatialDropout1D", "SpatialDrop
 # Why a layer is not here, and where else it is proved.
 CELLS: dict[str, dict[str, Any]] = {
     "SimpleRNNCell": {"units": 3}, "LSTMCell": {"units": 3}, "GRUCell": {"units": 3}}
-NO_TWIN = {
+NOT_IN_KERAS = {
     "Input": "computes nothing", "Operation": "ops are compared by themselves",
     **dict.fromkeys((*CELLS, "StackedRNNCells"), "a step of RNN, which is tried with them"),
     **dict.fromkeys(("Attention", "AdditiveAttention", "EinsumDense"),

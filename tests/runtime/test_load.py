@@ -58,8 +58,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (b"\x7fELF" + bytes(200), "not a ztorch artifact: it starts with 7f 45 4c 46"),
     (whole()[:-1], "is truncated"),
     (whole()[:-5000], "is truncated"),
-    (whole() + b"\n", "something was appended"),
-    (stored((MANIFEST, b"{}"), comment=b""), "another tool packed it"),
+    (whole() + b"\n", "has bytes after its end"),
+    (stored((MANIFEST, b"{}"), comment=b""), "packed by another tool"),
     (stored((MANIFEST, b"{}")), "the hash of its member manifest.json is not the one in its seal"),
     (stored(("a", b"{}")), "has no member manifest.json"),
     (stored((MANIFEST, b"{}"), method=zipfile.ZIP_DEFLATED), "is compressed or encrypted"),
@@ -82,7 +82,7 @@ def test_another_tool_packed_it(tmp_path: Path) -> None:
         new.comment = old.comment
         for name in old.namelist():
             new.writestr(zipfile.ZipInfo(name), old.read(name))
-    refuse(tmp_path, out.getvalue(), "another tool packed it")
+    refuse(tmp_path, out.getvalue(), "packed by another tool")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -122,7 +122,7 @@ def test_bytes_between_the_last_member_and_the_directory(tmp_path: Path) -> None
     start = int.from_bytes(data[end + 16:end + 20], "little")
     data[end + 16:end + 20] = (start + 6).to_bytes(4, "little")
     refuse(tmp_path, bytes(data[:start] + b"secret" + data[start:]),
-           "it holds bytes that belong to no member")
+           "it has bytes that belong to no member")
 
 
 # -- the manifest and its members ------------------------------------------------------------------
@@ -150,7 +150,7 @@ def flipped(files: dict[str, bytes]) -> None:
     (with_files(flipped), "member 'code/scalar.so' is damaged: its hash"),
     (with_files(flipped, True), "damaged library: its contents do not match its own hash"),
     (with_files(lambda f: f.update({"weights.safetensors": b"x" * 50}), True),
-     "weights.safetensors is not a whole safetensors file"),
+     "weights.safetensors is not a complete safetensors file"),
     (together(b"{", {}), "manifest.json is not JSON"),
     (together(b'{"a": 1, "a": 2}', {}), "a key occurs twice"),
     (together(b'{"a": NaN}', {}), "NaN is not a JSON number"),
@@ -229,7 +229,7 @@ def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:
     (lambda m: spec(m)["functions"][0].update(cycles=-1), "cycles is -1; it must be a number"),
     (lambda m: spec(m)["functions"].append(spec(m)["functions"][0]), "a name that occurs once"),
     (lambda m: m["program"].update(seed=-1), "program.seed is -1"),
-    (lambda m: m["program"].update(name=7), "program.name is 7; it must be a text"),
+    (lambda m: m["program"].update(name=7), "program.name is 7; it must be a string"),
     (lambda m: m["program"].update(layers=[1]), r"program.layers\[0\] is 1; it must be an object"),
     (lambda m: m["program"].update(loss="mse"), "program.loss is 'mse'; it must be an object"),
 ])

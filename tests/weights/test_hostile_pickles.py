@@ -1,4 +1,4 @@
-"""Files of torch.save that were made to do harm, or got damaged: refused, and nothing of them run."""
+"""Files of torch.save that were may be malicious, or got damaged: refused, and nothing of them run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_a_pickle_names_is_refused_and_not_run(thing: Any, name: str, proto
         model().load_weights(file)
     assert not (tmp_path / "ran").exists() and not RAN
     if protocol in (2, 3, 4, 5):
-        assert error.match(f"refers to {name}, which no state dict needs; nothing of it was run|"
+        assert error.match(f"refers to {name}, which no state dict needs; none of its code was run|"
                            "uses the pickle opcode")
         assert "state_dict()" in str(error.value)
 
@@ -213,7 +213,7 @@ def test_names_that_lead_elsewhere(name: str, tmp_path: Path) -> None:
     file = zipped(tmp_path / "w.pt", pickled(GOOD))
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr(name, b"x")
-    with pytest.raises(WeightsError, match="leads out of the folder"):
+    with pytest.raises(WeightsError, match="is outside of its folder"):
         model().load_weights(file)
 
 

@@ -16,7 +16,7 @@ from tests.weights.torch_cases import predicted
 from ztorch import layers as L
 from ztorch.errors import Unsupported
 from ztorch.interchange.keras import load_keras
-from ztorch.weights.keras_describing import MODULES_OF_LAYERS, NO_TWIN
+from ztorch.weights.keras_configs import MODULES_OF_LAYERS, NOT_IN_KERAS
 
 pytest.importorskip("h5py")
 
@@ -41,7 +41,7 @@ def test_every_layer_has_a_twin_or_is_known_to_have_none() -> None:
     layers = references.keras().layers
     assert {*public()} - {"Input", "Operation", "Encoded"} - {
         name for name in public() if hasattr(layers, name)} - {"Lambda"} == (
-            NO_TWIN - {"Lambda"}) | {*MODULES_OF_LAYERS}
+            NOT_IN_KERAS - {"Lambda"}) | {*MODULES_OF_LAYERS}
 
 
 def test_all_layers_in_one_model(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_keras_lacks_is_listed(tmp_path: Path) -> None:
         model.save(tmp_path / "m.keras")
     message = str(caught.value)
     assert "PositionEmbedding 'where': Keras has no" in message and "Add 'both' with branches" in message
-    assert "Residual 'r' with branches that drop a mask, which it passes on" in message
+    assert "Residual 'r' whose branches drop a mask that it passes on" in message
     assert "Dense(activation=...): <lambda> cannot be written" in message
     assert not (tmp_path / "m.keras").exists()
 

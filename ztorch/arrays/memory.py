@@ -58,7 +58,7 @@ def place_of(block: Block) -> Any:
     return contents_address(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
-def is_own(block: Block) -> bool:
+def is_user_defined(block: Block) -> bool:
     """Whether a block was allocated here and not borrowed, so that it may be written."""
     return type(block) is bytes or isinstance(block.memory, Pool)  # type: ignore[union-attr]
 

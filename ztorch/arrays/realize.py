@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.arrays.memory import Block, is_own, memory, place_of
+from ztorch.arrays.memory import Block, is_user_defined, memory, place_of
 from ztorch.arrays.node import TensorNode, keeps_operands
 from ztorch.arrays.placement import code_for, device_of_block, when_default_changes
 from ztorch.arrays.programs import (
@@ -64,7 +64,7 @@ def _shares(node: TensorNode) -> bool:
     and nobody writes there."""
     operands = node.operands
     block = operands[0].block if operands else None  # another thread may have computed the node
-    if block is None or not is_own(block):
+    if block is None or not is_user_defined(block):
         return False
     if keeps_operands():
         node.block = block

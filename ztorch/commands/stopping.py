@@ -28,7 +28,7 @@ def _wait(heard: int) -> None:
     while os.read(heard, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(PATIENCE)
-    while atomic.under_way:
+    while atomic.unfinished:
         time.sleep(0.02)
     Stopped().show()
     sys.stderr.flush()

@@ -1,1 +1,1 @@
-"""Files that are safe to read and written whole: safetensors, zips, artifacts' containers."""
+"""Safe reading and atomic writing of files: safetensors, zips, containers of artifacts."""

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and refuses names that would mislead."""
+"""Writes files atomically, and refuses names with the suffix of another kind of file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ztorch.errors import ConfigError, FileError
 if TYPE_CHECKING:
     from pathlib import Path
 
-under_way: set[Path] = set()  # files that are being written now
-# Suffixes by which programs tell the kind of a file.
+unfinished: set[Path] = set()  # partial files that are being written now
+# Suffixes that stand for a kind of file.
 _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
              ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
              ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".yml", ".toml", ".csv",
@@ -25,19 +25,19 @@ _SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".b
 
 def need_name(path: str | os.PathLike[str], content: str, own: str | tuple[str, ...],
               fix: str) -> None:
-    """Raises an error if `path` ends in a suffix that stands for another kind of file than `own`;
-    `content` and `fix` are parts of its text."""
+    """Raises an error if `path` has the suffix of another kind of file than `own`. `content` and
+    `fix` are parts of its message."""
     name = os.fspath(path)
     allowed = own if isinstance(own, tuple) else (own,)
     if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix not in allowed)):
-        raise ConfigError(f"cannot write {content} to {name!r}, the name of a file of another "
-                          f"kind; {fix}")
+        raise ConfigError(f"cannot write {content} to {name!r}, whose suffix stands for another "
+                          f"kind of file; {fix}")
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """The real path of a file to be written. Makes its folder; raises FileError if the file could
-    not be written there."""
-    from pathlib import Path  # slow to import, and reading does not need it
+    """The real path of a file to be written. Creates its folder; raises a FileError if the file
+    cannot be written there."""
+    from pathlib import Path  # imported here since it is slow, and reading does not need it
 
     try:
         target = Path(os.path.realpath(path))
@@ -55,7 +55,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
-    """The error for a file that cannot be written. It names the file, as Python's may not."""
+    """The error for a file that cannot be written. Python's own may not name the file."""
     reason = getattr(error, "strerror", None) or error
     return FileError(f"cannot write {os.fspath(path)!r}: {reason}; pass another path")
 
@@ -64,20 +64,20 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replaces a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
     target = writable(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    under_way.add(partial)
+    unfinished.add(partial)
     try:
         with open(partial, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # else a power cut may leave the new name on old blocks
+            os.fsync(file.fileno())  # or a power cut may leave a file without contents
         os.replace(partial, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise unwritable(path, error) if isinstance(error, OSError) else error from None
     finally:
-        under_way.discard(partial)
-    if hasattr(os, "O_DIRECTORY"):  # the rename has to reach the disk as well
+        unfinished.discard(partial)
+    if hasattr(os, "O_DIRECTORY"):  # the rename must reach the disk, too
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
 
-_CSS_DPI = 96  # pixels of a page in an inch
+_CSS_DPI = 96  # CSS pixels per inch
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -26,17 +26,17 @@ def new_figure(width: float, height: float) -> Any:
     except ImportError:
         raise ConfigError('plots need matplotlib: pip install "ztorch[plot]"') from None
     # Not through pyplot, which keeps global state and may need a display.
-    figure = _shown(Figure)(figsize=(width, height), dpi=150, layout="constrained")
+    figure = _displayed(Figure)(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 @functools.cache
-def _shown(figure: Any) -> Any:
-    """The class of figures that notebooks show: those of pyplot alone would be."""
+def _displayed(figure: Any) -> Any:
+    """A class of figures that notebooks display; by default, they display only those of pyplot."""
 
-    class ShownFigure(figure):
-        """A figure that a notebook shows as a picture."""
+    class DisplayedFigure(figure):
+        """A figure that notebooks display as a picture."""
 
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             image = io.BytesIO()
@@ -44,7 +44,7 @@ def _shown(figure: Any) -> Any:
             width, height = (round(_CSS_DPI * inches) for inches in self.get_size_inches())
             return image.getvalue(), {"width": width, "height": height}
 
-    return ShownFigure
+    return DisplayedFigure
 
 
 def whole_ticks(axis: Any) -> None:
@@ -61,11 +61,11 @@ def add_rectangle(axes: Any, x: float, y: float, width: float, height: float, **
     axes.add_patch(Rectangle((x, y), width, height, **style))
 
 
-def add_legend(figure: Any, colours: Mapping[str, str]) -> None:
-    """Adds a legend of colours below the figure."""
+def add_legend(figure: Any, colors: Mapping[str, str]) -> None:
+    """Adds a legend of colors below the figure."""
     from matplotlib.patches import Patch
 
-    patches = [Patch(color=colour, label=label) for label, colour in colours.items()]
+    patches = [Patch(color=color, label=label) for label, color in colors.items()]
     if patches:
         figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False,
                       fontsize=8)

@@ -1,4 +1,4 @@
-"""Kinds of values that fields of records hold; each one reads, checks and writes its values."""
+"""The kinds of values in fields of records; each reads, checks and writes its values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from ztorch.dtypes import ALL, DType
 
-LONGEST_TEXT = 1000  # characters: names of users' layers are shorter
-LONGEST_SHOWN = 60  # characters of a wrong value in an error
+LONGEST_TEXT = 1000  # characters; names of layers are shorter
+LONGEST_SHOWN = 60  # characters of a wrong value in a message
 
 
 class Absent:
-    """The value of a key that is not there, and the default of a field that has none."""
+    """The value of a missing key, and the default of a required field."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -23,14 +23,14 @@ ABSENT = Absent()
 
 
 class BadValue(ValueError):
-    """A value that its field does not allow; `path` leads to it from the outermost record."""
+    """A value that its field does not allow. `path`: its keys from the outermost record."""
 
     def __init__(self, value: Any, must: str, *path: str | int):
         super().__init__()
         self.value, self.must, self.path = value, must, list(path)
 
     def inside(self, *path: str | int) -> BadValue:
-        """The same error, seen from a record that holds this one at `path`."""
+        """This error for the enclosing record, which has the value at `path`."""
         self.path[:0] = path
         return self
 
@@ -46,18 +46,18 @@ class BadValue(ValueError):
 
 
 class Kind:
-    """The values that a field may hold; a `Record` class is one as well."""
+    """The values that a field may hold. `Record` classes are kinds, too."""
 
     says = "any JSON value"  # in the table of fields in the docs
 
     def from_json(self, value: Any) -> Any:
         """The value in memory, or a `BadValue`."""
         if value is ABSENT:
-            raise BadValue(value, "there")
+            raise BadValue(value, "present")
         return value
 
     def to_json(self, value: Any) -> Any:
-        """The value as JSON has it."""
+        """The value as JSON data."""
         return value
 
 
@@ -87,8 +87,7 @@ class Real(Kind):
 
 
 class Score(Kind):
-    """A number that may be infinite or NaN; JSON has no such numbers, so they are texts there.
-    A score of several numbers is a list of them."""
+    """A number that may be infinite or NaN, which are strings in JSON; or a list of numbers."""
 
     says = "a number, one of 'nan', 'inf', '-inf', or a list of these"
 
@@ -120,9 +119,9 @@ class Flag(Kind):
 
 
 class String(Kind):
-    """A text of bounded length, and of a pattern where one is given."""
+    """A string of bounded length that matches a pattern, if there is one."""
 
-    def __init__(self, pattern: str = "", says: str = "a text"):
+    def __init__(self, pattern: str = "", says: str = "a string"):
         self.pattern, self.says = pattern and re.compile(pattern), says
 
     def from_json(self, value: Any) -> str:
@@ -133,15 +132,15 @@ class String(Kind):
 
 
 class OneOf(Kind):
-    """One of a few texts."""
+    """One of several strings."""
 
-    def __init__(self, *texts: str):
-        self.texts = texts
-        self.says = (f"one of {', '.join(map(repr, texts))}" if len(texts) > 1 else
-                     repr(texts[0]))
+    def __init__(self, *choices: str):
+        self.choices = choices
+        self.says = (f"one of {', '.join(map(repr, choices))}" if len(choices) > 1 else
+                     repr(choices[0]))
 
     def from_json(self, value: Any) -> str:
-        if type(value) is not str or value not in self.texts:
+        if type(value) is not str or value not in self.choices:
             raise BadValue(value, self.says)
         return value
 
@@ -162,7 +161,7 @@ class Dtype(Kind):
 
 
 class AnyObject(Kind):
-    """Any JSON object: its user checks the contents."""
+    """Any JSON object. Its reader checks the contents."""
 
     says = "an object"
 
@@ -213,7 +212,7 @@ def row_values(value: Any, kinds: tuple[Any, ...], must: str) -> list[Any]:
 
 
 def _read_item(kind: Any, value: Any, key: str | int) -> Any:
-    """The value in memory of the entry at `key`; an error says so."""
+    """The value of an entry; errors include its key."""
     try:
         return kind.from_json(value)
     except BadValue as error:
@@ -240,7 +239,7 @@ class ByName(Kind):
 
 
 class MapOf(Kind):
-    """An object whose keys are anybody's and whose values are of one kind."""
+    """An object with any keys and values of one kind."""
 
     def __init__(self, kind: Any):
         self.kind = kind
@@ -270,8 +269,8 @@ class OrNone(Kind):
 
 
 class OneOrNamed(Kind):
-    """A record for a single input or output, or one for each of several by name. In memory a dict,
-    in which a single one has the name "".
+    """A record for a single input or output, or an object of records by name for several. In
+    memory a dict, in which a single record has the name "".
 
     >>> sizes = OneOrNamed(Whole(1, 9))
     >>> sizes.from_json(3), sizes.from_json({"a": 3, "b": 4})
@@ -279,18 +278,18 @@ class OneOrNamed(Kind):
     """
 
     def __init__(self, kind: Any, key: str = ""):
-        """`key` names a field of `kind` that is neither null nor an object, where `kind` is
-        written as an object: it tells one such object from several."""
-        self.kind, self.key, self.named = kind, key, MapOf(kind)
-        self.says = f"{kind.says}; where there are several, an object of these by name"
+        """`key`: a field that is neither null nor an object, if `kind` is written as an object. It
+        tells a single record from an object of several."""
+        self.kind, self.key, self.by_name = kind, key, MapOf(kind)
+        self.says = f"{kind.says}; if there are several, an object of these by name"
 
     def from_json(self, value: Any) -> dict[str, Any]:
         if type(value) is dict and type(value.get(self.key)) in (dict, type(None)):
-            return self.named.from_json(value)
+            return self.by_name.from_json(value)
         return {"": self.kind.from_json(value)}
 
     def to_json(self, value: Mapping[str, Any]) -> Any:
-        return self.kind.to_json(value[""]) if "" in value else self.named.to_json(value)
+        return self.kind.to_json(value[""]) if "" in value else self.by_name.to_json(value)
 
 
 TEXT, FLAG, OBJECT, DTYPE, SCORE = String(), Flag(), AnyObject(), Dtype(), Score()

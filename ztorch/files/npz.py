@@ -1,4 +1,4 @@
-"""Arrays in .npz files, as `numpy.savez` writes them. Pickled objects are refused, not run."""
+"""Reads and writes .npz files of arrays. Refuses pickled objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ztorch.dtypes import DType, dtype
 from ztorch.errors import WeightsError
 from ztorch.files.parsing import parsing
 
-_MOST_TIMES = 1100  # how much larger a deflated member can be than its bytes in the file
+_MOST_TIMES = 1100  # the largest ratio of compression of a deflated member
 
 
 def is_npz(data: bytes) -> bool:
-    """Whether a zip holds arrays and nothing else."""
+    """Whether a zip file holds only arrays."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = archive.namelist()
@@ -28,9 +28,9 @@ def is_npz(data: bytes) -> bool:
 
 
 def unpack(data: bytes, where: str) -> dict[str, tuple[DType, np.ndarray]]:
-    """The arrays of a file by name, in its order, named `where` in errors."""
+    """The arrays of a file by name, in its order. `where`: the name of the file in errors."""
     arrays = {}
-    with (parsing(where, WeightsError, "is not a file of arrays that can be read",
+    with (parsing(where, WeightsError, "is not a readable .npz file",
                   "write it again with numpy.savez"), zipfile.ZipFile(io.BytesIO(data)) as archive):
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
@@ -51,7 +51,7 @@ def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
         raise ValueError(f"array {name!r} is of version {version}")
     shape, by_columns, kind = header(file)
     if kind.hasobject:
-        raise ValueError(f"array {name!r} holds objects of Python, not numbers")
+        raise ValueError(f"array {name!r} holds Python objects, not numbers")
     if kind.kind not in "biuf":
         raise ValueError(f"array {name!r} holds {kind}, not numbers")
     d, begin = dtype(kind), file.tell()

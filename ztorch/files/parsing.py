@@ -1,4 +1,4 @@
-"""The one place where exceptions of parsers become errors of ours, with the file and its member."""
+"""Turns exceptions of parsers into errors of ours that name the file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LONGEST = 300  # characters of a parser's message
 @contextmanager
 def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
             member: str = "") -> Iterator[None]:
-    """Within the block a file is read that may hold anything. Whatever is raised there becomes an
-    error that says which file it was; errors of ours stay as they are.
+    """Turns any exception in the block, which reads a file, into an error that names the file.
+    Errors of ours pass through.
 
     Args:
         where: The file.
         kind: The class of the error.
-        complaint: The fault of the file, after its name.
+        complaint: What is wrong, in words that follow the file's name.
         fix: Advice for the user.
         member: The part of the file that is read. Default: `""`.
 
@@ -42,8 +42,7 @@ def parsing(where: str, kind: type[ZtorchError], complaint: str, fix: str,
 
 @contextmanager
 def describing(where: str, member: str = "") -> Iterator[None]:
-    """Within the block a model is built from a file. Layers do not know the file, so its name is
-    added to their errors
+    """Adds the name of a file to errors in the block, which builds a model from that file.
 
     Args:
         where: The file.
@@ -54,16 +53,16 @@ def describing(where: str, member: str = "") -> Iterator[None]:
         ...     raise ZtorchError("an axis must be a positive integer")
         Traceback (most recent call last):
         ...
-        ztorch.errors.WeightsError: a.keras describes a model that cannot be: an axis must ...
+        ztorch.errors.WeightsError: a.keras describes an invalid model: an axis must ...
     """
     try:
-        with parsing(where, WeightsError, "describes a model that cannot be", "save it again",
+        with parsing(where, WeightsError, "describes an invalid model", "save it again",
                      member):
             yield
     except ZtorchError as error:
         if where in str(error) or isinstance(error, Unsupported):
             raise
-        raise WeightsError(f"{where} describes a model that cannot be: {error}") from error
+        raise WeightsError(f"{where} describes an invalid model: {error}") from error
 
 
 def _reason(error: Exception) -> str:

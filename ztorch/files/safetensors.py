@@ -1,4 +1,4 @@
-"""Named arrays in one safetensors file: written atomically, every bound checked when read."""
+"""Reads safetensors files, with every bound checked, and writes them atomically."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from ztorch.files.parsing import parsing
 
 Tensors = dict[str, tuple[DType, np.ndarray]]
 
-# The format's name of each dtype.
-_DTYPES = {d.name.upper(): d for d in ALL}  # the format writes F32 for our f32
+_DTYPES = {d.name.upper(): d for d in ALL}  # by their names in the format: F32 for our f32
 _MAX_HEADER = 100_000_000  # bytes; other readers have the same limit
 
 
 def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
          metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file. Arrays hold stored values (bf16 as its bits).
+    """The bytes of a safetensors file. Arrays of bf16 hold its bits.
 
-    The format is a length, JSON and the bytes of the tensors; the package of that name cannot write
-    bfloat16 from NumPy.
+    The format is a length, JSON and the bytes of the tensors. We write it ourselves because the
+    package safetensors cannot write bfloat16 from NumPy.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     chunks: list[bytes] = []
     offset = 0
     for name, (d, array) in tensors.items():
-        # A big-endian array becomes little-endian, as the format wants.
+        # The format is little-endian.
         data = array.astype(d.numpy.newbyteorder("<"), copy=False).tobytes()
         header[name] = {"dtype": d.name.upper(), "shape": list(array.shape),
                         "data_offsets": [offset, offset + len(data)]}
@@ -44,13 +43,13 @@ def pack(tensors: Mapping[str, tuple[DType, np.ndarray]],
 
 
 def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str]]:
-    """The arrays and the metadata in the bytes of a safetensors file, named `where` in errors.
+    """The arrays and the metadata of a safetensors file. `where`: the name of the file in errors.
 
-    The arrays are views of `data`. Every claim of the header is checked: each tensor has the size
-    of its shape, and together they fill the file from end to end.
+    The arrays are views of `data`. Checks that each tensor has the size of its shape, and that the
+    tensors fill the file.
     """
-    with parsing(where, WeightsError, "is not a whole safetensors file",
-                 "it may be truncated or of another kind: write or copy it again"):
+    with parsing(where, WeightsError, "is not a complete safetensors file",
+                 "it may be truncated or another kind of file: write or copy it again"):
         header, metadata, begin = _header(data)
         tensors, spans = {}, []
         for name, entry in header.items():
@@ -62,7 +61,8 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
                                    "not compute with; convert it to F32")
             d = _DTYPES[tag]
             if end - start != d.bytes * math.prod(shape):
-                raise ValueError(f"tensor {name!r} has {end - start} bytes, unlike its shape")
+                raise ValueError(f"tensor {name!r} has {end - start} bytes, which do not match its "
+                                 "shape")
             if begin + end > len(data):
                 raise ValueError(f"tensor {name!r} ends beyond the file")
             array = np.ndarray(shape, d.numpy.newbyteorder("<"), data, begin + start)
@@ -71,12 +71,12 @@ def unpack(data: bytes | memoryview, where: str) -> tuple[Tensors, dict[str, str
         spans.sort()
         starts, ends = [s for s, _ in spans], [e for _, e in spans]
         if [*starts, len(data) - begin] != [0, *ends]:
-            raise ValueError("its tensors overlap or leave bytes over")
+            raise ValueError("its tensors overlap or leave gaps")
     return tensors, metadata
 
 
 def _header(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, str], int]:
-    """The tensors, the metadata, and the place where the first tensor begins."""
+    """The tensors, the metadata, and the offset of the first tensor."""
     size = int.from_bytes(data[:8], "little")
     begin = 8 + size
     if size > _MAX_HEADER or begin > len(data):
@@ -86,14 +86,14 @@ def _header(data: bytes | memoryview) -> tuple[dict[str, Any], dict[str, str], i
         raise ValueError("its header is not a JSON object")
     metadata = header.pop("__metadata__", None) or {}
     if not (isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())):
-        raise ValueError("its metadata is not an object of texts")
+        raise ValueError("its metadata is not an object of strings")
     return header, metadata, begin
 
 
 def write(path: str | os.PathLike[str], tensors: Mapping[str, tuple[DType, np.ndarray]],
           metadata: Mapping[str, str] | None = None) -> None:
-    """Writes named arrays to a safetensors file in one atomic step."""
-    from ztorch.files.atomic import write_atomic  # which reading does not need
+    """Writes named arrays to a safetensors file, atomically."""
+    from ztorch.files.atomic import write_atomic  # imported here since reading does not need it
 
     write_atomic(path, pack(tensors, metadata))
 

@@ -1,10 +1,10 @@
-"""Records that are declared once: from their fields follow how they are written, read and checked.
+"""Records that are declared once by their fields, from which reading, writing and checks follow.
 
     >>> from ztorch.files.kinds import FLAG, TEXT, Row, Whole
     >>> class Window(Record):
-    ...     title: str = field(TEXT)  # shown in its bar
+    ...     title: str = field(TEXT)  # in the title bar
     ...     size: tuple = field(Row(Whole(1, 99), Whole(1, 99), names="[width, height]"))
-    ...     hidden: bool = field(FLAG, default=False)  # whether it starts minimised
+    ...     hidden: bool = field(FLAG, default=False)  # whether it starts minimized
     >>> Window.from_json({"title": "a", "size": [3, 4]})
     Window(title='a', size=(3, 4), hidden=False)
     >>> Window("a", (3, 4)).to_json()
@@ -14,9 +14,9 @@
     ...
     ztorch.files.kinds.BadValue: size[1] is -4; it must be an integer from 1 to 99
 
-Each value is checked, and an error has the path of the first one that is wrong. A missing field
-takes its default; one without a default must be there. Keys that no field has are ignored. A class
-may override `check` for rules that concern several of its fields.
+Each value is checked, and an error has the path of the first wrong one. A missing field takes its
+default; a field without a default is required. Unknown keys are ignored. A class may override
+`check` for rules about several fields.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ else:  # annotations for type checkers have no meaning when the program runs
 
 
 class Field:
-    """A field of a record: the kind of its values, and its default where it may be missing."""
+    """A field of a record: the kind of its values, and its default, if it is optional."""
 
     def __init__(self, kind: Any, default: Any):
         self.kind, self.default = kind, default
 
     @property
     def has_default(self) -> bool:
-        """Whether it may be missing."""
+        """Whether it is optional."""
         return self.default is not ABSENT
 
 
@@ -55,7 +55,7 @@ class Record:
     """Base of records. Fields are attributes, and arguments of the class in their order.
 
     A trailing underscore of an attribute is not part of its key in JSON (`class_`). With
-    `row="[name, bytes]"` the record is a list in JSON; the text names its fields in errors.
+    `row="[name, bytes]"` the record is a list in JSON, which errors describe by this text.
     """
 
     fields: ClassVar[dict[str, Field]] = {}
@@ -63,10 +63,10 @@ class Record:
     says: ClassVar[str] = "an object"
 
     def __init_subclass__(cls, row: str = "") -> None:
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
-        for name in own:
+        declared = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+        for name in declared:
             delattr(cls, name)
-        cls.fields, cls.row = {**cls.fields, **own}, row
+        cls.fields, cls.row = {**cls.fields, **declared}, row
         cls.says = row or f"a {cls.__name__}"
 
     if not TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Record:
             own = dict(zip(cls.fields, values, strict=False))
             for name, value in named.items():
                 if name not in cls.fields or name in own:
-                    raise TypeError(f"{cls.__name__} has no field {name!r}, or it is given twice")
+                    raise TypeError(f"{cls.__name__} has no field {name!r}, or got it twice")
                 own[name] = value
             for name, field in cls.fields.items():
                 if name not in own:
@@ -87,8 +87,8 @@ class Record:
             self.__dict__.update(own)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a {type(self).__name__} does not change; replace({name}=...) makes "
-                             "another one")
+        raise AttributeError(f"a {type(self).__name__} is immutable; replace({name}=...) returns a "
+                             "changed copy")
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -106,7 +106,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The record that JSON data describe; each value is checked."""
+        """The record in JSON data. Checks each value."""
         record = cls.__new__(cls)
         if cls.row:
             values = row_values(value, tuple(f.kind for f in cls.fields.values()), cls.row)
@@ -127,7 +127,7 @@ class Record:
         return record
 
     def check(self) -> None:
-        """Raises `BadValue` where fields contradict one another; their paths begin here."""
+        """Raises a `BadValue` if fields contradict one another."""
 
     def to_json(self) -> Any:
         """The record as JSON data."""

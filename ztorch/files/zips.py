@@ -1,4 +1,4 @@
-"""Zips that other tools wrote, read strictly: nothing compressed, nothing unpacked to disk."""
+"""Reads zips of Keras and PyTorch, whose members must be uncompressed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FIX = "copy or write it again"
 
 
 class StoredZip:
-    """The members of a zip by name. Keras and PyTorch store them uncompressed, so a small file that
-    unpacks to a large one is not theirs."""
+    """The members of a zip by name. Keras and PyTorch store them uncompressed, so compressed ones,
+    which could expand to any size, are refused."""
 
     def __init__(self, data: bytes, where: str):
         self.where = where
@@ -27,17 +27,18 @@ class StoredZip:
         for info in infos:
             name = info.filename
             if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-                raise WeightsError(f"{where} has a member named {name[:80]!r}, which leads out of "
-                                   "the folder; such a file was made to do harm, do not use it")
+                raise WeightsError(f"{where} has a member named {name[:80]!r}, which is outside of "
+                                   "its folder; the file may be malicious, do not use it")
             if name in self._members:
                 raise self._damaged(f"it has two members named {name[:80]!r}")
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
                 raise WeightsError(f"{where}: member {name[:80]!r} is compressed or encrypted; "
-                                   "give the file as Keras or PyTorch wrote it")
+                                   "pass the file as Keras or PyTorch wrote it")
             self._members[name] = info
 
     @property
     def names(self) -> list[str]:
+        """The names of members, in order."""
         return list(self._members)
 
     def __contains__(self, name: str) -> bool:
@@ -48,7 +49,7 @@ class StoredZip:
         return self._members[name].file_size
 
     def read(self, name: str) -> bytes:
-        """A member's bytes, which its checksum confirms."""
+        """The bytes of a member, after checking its checksum."""
         if name not in self._members:
             raise self._damaged(f"it lacks the member {name[:80]!r}")
         with parsing(self.where, WeightsError, "is damaged or truncated", _FIX, name[:80]):

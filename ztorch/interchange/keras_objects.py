@@ -12,8 +12,8 @@ from ztorch.interchange.keras_reader import KerasReader
 from ztorch.layers.layer import Layer
 from ztorch.own_classes import classes_by_name, known_as
 from ztorch.own_functions import registered
-from ztorch.weights.keras_classes import own_class
-from ztorch.weights.keras_describing import KerasWriter, named
+from ztorch.weights.keras_classes import user_class
+from ztorch.weights.keras_configs import KerasWriter, named
 
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
@@ -166,7 +166,7 @@ def deserialize_keras_object(config: Any, custom_objects: Any = None) -> Any:
     name = config["class_name"]
     with custom_object_scope(custom_objects or {}):
         for family in Named.families:
-            kind = own_class(family, config) or family.known.get(name)
+            kind = user_class(family, config) or family.known.get(name)
             if kind is not None and not issubclass(kind, Layer):
                 return kind.from_config(dict(config["config"]))
         reader = KerasReader(f"the config of {name}", None, frozenset())

@@ -22,7 +22,7 @@ from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
 from ztorch.own_functions import own_function
 from ztorch.regularizers import Regularizer
-from ztorch.weights.keras_classes import own_class
+from ztorch.weights.keras_classes import user_class
 from ztorch.weights.keras_ops import MODULES
 
 _INSIDE = ("layer", "backward_layer", "cell")  # arguments that are layers
@@ -95,7 +95,7 @@ class KerasReader:
 
     def user_defined(self, spec: dict[str, Any], label: str) -> Layer | None:
         """A user-defined layer or model, or None and a problem."""
-        kind, config = own_class(Layer, spec), dict(spec["config"])
+        kind, config = user_class(Layer, spec), dict(spec["config"])
         module, name = spec.get("module"), spec["class_name"]
         if kind is None:
             self.report(f"{module}.{name}" if str(module).startswith("keras") else

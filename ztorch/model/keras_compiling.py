@@ -15,8 +15,8 @@ from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
 from ztorch.optimizers import MultiOptimizer, Optimizer, OptimizerMap
 from ztorch.own_functions import own_function, registered_name
-from ztorch.weights.keras_classes import own_class
-from ztorch.weights.keras_describing import named
+from ztorch.weights.keras_classes import user_class
+from ztorch.weights.keras_configs import named
 
 # Short names that Keras also knows, which name the scores of metrics.
 _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse", "msle"))
@@ -73,7 +73,7 @@ def as_members(room: Any, x: Any) -> Any:
         return own_function(x["config"]) or getattr(room, x["config"])
     if isinstance(x, Mapping) and "class_name" in x:
         name = {"name": x["config"]["name"]} if room is metrics and "name" in x["config"] else {}
-        if (kind := own_class(_FAMILIES[room], x)) is not None:
+        if (kind := user_class(_FAMILIES[room], x)) is not None:
             return kind.from_config(x["config"])
         return getattr(room, x["class_name"])(**_settings(x["config"]), **name)
     if isinstance(x, Mapping):

@@ -1,1 +1,1 @@
-"""A model's weights on disk: in our files, in those of Keras and in those of PyTorch."""
+"""Reads and writes files of weights: ours, and those of Keras, PyTorch and llama.cpp."""

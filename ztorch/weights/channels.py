@@ -1,8 +1,8 @@
 """Finds the layers whose weights depend on the order of channels.
 
-PyTorch's images have their channels first, ours mostly last. So a Flatten after a convolution gives
-features in another order, and the rows of the next Dense kernel are in another order. A Reshape
-from features to an image does the same to the columns of the kernel before it.
+PyTorch's images have channels first, ours mostly last. So a Flatten after a convolution returns
+features in another order, and the rows of the next Dense kernel are in that order. A Reshape from
+features to an image does the same to the columns of the kernel before it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ ORDERS = ("channels_first", "channels_last")
 
 
 class Channels:
-    """The images that the features of each layer come from or become, where the other framework
-    has their channels first.
+    """The images that the features of layers are flattened from, or reshaped to, if they have
+    channels first in the other framework.
 
     Args:
         model: The model.
-        flatten_from: The order of channels in the file, or None to find out from the layers.
+        flatten_from: The order of channels in the file; None: derived from the layers.
             Default: `None`.
     """
 
     def __init__(self, model: Network, flatten_from: str | None = None):
         if flatten_from not in (None, *ORDERS):
             raise ConfigError(f"flatten_from={flatten_from!r} must be one of {', '.join(ORDERS)}, "
-                              "or None to find out")
+                              "or None, to derive it from the layers")
         rows = model.traced_layers()
         self._flatten_from = flatten_from
         self._layers = {row.layer.path: row.layer for row in rows}
@@ -50,13 +50,13 @@ class Channels:
                         self._mark_columns(x)
 
     def rows(self, layer: Layer) -> Shape | None:
-        """The image whose elements are the input features of a layer; None: the order is the
+        """The image that the input features of a layer are flattened from; None: their order is the
         same."""
         images = (self._image_behind(x) for x in self._inputs.get(layer, ()))
         return next((image for image in images if image), None)
 
     def columns(self, layer: Layer) -> Shape | None:
-        """The image that the output features of a layer become; None: the order is the same."""
+        """The image that the output features of a layer are reshaped to; None: the same order."""
         return self._columns.get(layer)
 
     def first(self, layer: Layer) -> bool:
@@ -82,8 +82,8 @@ class Channels:
         return None
 
     def _same_features(self, v: Value) -> Iterable[Value]:
-        """v and the values that it is made of, feature by feature."""
-        seen, stack = {v}, [v]
+        """v, and the values from which it is computed without mixing features."""
+        visited, stack = {v}, [v]
         while stack:
             u = stack.pop()
             yield u
@@ -92,15 +92,15 @@ class Channels:
             if layer is not None and layer.own_weights and not scales:
                 continue  # mixes the features
             for a in u.args:
-                if a not in seen and (a.shape == u.shape or _moves_steps(layer, u, a)):
-                    seen.add(a)
+                if a not in visited and (a.shape == u.shape or _moves_steps(layer, u, a)):
+                    visited.add(a)
                     stack.append(a)
 
     def _is_image(self, v: Value) -> bool:
-        """Whether the other framework has this value with its channels first."""
+        """Whether a value has its channels first in the other framework."""
         if self._flatten_from is not None:
             return self._flatten_from == "channels_first"
-        seen, stack = {v}, [v]
+        visited, stack = {v}, [v]
         while stack:
             u = stack.pop()
             layer = self._of(u)
@@ -113,14 +113,13 @@ class Channels:
                                                or layer.own_weights[0].name == "alpha")):
                 continue
             for a in u.args:
-                if a not in seen and (a.rank == u.rank or _moves_steps(layer, u, a)):
-                    seen.add(a)
+                if a not in visited and (a.rank == u.rank or _moves_steps(layer, u, a)):
+                    visited.add(a)
                     stack.append(a)
         return False
 
     def _mark_columns(self, x: Value) -> None:
-        """Finds the Reshape that makes features an image, and the layer that computes the
-        features."""
+        """Records the layers whose output features a Reshape turns into an image."""
         for u in self._same_features(x):
             if u.op.name == "reshape" and isinstance(self._of(u), Reshape) and u.args[0].rank == 2:
                 for f in self._same_features(u.args[0]):
@@ -130,13 +129,13 @@ class Channels:
 
 
 def _moves_steps(layer: Layer | None, u: Value, a: Value) -> bool:
-    """Whether u is a with the steps of sequences merged into the batch, or split from it."""
+    """Whether u is a with the steps of sequences merged into the batch, or split off again."""
     return (isinstance(layer, TimeDistributed) and u.op.name == "reshape"
             and a.shape[-1:] == u.shape[-1:])
 
 
 def _inputs_of(layer: Layer, nodes: Iterable[Value]) -> list[Value]:
-    """The inputs of a layer: the operands of its nodes that are nodes of other layers."""
+    """The inputs of a layer: the operands of its nodes that other layers compute."""
     members = set(nodes)
 
     def comes_from_outside(v: Value) -> bool:
@@ -146,7 +145,7 @@ def _inputs_of(layer: Layer, nodes: Iterable[Value]) -> list[Value]:
 
 
 def to_first(a: np.ndarray, image: Shape | None, axis: int) -> np.ndarray:
-    """Reorders one axis: its elements are those of an image, from channels last to first.
+    """Reorders an axis with the elements of an image from channels last to channels first.
 
     >>> to_first(np.arange(6), (1, 3, 2), 0)
     array([0, 2, 4, 1, 3, 5])

@@ -1,4 +1,4 @@
-"""Loads and saves the weights of a model: files of ours, Keras, PyTorch, NumPy and llama.cpp."""
+"""Loads and saves the weights of a model, in our files or those of Keras, PyTorch and others."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LAYOUTS = ("ztorch", "keras", "torch")
 
 def save(model: Network, path: str | os.PathLike[str], layout: str | None = None,
          names: Mapping[str, str] | None = None, flatten_from: str | None = None) -> None:
-    """Writes the weights of a model; arguments as those of `Model.save_weights`. Without a layout
-    the name decides: .h5 is for Keras, .gguf in PyTorch's layouts, all else ours."""
+    """Writes the weights of a model. Arguments as in `Model.save_weights`. Without a layout, the
+    suffix decides: .h5 is Keras', .gguf is PyTorch's, all others are ours."""
     file = os.fspath(path)
     h5, is_gguf, is_npz = (file.lower().endswith(end) for end in (".h5", ".gguf", ".npz"))
     if layout not in (None, *LAYOUTS):
         raise ConfigError(f"layout={layout!r} must be one of {', '.join(LAYOUTS)}")
     layout = layout or ("keras" if h5 else "torch" if is_gguf else "ztorch")
-    fix = ("give a path that ends in .weights.h5 for Keras, .npz for NumPy, .gguf for llama.cpp, "
+    fix = ("use a path that ends in .weights.h5 for Keras, .npz for NumPy, .gguf for llama.cpp, "
            "or in .safetensors for ztorch and PyTorch (safetensors.torch.load_file reads it)")
     if is_gguf and layout != "torch":
         raise ConfigError(f"cannot write {file!r} in the layout {layout!r}: GGUF files have "
@@ -47,41 +47,49 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
     if (names or flatten_from) and layout != "torch":
         raise ConfigError("names and flatten_from are for layout='torch'")
     _need_mapping(names)
-    values = {w: w.value for w in model.weights}
     if layout == "ztorch":
-        own = {n: w.value for n, w in model.named_weights().items()}
+        arrays = {n: w.value for n, w in model.named_weights().items()}
         if is_npz:
-            write_atomic(path, npz.packed(own))
+            write_atomic(path, npz.packed(arrays))
         else:
-            own_files.write(path, own, model.name)
-    elif layout == "keras":
+            own_files.write(path, arrays, model.name)
+        return
+    values = {w: w.value for w in model.weights}
+    if layout == "keras":
         write_atomic(path, keras_files.write(keras_layouts.parts(model), values, model.name))
+        return
+    tensors = _torch_tensors(model, values, names or {}, flatten_from)
+    if is_gguf:
+        write_atomic(path, gguf.packed(tensors, model.name))
+    elif is_npz:
+        write_atomic(path, npz.packed(tensors))
     else:
-        tensors: dict[str, np.ndarray] = {}
-        parts = torch_layouts.parts(model, Channels(model, flatten_from))
-        check_names(parts, names or {})
-        for part in parts:
-            prefix = renamed(part.names[0], names or {})
-            tensors |= {f"{prefix}.{end}" if prefix else end: a
-                        for end, a in part.write(values).items()}
-        if is_gguf:
-            write_atomic(path, gguf.written(tensors, model.name))
-        elif is_npz:
-            write_atomic(path, npz.packed(tensors))
-        else:
-            safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
-                              {"format": "pt"})
+        safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
+                          {"format": "pt"})
+
+
+def _torch_tensors(model: Network, values: Mapping[Weight, np.ndarray], names: Mapping[str, str],
+                   flatten_from: str | None) -> dict[str, np.ndarray]:
+    """The weights of a model in PyTorch's layouts, by their names in the file."""
+    tensors: dict[str, np.ndarray] = {}
+    parts = torch_layouts.parts(model, Channels(model, flatten_from))
+    check_names(parts, names)
+    for part in parts:
+        prefix = renamed(part.names[0], names)
+        tensors |= {f"{prefix}.{end}" if prefix else end: array
+                    for end, array in part.write(values).items()}
+    return tensors
 
 
 def _need_mapping(names: object) -> None:
     if names is not None and not isinstance(names, Mapping):
-        raise ConfigError(f"names={names!r} must map layers to their names there: "
+        raise ConfigError(f"names={names!r} must map layers to their names in the file: "
                           "names={'dense': 'fc1'}")
 
 
 @dataclass(frozen=True)
 class IntoModel:
-    """How a file is read into a model: the arguments of `Model.load_weights`."""
+    """A model, and the arguments of `Model.load_weights`."""
 
     model: Network
     source: str
@@ -90,19 +98,19 @@ class IntoModel:
     skip_mismatch: bool
 
     def complete(self, values: Mapping[Weight, np.ndarray]) -> list[np.ndarray]:
-        """Values in the order of the model. Weights without one stay as they are."""
+        """Values for all weights, in the order of the model. Weights without one keep theirs."""
         missing = [name for name, w in self.model.named_weights().items() if w not in values]
         if missing:
-            some = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-            warnings.warn(f"{self.source} has nothing that fits {', '.join(missing[:8])}{some}, "
-                          "which stay as they are", stacklevel=4)
+            others = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+            warnings.warn(f"{self.source} has no weights for {', '.join(missing[:8])}{others}, "
+                          "which keep their values", stacklevel=4)
         return [values.get(w, w.value) for w in self.model.weights]
 
 
 def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] | None = None,
          flatten_from: str | None = None, skip_mismatch: bool = False) -> list[np.ndarray]:
-    """The weights in a file, in the order of the model. The first bytes of a file tell its format.
-    Arguments as those of `Model.load_weights`."""
+    """The weights in a file, in the order of the model. The first bytes of the file tell its
+    format. Arguments as in `Model.load_weights`."""
     _need_mapping(names)
     data, source = whole_file(path), os.fspath(path)
     to = IntoModel(model, source, names or {}, flatten_from, skip_mismatch)
@@ -119,7 +127,7 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
             return _from_torch(to, state, True)
         kind = ("a ztorch artifact: write its weights to a separate file with zt.load(path)."
                 "save_weights('weights.safetensors')" if "manifest.json" in archive.names else
-                "a zip, but none of Keras or PyTorch")
+                "a zip file, but not one of Keras or PyTorch")
         raise WeightsError(f"{source} is {kind}")
     if data.startswith(keras_files.SIGNATURE):
         return _from_keras(to, data)
@@ -133,7 +141,7 @@ def load(model: Network, path: str | os.PathLike[str], names: Mapping[str, str] 
 
 def _from_names(to: IntoModel, tensors: safetensors.Tensors,
                 metadata: Mapping[str, str]) -> list[np.ndarray]:
-    """The weights among tensors that have our names, or those of PyTorch."""
+    """The weights among tensors with our names, or with those of PyTorch."""
     weights = to.model.named_weights()
     shapes = {n: w.shape for n, w in weights.items()}
     if metadata.get("format", "").startswith("ztorch") or any(n in tensors for n in shapes):
@@ -179,11 +187,11 @@ def _from_keras(to: IntoModel, data: bytes) -> list[np.ndarray]:
 def _by_keras_names(to: IntoModel, parts: Sequence[ModelPart], data: bytes,
                     use_layer_names: bool) -> list[np.ndarray]:
     with keras_files.reading(data, to.source, use_layer_names) as modules:
-        return _read(to, parts, modules, ordered=True, by_order=False)
+        return _match_and_read(to, parts, modules, ordered=True, by_order=False)
 
 
 def _plain(part: ModelPart) -> ModelPart:
-    """The part with names as files are read: without underscores at the beginning."""
+    """The part with names as files have them when they are read: without leading underscores."""
     path, name = part.names
     plain_path = "/".join(p.removeprefix("_") for p in path.split("/"))
     return replace(part, names=(plain_path, name))
@@ -192,11 +200,11 @@ def _plain(part: ModelPart) -> ModelPart:
 def _from_torch(to: IntoModel, state: safetensors.Tensors, ordered: bool) -> list[np.ndarray]:
     parts = torch_layouts.parts(to.model, Channels(to.model, to.flatten_from))
     modules = torch_files.modules(state, ordered)
-    return _read(to, parts, modules, ordered=ordered, by_order=True)
+    return _match_and_read(to, parts, modules, ordered=ordered, by_order=True)
 
 
-def _read(to: IntoModel, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
-          ordered: bool, by_order: bool) -> list[np.ndarray]:
+def _match_and_read(to: IntoModel, parts: Sequence[ModelPart], modules: Sequence[FileModule], *,
+                    ordered: bool, by_order: bool) -> list[np.ndarray]:
     pairs = match(parts, modules, ordered=ordered, by_order=by_order, names=to.names,
                   source=to.source, skip_mismatch=to.skip_mismatch)
     return to.complete(read_pairs(pairs))

@@ -1,4 +1,4 @@
-"""GGUF files, those of llama.cpp: their tensors, quantised ones as float32; written as float32."""
+"""GGUF files, those of llama.cpp. Quantized tensors are read, and all are written, as float32."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ztorch.weights.gguf_blocks import BLOCK_TYPES
 
 SIGNATURE = b"GGUF"
 _PLAIN: dict[int, DType] = {d.gguf: d for d in ALL if d.gguf is not None}
-# Types that are named in the error.
+# Types that ztorch does not read, for the error message.
 _OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
            21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M", 40: "NVFP4", 41: "Q1_0"}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
-            12: "d"}  # types of metadata as `struct` has them
+            12: "d"}  # types of metadata, as codes of `struct`
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 8
-_WRITTEN_AXES = 4  # as many as llama.cpp takes
-_ALIGNMENT = 32  # bytes of which the place of a tensor is a multiple
-_DEEPEST = 4  # lists in lists
+_WRITTEN_AXES = 4  # the most that llama.cpp reads
+_ALIGNMENT = 32  # bytes; the default of offsets of tensors
+_DEEPEST = 4  # levels of lists in metadata
 
 
 @dataclass
 class _Cursor:
-    """Reads one thing after another, and never beyond the end."""
+    """Reads values one after another, and never past the end."""
 
     data: memoryview
     at: int = 0
@@ -50,7 +50,7 @@ class _Cursor:
         return bytes(self.take(self.number("Q"))).decode()
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """A value of the metadata; lists of numbers are skipped, for they may be long."""
+        """A value of the metadata. Lists, which may be long, are skipped."""
         if kind == _TEXT:
             return self.text()
         if kind != _LIST:
@@ -67,20 +67,19 @@ class _Cursor:
 
 
 def tensors(data: bytes, source: str) -> Tensors:
-    """The tensors of a file by name, in its order. Shapes are those of NumPy: the last axis is the
-    one whose elements are adjacent.
+    """The tensors of a file by name, in its order. Shapes are in NumPy's order of axes.
 
     Raises:
         WeightsError: The file is damaged.
-        Unsupported: It is of another version, or has tensors of a type that is not read.
+        Unsupported: It has another version, or tensors of a type that ztorch does not read.
     """
-    with parsing(source, WeightsError, "is not a whole GGUF file",
+    with parsing(source, WeightsError, "is not a complete GGUF file",
                  "it may be truncated: copy it again"):
         return _tensors(_Cursor(memoryview(data)), source)
 
 
-def written(arrays: Mapping[str, np.ndarray], name: str) -> bytes:
-    """The bytes of a file of float32 tensors; `name` is that of the model."""
+def packed(arrays: Mapping[str, np.ndarray], name: str) -> bytes:
+    """The bytes of a file of float32 tensors. `name`: of the model."""
 
     def text(x: str) -> bytes:
         return struct.pack("<Q", len(x.encode())) + x.encode()
@@ -92,13 +91,13 @@ def written(arrays: Mapping[str, np.ndarray], name: str) -> bytes:
     for label, array in arrays.items():
         if array.ndim > _WRITTEN_AXES:
             raise Unsupported(f"weight {label!r} has {array.ndim} axes; a GGUF file has "
-                              f"{_WRITTEN_AXES} at most: write .safetensors")
+                              f"at most {_WRITTEN_AXES}: write .safetensors")
         header += [text(label), struct.pack(f"<I{array.ndim}QIQ", array.ndim, *array.shape[::-1], 0,
                                             len(data))]
         data += np.ascontiguousarray(array, "<f4").tobytes()
         data += bytes(-len(data) % _ALIGNMENT)
-    before = b"".join(header)
-    return before + bytes(-len(before) % _ALIGNMENT) + bytes(data)
+    head = b"".join(header)
+    return head + bytes(-len(head) % _ALIGNMENT) + bytes(data)
 
 
 def _tensors(cursor: _Cursor, source: str) -> Tensors:
@@ -106,7 +105,7 @@ def _tensors(cursor: _Cursor, source: str) -> Tensors:
     version, count, pairs = (cursor.number(code) for code in "IQQ")
     if version not in (2, 3):
         raise Unsupported(f"{source} is a GGUF file of version {version}; ztorch reads 2 and 3, "
-                          "with the lowest byte first: convert it with llama.cpp")
+                          "in little endian: convert it with llama.cpp")
     metadata = {}
     for _ in range(pairs):
         key = cursor.text()
@@ -119,7 +118,7 @@ def _tensors(cursor: _Cursor, source: str) -> Tensors:
     arrays: Tensors = {}
     for name, shape, kind, offset in infos:
         if name in arrays:
-            raise ValueError(f"tensor {name!r} is there twice")
+            raise ValueError(f"tensor {name!r} is in it twice")
         arrays[name] = _read(cursor.data, name, shape, kind, begin + offset, source)
     return arrays
 
@@ -136,10 +135,10 @@ def _read(data: memoryview, name: str, shape: tuple[int, ...], kind: int, at: in
           source: str) -> tuple[DType, np.ndarray]:
     block = BLOCK_TYPES.get(kind)
     if block is None and kind not in _PLAIN:
-        known = [*map(str, _PLAIN.values()), *(b.name for b in BLOCK_TYPES.values())]
+        readable = [*map(str, _PLAIN.values()), *(b.name for b in BLOCK_TYPES.values())]
         raise Unsupported(f"{source}: tensor {name!r} has the type {_OTHERS.get(kind, kind)}, "
-                          f"which ztorch does not read; it reads {', '.join(known)}: convert the "
-                          "file with llama-quantize --allow-requantize")
+                          f"which ztorch does not read; it reads {', '.join(readable)}: convert "
+                          "the file with llama-quantize --allow-requantize")
     numbers, size = (block.numbers, block.bytes) if block else (1, _PLAIN[kind].bytes)
     if block and (not shape or shape[-1] % numbers):
         raise ValueError(f"tensor {name!r} of shape {shape} is in blocks of {numbers}")

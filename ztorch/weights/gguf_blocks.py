@@ -1,7 +1,7 @@
-"""The numbers in blocks of GGUF files: quantised weights as float32.
+"""Decodes the blocks of GGUF files: quantized weights as float32.
 
-A block holds 32 or 256 numbers: codes of few bits, and the scales and offsets to multiply them by
-and to add. Functions take blocks as rows of bytes and give rows of numbers.
+A block holds 32 or 256 numbers: codes of few bits, with the scales that they are multiplied by and
+the offsets that are added. Functions take blocks as rows of bytes, and return rows of numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Decode = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class BlockType:
-    """A type of quantised blocks."""
+    """A type of quantized blocks."""
 
     name: str
     numbers: int  # in a block
@@ -43,12 +43,12 @@ def _half(rows: np.ndarray, at: int) -> np.ndarray:
 
 
 def _nibbles(rows: np.ndarray) -> np.ndarray:
-    """The lower halves of all bytes, then the upper ones."""
+    """The lower 4 bits of all bytes, then the upper ones."""
     return np.concatenate([rows & 15, rows >> 4], 1).astype(np.float32)
 
 
 def _fifth_bits(rows: np.ndarray) -> np.ndarray:
-    """The 32 bits of 4 bytes, the lowest first, each worth 16."""
+    """The 32 bits of 4 bytes, lowest first, as numbers 0 and 16."""
     return np.unpackbits(rows, axis=1, bitorder="little").astype(np.float32) * 16
 
 
@@ -77,17 +77,17 @@ def _q8_0(rows: np.ndarray) -> np.ndarray:
     return rows[:, 2:].view(np.int8).astype(np.float32) * _half(rows, 0)
 
 
-# -- 256 numbers, in parts of 16 or 32 with scales of their own ------------------------------------
+# -- blocks of 256 numbers, with a scale for each 16 or 32 -----------------------------------------
 
 
 def _by_shifts(rows: np.ndarray, shifts: tuple[int, ...], mask: int) -> np.ndarray:
-    """Codes of few bits: of each 32 bytes the lowest, then the next ones."""
+    """Codes of few bits: the lowest ones of each 32 bytes, then the next ones."""
     parts = rows.reshape(len(rows), -1, 1, 32) >> np.array(shifts, np.uint8).reshape(1, 1, -1, 1)
     return (parts & mask).astype(np.int16).reshape(len(rows), -1)
 
 
 def _spread(scales: np.ndarray, each: int) -> np.ndarray:
-    """Each scale for as many numbers as it is for."""
+    """Repeats each scale for the numbers that it applies to."""
     return np.repeat(scales.astype(np.float32), each, axis=1)
 
 
@@ -145,16 +145,16 @@ def _q6_k(rows: np.ndarray) -> np.ndarray:
     return codes * (_half(rows, 208) * _spread(scales, 16))
 
 
-# -- codes that are looked up, and digits of three -------------------------------------------------
+# -- codes that index a table, and base-3 digits ---------------------------------------------------
 
 _LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113],
-                   np.float32)  # of IQ4: denser around zero, as weights are
-_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # twice the numbers of a float of 4 bits
+                   np.float32)  # of IQ4, denser around zero
+_HALVES = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.float32)  # the numbers of a 4-bit float, times 2
 _FLOATS = np.concatenate([_HALVES, -_HALVES])
 
 
 def _pairs(rows: np.ndarray) -> np.ndarray:
-    """Codes of 4 bits: of each 16 bytes the lower halves, then the upper ones."""
+    """Codes of 4 bits: the lower ones of each 16 bytes, then the upper ones."""
     parts = rows.reshape(len(rows), -1, 16)
     return np.concatenate([parts & 15, parts >> 4], 2).reshape(len(rows), -1)
 
@@ -191,8 +191,8 @@ def _tq1_0(rows: np.ndarray) -> np.ndarray:
 
 
 def _digits(rows: np.ndarray, count: int) -> np.ndarray:
-    """Digits from 0 to 2 of each byte, which holds them as a fraction: the first ones of all bytes,
-    then the second ones."""
+    """Base-3 digits of bytes, which hold them as a fraction: the first digits of all bytes, then
+    the second ones."""
     fractions = rows[:, None] * np.array([3 ** k for k in range(count)], np.uint8)[:, None]
     return (fractions.astype(np.uint16) * 3 >> 8).reshape(len(rows), -1).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Writes .keras files: a model as Keras' own model.save does."""
+"""Writes .keras files, in the format of Keras' `model.save`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.layers.network import Network
 from ztorch.weights import keras_files, keras_layouts, keras_optimizers
-from ztorch.weights.keras_describing import KerasWriter
+from ztorch.weights.keras_configs import KerasWriter
 
 _VERSION = "3.8.0"  # of Keras, whose format this is
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of members of zips, so that equal models make equal members
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # date of members, so that equal models have equal members
 
 
 def save(model: Network, path: str | os.PathLike[str],
@@ -27,15 +27,15 @@ def save(model: Network, path: str | os.PathLike[str],
     """Writes a model with its weights.
 
     Args:
-        model: A Sequential, or a functional Model, of layers that Keras has.
+        model: A Sequential or a functional Model, with layers that Keras has too.
         path: A file that ends in .keras.
-        compile_config: How the model was compiled, as Keras describes it. `None`: it was not.
-        states: The states of its optimizer by name. `None`: it was not trained.
+        compile_config: The model's compile config in Keras' format. `None`: it was not compiled.
+        states: The states of its optimizer, by name. `None`: it was not trained.
 
     Raises:
         Unsupported: Keras lacks some of its layers; or h5py is not installed.
     """
-    need_name(path, "a model for Keras", ".keras", "give a path such as 'model.keras'")
+    need_name(path, "a model for Keras", ".keras", "use a path such as 'model.keras'")
     description = KerasWriter().model(model)
     if compile_config is not None:
         description["compile_config"] = compile_config

@@ -1,5 +1,5 @@
-"""Layers with branches, such as `Add(Dense(4), Dense(4))` and `Residual(...)`, as Keras has them:
-the branches are layers of the model, and a merge layer is called on a list of their outputs."""
+"""Converts layers with branches, such as `Add(Dense(4), Dense(4))` and `Residual(...)`, to Keras'
+form: the branches are layers of the model, and a merge layer is called on their outputs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ztorch.layers.wiring import Wiring
 
 
 def has_branches(layer: Any) -> bool:
-    """Whether a layer holds branches, which are layers beside it in Keras."""
+    """Whether a layer has branches inside it, which Keras has as separate layers."""
     layer = layer.stands_for
     return (isinstance(layer, Merge) and bool(layer.adopted)) or type(layer) in (Residual, Parallel)
 
 
-def is_row(network: Network) -> bool:
-    """Whether a network is a Sequential of Keras, too. There, layers take one tensor and have no
-    branches; a Sequential of others is a functional model."""
+def is_plain_sequential(network: Network) -> bool:
+    """Whether a Sequential is one in Keras too, where layers take one tensor and have no branches.
+    Others become functional models."""
     return type(network).__name__ == "Sequential" and not any(
         isinstance(layer, (MultiHeadAttention, Attention)) or has_branches(layer)
         for layer in network.adopted)
@@ -33,13 +33,13 @@ def is_row(network: Network) -> bool:
 
 @dataclass
 class FlatNetwork:
-    """The calls of a network, with branches as layers of their own."""
+    """The calls of a network, with branches as separate layers."""
 
-    calls: list[LayerCall] = field(default_factory=list)  # each after those that it depends on
+    calls: list[LayerCall] = field(default_factory=list)  # in the order of computation
     outputs: Any = None  # a symbolic tensor, or a list or dict of several
-    names: dict[Any, str] = field(default_factory=dict)  # of branches and of merging ops
-    frozen: set[Any] = field(default_factory=set)  # branches with parts that do not train
-    masks_differ: list[Any] = field(default_factory=list)  # layers that pass on other masks
+    names: dict[Any, str] = field(default_factory=dict)  # of branches and of merge layers
+    frozen: set[Any] = field(default_factory=set)  # branches that do not train
+    masks_differ: list[Any] = field(default_factory=list)  # layers whose mask differs in Keras
 
     @property
     def layers(self) -> list[Any]:
@@ -48,7 +48,7 @@ class FlatNetwork:
 
 
 def flat(network: Network) -> FlatNetwork:
-    """A network without branches in layers.
+    """A network with branches as separate layers.
 
     Raises:
         Unsupported: The model is a class with its own call().
@@ -64,14 +64,14 @@ def flat(network: Network) -> FlatNetwork:
 
 
 def _calls(network: Network) -> tuple[list[LayerCall], Any]:
-    """The calls of layers that lead to the outputs, and these."""
+    """The calls of layers that the outputs depend on, and the outputs."""
     if network.own_call is not None:
         raise Unsupported(f"model {network.name!r} is a class with its own call(), which a file "
-                          "for Keras cannot hold; save its weights, or write a .zt")
+                          "for Keras cannot store; save its weights, or write a .zt")
     wiring = getattr(network, "wiring", None)  # a Sequential has none
     if isinstance(wiring, Wiring):
         return wiring.calls, wiring.outputs
-    outputs = network.output  # of a Sequential, which declares its layers when asked
+    outputs = network.output  # of a Sequential, which calls its layers on demand
     calls = [outputs.call]
     while (before := calls[0].inputs[0].call) is not None:
         calls.insert(0, before)
@@ -79,30 +79,30 @@ def _calls(network: Network) -> tuple[list[LayerCall], Any]:
 
 
 class _Flattening:
-    """Repeats the calls of a network, with branches as calls of their own."""
+    """Records the calls of a network again, with branches as separate calls."""
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, names_in_use: set[str]) -> None:
         self.network = FlatNetwork()
-        self.taken = taken  # names of layers
+        self.names_in_use = names_in_use  # names of layers
         self.mergers: dict[Any, Merge] = {}  # of layers with branches
-        self.new: dict[SymbolicTensor, SymbolicTensor] = {}  # those of the repeated calls
+        self.new: dict[SymbolicTensor, SymbolicTensor] = {}  # tensors of the new calls
 
     def replaced(self, x: Any) -> Any:
-        """Arguments with the tensors of the repeated calls."""
+        """Arguments, with the tensors of the new calls."""
         return nested(lambda s: self.new.get(s, s) if isinstance(s, SymbolicTensor) else s, x)
 
     def add(self, call: LayerCall) -> None:
-        """Repeats a call of the network."""
+        """Records a call of the network."""
         args, keywords = self.replaced(call.args), self.replaced(call.keywords)
         layer: Any = call.layer
         if has_branches(layer):
             result = self.merged(layer.stands_for, args[0], call.result)
         else:
-            result = self.recorded(layer, args, keywords, call.result)
+            result = self.record(layer, args, keywords, call.result)
         self.new.update(zip(leaves(call.result), leaves(result), strict=True))
 
-    def recorded(self, layer: Any, args: Any, keywords: Any, like: Any) -> Any:
-        """The result of a call, with the shapes of a known one."""
+    def record(self, layer: Any, args: Any, keywords: Any, like: Any) -> Any:
+        """The result of a new call, with the shapes of `like`."""
         call = LayerCall(layer, args, keywords)
         call.result = nested(
             lambda s: SymbolicTensor(s.value, layer, call, s.producers, s.mask, s.batch), like)
@@ -121,29 +121,29 @@ class _Flattening:
         if layer not in self.mergers:
             self.mergers[layer] = _merger(layer, self.network.names.get(layer, layer.name))
         merger = self.mergers[layer]
-        if (_called(merger, parts).mask is None) != (like.mask is None):
+        if (_output_of(merger, parts).mask is None) != (like.mask is None):
             self.network.masks_differ.append(layer)
-        return self.recorded(merger, (parts,), {}, like)
+        return self.record(merger, (parts,), {}, like)
 
     def branch(self, outer: Any, layer: Any, x: Any) -> Any:
         """The result of a layer inside another one."""
         if layer not in self.network.names:
             name = base = f"{self.network.names.get(outer, outer.name)}_{layer.name}"
             k = 0
-            while name in self.taken:
+            while name in self.names_in_use:
                 k += 1
                 name = f"{base}_{k}"
-            self.taken.add(name)
+            self.names_in_use.add(name)
             self.network.names[layer] = self.network.names[layer.stands_for] = name
         if not outer.trainable or outer in self.network.frozen:
             self.network.frozen |= {layer, layer.stands_for}
-        like = _called(layer, x)
+        like = _output_of(layer, x)
         return (self.merged(layer.stands_for, x, like) if has_branches(layer) else
-                self.recorded(layer, (x,), {}, like))
+                self.record(layer, (x,), {}, like))
 
 
-def _called(layer: Any, x: Any) -> Any:
-    """The output of a layer for symbolic tensors; the call is forgotten."""
+def _output_of(layer: Any, x: Any) -> Any:
+    """The output of a layer for symbolic tensors, without recording the call."""
     y = layer(x)
     layer.calls.pop()
     return y

@@ -1,4 +1,4 @@
-"""Classes of users' own in files of Keras, which hold names and configs, but no code."""
+"""User-defined classes in Keras files, which hold their names and configs, but no code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 
 
-def is_own(layer: Layer) -> bool:
-    """Whether a layer is of a class of users' own. A functional model is as good as one of ours."""
+def is_user_defined(layer: Layer) -> bool:
+    """Whether a layer is of a user-defined class. A functional model is not, whatever its class."""
     ours = type(layer).__module__.startswith("ztorch.")
     return not ours and (not isinstance(layer, Network) or layer.own_call is not None)
 
 
 def registered_name(kind: type) -> str:
-    """The name of a user's class in files of Keras.
+    """The name of a user-defined class in Keras files.
 
     >>> class Twice(Layer):
     ...     pass
@@ -27,12 +27,12 @@ def registered_name(kind: type) -> str:
     return vars(kind).get("registered_as") or kind.__name__
 
 
-def own_class(family: type[Named], spec: Mapping[str, Any]) -> Any:
-    """The class of users' own that Keras describes, None where there is none.
+def user_class(family: type[Named], spec: Mapping[str, Any]) -> Any:
+    """The user-defined class that a Keras config names; None if there is none.
 
     Args:
-        family: The base of all such classes.
-        spec: The description.
+        family: The base class.
+        spec: The config.
     """
     registered, plain = spec.get("registered_name"), spec.get("class_name")
     by_name = {registered_name(kind): kind for kind in family.known.values()} | family.known

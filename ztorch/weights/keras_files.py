@@ -1,4 +1,4 @@
-"""Files of Keras 3: .weights.h5 and the .keras archive. h5py is needed, Keras is not."""
+"""Reads and writes files of Keras 3, .weights.h5 and .keras, with h5py and without Keras."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 _MOST_CONFIG = 64 << 20  # bytes of config.json
 _MOST_GROUPS = 100_000  # more than any model has
 _MOST_DEPTH = 64  # groups in groups
-_CODED = {d.long: d for d in ALL if not d.in_numpy}  # which h5py writes as integers or bytes
-_NO_LAYERS = (  # groups that hold no weights of layers
+_STORED_AS_CODES = {d.long: d for d in ALL if not d.in_numpy}  # by name in files
+_NO_LAYERS = (  # groups without weights of layers
     "optimizer", "seed_generator", "_loss_tracker", "_compile_metrics", "metrics")
 
 
 def is_archive(archive: StoredZip) -> bool:
-    """Whether this zip is one that Keras' model.save writes."""
+    """Whether a zip file is a .keras archive."""
     return CONFIG in archive and WEIGHTS in archive
 
 
 def config(archive: StoredZip) -> dict[str, Any]:
-    """The model's description in a .keras archive."""
-    with parsing(archive.where, WeightsError, f"is damaged: its {CONFIG} is not a description",
+    """The model's config in a .keras archive."""
+    with parsing(archive.where, WeightsError, f"is damaged: its {CONFIG} is not a config",
                  "save the model again"):
         if archive.size(CONFIG) > _MOST_CONFIG:
             raise ValueError(f"{archive.size(CONFIG):,} bytes")
@@ -49,9 +49,9 @@ def config(archive: StoredZip) -> dict[str, Any]:
 def reading(data: bytes, source: str, with_layer_names: bool) -> Iterator[list[FileModule]]:
     """The groups with weights of a .weights.h5 file. Arrays can be read while it is open.
 
-    `with_layer_names` adds the names that layers had to the paths of groups. They are texts of any
-    length: in a damaged file the HDF5 library may never end to read one. So they are read only
-    where they are needed.
+    `with_layer_names` adds the names of layers to the paths of groups. These are strings of any
+    length, in which the HDF5 library may loop forever if the file is damaged, so they are read only
+    if needed.
     """
     h5py = _h5py()
     with parsing(source, WeightsError, "is damaged or truncated", "copy or write it again"):
@@ -67,14 +67,14 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise Unsupported("files of Keras are HDF5, which h5py reads and writes: pip install "
+        raise Unsupported("files of Keras are HDF5 files, which need h5py: pip install "
                           "ztorch[hdf5]") from None
     return h5py
 
 
 def _check_heaps(data: bytes) -> None:
-    """Raises unless the heaps, which hold texts, are filled with objects up to their end: else the
-    HDF5 library may loop for ever."""
+    """Raises an error unless the heaps, which hold strings, are filled with objects up to their
+    end: otherwise the HDF5 library may loop forever."""
     if data[:8] == SIGNATURE and data[8:9]:
         lengths = data[14] if data[8] < 2 else data[10]
         if lengths != 8:
@@ -83,7 +83,7 @@ def _check_heaps(data: bytes) -> None:
         at = heap.end() + 8
         end = heap.start() + int.from_bytes(data[heap.end():at], "little")
         if end > len(data):
-            raise ValueError("a heap reaches over its end")
+            raise ValueError("a heap extends past its end")
         while at + 16 <= end:
             number, size = data[at:at + 2], int.from_bytes(data[at + 8:at + 16], "little")
             at += size if number == b"\0\0" else 16 + -(-size // 8) * 8
@@ -92,7 +92,7 @@ def _check_heaps(data: bytes) -> None:
 
 
 def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Iterator[FileModule]:
-    """Every group with weights, by its path, and also by the names that layers had."""
+    """The groups with weights, by their paths and, if requested, by the names of layers."""
     stack: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [(file, (), ())]
     count = 0
     while stack:
@@ -111,29 +111,27 @@ def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Itera
         for key, inner in reversed(below.items()):
             if isinstance(inner, h5py.Group) and key != "vars" and key not in _NO_LAYERS:
                 name = _layer_name(h5py, inner, source) if with_layer_names else ()
-                stack.append((inner, (*path, _plain(key)), (*names, *name)))
+                stack.append((inner, (*path, _current_name(key)), (*names, *name)))
 
 
 def _members(h5py: Any, group: Any, source: str) -> dict[str, Any]:
-    """The members of a group. Links are refused: they could lead into other files."""
+    """The members of a group. Raises an error for links, which could point to other files."""
     if not isinstance(group, h5py.Group):
         return {}
     for key in group:
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise WeightsError(f"{source} links {key[:80]!r} to another place, which files of "
-                               "Keras never do; do not use it")
+            raise WeightsError(f"{source} has a link {key[:80]!r}, which files of Keras never "
+                               "have; do not use it")
     return dict(group.items())
 
 
-def _plain(key: str) -> str:
-    """The current Keras name of a group: without an underscore, and `layers` for the name in
-    2.13."""
+def _current_name(key: str) -> str:
+    """The name of a group in current versions of Keras: without an underscore, and `layers`."""
     return "layers" if key == "_layer_checkpoint_dependencies" else key.removeprefix("_")
 
 
 def _layer_name(h5py: Any, group: Any, source: str) -> tuple[str, ...]:
-    """The name that a layer had. That of the cell of a recurrent layer is left out: ours has
-    none."""
+    """The name of the layer of a group. Cells of recurrent layers are left out: ours have none."""
     variables = _members(h5py, group, source).get("vars")
     name = variables.attrs.get("name") if variables is not None else None
     return (name,) if isinstance(name, str) and not name.endswith("_cell") else ()
@@ -141,11 +139,11 @@ def _layer_name(h5py: Any, group: Any, source: str) -> tuple[str, ...]:
 
 def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
     if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
-        raise WeightsError(f"{source}: {name} does not hold its numbers itself; do not use this "
-                           "file")
-    if dataset.chunks is not None:  # compressed pieces may become any size
-        raise WeightsError(f"{source}: {name} is in pieces, maybe compressed, as files of Keras "
-                           "never do; rewrite it: h5repack -l CONTI -f NONE")
+        raise WeightsError(f"{source}: {name} does not have its numbers in this file; do not "
+                           "use it")
+    if dataset.chunks is not None:  # compressed chunks may expand to any size
+        raise WeightsError(f"{source}: {name} is stored in chunks, which files of Keras never "
+                           "are; rewrite it: h5repack -l CONTI -f NONE")
     stored_bytes = dataset.id.get_storage_size()
     expected_bytes = dataset.size * dataset.dtype.itemsize
     if stored_bytes != expected_bytes:
@@ -153,18 +151,18 @@ def _stored(h5py: Any, dataset: Any, name: str, source: str) -> StoredTensor:
 
     def load() -> np.ndarray:
         d = dataset.dtype
-        coded = _CODED.get(str(dataset.attrs.get("dtype")))
+        coded = _STORED_AS_CODES.get(str(dataset.attrs.get("dtype")))
         if coded is not None and d.itemsize == coded.bytes and d.kind in "uV":
             return from_storage(coded, dataset[()].view(coded.numpy))
         if d.kind not in "fiu":
-            raise WeightsError(f"{source}: {name} holds {d}, no numbers")
+            raise WeightsError(f"{source}: {name} holds {d}, not numbers")
         return dataset[()]
 
     return StoredTensor(tuple(dataset.shape), load)
 
 
 def optimizer_variables(data: bytes, source: str) -> list[np.ndarray]:
-    """The variables of the optimizer in a .weights.h5 file, none where it has no optimizer."""
+    """The variables of the optimizer in a .weights.h5 file; empty if it has none."""
     h5py = _h5py()
     with parsing(source, WeightsError, "is damaged or truncated", "copy or write it again"):
         _check_heaps(data)
@@ -178,8 +176,8 @@ def optimizer_variables(data: bytes, source: str) -> list[np.ndarray]:
 
 def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model: str,
           optimizer: Sequence[np.ndarray] = ()) -> bytes:
-    """The bytes of a .weights.h5 file, as Keras would write it for the same layers, and for an
-    optimizer with these variables."""
+    """The bytes of a .weights.h5 file, as Keras would write it for the same layers and an optimizer
+    with these variables."""
     file = io.BytesIO()
     with _h5py().File(file, "w") as root:
         root.create_group("vars").attrs["name"] = model

@@ -1,7 +1,7 @@
-"""The names of weights in Keras' files. Shapes and order of the arrays are the same as ours.
+"""The names of weights in Keras files. Shapes and order of the arrays are the same as ours.
 
-A file names a layer by its class and a count within its model, `layers/dense_1`, and weights by
-number. Beside that it holds the names that the layers had.
+A file names a layer by its class and a number in its model, such as `layers/dense_1`, and weights
+by number. It also has the names of the layers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ztorch.layers.rnn import RNN, StackedRNNCells
 from ztorch.layers.spectral import SpectralNormalization
 from ztorch.layers.transformer import TransformerBlock
 from ztorch.layers.weight import Weight
-from ztorch.weights.keras_branches import flat, has_branches, is_row
-from ztorch.weights.keras_classes import is_own
+from ztorch.weights.keras_branches import flat, has_branches, is_plain_sequential
+from ztorch.weights.keras_classes import is_user_defined
 from ztorch.weights.modules import Entry, ModelPart
 
 _BLOCK = {  # attributes of KerasHub's blocks
@@ -35,20 +35,18 @@ _BLOCK = {  # attributes of KerasHub's blocks
     "cross_attention": "_cross_attention_layer", "cross_attention_norm":
     "_cross_attention_layer_norm", "feedforward_norm": "_feedforward_layer_norm",
     "intermediate": "_feedforward_intermediate_dense", "output": "_feedforward_output_dense"}
-
-
-_KERAS_CLASSES = {  # where Keras has another name for a class of ours
+_KERAS_CLASSES = {  # our classes that have another name in Keras
     "Model": "Functional", "GroupQueryAttention": "GroupedQueryAttention"}
 
 
 def parts(model: Network) -> list[ModelPart]:
-    """The model as groups of a file of Keras; the names of layers are second names."""
-    walk = _attributes(model, "", "", set()) if model.own_call else _in_row(model, "", "")
+    """A model as the groups of a Keras file; names of layers are second names of a group."""
+    walk = _attributes(model, "", "", set()) if model.own_call else _numbered(model, "", "")
     return [part for part in walk if part.entries]
 
 
-def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
-    """The layers inside, each named by its class and a count."""
+def _numbered(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
+    """The layers inside a layer, each named by its class and a number."""
     counts: dict[str, int] = {}
     for inner in _flat(layer):
         kind = snake_case(_keras_class(inner))
@@ -59,13 +57,13 @@ def _in_row(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
 
 def _keras_class(layer: Layer) -> str:
     name = type(layer).__name__
-    if name == "Sequential" and isinstance(layer, Network) and not is_row(layer):
+    if name == "Sequential" and isinstance(layer, Network) and not is_plain_sequential(layer):
         name = "Model"
     return _KERAS_CLASSES.get(name, name)
 
 
 def _flat(layer: Layer) -> Iterator[Layer]:
-    """The layers of a model. Branches, which we nest, are flat in a functional model of Keras."""
+    """The layers of a model. Our nested branches are layers of the model in Keras."""
     if isinstance(layer, Network) and layer.own_call is None and any(
             map(has_branches, layer.adopted)):
         yield from flat(layer).layers
@@ -80,7 +78,7 @@ def _flat(layer: Layer) -> Iterator[Layer]:
 def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     def part(weights: list[Weight], path: str = path, name: str = name) -> ModelPart:
         entries = {str(k): Entry((w,)) for k, w in enumerate(weights)}
-        # Keras also counts the batches that adapt has seen.
+        # Keras also stores the number of batches that adapt has read.
         counts = {"2": np.zeros((), np.int32)} if isinstance(layer, Normalization) else {}
         return ModelPart(layer, (path, name), entries, counts if entries else {})
 
@@ -101,34 +99,34 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
     elif isinstance(layer, TimeDistributed):
         yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
     elif isinstance(layer, SpectralNormalization):
-        yield part([layer.kernel, layer.vector_u])  # the kernel is the layer's as well
+        yield part([layer.kernel, layer.vector_u])  # the kernel is also a weight of the inner layer
         yield from _walk(layer.layer.stands_for, f"{path}/layer", f"{name}/{layer.layer.name}")
     elif isinstance(layer, TransformerBlock):
         for inner in layer.adopted:
             if inner.name in _BLOCK:
                 yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")
-    elif is_own(layer):
+    elif is_user_defined(layer):
         yield part(sorted(layer.own_weights, key=lambda w: not w.trainable))
         yield from _attributes(layer, f"{path}/", f"{name}/", set())
     else:
         yield part(layer.own_weights)
-        yield from _in_row(layer, f"{path}/", f"{name}/")
+        yield from _numbered(layer, f"{path}/", f"{name}/")
 
 
-def _attributes(layer: Layer, path: str, name: str, seen: set[Layer]) -> Iterator[ModelPart]:
-    """The layers that a class of users' own has as attributes, in the order of their names, each
-    once; those in lists are named by their class and a count."""
-    held = {key: x for key, x in vars(layer).items() if key not in NOT_ATTRIBUTES}
+def _attributes(layer: Layer, path: str, name: str, visited: set[Layer]) -> Iterator[ModelPart]:
+    """The layers in the attributes of a user-defined layer, in the order of their names, each
+    once. Layers in lists are named by their class and a number."""
+    members = {key: x for key, x in vars(layer).items() if key not in NOT_ATTRIBUTES}
     if isinstance(layer, Network):
-        held["layers"] = layer.adopted  # as Keras does: it includes the attributes found by name
-    for key in sorted(held, key=lambda key: (key.startswith("_"), key)):
-        yield from _held(held[key], f"{path}{key}", name, seen)
+        members["layers"] = layer.adopted  # as in Keras, which includes layers in attributes
+    for key in sorted(members, key=lambda key: (key.startswith("_"), key)):
+        yield from _layers_in(members[key], f"{path}{key}", name, visited)
 
 
-def _held(x: Any, path: str, name: str, seen: set[Layer]) -> Iterator[ModelPart]:
+def _layers_in(x: Any, path: str, name: str, visited: set[Layer]) -> Iterator[ModelPart]:
     if isinstance(x, Layer):
-        if x not in seen:
-            seen.add(x)
+        if x not in visited:
+            visited.add(x)
             yield from _walk(x.stands_for, path, f"{name}{x.name}")
         return
     counts: dict[str, int] = {}
@@ -136,11 +134,11 @@ def _held(x: Any, path: str, name: str, seen: set[Layer]) -> Iterator[ModelPart]
         if isinstance(item, (Layer, list, tuple, dict)):
             kind = snake_case(_keras_class(item)) if isinstance(item, Layer) else "container"
             k = counts[kind] = counts.get(kind, -1) + 1
-            yield from _held(item, f"{path}/{kind}{f'_{k}' if k else ''}", name, seen)
+            yield from _layers_in(item, f"{path}/{kind}{f'_{k}' if k else ''}", name, visited)
 
 
 def _cell(cell: Layer, path: str, name: str) -> Iterator[ModelPart]:
-    """A cell, or each of those that are stacked, named by its class and a count."""
+    """A cell, or each of stacked cells, named by its class and a number."""
     if not isinstance(cell, StackedRNNCells):
         yield from _walk(cell, path, name)
         return

@@ -1,4 +1,4 @@
-"""The arguments of ops as Keras writes them in the config.json of a .keras file."""
+"""The arguments of ops in the config.json of a .keras file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.layers.operation import Operation
 from ztorch.weights.keras_ops import OPS_OF_KERAS
 
-# The rows of Keras' ops by the names of ours.
+# Keras' ops by the names of ours.
 BY_OP = {"div": OPS_OF_KERAS["Divide"]} | {
     ALIASES.get(row.op, row.op): row for row in reversed(OPS_OF_KERAS.values())}
 
 
 def op_arguments(layer: Operation, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the call of an op, and those of its class."""
+    """The arguments of an op in Keras: those of the call, and those of the class."""
     row = BY_OP.get(ALIASES.get(layer.op, layer.op))
     if row is None:
         return [], {}
@@ -40,7 +40,7 @@ def _is_default(signature: inspect.Signature, name: str, value: Any) -> bool:
 
 
 def _op_value(x: Any, tensors: list[Any]) -> Any:
-    """An argument that `Operation` keeps, as Keras writes it."""
+    """An argument of an `Operation` in Keras' format."""
     if not isinstance(x, dict):
         return x
     kind, value = next(iter(x.items()))

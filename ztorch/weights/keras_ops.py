@@ -1,4 +1,4 @@
-"""The classes of Keras for ops on tensors of models, and the ops of ours that mean the same."""
+"""Keras' classes for ops in functional models, and our equivalent ops."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ MODULES = "keras.src.ops."  # where Keras defines its ops
 
 @dataclass(frozen=True)
 class KerasOp:
-    """A class of Keras, and the op of ours that means the same."""
+    """A class of Keras, and our equivalent op."""
 
     name: str  # of the class
     module: str  # below keras.src.ops
     op: str  # ours
-    arguments: tuple[str, ...] = ()  # of the class; its call takes the tensors
-    renamed: dict[str, str] = field(default_factory=dict)  # their arguments to ours
-    takes_list: bool = False  # whether its only tensor argument is a list
+    arguments: tuple[str, ...] = ()  # of the class; tensors are arguments of its call
+    renamed: dict[str, str] = field(default_factory=dict)  # our names of arguments, by theirs
+    takes_list: bool = False  # whether its call takes a list of tensors
 
 
-# Classes whose name in snake case is that of our op, with the same names of arguments.
+# Classes whose name in snake case is our op's, with the same argument names.
 _SAME = {
     "numpy": """Absolute Add All:axis,keepdims Any:axis,keepdims Arccos Arccosh Arcsin Arcsinh
         Arctan Arctan2 Arctanh Argmax:axis,keepdims Argmin:axis,keepdims Ceil Cos Cosh Cumprod:axis

@@ -1,5 +1,5 @@
-"""The states of optimizers in files of Keras 3, which have no names but an order: the step, the
-learning rate where it is a number, and then the slots of all weights."""
+"""The states of optimizers in files of Keras 3. They are identified by their order: the step, the
+learning rate unless it is a schedule, and then the slots of all weights."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SLOTS: dict[str, tuple[tuple[str, ...], ...]] = {
 _ADDED = {("SGD", "momentum"): "momentum", ("Adam", "amsgrad"): "v_max",
           ("AdamW", "amsgrad"): "v_max", ("RMSprop", "momentum"): "momentum",
           ("RMSprop", "centered"): "average_gradient"}
-_OTHERS = ("use_ema", "gradient_accumulation_steps")  # arguments that add states of other kinds
+_OTHERS = ("use_ema", "gradient_accumulation_steps")  # arguments that add other states
 
 
 def _groups(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], ...] | None:
-    """The slots of an optimizer that Keras describes; None where its states cannot be matched."""
+    """The slots of an optimizer in a Keras config; None if its states cannot be matched."""
     name, config = optimizer["class_name"], optimizer["config"]
     if name not in _SLOTS or any(config.get(argument) for argument in _OTHERS):
         return None
@@ -61,12 +61,12 @@ def _state(weight: Weight, slot: str) -> str:
 
 def variables(optimizer: Mapping[str, Any], model: Network, parts: Sequence[ModelPart],
               states: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The variables of an optimizer as Keras writes them, or none where it keeps others.
+    """The variables of an optimizer in Keras' order; empty if Keras keeps other states.
 
     Args:
-        optimizer: Its class and config, as Keras describes them.
+        optimizer: Its config in Keras' format.
         model: The model that it trained.
-        parts: The layers of the model, as they are in the file.
+        parts: The groups of the file.
         states: Our states by name.
     """
     groups = _groups(optimizer)
@@ -82,8 +82,8 @@ def variables(optimizer: Mapping[str, Any], model: Network, parts: Sequence[Mode
 
 def states(optimizer: Mapping[str, Any], model: Network, parts: Sequence[ModelPart],
            stored: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Our states by name, of the variables in a file; none where they are not those of the
-    optimizer. The arguments are those of `variables`."""
+    """Our states by name, from the variables in a file; empty if they do not match the optimizer.
+    Arguments as in `variables`."""
     groups = _groups(optimizer)
     if groups is None:
         return {}
@@ -91,9 +91,9 @@ def states(optimizer: Mapping[str, Any], model: Network, parts: Sequence[ModelPa
     head = 1 + _has_rate(optimizer)
     if [a.shape for a in stored[head:]] != [entry.shape for entry, _ in slots]:
         return {}
-    named = dict(zip((STEP, RATE), stored[:head], strict=False))
+    by_name = dict(zip((STEP, RATE), stored[:head], strict=False))
     for (entry, slot), array in zip(slots, stored[head:], strict=True):
         into: Values = {w: np.zeros(w.shape, np.float32) for w in entry.weights}
         entry.read(array, into)
-        named |= {_state(w, slot): x for w, x in into.items()}
-    return named
+        by_name |= {_state(w, slot): x for w, x in into.items()}
+    return by_name

@@ -1,8 +1,8 @@
-"""The layout of weights in files of other frameworks: parts, each with named tensors.
+"""How weights are laid out in files of other frameworks: parts, each with named tensors.
 
-Every layout is a rearrangement: a tensor of theirs holds the numbers of our weights in another
-order. So one function describes both directions. To read, it is applied to the positions of
-numbers, which says where each number goes.
+A tensor of theirs holds the numbers of our weights in another order, so one function describes both
+directions. To read a file, it is applied to the positions of numbers, which tells where each number
+goes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Values = dict[Weight, np.ndarray]
 class Entry:
     """One tensor of theirs."""
 
-    weights: tuple[Weight, ...]  # ours, whose elements it holds
-    arrange: Arrange = np.asarray  # makes it of their values
-    added: bool = False  # a second summand, as the second bias of PyTorch's LSTM: written as zero
+    weights: tuple[Weight, ...]  # our weights whose elements it holds
+    arrange: Arrange = np.asarray  # their values to the tensor
+    added: bool = False  # a second summand, such as PyTorch's second bias; written as zeros
 
     @property
     def shape(self) -> Shape:
@@ -36,12 +36,12 @@ class Entry:
     def write(self, values: Mapping[Weight, np.ndarray]) -> np.ndarray:
         """The tensor for values of our weights."""
         tensor = self.arrange(*(values[w] for w in self.weights))
-        # ascontiguousarray gives a scalar an axis.
+        # ascontiguousarray adds an axis to a scalar.
         return np.zeros_like(tensor) if self.added else np.ascontiguousarray(tensor).reshape(
             tensor.shape)
 
     def read(self, tensor: np.ndarray, into: Values) -> None:
-        """Puts the elements of their tensor into our weights."""
+        """Writes the elements of their tensor into our weights."""
         indices, start = [], 0
         for w in self.weights:
             indices.append(np.arange(start, start + w.size).reshape(w.shape))
@@ -60,7 +60,7 @@ class Entry:
 class ModelPart:
     """A module of theirs, as it should be in a file."""
 
-    layer: Layer  # ours
+    layer: Layer  # our layer
     names: tuple[str, ...]  # that it may have in the file, the most reliable first
     entries: Mapping[str, Entry]  # its tensors, by the ends of their names
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)  # tensors that ours lack
@@ -71,7 +71,7 @@ class ModelPart:
         return {suffix: entry.shape for suffix, entry in self.entries.items()}
 
     def fits(self, module: FileModule) -> bool:
-        """Whether a module of a file holds tensors of these shapes, whatever its constants."""
+        """Whether a module of a file has tensors of these shapes, apart from constants."""
         return self.shapes == {suffix: shape for suffix, shape in module.shapes.items()
                                if suffix not in self.constants}
 
@@ -92,7 +92,7 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file. It is read when it is known to fit."""
+    """A tensor in a file, which is read only if it fits."""
 
     shape: Shape
     load: Callable[[], np.ndarray]
@@ -102,7 +102,7 @@ class StoredTensor:
 class FileModule:
     """A module of theirs, as it is in a file."""
 
-    names: tuple[str, ...]  # like those of a Part
+    names: tuple[str, ...]  # as in a ModelPart
     tensors: Mapping[str, StoredTensor]
 
     @property

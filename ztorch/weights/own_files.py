@@ -1,4 +1,4 @@
-"""Weights in our own files: safetensors, named `layer/weight`."""
+"""Our own files of weights: safetensors with names like `layer/weight`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from ztorch.errors import WeightsError
 from ztorch.files import safetensors
 from ztorch.files.atomic import need_name
 
-_FIX = "load it into a model with the layers and names it comes from"
+_FIX = "load it into a model with the same layers and names"
 
 
 def write(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray], model: str) -> None:
-    """Writes arrays by name to a file, whole or not at all."""
-    need_name(path, "safetensors", ".safetensors", "name it .safetensors. A model writes other "
-              "kinds: model.save_weights(path)")
+    """Writes arrays by name to a file, atomically."""
+    need_name(path, "safetensors", ".safetensors", "name it .safetensors. For other formats, use "
+              "model.save_weights(path)")
     safetensors.write(path, {name: (dtype(w.dtype), w) for name, w in weights.items()},
                       {"format": "ztorch weights", "model": model})
 
 
 def read(path: str | os.PathLike[str], shapes: Mapping[str, tuple[int, ...]],
          model: str) -> dict[str, np.ndarray]:
-    """The arrays of a file with these names and shapes, in this order. Raises WeightsError for the
-    first that does not fit."""
+    """The arrays of a file with these names and shapes, in this order. Raises a WeightsError for
+    the first that does not fit."""
     tensors, _ = safetensors.read(path)
     return fitting_arrays(tensors, shapes, model, os.fspath(path))
 
 
 def fitting_arrays(tensors: safetensors.Tensors, shapes: Mapping[str, tuple[int, ...]], model: str,
                    source: str, skip_mismatch: bool = False) -> dict[str, np.ndarray]:
-    """The arrays with these names and shapes among the tensors of a file, in this order. Raises
-    WeightsError for the first that does not fit, unless these are skipped."""
+    """The arrays with these names and shapes among the tensors of a file, in this order. Raises a
+    WeightsError for the first that does not fit, unless `skip_mismatch`."""
     if skip_mismatch:
         return {name: from_storage(*tensors[name]) for name, shape in shapes.items()
                 if name in tensors and tensors[name][1].shape == shape}

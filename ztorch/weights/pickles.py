@@ -1,7 +1,7 @@
-"""Reads the pickles in PyTorch's files without running them.
+"""Reads the pickles in PyTorch's files without running code.
 
-A pickle is a program: it can call whatever it names. Here its opcodes are interpreted one by one.
-It may only name the types of a state dict; anything else is an error with that name.
+A pickle is a program that can call any function it names. Here its opcodes are interpreted one by
+one, and it may only name the types of a state dict; any other name is an error.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ztorch.dtypes import DType
 from ztorch.errors import WeightsError
 from ztorch.files.parsing import parsing
 
-MOST_BYTES = 16 << 20  # of a pickle: enough for some hundred thousand tensors
+MOST_BYTES = 16 << 20  # of a pickle, enough for hundreds of thousands of tensors
 _MOST_AXES = 32  # of a tensor
 _STORAGES = {d.torch: d for d in dtypes.ALL if d.torch}
 _DTYPES = {d.long: d for d in dtypes.ALL}
-_FIX = ("write the state dict alone, torch.save(model.state_dict(), path), or "
+_FIX = ("save only the state dict, torch.save(model.state_dict(), path), or "
         "safetensors.torch.save_file(model.state_dict(), path)")
 
 
 @dataclass(frozen=True, eq=False)
 class PickledTensor:
-    """A tensor as a view of its storage: no byte is copied yet."""
+    """A tensor as a view of its storage; no bytes are copied."""
 
     dtype: DType
     array: np.ndarray
@@ -37,26 +37,26 @@ class PickledTensor:
 
 @dataclass(frozen=True, eq=False)
 class _Name:
-    """A class or function of Python that the pickle names."""
+    """A Python class or function that a pickle names."""
 
     path: str
 
 
 @dataclass(frozen=True, eq=False)
 class _Storage:
-    """The bytes of one or several tensors."""
+    """The bytes of one or more tensors."""
 
-    dtype: DType | None  # None where each tensor says its own
+    dtype: DType | None  # None: each tensor has its own
     data: bytes
 
 
 def load(pickle: bytes, storage: Callable[[str], bytes], source: str) -> Any:
-    """The object in a pickle, made of dicts, lists, tuples, numbers, texts and Tensors.
+    """The object in a pickle, made of dicts, lists, tuples, numbers, strings and tensors.
 
     Args:
         pickle: The bytes of the pickle.
         storage: Returns the bytes of a storage by its key.
-        source: The file, for errors.
+        source: The file, for error messages.
     """
     if len(pickle) > MOST_BYTES:
         raise WeightsError(f"{source} has a pickle of {len(pickle):,} bytes; at most "
@@ -72,12 +72,12 @@ def load(pickle: bytes, storage: Callable[[str], bytes], source: str) -> Any:
 
 
 def _refused(source: str, reason: str) -> WeightsError:
-    return WeightsError(f"{source} {reason}, which no state dict needs; nothing of it was run. If "
-                        f"you trust its source, {_FIX}")
+    return WeightsError(f"{source} {reason}, which no state dict needs; none of its code was run. "
+                        f"If you trust its source, {_FIX}")
 
 
 class _PickleReader:
-    """The state of a pickle that is being read: a stack, marks in it, and a memory."""
+    """The state of a pickle that is being read: a stack, marks in it, and a memo."""
 
     def __init__(self, storage: Callable[[str], bytes], source: str):
         self.storage, self.source = storage, source
@@ -95,7 +95,7 @@ class _PickleReader:
         return self.stack.pop()
 
     def pop_marked(self) -> list[Any]:
-        """All that was pushed since the last mark."""
+        """The items above the last mark."""
         at = self.marks.pop()
         items = self.stack[at:]
         del self.stack[at:]
@@ -103,7 +103,7 @@ class _PickleReader:
 
     def result(self) -> Any:
         if len(self.stack) != 1 or self.marks:
-            raise ValueError("its pickle ends too early or too late")
+            raise ValueError("its pickle does not leave one object")
         return self.stack[0]
 
     # -- names and calls ---------------------------------------------------------------------------
@@ -137,14 +137,14 @@ class _PickleReader:
 
     def rebuild(self, storage: Any, offset: Any, size: Any, stride: Any,
                 *rest: Any) -> PickledTensor:
-        """torch._utils._rebuild_tensor_v2; the rest is about gradients."""
+        """torch._utils._rebuild_tensor_v2; its other arguments are about gradients."""
         if not isinstance(storage, _Storage) or storage.dtype is None:
             raise ValueError("a tensor without a storage")
         return _view(storage.data, storage.dtype, offset, size, stride)
 
     def rebuild_untyped(self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any,
                         hooks: Any, dtype: Any, *rest: Any) -> PickledTensor:
-        """torch._utils._rebuild_tensor_v3: the tensor says the dtype, not the storage."""
+        """torch._utils._rebuild_tensor_v3: the tensor has the dtype, not its storage."""
         d = _DTYPES.get(dtype.path.removeprefix("torch.")) if isinstance(dtype, _Name) else None
         if not isinstance(storage, _Storage) or d is None:
             raise ValueError("a tensor without a storage or a dtype")
@@ -161,10 +161,10 @@ class _PickleReader:
         return {}
 
     def size(self, numbers: Any) -> tuple[int, ...]:
-        return _whole_numbers("torch.Size", numbers)
+        return _integers("torch.Size", numbers)
 
     def persistent(self, persistent_id: Any) -> _Storage:
-        """('storage', type, key, device, number of elements), as PyTorch names a storage."""
+        """The storage for an id ('storage', type, key, device, number of elements)."""
         kind, of, key, _, count = persistent_id
         if kind != "storage" or not isinstance(of, _Name) or not isinstance(key, str):
             raise ValueError(f"a persistent id {kind!r} that is not storage")
@@ -179,7 +179,7 @@ class _PickleReader:
         return _Storage(d, data)
 
 
-def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
+def _integers(role: str, numbers: Any) -> tuple[int, ...]:
     if not isinstance(numbers, tuple) or len(numbers) > _MOST_AXES or any(
             type(n) is not int or n < 0 for n in numbers):
         raise ValueError(f"{role} that is not a tuple of integers")
@@ -187,9 +187,9 @@ def _whole_numbers(role: str, numbers: Any) -> tuple[int, ...]:
 
 
 def _view(data: bytes, d: DType, offset: Any, size: Any, stride: Any) -> PickledTensor:
-    """A tensor as a view of its storage, when it is certain that no element is outside."""
-    _whole_numbers("an offset", (offset,))
-    size, stride = _whole_numbers("a size", size), _whole_numbers("a stride", stride)
+    """A tensor as a view of its storage, after checking that all elements are inside."""
+    _integers("an offset", (offset,))
+    size, stride = _integers("a size", size), _integers("a stride", stride)
     if len(size) != len(stride):
         raise ValueError("a tensor with more axes than strides")
     count, capacity = math.prod(size), len(data) // d.bytes
@@ -253,7 +253,7 @@ def _reduce(m: _PickleReader, _: Any) -> None:
 
 
 def _build(m: _PickleReader, _: Any) -> None:
-    """Sets attributes of an object: a state dict keeps the versions of modules there. Ignored."""
+    """Ignores attributes of an object: those of a state dict are the versions of its modules."""
     m.pop()
     if not isinstance(m.stack[-1], dict):
         raise ValueError("attributes of something that is not a dict")

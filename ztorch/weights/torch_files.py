@@ -1,4 +1,4 @@
-"""State dicts of PyTorch in files: .pt of torch.save and .safetensors. PyTorch is not needed."""
+"""Reads PyTorch's state dicts from .pt and .safetensors files, without PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztorch.weights.modules import FileModule, StoredTensor
 from ztorch.weights.pickles import PickledTensor
 
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first bytes of torch.save before 1.6
-_STATE_DICT_KEYS = (  # entries of checkpoints that may hold the state dict
+_STATE_DICT_KEYS = (  # keys of checkpoints under which the state dict may be
     "state_dict", "model_state_dict", "model", "module", "net", "params")
 _WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile
 _RECURRENT = re.compile(r"((?:weight|bias)_(?:ih|hh|hr))_l(\d{1,6})(_reverse)?")
@@ -34,26 +34,26 @@ def _is_pickle(name: str) -> bool:
 
 
 def state_dict(archive: StoredZip) -> Tensors:
-    """The tensors of a file of torch.save, in the order of the model."""
+    """The tensors in a file of torch.save, in the order of the model."""
     source = archive.where
-    [first, *more] = [name for name in archive.names if _is_pickle(name)]
+    [first, *others] = [name for name in archive.names if _is_pickle(name)]
     root = first.removesuffix("data.pkl")
     if f"{root}constants.pkl" in archive:
         raise Unsupported(f"{source} is a TorchScript program, not weights; write its weights: "
                           "torch.save(torch.jit.load(path).state_dict(), other_path)")
-    if more or archive.size(first) > pickles.MOST_BYTES:
-        raise WeightsError(f"{source} has no pickle that could be a state dict's; write the state "
-                           "dict alone: torch.save(model.state_dict(), path)")
+    if others or archive.size(first) > pickles.MOST_BYTES:
+        raise WeightsError(f"{source} does not have the pickle of a state dict; save only the "
+                           "state dict: torch.save(model.state_dict(), path)")
     if f"{root}byteorder" in archive and archive.read(f"{root}byteorder") != b"little":
-        raise Unsupported(f"{source} was written on a machine with the bytes of numbers in another "
-                          "order; write it as safetensors there")
+        raise Unsupported(f"{source} is not in little endian; save it as safetensors on the "
+                          "machine that wrote it")
     content = pickles.load(archive.read(first), lambda key: archive.read(f"{root}data/{key}"),
                            source)
     return {name: (t.dtype, t.array) for name, t in _tensors(content, source).items()}
 
 
 def _tensors(content: Any, source: str) -> dict[str, PickledTensor]:
-    """The state dict in a pickled object: the object itself, or an entry of a checkpoint."""
+    """The state dict in an unpickled object: the object itself, or an entry of a checkpoint."""
     def tensors_in(x: Any) -> dict[str, PickledTensor]:
         return {k: v for k, v in x.items() if isinstance(k, str) and isinstance(
             v, PickledTensor)} if isinstance(x, dict) else {}
@@ -64,13 +64,13 @@ def _tensors(content: Any, source: str) -> dict[str, PickledTensor]:
     keys = [key for key in _STATE_DICT_KEYS if tensors_in(entries.get(key))]
     if len(keys) == 1:
         return tensors_in(entries[keys[0]])
-    shown = ", ".join(repr(key)[:40] for key in list(entries)[:8]) or type(content).__name__
-    raise WeightsError(f"{source} holds no state dict, but {shown}; write one: "
+    contents = ", ".join(repr(key)[:40] for key in list(entries)[:8]) or type(content).__name__
+    raise WeightsError(f"{source} has no state dict, but {contents}; save one: "
                        "torch.save(model.state_dict(), path)")
 
 
 def modules(state: Tensors, ordered: bool) -> list[FileModule]:
-    """The modules that the names of tensors speak of: in the order of the file, else by name."""
+    """The modules of a state dict, in the order of the file if `ordered`, else sorted by name."""
     for wrapper in _WRAPPERS:
         if state and all(name.startswith(wrapper) for name in state):
             state = {name.removeprefix(wrapper): t for name, t in state.items()}
@@ -97,7 +97,7 @@ def _split_name(name: str, state: Mapping[str, Any]) -> tuple[str, str]:
                                or f"{above}q_proj_weight" in state):
         return outer, f"out_proj.{end}"
     layer = _RECURRENT.fullmatch(end)
-    if layer:  # each layer of a deep LSTM is a layer of ours
+    if layer:  # each layer of a stacked LSTM is a layer of ours
         tensor, k, reverse = layer[1], int(layer[2]), layer[3] or ""
         return (f"{module}[{k}]" if k else module), f"{tensor}_l0{reverse}"
     if end in _ENDS or end == "num_batches_tracked":

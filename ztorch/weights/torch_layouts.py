@@ -1,7 +1,7 @@
-"""PyTorch's modules: the tensors that each has, and how our weights are arranged in them.
+"""The tensors of PyTorch's modules, and how our weights are arranged in them.
 
-The names of layers are ours with dots for slashes. The parts of a transformer block have the names
-of nn.TransformerEncoderLayer, or with a second sequence those of nn.TransformerDecoderLayer.
+Modules have our layer names with dots for slashes. The parts of a transformer block are named as in
+nn.TransformerEncoderLayer, or, with a second sequence, as in nn.TransformerDecoderLayer.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from ztorch.weights.channels import Channels, to_first
 from ztorch.weights.modules import Arrange, Entry, ModelPart
 
 Entries = dict[str, Entry]
-Found = Iterator[tuple[str, Entries]]  # the suffix after the layer's name, and its tensors
+Modules = Iterator[tuple[str, Entries]]  # suffixes of the layer's name, and the tensors
 _PARTS = (("self_attention", "self_attn"), ("cross_attention", "multihead_attn"),
           ("intermediate", "linear1"), ("output", "linear2"))
 _NORMS = ("self_attention_norm", "cross_attention_norm", "feedforward_norm")  # norm1 and so on
-_GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # their gates among ours; GRU: reset first
+_GATES = {1: (0,), 4: (0, 1, 2, 3), 3: (1, 0, 2)}  # the number of our gate for each of theirs
 
 
 def parts(model: Network, channels: Channels) -> list[ModelPart]:
-    """The model as modules of PyTorch, in PyTorch's order."""
+    """A model as PyTorch's modules, in PyTorch's order."""
     missing: list[Layer] = []
     model_parts = list(_walk(model, "", channels, missing))
     if missing:
         raise Unsupported("PyTorch has no module with the weights of "
                           f"{', '.join(f'{type(m).__name__} {m.name!r}' for m in missing)}; "
-                          "use our own format, or leave these layers out")
+                          "use our own format, or remove these layers")
     return model_parts
 
 
@@ -66,9 +66,9 @@ def _walk(layer: Layer, name: str, channels: Channels, missing: list[Layer]) -> 
 def _children(layer: Layer) -> list[tuple[str, Layer]]:
     if not isinstance(layer, TransformerBlock):
         return [(inner.name, inner.stands_for) for inner in layer.adopted]
-    named = {inner.name: inner for inner in layer.adopted}
-    norms = [named[ours] for ours in _NORMS if ours in named]
-    return [*((theirs, named[ours]) for ours, theirs in _PARTS if ours in named),
+    by_name = {inner.name: inner for inner in layer.adopted}
+    norms = [by_name[ours] for ours in _NORMS if ours in by_name]
+    return [*((theirs, by_name[ours]) for ours, theirs in _PARTS if ours in by_name),
             *((f"norm{k}", norm) for k, norm in enumerate(norms, 1))]
 
 
@@ -87,7 +87,7 @@ def _biased(layer: Dense | BaseConv, entry: Entry) -> Entries:
     return {"weight": entry, **({"bias": Entry((layer.bias,))} if layer.use_bias else {})}
 
 
-def _dense(layer: Dense, channels: Channels) -> Found:
+def _dense(layer: Dense, channels: Channels) -> Modules:
     rows, columns = channels.rows(layer), channels.columns(layer)
     entries = _biased(layer, Entry((layer.kernel,), lambda k: to_first(
         to_first(k, rows, 0), columns, 1).T))
@@ -101,7 +101,7 @@ def _swap_last(a: np.ndarray) -> np.ndarray:
     return np.moveaxis(a, (-1, -2), (0, 1))
 
 
-def _conv(layer: BaseConv, channels: Channels) -> Found:
+def _conv(layer: BaseConv, channels: Channels) -> Modules:
     yield "", _biased(layer, Entry((layer.kernel,), _swap_last))
 
 
@@ -110,19 +110,19 @@ def _channels_out(a: np.ndarray) -> np.ndarray:
     return np.moveaxis(a.reshape(*a.shape[:-2], 1, -1), (-1, -2), (0, 1))
 
 
-def _depthwise(layer: BaseDepthwiseConv, channels: Channels) -> Found:
+def _depthwise(layer: BaseDepthwiseConv, channels: Channels) -> Modules:
     entries = {"weight": Entry((layer.kernel,), _channels_out)}
     yield "", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
-def _separable(layer: BaseSeparableConv, channels: Channels) -> Found:
-    """Two modules: one that keeps channels apart, without a bias, and one that mixes them."""
+def _separable(layer: BaseSeparableConv, channels: Channels) -> Modules:
+    """Two modules: a depthwise convolution without a bias, and a pointwise one."""
     yield ".depthwise", {"weight": Entry((layer.depthwise_kernel,), _channels_out)}
     entries = {"weight": Entry((layer.pointwise_kernel,), _swap_last)}
     yield ".pointwise", entries | ({"bias": Entry((layer.bias,))} if layer.use_bias else {})
 
 
-def _scaled(layer: ScaledNormalization, channels: Channels) -> Found:
+def _scaled(layer: ScaledNormalization, channels: Channels) -> Modules:
     image = channels.rows(layer) or channels.columns(layer)
 
     def arrange(a: np.ndarray) -> np.ndarray:
@@ -130,18 +130,18 @@ def _scaled(layer: ScaledNormalization, channels: Channels) -> Found:
             return np.moveaxis(a, -1, 0)
         return to_first(a, image, 0) if a.ndim == 1 else a
 
-    named = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
+    names = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
              "running_var": "moving_variance"}
     weights = {w.name: w for w in layer.own_weights}
     yield "", {theirs: Entry((weights[ours],), arrange)
-               for theirs, ours in named.items() if ours in weights}
+               for theirs, ours in names.items() if ours in weights}
 
 
-def _single(weight: Weight) -> Found:
+def _single(weight: Weight) -> Modules:
     yield "", {"weight": Entry((weight,))}
 
 
-def _prelu(layer: Layer, channels: Channels) -> Found:
+def _prelu(layer: Layer, channels: Channels) -> Modules:
     [alpha] = layer.own_weights
     if alpha.size != alpha.shape[-1]:
         raise Unsupported(f"PReLU {layer.name!r} has an alpha for each position, PyTorch's has one "
@@ -149,8 +149,8 @@ def _prelu(layer: Layer, channels: Channels) -> Found:
     yield "", {"weight": Entry((alpha,), np.ravel)}
 
 
-def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
-    """One module; queries, keys and values share a matrix where all have the width of the model."""
+def _attention(layer: MultiHeadAttention, channels: Channels) -> Modules:
+    """One module; queries, keys and values share a matrix if all have the width of the model."""
     projected = layer.projections
     kernels = [projected[n][0] for n in ("query", "key", "value")]
     out = projected["output"][0]
@@ -178,28 +178,28 @@ def _attention(layer: MultiHeadAttention, channels: Channels) -> Found:
     yield "", entries
 
 
-def _recurrent(layer: GatedLayer, channels: Channels) -> Found:
-    yield "", _one_way(layer, channels.rows(layer), "_l0")
+def _recurrent(layer: GatedLayer, channels: Channels) -> Modules:
+    yield "", _direction(layer, channels.rows(layer), "_l0")
 
 
-def _cell(layer: GatedCell, channels: Channels) -> Found:
-    yield "", _one_way(layer, channels.rows(layer), "")
+def _cell(layer: GatedCell, channels: Channels) -> Modules:
+    yield "", _direction(layer, channels.rows(layer), "")
 
 
-def _bidirectional(layer: Bidirectional, channels: Channels) -> Found:
+def _bidirectional(layer: Bidirectional, channels: Channels) -> Modules:
     entries: Entries = {}
-    for way, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
-        if not isinstance(way, GatedLayer):
-            raise Unsupported(f"Bidirectional {layer.name!r} is around a {type(way).__name__}, "
-                              "which PyTorch has no module for; use SimpleRNN, LSTM or GRU")
-        entries |= _one_way(way, channels.rows(way), end)
+    for inner, end in ((layer.forward_way, "_l0"), (layer.backward_way, "_l0_reverse")):
+        if not isinstance(inner, GatedLayer):
+            raise Unsupported(f"Bidirectional {layer.name!r} is around a {type(inner).__name__}, "
+                              "for which PyTorch has no module; use SimpleRNN, LSTM or GRU")
+        entries |= _direction(inner, channels.rows(inner), end)
     yield "", entries
 
 
-def _one_way(layer: GatedStep, image: tuple[int, ...] | None, end: str) -> Entries:
+def _direction(layer: GatedStep, image: tuple[int, ...] | None, end: str) -> Entries:
     if isinstance(layer, GRUStep) and not layer.reset_after:
         raise Unsupported(f"{type(layer).__name__} {layer.name!r} has reset_after=False, which "
-                          "PyTorch's GRU cannot; use reset_after=True")
+                          "PyTorch's GRU lacks; use reset_after=True")
     order = _GATES[layer.gates]
 
     def gates(a: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def _one_way(layer: GatedStep, image: tuple[int, ...] | None, end: str) -> Entri
     return entries
 
 
-LAYOUTS: dict[type[Layer], Callable[..., Found]] = {
+LAYOUTS: dict[type[Layer], Callable[..., Modules]] = {
     Dense: _dense, BaseConv: _conv, BaseConvTranspose: _conv, BaseDepthwiseConv: _depthwise,
     BaseSeparableConv: _separable, ScaledNormalization: _scaled,
     RMSNormalization: lambda layer, _: _single(layer.scale),

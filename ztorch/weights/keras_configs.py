@@ -1,4 +1,4 @@
-"""Describes models as Keras does in the config.json of a .keras file."""
+"""Writes the configs of models in Keras' format, as in the config.json of a .keras file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
-from ztorch.weights.keras_branches import flat, is_row
-from ztorch.weights.keras_classes import is_own, registered_name
+from ztorch.weights.keras_branches import flat, is_plain_sequential
+from ztorch.weights.keras_classes import is_user_defined, registered_name
 from ztorch.weights.keras_op_arguments import BY_OP, op_arguments
 from ztorch.weights.keras_ops import MODULES
 from ztorch.weights.keras_texts import call_on_text, host_layer
 
-# Layers of ours that Keras lacks.
-NO_TWIN = frozenset((
+# Layers that Keras lacks.
+NOT_IN_KERAS = frozenset((
     "Checkpoint", "Kernel", "Lambda", "Parallel", "PositionEmbedding", "Residual",
     "RotaryEmbedding", "SinusoidalPosition", "TransformerDecoder", "TransformerEncoder"))
-MODULES_OF_LAYERS = {  # where these are not in keras.layers
+MODULES_OF_LAYERS = {  # of layers that are not in keras.layers
     "LayerScale": "keras.src.applications.convnext",
     "StochasticDepth": "keras.src.applications.convnext"}
-# Arguments that Keras' layers lack: left out where they have this value, refused elsewhere.
-_OURS_ALONE: dict[str, Any] = {
+# Arguments that Keras' layers lack: left out at this value, unsupported otherwise.
+_OURS_ONLY: dict[str, Any] = {
     "rotary": False, "branches": [], "zero_output_for_mask": False, "num_key_value_heads": None,
     "rotary_wavelength": 10000.0}
 _LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format"),
@@ -40,17 +40,17 @@ _LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format")
 _MODULES = {"initializer": "keras.initializers", "learning-rate schedule":
             "keras.optimizers.schedules", "loss": "keras.losses", "metric": "keras.metrics",
             "optimizer": "keras.optimizers", "regularizer": "keras.regularizers",
-            "constraint": "keras.constraints"}  # of families
+            "constraint": "keras.constraints"}  # modules, by family
 
 
 class KerasWriter:
-    """Turns layers into Keras' descriptions, and collects the problems."""
+    """Turns layers into Keras' configs, and collects everything that Keras lacks."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def model(self, network: Network) -> dict[str, Any]:
-        """The description of a model.
+        """The config of a model.
 
         Raises:
             Unsupported: Keras lacks some of its layers; the message lists all of them.
@@ -63,33 +63,33 @@ class KerasWriter:
         return spec
 
     def network(self, network: Network) -> dict[str, Any]:
-        """A Sequential, or a functional model."""
+        """The config of a Sequential, or of a functional model."""
         network.build()
         kind = type(network).__name__
         common = {"name": network.name, "trainable": network.trainable}
-        if is_row(network):
+        if is_plain_sequential(network):
             layers = [self.input(x, x.name) for x in network.inputs_by_name.values()]
             layers += [host_layer(x.encoder) for x in network.inputs_by_name.values()
                        if x.encoder is not None]
             layers += [self.layer(layer.stands_for) for layer in network.adopted]
             return _spec("keras", "Sequential", {**common, "layers": layers})
         if network.own_call is not None:
-            return self.own(network)
+            return self.user_defined(network)
         if kind not in ("Sequential", "Model"):
-            return {**self.own(network), "config": {**common, **self.functional(network)}}
+            return {**self.user_defined(network), "config": {**common, **self.functional(network)}}
         return _spec("keras.src.models.functional", "Functional", {
             **common, **self.functional(network)})
 
     def layer(self, layer: Layer) -> dict[str, Any]:
-        """A layer with its arguments."""
+        """The config of a layer."""
         if isinstance(layer, Network):
             return self.network(layer)
         kind = type(layer).__name__
         if isinstance(layer, Encoded):
             return host_layer(layer.layer, layer.name)
-        if is_own(layer):
-            return self.own(layer)
-        if kind in NO_TWIN or not type(layer).__module__.startswith("ztorch.layers."):
+        if is_user_defined(layer):
+            return self.user_defined(layer)
+        if kind in NOT_IN_KERAS or not type(layer).__module__.startswith("ztorch.layers."):
             self.problems.append(f"{kind} {layer.name!r}: Keras has no such layer")
             return {}
         try:
@@ -101,19 +101,19 @@ class KerasWriter:
         return _spec(MODULES_OF_LAYERS.get(kind, "keras.layers"), kind,
                      {**config, **_policy(layer)})
 
-    def own(self, layer: Layer) -> dict[str, Any]:
-        """A layer or model of a user's class, which Keras finds by its registered name or among
-        custom_objects."""
+    def user_defined(self, layer: Layer) -> dict[str, Any]:
+        """The config of a user-defined layer or model, which Keras finds by its registered name or
+        in custom_objects."""
         kind = type(layer)
         try:
-            config = layer.get_config() if is_own(layer) else {}
+            config = layer.get_config() if is_user_defined(layer) else {}
             json.dumps(config)
         except ZtorchError as error:
             self.problems.append(str(error))
             return {}
         except TypeError as error:  # a value of a get_config
             self.problems.append(f"{kind.__name__}.get_config() of {layer.name!r}: {error}; return "
-                                 "numbers, texts, lists and dicts, and "
+                                 "numbers, strings, lists and dicts, and "
                                  "zt.saving.serialize_keras_object(x) for similar objects")
             return {}
         spec = {**_spec(None, kind.__name__, config), "registered_name": registered_name(kind)}
@@ -124,12 +124,12 @@ class KerasWriter:
         return spec
 
     def arguments(self, layer: Layer) -> dict[str, Any]:
-        """The arguments of a layer that Keras has, too."""
+        """The arguments of a layer that Keras' layer has too."""
         kind = type(layer).__name__
         config = layer.get_config()
-        for key, neutral in _OURS_ALONE.items():
+        for key, neutral in _OURS_ONLY.items():
             if (kind, key) == ("GroupQueryAttention", "num_key_value_heads"):
-                continue  # Keras' own there
+                continue  # which Keras' layer has
             if config.pop(key, neutral) != neutral:
                 self.problems.append(f"{kind} {layer.name!r} with {key}")
         if isinstance(layer, MultiHeadAttention):
@@ -145,23 +145,23 @@ class KerasWriter:
                                  "in Keras do not sum to 1 as those of ours do")
         return {key: value for key, value in config.items() if (kind, key) not in _LACKS}
 
-    def value(self, argument: Any, described: Any, label: str) -> Any:
-        """An argument as Keras writes it; `described` is how our config has it."""
+    def value(self, argument: Any, config: Any, label: str) -> Any:
+        """An argument in Keras' format; `config` is its value in ours."""
         if isinstance(argument, Layer):
             return self.layer(argument)
         if isinstance(argument, (list, tuple)) and any(isinstance(x, Layer) for x in argument):
             return [self.layer(x) for x in argument]
         if isinstance(argument, Named):
             return named(argument, label)
-        if callable(argument) and isinstance(described, str):  # a function that was registered
-            return {"module": "builtins", "class_name": "function", "config": described,
-                    "registered_name": described}
-        return described
+        if callable(argument) and isinstance(config, str):  # a function that was registered
+            return {"module": "builtins", "class_name": "function", "config": config,
+                    "registered_name": config}
+        return config
 
     # -- functional models -------------------------------------------------------------------------
 
     def input(self, x: Input, name: str) -> dict[str, Any]:
-        """An InputLayer."""
+        """The config of an InputLayer."""
         row = x.text_shape if x.holds_text else x.row_shape
         shape = [x.batch_size, *(None if isinstance(n, OpenSize) else n for n in row)]
         return _spec("keras.layers", "InputLayer", {
@@ -169,11 +169,11 @@ class KerasWriter:
             "sparse": False, "name": name})
 
     def functional(self, network: Network) -> dict[str, Any]:
-        """The layers, inputs and outputs of a network, as calls of layers."""
+        """The config of a functional model: layers with their calls, inputs and outputs."""
         inputs = {as_symbol(x): name or x.name for name, x in network.inputs_by_name.items()}
         wiring = flat(network)
-        self.problems += [f"{type(layer).__name__} {layer.name!r} with branches that drop a mask, "
-                          "which it passes on" for layer in wiring.masks_differ]
+        self.problems += [f"{type(layer).__name__} {layer.name!r} whose branches drop a mask that "
+                          "it passes on" for layer in wiring.masks_differ]
         references: dict[Any, list[Any]] = {s: [name, 0, 0] for s, name in inputs.items()}
         specs = [{**self.input(x, name or x.name), "name": name or x.name, "inbound_nodes": []}
                  for name, x in network.inputs_by_name.items()]
@@ -203,7 +203,7 @@ class KerasWriter:
                 "output_layers": ends} if keyed or len(names) == 1 else {}
 
     def node(self, call: LayerCall, references: Mapping[Any, list[Any]]) -> dict[str, Any]:
-        """A call of a layer."""
+        """The config of a call of a layer."""
         layer: Any = call.layer
 
         def tensor(x: Any) -> Any:
@@ -222,7 +222,7 @@ class KerasWriter:
         return {"args": [nested(tensor, x) for x in args], "kwargs": nested(tensor, keywords)}
 
     def operation(self, layer: Operation) -> dict[str, Any]:
-        """An op as one of Keras' classes."""
+        """The config of an op, as a class of Keras."""
         row = BY_OP.get(ALIASES.get(layer.op, layer.op))
         if row is None:
             self.problems.append(f"op {layer.op!r} of layer {layer.name!r}: Keras has no such op")
@@ -232,7 +232,7 @@ class KerasWriter:
 
 
 def named(member: Named, label: str) -> dict[str, Any]:
-    """An initializer, loss, optimizer and the like as Keras writes it."""
+    """The config of an initializer, a loss, an optimizer or the like."""
     module, kind = _MODULES.get(member.family), type(member)
     if module is not None and not kind.__module__.startswith("ztorch."):
         return {**_spec(None, kind.__name__, member.get_config()),
