@@ -47,12 +47,12 @@ def test_id_0_and_padded_features_are_masked() -> None:
 
 
 PASSES = [L.Dense(4), L.Dropout(0.1), L.SpatialDropout1D(0.1), L.Activation("relu"), L.ReLU(),
-          L.LayerNormalization(), L.BatchNormalization(), L.RMSNormalization(), L.Identity(),
+          L.LayerNormalization(), L.BatchNormalization(), L.UnitNormalization(), L.Identity(),
           L.Residual(L.Dense(4)), L.MultiHeadAttention(2), L.TransformerEncoder(8, 2),
           L.PositionEmbedding(), L.Rescaling(2.0), L.TimeDistributed(L.Dense(3)),
           Sequential([L.Dense(3), L.ReLU()])]
 DROPS = [L.Flatten(), L.GlobalAveragePooling1D(), L.GlobalMaxPooling1D(), L.Conv1D(3, 2),
-         L.Reshape((20,)), L.Permute((2, 1)), L.Lambda(lambda x: x * 2.0),
+         L.Reshape((20,)), L.Permute((2, 1)), L.RMSNormalization(), L.Lambda(lambda x: x * 2.0),
          Sequential([L.Dense(3), L.Flatten()])]
 
 

@@ -77,7 +77,7 @@ def test_no_turns_give_the_first_state_and_nothing() -> None:
     (lambda v: ops.scan(lambda s, r: (ops.cast(s, "int32"), r), v[0], v), ShapeError,
      r"float32\[3\] before an iteration, but int32\[3\] after it; keep shape and dtype"),
     (lambda v: ops.scan(lambda s, r: s + r, v[0], v), ShapeError, r"must return \(state, kept\)"),
-    (lambda v: ops.scan(lambda s, r: ((s, s), r), v[0], v), ShapeError, "structure"),
+    (lambda v: ops.scan(lambda s, r: ((s, s), r), v[0], v), ShapeError, "takes tensor as its state, but returns"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0]), ConfigError, "needs length="),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=-1), ConfigError,
      r"length=-1\) is negative"),

@@ -64,6 +64,22 @@ def unflatten(shape: Shape, leaves: Iterator[Any]) -> Any:
     return kind(*built) if hasattr(kind, "_fields") else kind(built)  # a named tuple, or another
 
 
+def spelled(shape: Shape) -> str:
+    """A shape in words that users know.
+
+    >>> spelled(flatten([1, {"h": (2, None)}])[1])
+    "[tensor, {'h': (tensor, None)}]"
+    """
+    if shape is None or shape == LEAF:
+        return "None" if shape is None else "tensor"
+    kind, keys, parts = shape
+    texts = [*map(spelled, parts)]
+    if kind is dict:
+        return f"{{{', '.join(f'{key!r}: {text}' for key, text in zip(keys, texts, strict=True))}}}"
+    inside = ", ".join(texts)
+    return f"[{inside}]" if kind is list else f"({inside}{',' * (len(texts) == 1)})"
+
+
 def leaf_names(shape: Shape, prefix: str = "w") -> list[str]:
     """A name for each leaf of a tree of a shape: the keys that lead to it.
 

@@ -17,7 +17,7 @@ from ztorch.layers.layer import Layer
 class RMSNormalization(Layer):
     """Scales each example to mean square 1 along axes, then applies a learned scale.
 
-    It passes masks on, like the other normalizations. Keras' layer drops them.
+    It drops masks, as Keras' layer does, unlike the other normalizations.
 
     Args:
         axis: Axis or axes of the mean square, where axis 0 is the batch. Default: `-1`.
@@ -37,7 +37,6 @@ class RMSNormalization(Layer):
         ['rms_normalization/scale']
     """
 
-    supports_masking = True
     needs_floats = True
 
     def __init__(self, axis: int | tuple[int, ...] = -1, epsilon: float = 1e-6, **common: Any):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import OPS, as_value, shape_error
-from ztorch.graph.trees import Shape, flatten
+from ztorch.graph.trees import Shape, flatten, spelled
 from ztorch.graph.value import Value, current_layer
 
 
@@ -77,8 +77,8 @@ def checked_state(name: str, new: Any, tree: Shape, carries: Sequence[Value]) ->
     """The leaves of the next state, which must match those of the last one."""
     leaves, new_tree = flatten(new)
     if new_tree != tree:
-        raise ShapeError(f"{in_layer()}{name}: the function returns a state with structure "
-                         f"{new_tree}, but takes {tree}")
+        raise ShapeError(f"{in_layer()}{name}: the function takes {spelled(tree)} as its state, "
+                         f"but returns {spelled(new_tree)}")
     values = tuple(as_value(v, c) for v, c in zip(leaves, carries, strict=True))
     for k, (v, c) in enumerate(zip(values, carries, strict=True)):
         if (v.shape, v.dtype) != (c.shape, c.dtype):
