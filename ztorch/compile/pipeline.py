@@ -204,9 +204,9 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
     """The kernels of each function in order, and the place of each buffer.
 
     A program that only predicts never changes its weights, only states of stateful layers and
-    caches. With
-    `prepare_once`, values that depend only on weights move to a separate function, which runs when
-    the program is loaded. Its results are stored beside the weights, or replace them.
+    caches. With `prepare_once`, values that depend only on weights move to a separate function,
+    which runs when the program is loaded. Its results are stored beside the weights, or replace
+    them.
     """
     changing = {name for graph in graphs.values() for name in graph.updates}
     memories = {v.attrs["name"] for graph in graphs.values() for v in graph.leaves("state")
