@@ -1,5 +1,5 @@
 """Kernels of the gallery compiled by numba from the same source: for several threads, loops whose
-turns run at once are `numba.prange`."""
+iterations run at once are `numba.prange`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def twin(kernel: Any, arrays: Sequence[np.ndarray], options: dict[str, Any], thr
         return None
     module = importlib.import_module(kernel.__module__)
     tree = ast.parse(inspect.getsource(module))
-    at_once = {int(n) for n in re.findall(r"^line (\d+):.*turns at once$",
+    at_once = {int(n) for n in re.findall(r"^line (\d+):.*iterations at once$",
                                           kernel.explain(*arrays, **options), re.MULTILINE)}
     if threads > 1:
         numba.set_num_threads(threads)

@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "numbered": (lambda: COPY(OPS.iota((3, 4, 5), 1, "float32")), (3, 4, 5)),
     "panels, pages apart": (lambda: panels(64, 256), (16, 64, 16)),
     "panels, pages apart, of an odd number": (lambda: panels(64, 272), (17, 64, 16)),
+    "long elements and a rest": (lambda: ops.erf(ops.sin(x(3, 130))), (390,)),
+    "rows of long elements": (lambda: ops.erf(x(5, 64)) * ops.reshape(x(5, 64), (320,))[:64], (5, 64)),
     "one element": (lambda: ops.exp(x(1, 1)), (1,)),
 }
 

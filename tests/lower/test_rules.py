@@ -10,6 +10,7 @@ from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ir.text import show
 from ztorch.lower import (
     tuning,
 )
@@ -36,6 +37,23 @@ def test_rows_are_summed_side_by_side_where_they_are_long_and_cheap() -> None:
     assert "sums(4)" in proposed(ops.sum(x(5, 64), axis=1))
     assert "sums(1)" in proposed(ops.sum(x(5, 63), axis=1))  # less than eight vectors
     assert "sums(1)" in proposed(ops.sum(ops.exp(x(5, 64)), axis=1))  # work hides the latency
+
+
+def test_elements_that_take_long_fill_several_vectors() -> None:
+    assert "lanes(32)" in proposed(ops.erf(x(64)))
+    assert "lanes(16)" in proposed(ops.erf(x(50)))  # six vectors are three times two
+    assert "lanes(8)" in proposed(ops.erf(x(40)))
+    assert "lanes(8)" in proposed(ops.exp(x(64)))
+
+
+def test_a_pass_that_only_computes_prefetches_the_next_row() -> None:
+    """Of 1.2 MB, which the L2 cache does not hold; a quotient by the sum has no such pass."""
+    def prefetches(y: Value) -> bool:
+        return "prefetch" in show(plan_of(Graph({"y": y}), AVX2)[0].steps[-1].kernel)
+
+    large, small = x(300, 1024), x(64, 1024)
+    assert prefetches(ops.softmax(large)) and not prefetches(ops.softmax(small))
+    assert not prefetches(large / ops.sum(large, axis=1, keepdims=True))
 
 
 def test_columns_are_reduced_side_by_side_while_turns_are_left() -> None:

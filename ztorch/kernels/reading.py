@@ -162,7 +162,8 @@ def _padded(value: Value, first: int, places: Sequence[Affine | LoopTensor], gua
             ) -> tuple[Value, list[Affine | LoopTensor]]:
     """A tensor padded with zeros wherever indices reach beyond it, and the shifted indices. All
     axes are padded at once, so that reads of them remain movement ops: for example, windows of
-    padding."""
+    padding. Elements that no index reaches are cut off before, so that a shifted read is padding of
+    the shape of the loops, which fuses with other work on them."""
     before, after = [0] * value.rank, [0] * value.rank
     moved = list(places)
     for k, place in enumerate(places):
@@ -171,8 +172,14 @@ def _padded(value: Value, first: int, places: Sequence[Affine | LoopTensor], gua
             low, high = place.range
             if (low < 0 or high >= n) and not guarded:
                 raise BadIndex(outside(low, high, n))
+            if low >= 0 and high < n:
+                continue
             before[first + k], after[first + k] = max(0, -low), max(0, high - n + 1)
-            moved[k] = place.plus(before[first + k])
+            start, end = max(0, low), min(n, high + 1)
+            if start >= end or len(place.terms) > 1:  # nothing is left, or windows
+                start, end = 0, n
+            value = _cut(value, first + k, start, 1, end - start)
+            moved[k] = place.plus(before[first + k] - start)
     if any(before) or any(after):
         value = OPS.pad(value, tuple(before), tuple(after), False if value.dtype.kind == "b" else 0)
     return value, moved

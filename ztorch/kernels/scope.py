@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.known_places import with_known_places
 from ztorch.kernels.reading import ElementIndex, needs_lookup, read
 from ztorch.kernels.source import Source
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
@@ -142,7 +143,7 @@ class Scope:
             for p in index.places))
         if not needs_lookup(tile, index):  # which reads no zeros outside of the array
             self.reads.append(ReadPlaces(index.places, tile.shape))
-        return read(self.arithmetic, tile, index, bool(self.masks))
+        return read(self.arithmetic, *with_known_places(tile, index), bool(self.masks))
 
     # -- effects of statements --------------------------------------------------------------------
 

@@ -13,16 +13,18 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Var
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, side_by_side, spread, summing, vectors, widest
 from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
-from ztorch.lower.region import Region
+from ztorch.lower.region import Region, real_reads
 from ztorch.lower.schedule import RowSchedule
 from ztorch.lower.tuning import (
     COLUMN_ITERATIONS,
     COLUMN_MEMBERS,
     COLUMN_VECTORS,
+    NEXT_ROW_CACHE_SHARE,
+    NEXT_ROW_SHARE,
     RECOMPUTE_SLOTS,
     ROW_SUM_VECTORS,
     ROW_SUMS,
@@ -83,7 +85,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
          limits: Limits, s: RowSchedule) -> None:
     """All results of a reducing region."""
     axes = axes_of(region)
-    nest = _RowNest(b, region, memory, target, axes, s)
+    nest = _RowNest(b, region, memory, target, axes, s, limits)
     e = Emitter(b, memory, members=region.flat)
     if not axes.beside:
         with b.loop(0, prod(v.extent for v in axes.outer), kind="parallel") as r:
@@ -100,14 +102,33 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
             nest.one_outer(scopes, s.lanes if scopes[0].lane else 1, along=False)
 
 
+def _next_row(region: Region, axes: Axes, limits: Limits) -> list[tuple[Value, Index]]:
+    """What the first pass reads of the next row, if it comes from the L3 cache and a pass that
+    neither reads nor writes there can fetch it meanwhile: the second of three."""
+    if not axes.outer or len(axes.inner) != 1 or Phases(region).count <= 2:
+        return []
+    row, [last], cpu = axes.outer[-1], axes.inner, limits.processor
+    reads = {(source, at.replace(axes.full)) for v in region.members if v.op.kind == "map"
+             and not region.is_row(v) for source, at in real_reads(v, region.index(v))
+             if source not in region.flat}
+    rows = [(source, at + at.factor(row)) for source, at in reads
+            if at.is_affine and at.factor(last) == 1 and at.factor(row) >= last.extent]
+    nbytes = sum(source.size * source.dtype.bytes for source, _ in rows)
+    stored = sum(v.size * v.dtype.bytes for v in region.stores)
+    row_bytes = sum(last.extent * source.dtype.bytes for source, _ in rows)
+    comes = cpu.l2_bytes < nbytes and nbytes + stored <= cpu.l3_bytes * NEXT_ROW_CACHE_SHARE
+    return rows if comes and row_bytes <= cpu.l1_bytes * NEXT_ROW_SHARE else []
+
+
 class _RowNest:
     """The body of a reducing region for one outer position (or one vector of them)."""
 
     def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str],
-                 target: Mapping[Value, str], axes: Axes, s: RowSchedule):
+                 target: Mapping[Value, str], axes: Axes, s: RowSchedule, limits: Limits):
         self.b, self.region, self.phases = b, region, Phases(region)
         self.memory, self.target, self.schedule = memory, target, s
         self.full, self.inner, self.lanes = axes.full, axes.inner, s.lanes
+        self.ahead = _next_row(region, axes, limits) if not axes.beside else []
 
     def one_outer(self, scopes: list[Emitter], width: int, along: bool) -> None:
         """All passes, then the per-row values: for one scope if lanes run along the inner axis
@@ -142,6 +163,9 @@ class _RowNest:
                 last = self.inner[-1] if self.inner else Var("i", 1)
                 scopes = vectors(inside[0], last, self.lanes, unroll=many)
             for inner, u in scopes:
+                if p == 1 and along and inner.mask is None:
+                    for source, flat in self.ahead:
+                        inner.prefetch(source, flat)
                 evaluate(inner, kept, self.region, self.full, self.target)
                 for v in sums:
                     self._accumulate(inner, v, variables[v, u], bool(along))
