@@ -14,7 +14,7 @@ from ztorch.arrays import device_dtypes
 from ztorch.arrays.memory import memory
 from ztorch.backends.vulkan_devices import FEATURES
 from ztorch.dtypes import f16, f64, i32, i64
-from ztorch.errors import Unsupported
+from ztorch.errors import ConfigError, Unsupported
 
 MAKING: list[tuple[str, str, Callable[[], Any]]] = [
     ("hold a tensor", "int64", lambda: zt.tensor([1, 2, 3])),
@@ -33,6 +33,19 @@ def test_the_line_of_a_lacking_dtype_raises(purpose: str, dtype: str,
     with zt.device("webgpu:0"), pytest.raises(
             Unsupported, match=rf"^backend webgpu:0 cannot {purpose} of {dtype}: webgpu has no"):
         make()  # not realised
+
+
+def test_the_default_integers_have_a_way_out() -> None:
+    available("webgpu")
+    with zt.device("webgpu:0"):
+        order = zt.permutation(9, seed=1, dtype="int32")
+        drawn = zt.randint(3, 7, (5,), dtype="int32", seed=1)
+    np.testing.assert_array_equal(order.numpy(), zt.permutation(9, seed=1, device="cpu").numpy())
+    np.testing.assert_array_equal(drawn.numpy(), zt.randint(3, 7, (5,), seed=1, device="cpu").numpy())
+    with pytest.raises(ConfigError, match=r"x\[zt.permutation\(len\(x\)\)\]"):
+        zt.permutation(zt.arange(3))
+    with pytest.raises(ConfigError, match=r"randint\(0, 10, \(3,\)\); \(3,\) is no upper bound"):
+        zt.randint(10, (3,))
 
 
 def test_the_driver_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,8 @@ def test_python_numbers() -> None:
 
 def test_how_tensors_are_shown() -> None:
     assert repr(zt.tensor([[1.0, 2.5]])) == "tensor([[1. , 2.5]], dtype=float32, device='cpu')"
+    assert repr(zt.zeros((0, 3))) == "tensor([], shape=(0, 3), dtype=float32, device='cpu')"
+    assert repr(zt.zeros(0)) == "tensor([], dtype=float32, device='cpu')"
     assert zt.tensor([[1.0, 2.5]])._repr_html_() == (
         "<div><code>tensor of float32, shape (1, 2), on cpu</code></div>"
         "<table><tr><td>1</td><td>2.5</td></tr></table>")

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.parity import HERE, Job, compiled, interpreted
 from ztorch import ops
-from ztorch.dtypes import f64
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import boolean, f32, f64, i8
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
-from ztorch.graph.value import layer_scope
+from ztorch.graph.value import Graph, layer_scope
 
 X = leaf("input", "x", (4, 6), "float32")
 
@@ -139,3 +141,18 @@ def test_errors_name_the_layer_and_the_shapes(wrong, parts) -> None:
         wrong()
     for part in ["layer 'reader'", *parts]:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_elements_read_backwards(target: str) -> None:
+    """Whole vectors are loaded and turned round; the ends of rows are not read past."""
+    xs = [leaf("input", f"x{k}", shape, d) for k, (shape, d) in enumerate([
+        ((37,), f32), ((3, 33), f64), ((70,), i8), ((2, 64), boolean), ((5, 16, 3), f32)])]
+    ys = {f"y{k}": ops.flip(x, x.rank - 1 if k != 4 else (0, 1, 2)) for k, x in enumerate(xs)}
+    ys["sum"] = ys["y0"] + xs[0]
+    data = {x: np.arange(x.size).reshape(x.shape) % 5 % 2 == 0 if x.dtype is boolean else
+            np.arange(x.size).reshape(x.shape) for x in xs}
+    job = Job(Graph(ys), data)
+    for results in compiled(job, target), interpreted(job, TARGETS[target].limits):
+        for got, want in zip(results, job.oracle(), strict=True):
+            np.testing.assert_array_equal(got, want)

@@ -170,6 +170,9 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
         >>> set(zt.randint(3, 5, (100,), seed=1).tolist()) == {3, 4}
         True
     """
+    if not hasattr(high, "__index__"):
+        raise ConfigError(f"randint takes low, high and shape, such as randint(0, {low}, (3,)); "
+                          f"{high!r} is no upper bound")
     if not 0 < high - low < 1 << 32:
         raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
     with placed(device):
@@ -180,26 +183,35 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
 
 
 @explained
-def permutation(n: int, device: str | None = None, seed: int | None = None) -> Tensor:
-    """The integers from 0 to below n in a random order.
+def permutation(n: int, device: str | None = None, seed: int | None = None,
+                dtype: DType | str = "int64") -> Tensor:
+    """The integers from 0 to below n in a random order. `x[zt.permutation(len(x))]` is the rows of
+    x in a random order.
 
     Args:
         n: How many.
         device: The device that holds it; `None` means the default one. Default: `None`.
         seed: An integer that alone determines the order; `None` goes on with those of `set_seed`.
             Default: `None`.
+        dtype: An integer dtype. Default: `"int64"`.
 
     Returns:
-        An int64 tensor.
+        The tensor.
+
+    Raises:
+        ConfigError: `n` is no integer.
 
     Examples:
         >>> import ztorch as zt
         >>> sorted(zt.permutation(5, seed=1).tolist())
         [0, 1, 2, 3, 4]
     """
+    if not hasattr(n, "__index__") or getattr(n, "ndim", 0):
+        raise ConfigError(f"permutation takes a number of elements, not {type(n).__name__}; rows "
+                          "of x in a random order are x[zt.permutation(len(x))]")
     with placed(device):
         bits = compute("random_bits", ((operator.index(n),), *next_draw(seed)), {})
-        order: Tensor = compute("argsort", (bits,), {}).astype("int64")
+        order: Tensor = compute("argsort", (bits,), {}).astype(dtype_named(dtype))
     return order
 
 

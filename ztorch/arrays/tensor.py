@@ -110,7 +110,8 @@ class Tensor(OneNumber, Operators):
         if is_tracing():
             return f"<tensor {self.node.spec!r} of a function that is being compiled>"
         numbers = np.array2string(self._readable(), separator=", ", prefix="tensor(")
-        return f"tensor({numbers}, dtype={self.dtype}, device={self.device!r})"
+        shape = "" if self.size or self.ndim == 1 else f"shape={self.shape}, "
+        return f"tensor({numbers}, {shape}dtype={self.dtype}, device={self.device!r})"
 
     def _repr_html_(self) -> str | None:
         """A table, for notebooks; None while a function is being compiled."""

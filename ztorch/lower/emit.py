@@ -109,6 +109,8 @@ class Emitter:
             if not where.number:
                 return b.const(0, v.dtype)
             where = None
+        if where is None and self._is_backwards(flat):
+            return self._load_backwards(v, flat)
         at, off, lanes = self.address(flat)
         if where is not None and where.lanes > lanes:  # one position, read for some of the lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
@@ -120,6 +122,21 @@ class Emitter:
         if lanes > 1 and self.mask is not None:
             mask = self.mask if mask is None else b.and_(self.mask, mask)
         x = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
+        return b.ne(x, 0) if v.dtype is boolean else x
+
+    def _is_backwards(self, flat: Index) -> bool:
+        """Whether whole lanes read contiguous elements, the last one first."""
+        lane = self.lane
+        return lane is not None and self.lanes > 1 and not self.aligned and self.mask is None and (
+            flat.factor(lane) == -1) and not flat.without(lane).mentions(lane) and all(
+            not isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
+
+    def _load_backwards(self, v: Value, flat: Index) -> Operand:
+        b, mem, n = self.b, self.memory[v], self.lanes
+        assert self.lane is not None
+        last = self.value(flat.without(self.lane) - (n - 1))
+        x = b.load(mem, b.sub(last, self.bound[self.lane]), lanes=n)
+        x = b.shuffle(x, x, tuple(reversed(range(n))))
         return b.ne(x, 0) if v.dtype is boolean else x
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:

@@ -113,6 +113,10 @@ INSTEAD = {
     "cummax": "use ops.associative_scan(ops.maximum, x)",
     **dict.fromkeys(("delete", "insert"), "use ops.concat of slices"),
     "diag_indices": "use ops.diagonal(x), or x[i, i] with i = zt.arange(n)",
+    "place": "use ops.where(mask, values, x)",
+    "put_along_axis": "use x.at[indices].set(values), with an index for each axis",
+    "extract": "use x[condition]", "trim_zeros": _SIZES,
+    "expm": "use ops.eigh of a symmetric matrix", "argpartition": "use ops.argsort, or ops.top_k",
     "fill_diagonal": "use ops.where(zt.eye(n) > 0, value, x)",
     "flatnonzero": "use ops.nonzero(x.ravel())[0]",
     "ix_": "use x[rows[:, None], columns]", "lexsort": "use ops.argsort by the last key, then by "
