@@ -86,6 +86,15 @@ def _nested(x: Value, w: Value) -> Value:
     return kept * last
 
 
+def _parts(x: Value, u: Value, h: Value) -> Value:
+    """The sequence of a loop, in the other direction, is a part of a sequence of the loop outside."""
+    def outer(s: Value, part: Value) -> tuple[Value, Value]:
+        return ops.scan(lambda s, row: (ops.tanh(row + s @ u),) * 2, s, part, reverse=True)
+
+    last, kept = ops.scan(outer, h, ops.sin(x))
+    return kept * last
+
+
 def _swapped(x: Value) -> Value:
     """States that change places, and one that never changes."""
     (a, b, c), kept = ops.scan(lambda s, r: ((s[1], s[0] + r, s[2]), s[0] * s[2]),
@@ -209,6 +218,8 @@ LOOPS = [  # the first one, which the inner loop takes, runs both ways and insid
     LoopCase("gates in lines", _gates, ((3, 16, 8), (8, 48), (16, 48), (16, 16))),
     LoopCase("pieces", _pieces, ((3, 2, 12), (3, 12), (2, 3))),
     LoopCase("plain", _plain, ((6, 2, 9), (9, 9), (2, 9))),
+    LoopCase("parts", _parts, ((3, 2, 2, 5), (5, 5), (2, 5))),
+    LoopCase("parts in lines", _parts, ((2, 3, 2, 8), (8, 8), (2, 8))),
     LoopCase("swapped", _swapped, ((5, 4),)),
     LoopCase("shared", _shared, ((4, 3), (3, 3))), LoopCase("counted", _counted, ((3,),)),
     LoopCase("segments", _segments, ((7, 2, 5), (5, 5), (2, 5))),

@@ -227,8 +227,12 @@ def _joined_rows(stack: Value) -> Value:
 
 def _loop(trip_count: int, sequences: list[Value],
           iteration: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
-    """The results of a function for each iteration, stacked."""
+    """The results of a function for each iteration, stacked. Reshapes at its end are those of the
+    stacks, so that a loop inside stores its results there."""
     slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
-    body = Body(trip_count, False, (), tuple(slices), (), (), tuple(iteration(slices)))
+    results = iteration(slices)
+    outs = tuple(y.args[0] if y.op.name == "reshape" else y for y in results)
+    body = Body(trip_count, False, (), tuple(slices), (), (), outs)
     body, shared = closed(body)
-    return results_of(LOOP(*sequences, *shared, body=body))[1]
+    stacks = results_of(LOOP(*sequences, *shared, body=body))[1]
+    return [OPS.reshape(s, (trip_count, *y.shape)) for s, y in zip(stacks, results, strict=True)]

@@ -13,7 +13,6 @@ from dataclasses import replace
 from ztorch.graph.body import (
     CARRY,
     SHARED,
-    SLICE,
     Body,
     arguments,
     closed,
@@ -142,14 +141,15 @@ def _opened(body: Body, shared: Sequence[Value]) -> Body:
 
 
 def _in_rows(x: Value, align: int) -> Value:
-    """A sequence in its own buffer, with each iteration's part aligned."""
+    """A sequence in a buffer, with each iteration's part aligned: its own, or an iteration's part
+    of a sequence of the loop outside."""
     trip_count, size = x.shape[0], math.prod(x.shape[1:])
     row = row_elements(slice_leaf(x, 0), align)
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]
     base = view_of(x, loops)
     padded = flatten(loops[1:], x.shape[1:]) + loops[0] * row
     if base is not None and base[1] == padded and base[0].size == trip_count * row and (
-            base[0].attrs.get("role") not in ("input", CARRY, SLICE, SHARED)):
+            base[0].attrs.get("role") not in ("input", CARRY, SHARED)):
         return base[0]
     if row == size:
         return COPY(x)
