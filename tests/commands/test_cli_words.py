@@ -156,7 +156,7 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     ("number = 3\n", "build", r"bad\.py has no model; write a function build\(\) that returns"),
     ("def build(): pass\n", "build", r"build\(\) returned None, not a ztorch.Sequential"),
     ("def build(): pass\n", "", r"build\(\) returned None"),
-    ("import sys\nsys.exit(3)\n", "build", r"bad\.py ended with sys\.exit\(3\) before it gave a mod"),
+    ("import sys\nsys.exit(3)\n", "build", r"bad\.py ended with sys\.exit\(3\) before it returned a mod"),
     ("def build(n): pass\n", "build", r"build\(\) cannot be called without arguments"),
     ("from ztorch import Sequential\nnet = Sequential([])\n", "net", "has no layers"),
 ])

@@ -38,5 +38,5 @@ def test_wrong_constraints() -> None:
         with pytest.raises(ConfigError, match=wrong.partition("(")[0]):
             eval(f"constraints.{wrong}")
     model = Sequential([L.Input((2,)), L.Dense(1, kernel_constraint=lambda w: w[0])])
-    with pytest.raises(ConfigError, match="constraint '<lambda>' made"):
+    with pytest.raises(ConfigError, match="constraint '<lambda>' returned"):
         compile_numpy(model, 4, optimizer="sgd", loss="mse")

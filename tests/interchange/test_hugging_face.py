@@ -132,5 +132,5 @@ def test_every_class_has_a_folder() -> None:
 def test_a_size_is_for_what_leaves_it_open() -> None:
     with pytest.raises(zt.errors.ConfigError, match="fixes the size of images, image_size"):
         zt.load_model(FOLDERS / "ViTForImageClassification", size=16)
-    with pytest.raises(zt.errors.ConfigError, match="is no folder of Hugging Face"):
+    with pytest.raises(zt.errors.ConfigError, match="is not a folder of Hugging Face"):
         zt.load_model("digits_mlp", size=16)

@@ -1,8 +1,8 @@
 """Writes a compiled model for C programs: a header, two libraries and an example; or C source.
 
-Weights never pass through the compiler: the code only declares them, our linker places them in the
-shared library, and in the static library they are a separate object. C source has them as an
-array of hexadecimal numbers.
+Weights do not pass through the compiler: the code only declares them. Our linker places them in the
+shared library; in the static library they are a separate object. C source has them as an array of
+hexadecimal numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ztorch.files.atomic import write_atomic
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.version import __version__
 
-NUMBERS = 8  # of 32 bits in a line of C source
+NUMBERS = 8  # 32-bit numbers in a line of C source
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CLibrary:
         return self.params.tobytes().ljust(self.interface.params_bytes, b"\0")
 
     def shared(self) -> bytes:
-        """The bytes of libNAME.so, which imports nothing and exports functions only."""
+        """The bytes of libNAME.so, which imports nothing and exports only functions."""
         c = self.interface
         blob = Blob(self.weights, c.params_bytes, c.align, writable=c.trains)
         return link(self.object, soname=f"lib{c.name}.so", exports=c.exports,
@@ -63,7 +63,7 @@ class CLibrary:
         return _page(template, self.interface, source=False, choosers=self.choosers)
 
     def files(self) -> dict[str, bytes]:
-        """The files of the folder by name; the header comes last: when it is there, all are."""
+        """The files of the folder by name. The header is last, so that it exists only if all do."""
         name = self.interface.name
         return {f"lib{name}.so": self.shared(), f"lib{name}.a": self.static(),
                 f"{name}_example.c": self.text("example.c"), **_sizes(self),

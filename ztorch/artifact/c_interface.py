@@ -1,7 +1,7 @@
-"""The C interface of a compiled model, as data that the templates of header and wrappers take.
+"""The C interface of a compiled model, as data for the templates of the header and the wrappers.
 
-Users choose the names of models, layers and metrics freely; here every name is a C identifier, and
-every other text is safe within a C comment.
+Names of models, layers and metrics may be any strings; here they are C identifiers, and all other
+strings are safe in a C comment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.runtime.spec import ARGUMENT, CALL, FunctionSpec, ProgramSpec, TensorSpec
 
-LONGEST = 100  # characters of the model's name that names of files and functions start with
+LONGEST = 100  # characters of the model's name in names of files and functions
 
 _LLVM = {"f32": "float", "f64": "double"}  # types of elements that wrappers touch
 _VERBS = {"train": "train_step"}  # names of functions in C that differ from ours
@@ -48,8 +48,7 @@ class CTensor:
     shape: str  # for comments: float[8][3]
     llvm: str  # of an element, where the wrapper touches it; else empty
     size: int  # elements
-    optional: bool  # may be NULL: weights of rows, and which are real, are then 1; scores are not
-    # written
+    optional: bool  # may be NULL: then inputs are ones, and scores are not written
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,7 @@ class CInterface:
 
     @property
     def ones(self) -> CTensor | None:
-        """The default of a function that gets NULL for the weights of rows, or for which are
-        real."""
+        """An optional input, for which functions read ones if it is NULL."""
         return next((t for f in self.functions for t in f.inputs if t.optional), None)
 
     @property
@@ -122,7 +120,7 @@ class CInterface:
 
 
 def literal(text: str) -> str:
-    """A text as a C string literal of ASCII characters.
+    """A string as a C literal of ASCII characters.
 
     >>> print(literal('a "b" é'))
     "a \\"b\\" \\303\\251"
@@ -132,18 +130,18 @@ def literal(text: str) -> str:
 
 
 class _Names:
-    """Makes identifiers that differ from one another, whatever texts they come from."""
+    """Makes distinct identifiers from any strings."""
 
-    def __init__(self, *taken: str):
-        self.taken = set(taken)
+    def __init__(self, *used: str):
+        self.used = set(used)
 
     def new(self, text: str, otherwise: str) -> str:
         base = name = identifier(text, otherwise)
         count = 1
-        while name in self.taken:
+        while name in self.used:
             count += 1
             name = f"{base}_{count}"
-        self.taken.add(name)
+        self.used.add(name)
         return name
 
 
@@ -213,12 +211,12 @@ def _verb(function: str) -> str:
 
 def _function(f: FunctionSpec, prefix: str, verb: str, changes: bool) -> CFunction:
     names = _Names("params", "arena")
-    alone = f.name == CALL  # a function of tensors has the name of the library
-    inputs = tuple(_tensor(t, names.new(t.name.removeprefix(ARGUMENT if alone else ""), "value"),
+    is_call = f.name == CALL  # a function of tensors has the name of the library
+    inputs = tuple(_tensor(t, names.new(t.name.removeprefix(ARGUMENT if is_call else ""), "value"),
                            t.name in ("w", "real")) for t in f.inputs.values())
-    outputs = tuple(_tensor(t, names.new(t.name, "value"), not t.shape and not alone)
+    outputs = tuple(_tensor(t, names.new(t.name, "value"), not t.shape and not is_call)
                     for t in f.outputs.values())
-    return CFunction(prefix if alone else f"{prefix}_{verb}", f.symbol, verb, inputs, outputs,
+    return CFunction(prefix if is_call else f"{prefix}_{verb}", f.symbol, verb, inputs, outputs,
                      changes)
 
 
@@ -228,7 +226,7 @@ def _tensor(t: TensorSpec, name: str, optional: bool) -> CTensor:
 
 
 def _bits_only(d: DType) -> bool:
-    """Whether C has no such type, and sees only the bits."""
+    """Whether C lacks the type, so that it only has the bits."""
     return d.is_float and d.bits < 32
 
 
@@ -243,5 +241,5 @@ def _shape(shape: tuple[int, ...], d: DType) -> str:
 
 
 def _rounded_up(nbytes: int) -> int:
-    """The next multiple of the alignment, and at least one: C has no arrays of size 0."""
+    """The next multiple of the alignment, and at least one of it: C has no empty arrays."""
     return max(align_up(nbytes, BUFFER_ALIGN), BUFFER_ALIGN)

@@ -1,5 +1,5 @@
-"""The C functions that take any number of rows, and sequences and images of any size: each chooses
-the function of the smallest bucket that fits, and pads its arrays."""
+"""C functions that take any number of rows, and sequences and images of any size. Each calls the
+function of the smallest bucket that fits, and pads its arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CAxis:
 
     @property
     def formula(self) -> str:
-        """The size of the user's array along it, for the header."""
+        """The size of the caller's array along this axis, for the header."""
         return OpenAxis(f"{self.name}_count", self.steps).formula.replace(
             "//", "/") if self.name else str(self.size)
 
@@ -52,59 +52,61 @@ class CBucket:
 
 @dataclass(frozen=True)
 class CChooser:
-    """A function that chooses among those of several buckets."""
+    """A function that chooses among the functions of several buckets."""
 
     name: str  # in C
     axes: tuple[str, ...]  # that vary, that of the batch first
     inputs: tuple[CPort, ...]
     outputs: tuple[CPort, ...]
-    buckets: tuple[CBucket, ...]  # in the order in which to look
+    buckets: tuple[CBucket, ...]  # in the order of the search
     multiples: tuple[tuple[str, int], ...] = ()  # axis in C, the number its sizes are multiples of
 
 
 def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
              open_axes: Mapping[str, str], whole_axes: Sequence[str] = (),
              multiples: Mapping[str, int] | None = None) -> tuple[CChooser, ...]:
-    """The functions that choose; none where there is one bucket, whose arrays are never padded.
+    """The functions that choose; none if there is one bucket, whose arrays are never padded.
 
     Args:
         c: The interface of the library.
         spec: Describes its program.
-        axes: The sizes of axes that vary, by name.
-        open_axes: The axes that vary, by port, as metadata have them.
-        whole_axes: Those along which rows are never padded: the caller knows which function
-            to call. Default: `()`.
+        axes: The sizes of open axes, by name.
+        open_axes: The open axes by port, in the form of the metadata.
+        whole_axes: Axes along which rows are never padded: with them, callers choose themselves.
+            Default: `()`.
         multiples: By axis, a number that sizes are multiples of. Default: none.
     """
     buckets = Buckets(axes)
     if whole_axes or (len(buckets) == 1 and not open_axes):
         return ()
     names = {axis: "rows" if k == 0 else identifier(axis, "axis") for k, axis in enumerate(axes)}
-    known = dict(zip(spec.functions, c.functions, strict=True))
-    made = []
+    by_name = dict(zip(spec.functions, c.functions, strict=True))
+    result = []
     for verb in dict.fromkeys(map(verb_of, spec.functions)):
-        if buckets.name(verb, min(buckets)) not in known:
+        if buckets.name(verb, min(buckets)) not in by_name:
             continue
-        largest, function = known[verb], spec.functions[verb]
+        largest, function = by_name[verb], spec.functions[verb]
         inputs = _ports(largest, list(function.inputs), True, names, open_axes)
         outputs = _ports(largest, list(function.outputs), False, names, open_axes)
-        made.append(CChooser(
-            f"{largest.name}_any", tuple(names.values()), inputs, outputs, tuple(
-                CBucket(known[buckets.name(verb, sizes)].name,
-                        tuple(zip(names.values(), sizes, strict=True)),
-                        tuple(p.name for p in inputs
-                              if p.name in {t.name for t in known[buckets.name(verb, sizes)].inputs}
-                              ) + tuple(p.name for p in outputs))
-                for sizes in sorted(buckets)),
+        members = []
+        for sizes in sorted(buckets):
+            f = by_name[buckets.name(verb, sizes)]
+            accepted = {t.name for t in f.inputs}
+            arguments = (*(p.name for p in inputs if p.name in accepted),
+                         *(p.name for p in outputs))
+            members.append(CBucket(f.name, tuple(zip(names.values(), sizes, strict=True)),
+                                   arguments))
+        result.append(CChooser(
+            f"{largest.name}_any", tuple(names.values()), inputs, outputs, tuple(members),
             tuple((names[axis], of) for axis, of in (multiples or {}).items())))
-    return tuple(made)
+    return tuple(result)
 
 
 def _ports(function: CFunction, ports: list[str], into: bool, names: Mapping[str, str],
            open_axes: Mapping[str, str]) -> tuple[CPort, ...]:
-    made = []
+    result = []
     for port, t in zip(ports, function.inputs if into else function.outputs, strict=True):
-        role, _, rest = port.partition("/")
+        role, _, part = port.partition("/")
         varying = parse_open_axes(open_axes.get(port, ""))
         dims = [int(n) for n in t.shape[t.shape.find("["):].strip("[]").split("][")
                 if n.isdigit()] if "[" in t.shape else []
@@ -115,6 +117,6 @@ def _ports(function: CFunction, ports: list[str], into: bool, names: Mapping[str
             role = "score"
         elif role not in ("x", "y", "w", "lengths", "real"):
             role = "y"
-        made.append(CPort(t.name, t.type, role, names[rest] if role == "lengths" else "", row,
-                          math.prod(dims[1 + count:]), t.size))
-    return tuple(made)
+        result.append(CPort(t.name, t.type, role, names[part] if role == "lengths" else "", row,
+                            math.prod(dims[1 + count:]), t.size))
+    return tuple(result)

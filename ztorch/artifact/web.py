@@ -1,8 +1,8 @@
 """Writes a compiled model for browsers: a page, a script and the artifact.
 
-The script is the whole runtime and reads any artifact for the web: a site needs the script and the
-`.zt` alone. The page is for trying the model. It holds script and artifact itself, so that it opens
-from anywhere, also by a double click.
+The script is the whole runtime, and reads any artifact for the web: a site needs only the script
+and the `.zt`. The page is for trying the model. It includes the script and the artifact, so that it
+opens from a file, too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SCRIPT = {  # values of the script's template
 
 @dataclass(frozen=True)
 class PageData:
-    """The data of a page beside its model."""
+    """The data of a page in addition to its model."""
 
     samples: Samples | None = None  # rows to try the model on
-    letters: str = ""  # of a text model: the letter of each number
-    lacks: str = ""  # why there is no WebAssembly; empty: there is
+    letters: str = ""  # of a model of characters: the character of each number
+    lacks: str = ""  # why there is no WebAssembly code; empty: there is
 
 
 def write_web(path: str | os.PathLike[str], snapshot: Snapshot, *others: Snapshot,
@@ -66,7 +66,7 @@ def write_web(path: str | os.PathLike[str], snapshot: Snapshot, *others: Snapsho
 
 
 def _page(name: str, artifact: bytes, page: PageData) -> bytes:
-    """The page with all that it needs. Large parts are compressed; browsers take them apart."""
+    """The page with everything that it needs. Large parts are gzipped; browsers unpack them."""
     samples = page.samples.to_json() if page.samples else None
     data = {"samples": samples, "letters": page.letters, "lacks": page.lacks}
     return _rendered("index.html", name=name, artifact=_inline(artifact),

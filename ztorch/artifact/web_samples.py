@@ -1,4 +1,4 @@
-"""Samples on a page: a few rows of data to try a model on."""
+"""The samples of a page: a few rows of data to try a model on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.dtypes import DType
 from ztorch.errors import DataError
 
 MOST = 12  # samples
-MOST_BYTES = 1 << 20  # of all of them
+MOST_BYTES = 1 << 20  # of all samples
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Samples:
     """Rows of a model's only input."""
 
     x: np.ndarray  # in the dtype of the input
-    labels: tuple[int, ...] = ()  # of rows that have classes
-    texts: tuple[dict[str, str], ...] = ()  # of rows of a table: cells that x tells only in part
+    labels: tuple[int, ...] = ()  # the classes of rows, if there are any
+    texts: tuple[dict[str, str], ...] = ()  # the cells of rows of a table
 
     def to_json(self) -> dict[str, Any]:
-        """The data for the page: all numbers as bytes, and those that stand for black and white."""
+        """The data for the page: the numbers as bytes, and the values of black and white."""
         low, high = float(self.x.min(initial=0)), float(self.x.max(initial=0))
         return {"rows": len(self.x), "labels": list(self.labels), "texts": list(self.texts),
                 "x": base64.b64encode(self.x.tobytes()).decode(),
@@ -34,7 +34,7 @@ class Samples:
 
 def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType,
            texts: Sequence[dict[str, str]] = ()) -> Samples:
-    """A few of many rows: with labels those of different classes, in their order.
+    """Chooses a few of many rows; with labels, rows of all classes in turn.
 
     >>> from ztorch.dtypes import f32
     >>> choose(np.eye(4), [1, 1, 0, 1], (4,), f32).labels
@@ -42,14 +42,14 @@ def choose(x: Any, y: Any, shape: tuple[int, ...], dtype: DType,
     """
     x = np.asarray(x)
     if x.shape[1:] != shape:
-        raise DataError(f"samples have rows of shape {x.shape[1:]}, and the model takes {shape}; "
-                        "give samples in the shape of its input")
+        raise DataError(f"samples have rows of shape {x.shape[1:]}, but the model takes {shape}; "
+                        "pass samples in the shape of its input")
     y = None if y is None else np.asarray(y)
     if y is None or y.dtype.kind not in "iu" or y.size != len(x):
         order, labels = np.arange(len(x)), None
     else:
         labels = y.reshape(-1)
-        turn = np.zeros(len(x), int)  # how many rows of its class come before each
+        turn = np.zeros(len(x), int)  # the number of earlier rows of the same class
         for label in np.unique(labels):
             turn[labels == label] = np.arange(np.count_nonzero(labels == label))
         order = np.lexsort((labels, turn))

@@ -1,12 +1,12 @@
-"""Writes a compiled program to one .zt file, from which it runs, and trains on, anywhere.
+"""Writes a compiled program to a .zt file, which runs, and continues training, on any machine.
 
-    manifest.json         a description of the program, and size and hash of every other member
+    manifest.json         a description of the program, and the size and hash of every other member
     weights.safetensors   every state by name: weights, optimizer slots, counters, random state
-    code/TARGET.so        the library that compiling in memory runs too; .bin for a device, .wasm
-                          for browsers
-    constants/TARGET.bin  numbers the compiler worked out, if there are any
+    code/TARGET.so        the same library that runs in memory; .bin for a device, .wasm for
+                          browsers
+    constants/TARGET.bin  numbers that the compiler computed, if there are any
 
-Nothing in it is pickled or compressed, and equal programs give equal bytes.
+Nothing is pickled or compressed, and equal programs have equal bytes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from ztorch.version import __version__
 
 
 def write_artifact(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Writes a compiled program, which may be for another machine than this one, with everything
-    its next step depends on; whole or not at all.
+    """Writes a compiled program, atomically, with all state that its next step depends on.
+
+    It may be compiled for another machine.
 
         write_artifact("digits.zt", program.snapshot())
     """
-    need_name(path, "an artifact", ".zt", "name it .zt. Weights for others are written by "
-              "model.save_weights(path), and ONNX by model.export(path)")
+    need_name(path, "an artifact", ".zt", "name it .zt. For other formats, use "
+              "model.save_weights(path), or model.export(path) for ONNX")
     write_atomic(path, pack(snapshot))
 
 
 def pack(snapshot: Snapshot, *others: Snapshot) -> bytes:
-    """The bytes of an artifact; `others` are the same program, compiled for other targets."""
+    """The bytes of an artifact. `others`: the same program for other targets."""
     spec, _, _, metadata, training = snapshot
     files = {WEIGHTS: safetensors.pack(snapshot.states(), {"format": FORMAT, "model": spec.name})}
     targets = []
@@ -70,17 +71,17 @@ def _suffix(spec: ProgramSpec) -> str:
 
 
 def stored_zip(files: Mapping[str, bytes], seal: str) -> bytes:
-    """The bytes of a zip that stores its members as they are; `seal` is its comment."""
+    """The bytes of a zip with uncompressed members. `seal`: its comment."""
     out = io.BytesIO()
     try:
         with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:
             archive.comment = seal.encode()
             for name, data in files.items():
                 info = zipfile.ZipInfo(name, DATE)
-                info.create_system = UNIX  # else it would tell where it was written
+                info.create_system = UNIX  # the same on every system
                 info.external_attr = RIGHTS
                 archive.writestr(info, data)
     except zipfile.LargeZipFile:
-        raise ArtifactError("the program has more than 4 GiB of weights, which an artifact cannot "
-                            "hold; save_weights() can") from None
+        raise ArtifactError("the program has more than 4 GiB of weights, the most that an artifact "
+                            "holds; use save_weights()") from None
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Constraints that weights obey after each training step.
+"""Constraints on weights, applied after each training step.
 
 >>> from ztorch import constraints, layers
 >>> layers.Dense(3, kernel_constraint=constraints.MaxNorm(2)).kernel_constraint

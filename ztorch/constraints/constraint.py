@@ -1,4 +1,4 @@
-"""The base class of constraints, and functions of users as constraints."""
+"""The base class of constraints, and user-defined functions as constraints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Constraint(Named, family="constraint", such_as="max_norm"):
     """
 
     def __call__(self, w: Value) -> Value:
-        """The weight as it must be.
+        """The constrained weight.
 
         Args:
             w: The weight after the step of the optimizer.
@@ -38,7 +38,7 @@ class Constraint(Named, family="constraint", such_as="max_norm"):
 
 
 class _FunctionConstraint(Constraint, abstract=True):
-    """A user's function of a weight as a constraint."""
+    """A user-defined function as a constraint."""
 
     def __init__(self, function: Callable[[Value], Value]):
         self.function = function
@@ -46,7 +46,7 @@ class _FunctionConstraint(Constraint, abstract=True):
     def __call__(self, w: Value) -> Value:
         new = traced(self.function, f"constraint {self.label!r}", w)
         if getattr(new, "shape", None) != w.shape:
-            raise ConfigError(f"constraint {self.label!r} made {new!r} of a weight of shape "
+            raise ConfigError(f"constraint {self.label!r} returned {new!r} for a weight of shape "
                               f"{w.shape}; return a tensor of that shape")
         return new
 
@@ -68,14 +68,14 @@ def get(spec: Any) -> Constraint:
 
     Args:
         spec: A name such as `"non_neg"`, a `Constraint`, its class or config, or a function of a
-            weight that returns the weight as it must be.
+            weight that returns the constrained weight.
 
     Returns:
         The constraint.
 
     Raises:
         UnknownName: No constraint has this name.
-        ConfigError: It is none of these.
+        ConfigError: `spec` is none of these.
 
     Examples:
         >>> get("max_norm").max_value

@@ -1,4 +1,4 @@
-"""Constraints of the norms of vectors in a weight, such as the columns of a kernel."""
+"""Constraints on the norms of vectors in a weight, such as the columns of a kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPSILON = 1e-7  # added to norms before they divide, as in Keras
 
 
 class MaxNorm(Constraint, names=("max_norm",)):
-    """No norm is above a number: longer vectors are scaled down.
+    """Limits norms: longer vectors are scaled down.
 
     Args:
         max_value: The largest norm. Default: `2.0`.
@@ -37,7 +37,7 @@ class MaxNorm(Constraint, names=("max_norm",)):
 
 
 class UnitNorm(Constraint, names=("unit_norm",)):
-    """All norms are 1.
+    """Scales all norms to 1.
 
     Args:
         axis: The axis of a vector, or several. Default: `0`.
@@ -56,12 +56,12 @@ class UnitNorm(Constraint, names=("unit_norm",)):
 
 
 class MinMaxNorm(Constraint, names=("min_max_norm",)):
-    """Norms are drawn into a range.
+    """Moves norms into a range.
 
     Args:
-        min_value: The least norm. Default: `0.0`.
+        min_value: The smallest norm. Default: `0.0`.
         max_value: The largest norm. Default: `1.0`.
-        rate: How much of the way there a step goes, above 0 and at most 1. Default: `1.0`.
+        rate: The fraction of the distance that a step moves, above 0 and at most 1. Default: `1.0`.
         axis: The axis of a vector, or several. Default: `0`.
 
     Examples:
@@ -81,8 +81,8 @@ class MinMaxNorm(Constraint, names=("min_max_norm",)):
 
     def __call__(self, w: Value) -> Value:
         norms = _norms(w, self.axis)
-        wanted = self.rate * ops.clip(norms, self.min_value, self.max_value)
-        return w * ((wanted + (1.0 - self.rate) * norms) / (norms + _EPSILON))
+        target = self.rate * ops.clip(norms, self.min_value, self.max_value)
+        return w * ((target + (1.0 - self.rate) * norms) / (norms + _EPSILON))
 
 
 def _axis(kind: str, axis: Any) -> int | tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Constraints of single elements."""
+"""Constraints on single elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ztorch.graph.value import Value
 
 
 class NonNeg(Constraint, names=("non_neg",)):
-    """No element is negative: those that are become 0.
+    """Replaces negative elements by 0.
 
     Examples:
         >>> import ztorch as zt

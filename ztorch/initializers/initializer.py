@@ -21,7 +21,7 @@ def stream(seed: int, name: str) -> np.random.Generator:
         name: Name of the weight.
 
     Returns:
-        A generator. Equal arguments give equal numbers.
+        A generator. Equal arguments return equal numbers.
 
     Examples:
         >>> float(stream(0, "dense/kernel").random()) == float(stream(0, "dense/kernel").random())
@@ -74,13 +74,13 @@ class Initializer(Named, family="initializer", such_as="zeros"):
         if type(self).__call__ is Initializer.__call__:
             return self(shape, random)
         parameters = inspect.signature(self.__call__).parameters
-        more = {"dtype": "float32"} if "dtype" in parameters else (
+        options = {"dtype": "float32"} if "dtype" in parameters else (
             {"random": random} if "random" in parameters else {})
-        drawn = np.asarray(self(shape, **more), np.float64)
-        if drawn.shape != tuple(shape):
+        values = np.asarray(self(shape, **options), np.float64)
+        if values.shape != tuple(shape):
             raise ConfigError(f"initializer {type(self).__name__} made values of shape "
-                              f"{drawn.shape} for a weight of shape {tuple(shape)}")
-        return drawn
+                              f"{values.shape} for a weight of shape {tuple(shape)}")
+        return values
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         """Values of this shape, drawn from `random`."""

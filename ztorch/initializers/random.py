@@ -1,4 +1,4 @@
-"""Initializers that draw from one distribution for all shapes; orthogonal matrices."""
+"""Random initializers whose distribution does not depend on the shape, and Orthogonal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.initializers.initializer import Initializer, Shape
 
-PART = 1 << 16  # numbers that are searched together and fit in a cache
+PART = 1 << 16  # numbers that are searched at once, which fit in a cache
 
 
 class RandomNormal(Initializer, names=("random_normal", "normal")):
@@ -114,7 +114,7 @@ def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; those beyond two standard deviations are drawn again."""
     x = random.standard_normal(shape)
     flat = x.reshape(-1)
-    # In parts: the temporaries would otherwise take as much memory as a large weight.
+    # In parts, since temporaries would take as much memory as the weight.
     far = np.concatenate([k + np.flatnonzero(np.abs(flat[k:k + PART]) > 2)
                           for k in range(0, max(flat.size, 1), PART)])
     while far.size:

@@ -1,4 +1,4 @@
-"""Penalties of weights and outputs, which are added to the loss.
+"""Penalties on weights and outputs, which are added to the loss.
 
 >>> from ztorch import layers, regularizers
 >>> layers.Dense(3, kernel_regularizer=regularizers.L2(1e-4)).kernel_regularizer

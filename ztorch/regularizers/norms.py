@@ -1,4 +1,4 @@
-"""Penalties of absolute values and squares."""
+"""Penalties on absolute values and squares."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class L2(Regularizer, names=("l2",)):
 
 
 def _penalty(x: Value, l1: float, l2: float, axis: tuple[int, ...] | None) -> Value:
-    """The sums over these axes; None: over all."""
+    """The penalty, summed over these axes; None: over all."""
     if not l2:
         return l1 * ops.sum(ops.abs(x), axis=axis)
     squares = l2 * ops.sum(ops.square(x), axis=axis)

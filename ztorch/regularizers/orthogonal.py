@@ -1,4 +1,4 @@
-"""A penalty that makes rows or columns of a matrix orthogonal."""
+"""A penalty that drives rows or columns of a matrix to be orthogonal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.regularizers.regularizer import Regularizer
 
-_EPSILON = 1e-7  # least norm of a row, as in Keras
+_EPSILON = 1e-7  # the smallest norm of a row, as in Keras
 
 
 class OrthogonalRegularizer(Regularizer, names=("orthogonal_regularizer",)):
@@ -42,6 +42,6 @@ class OrthogonalRegularizer(Regularizer, names=("orthogonal_regularizer",)):
         units = vectors * ops.minimum(ops.rsqrt(squares), 1.0 / _EPSILON)
         cosines = ops.abs(ops.matmul(units, ops.transpose(units)))
         count = x.shape[0] if self.mode == "rows" else x.shape[1]
-        others = np.asarray(1.0 - np.eye(count), cosines.dtype.working)
+        off_diagonal = np.asarray(1.0 - np.eye(count), cosines.dtype.working)
         pairs = count * (count - 1) / 2
-        return ops.sum(cosines * others) * (0.5 * self.factor / pairs)
+        return ops.sum(cosines * off_diagonal) * (0.5 * self.factor / pairs)

@@ -1,4 +1,4 @@
-"""The base class of regularizers, and functions of users as regularizers."""
+"""The base class of regularizers, and user-defined functions as regularizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.graph.value import Value
 
 
 class Regularizer(Named, family="regularizer", such_as="l2"):
-    """Base class of regularizers: a penalty for a tensor, added to the loss.
+    """Base class of regularizers, whose penalty of a tensor is added to the loss.
 
     A subclass implements `__call__` with `zt.ops`. A layer takes one for each kind of weight
     (`kernel_regularizer`, `bias_regularizer` ...), and `activity_regularizer` for its output.
@@ -38,13 +38,13 @@ class Regularizer(Named, family="regularizer", such_as="l2"):
         raise NotImplementedError(f"{type(self).__name__}.__call__")
 
     def of_rows(self, x: Value) -> Value:
-        """The penalty of an output as one number for each row, whose mean counts: the penalty over
-        the number of rows, as in Keras."""
+        """The penalty of an output as a number for each row, whose mean is added to the loss: the
+        penalty divided by the number of rows, as in Keras."""
         return ops.broadcast_to(self(x) / float(x.shape[0]), x.shape[:1])
 
 
 class _FunctionRegularizer(Regularizer, abstract=True):
-    """A user's function of a tensor as a regularizer."""
+    """A user-defined function as a regularizer."""
 
     def __init__(self, function: Callable[[Value], Value]):
         self.function = function
@@ -53,7 +53,7 @@ class _FunctionRegularizer(Regularizer, abstract=True):
         penalty = traced(self.function, f"regularizer {self.label!r}", x)
         if getattr(penalty, "shape", None) != ():
             raise ConfigError(f"regularizer {self.label!r} returned {penalty!r}, not a scalar "
-                              "tensor; sum it up with zt.ops.sum")
+                              "tensor; reduce it with zt.ops.sum")
         return penalty
 
     @property
@@ -81,7 +81,7 @@ def get(spec: Any) -> Regularizer:
 
     Raises:
         UnknownName: No regularizer has this name.
-        ConfigError: It is none of these.
+        ConfigError: `spec` is none of these.
 
     Examples:
         >>> get("l2").l2

@@ -1,1 +1,1 @@
-"""Finds models wherever they are: the zoo, Python files, artifacts, files of Keras and ONNX."""
+"""Loads models from any source: the zoo, Python files, artifacts, files of other frameworks."""

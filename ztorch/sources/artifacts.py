@@ -1,4 +1,4 @@
-"""Artifacts as models: their declarations as a recipe."""
+"""Recipes from the models that artifacts declare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> R
 
     Args:
         artifact: The artifact.
-        custom: Classes of users' own that it may name, by name. Default: `None`.
+        custom: User-defined classes that it may name, by name. Default: `None`.
     """
     model = model_of_artifact(artifact, custom)
     program = artifact.manifest.program
@@ -30,7 +30,7 @@ def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> R
 
         model.pipeline = Pipeline.of_record(program.pipeline)
     declaration = program.declaration
-    assert declaration is not None  # or there would be no model
+    assert declaration is not None  # model_of_artifact raises an error without one
     sizes = dict(program.axes)
     rows = sizes.pop(BATCH, ())
     losses = {name: _as_config(loss) for name, loss in declaration.loss.items() if loss}
@@ -49,12 +49,12 @@ def recipe_of(artifact: Artifact, custom: Mapping[str, type] | None = None) -> R
 
 
 def compile_as_before(recipe: Recipe, artifact: Artifact) -> None:
-    """Lets the model of an artifact that trains be compiled as it was, when it is first trained or
-    evaluated: the optimizer goes on with the states of the artifact."""
+    """Arranges that the model of an artifact that trains is compiled in the same way when it is
+    first trained or evaluated, and that its optimizer resumes from the artifact's states."""
     training = artifact.manifest.training
     if training is None or recipe.loss is None or recipe.optimizer is None:
         return
-    known = training
+    state = training
 
     def resume(program: Program) -> None:
         states = program.executable.states
@@ -62,7 +62,7 @@ def compile_as_before(recipe: Recipe, artifact: Artifact) -> None:
             name: fit_state(name, array, d, states[name], artifact.where)
             for name, (d, array) in artifact.weights.items()
             if name in states and states[name].role != "weight"})
-        program.resume(known, known.resumed)
+        program.resume(state, state.resumed)
 
     recipe.model.compile_later({
         "device": "auto", "batch_size": recipe.batch_size, "optimizer": recipe.optimizer,
@@ -72,5 +72,5 @@ def compile_as_before(recipe: Recipe, artifact: Artifact) -> None:
 
 
 def _as_config(settings: NamedConfig) -> dict[str, Any]:
-    """A loss, a metric or an optimizer as `get` of its family takes it."""
+    """A loss, a metric or an optimizer as a config for `get`."""
     return {"class_name": settings.name, "config": settings.config}

@@ -1,4 +1,4 @@
-"""Finds the model that a text names, and its training settings."""
+"""Finds a model by its name or path, and its training settings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe, as_compiled
 from ztorch.work_line import working
 
-_PROGRAMS = {  # of others, by suffix, and how to import them
+_PROGRAMS = {  # files of other compilers by suffix, and how to convert them
     ".mlir": "MLIR, such as StableHLO; export the model as ONNX",
     ".stablehlo": "StableHLO; export the model as ONNX",
     ".pb": "a graph of TensorFlow; tf2onnx writes it as ONNX",
     ".tflite": "a model of TensorFlow Lite; tf2onnx writes it as ONNX",
 }
-_WEIGHTS_ALONE = (".h5", ".pt", ".pth", ".npz", ".npy", ".gguf")  # for a model that is named beside
+_ONLY_WEIGHTS = (".h5", ".pt", ".pth", ".npz", ".npy", ".gguf")  # files without a model
 
 
 def zoo() -> list[str]:
-    """The names of the models that come with ztorch.
+    """The names of the models that ship with ztorch.
 
     >>> "digits_mlp" in zoo()
     True
@@ -31,37 +31,37 @@ def zoo() -> list[str]:
 
 
 def is_artifact(name: str) -> bool:
-    """Whether a text names an artifact, which may have any name: one without a suffix, too."""
+    """Whether a name is that of an artifact: a .zt file, or a file without a suffix."""
     path = Path(name)
     return path.suffix.lower() == ".zt" or (not path.suffix and path.is_file())
 
 
 def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
-    """The model that a text names: one of the zoo, the attribute of a Python file, or a file.
+    """The model with a name or path: one of the zoo, an attribute of a Python file, or a file.
 
     An attribute, `path/to/file.py:attribute`, is a Sequential or a Model, or a function without
     arguments that returns one (default: `build`, else the model that the file has). Large models
-    of the zoo have a small variant, `name:small`. Files are artifacts (.zt), those of Keras
-    (.keras), ONNX (.onnx) and torch.export (.pt2), and weights (.safetensors) whose model is that
-    of the Python file beside them, or of the zoo. A folder is one of Hugging Face: config.json
-    beside safetensors.
+    of the zoo have a small variant, `name:small`. Files are artifacts (.zt), models of Keras
+    (.keras), ONNX (.onnx) and torch.export (.pt2), and weights (.safetensors) whose model is in the
+    Python file of the same name, or in the zoo. A folder is one of Hugging Face, with config.json
+    and safetensors.
 
     Args:
-        name: The text.
-        custom: Classes of users' own that an artifact may name, by name. Default: `None`.
+        name: The name or path.
+        custom: User-defined classes that an artifact may name, by name. Default: `None`.
 
     Examples:
         >>> find("digits_mlp").data, find("resnet18:small").data
         ('digits', 'shapes_64')
     """
     with working(f"load {name}"):
-        recipe = _in_file(name, custom)
+        recipe = _from_file(name, custom)
     if recipe is not None:
         return as_compiled(recipe)
     if name not in zoo() and Path(name).is_dir():
-        raise ConfigError(f"the folder {name} has no config.json, so it holds no model of Hugging "
+        raise ConfigError(f"the folder {name} has no config.json, so it is not a model of Hugging "
                           "Face; name a file in it. To train on a folder of data, name a "
-                          f"model that learns from it: ztorch train net.py --data {name}")
+                          f"model: ztorch train net.py --data {name}")
     name = name.removesuffix(":")
     path, _, attribute = name.partition(".py:") if ".py:" in name else (name, "", "")
     if attribute or path.endswith(".py"):
@@ -70,8 +70,8 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
     return _of_zoo(name)
 
 
-def _in_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
-    """The model of a file or a folder; None where a text names neither, but Python or the zoo."""
+def _from_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
+    """The model of a file or a folder; None for a name of the zoo or a Python file."""
     suffix = Path(name).suffix.lower()
     if (Path(name) / "config.json").is_file():
         from ztorch.interchange.hugging_face import load_folder
@@ -98,7 +98,7 @@ def _in_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
         return _of_weights(name)
     if suffix in _PROGRAMS:
         raise Unsupported(f"{name} is {_PROGRAMS[suffix]}, which is read")
-    if suffix in _WEIGHTS_ALONE:
+    if suffix in _ONLY_WEIGHTS:
         raise ConfigError(f"{name} holds only weights; name their model, and pass the file as "
                           f"--weights {name}, or to model.load_weights")
     return None
@@ -119,8 +119,8 @@ def _of_zoo(name: str) -> Recipe:
 
 
 def _of_weights(path: str) -> Recipe:
-    """The model of a file of weights: that of `net.py` beside `net.safetensors`, else that of the
-    zoo whose name the file has for its model."""
+    """The model of a file of weights: that of `net.py` beside `net.safetensors`, or the model of
+    the zoo that the file names."""
     from ztorch.files import safetensors
 
     beside = Path(path).with_suffix(".py")

@@ -1,5 +1,4 @@
-"""The functions of `keras.models`: `zt.models`, until a model of the zoo is imported, and there
-too."""
+"""The functions of `keras.models`, as `zt.models`."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ __all__ = ["Model", "Sequential", "clone_model", "load_model", "model_from_json"
 
 
 def model_from_json(json_string: str, custom_objects: Any = None) -> Model:
-    """The model that `model.to_json()` described, here or in Keras, with first weights.
+    """The model in the JSON of `model.to_json()`, ours or Keras', with initial weights.
 
     Args:
-        json_string: The text.
+        json_string: The JSON.
         custom_objects: Classes and functions of your own that it names, by name or as a list.
             Default: `None`.
 
     Raises:
-        ConfigError: The text describes no model.
-        Unsupported: The model has something that ztorch lacks; the message lists all of it.
+        ConfigError: The JSON is not that of a model.
+        Unsupported: The model uses features that ztorch lacks; the message lists them all.
 
     Examples:
         >>> import ztorch as zt
@@ -37,24 +36,24 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Model:
         10
     """
     try:
-        described = json.loads(json_string)
-        of_keras = described.get("module") is not None
+        config = json.loads(json_string)
+        of_keras = config.get("module") is not None
     except (json.JSONDecodeError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"this text describes no model: {error}; use that of model.to_json()"
+        raise ConfigError(f"this is not the JSON of a model: {error}; use that of model.to_json()"
                           ) from None
     with custom_object_scope(custom_objects or {}):
-        model = (deserialize_keras_object(described) if of_keras else
+        model = (deserialize_keras_object(config) if of_keras else
                  Model.from_json(json_string))
     if not isinstance(model, Model):
-        raise ConfigError(f"this text describes a {type(model).__name__}, which is no model")
+        raise ConfigError(f"this is the JSON of a {type(model).__name__}, not of a model")
     return model
 
 
 def clone_model(model: Model, input_tensors: Any = None,
                 clone_function: Callable[[Any], Any] | None = None) -> Any:
-    """A model of new layers like those of another one, with first weights.
+    """A model with the same layers as another one, with initial weights.
 
-    First weights depend on the seed and on names, so they are those that the other one began with.
+    Initial weights depend only on the seed and on names, so both models have the same ones.
 
     Args:
         model: A model that is not a class with a custom `call`.
@@ -67,7 +66,7 @@ def clone_model(model: Model, input_tensors: Any = None,
         A model of the same class, which is not compiled.
 
     Raises:
-        ConfigError: The model is a class, or a layer has no config.
+        ConfigError: The model has its own call(), or a layer has no config.
 
     Examples:
         >>> import ztorch as zt

@@ -1,4 +1,4 @@
-"""zt.load_model: any file or name that holds a model, as a model."""
+"""`zt.load_model`: loads a model from any source."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from ztorch.sources.shipped import take_shipped
 @checked
 def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
                size: int | None = None) -> Model:
-    """Loads a model with its weights, to compile, train or export it as any other.
+    """Loads a model with its weights. It compiles, trains and exports like any other.
 
     Args:
         path: An artifact (.zt), a file of Keras (.keras), ONNX (.onnx) or torch.export (.pt2), a
             folder of Hugging Face (config.json and safetensors), the name of a model of the zoo
-            (which is trained where `ztorch zoo` says so), `path/to/file.py:attribute`, or a
-            .safetensors file of weights: its model is that of the .py file of the same name beside
-            it, or the one of the zoo that it names.
+            (with trained weights if `ztorch zoo` says so), `path/to/file.py:attribute`, or a
+            .safetensors file of weights, whose model is in the .py file of the same name beside it,
+            or the one of the zoo that it names.
         custom_objects: Classes and functions of your own that the file names: layers, losses and
             optimizers, as a list, as a dict by name, or as the path of a Python file that defines
-            them. Nothing that is not given here is imported. Default: `None`.
-        size: Of a folder of Hugging Face: rows and columns of an image, for a ResNet, or the
-            positions of a text. `None` means the size in the folder (preprocessor_config.json, else
-            224), and leaves positions open. Default: `None`.
+            them. Nothing else is imported. Default: `None`.
+        size: For a folder of Hugging Face: the side of an image, for a ResNet, or the number of
+            tokens. `None` means the image size in preprocessor_config.json, else 224, and leaves
+            the number of tokens open. Default: `None`.
 
     Returns:
-        The model. That of an artifact that trains is compiled as it was, when it is first trained
-        or evaluated: its optimizer resumes from its state.
+        The model. If it is from an artifact that trains, it is compiled in the same way when it is
+        first trained or evaluated, and its optimizer resumes from its state.
 
     Raises:
-        ArtifactError: The file is damaged, or declares no model; the message says why.
+        ArtifactError: The file is damaged, or does not declare a model; the message says why.
         ConfigError: Nothing has this name, or it takes no `size`.
 
     Examples:
@@ -70,17 +70,17 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Any = None,
 
 
 def _of_size(name: str, size: int) -> Model:
-    """The model of a folder of Hugging Face, for images or texts of a size."""
+    """The model of a folder of Hugging Face, for images or sequences of a size."""
     from ztorch.interchange.hugging_face import load_folder
 
     if not (Path(name) / "config.json").is_file():
-        raise ConfigError(f"zt.load_model(size={size}): {name} is no folder of Hugging Face; "
+        raise ConfigError(f"zt.load_model(size={size}): {name} is not a folder of Hugging Face; "
                           "zt.onnx.load(path, sizes=...) and zt.torch_export.load take sizes")
     return load_folder(name, size)
 
 
 def custom_classes(objects: Any) -> Mapping[str, type]:
-    """Classes by name, from a user's argument: classes, or a Python file that defines some."""
+    """User-defined classes by name, from an argument: classes, or a Python file with some."""
     if objects is None:
         return {}
     if isinstance(objects, (str, os.PathLike)):

@@ -1,4 +1,4 @@
-"""Models in Python files: those of users, and those of the zoo."""
+"""Loads models from Python files, of users and of the zoo."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def import_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     execute = spec.loader.exec_module
     try:
-        _guarded(lambda: execute(module), path)
+        _run_user_code(lambda: execute(module), path)
     finally:
         sys.path.remove(str(path.parent))
     return module
 
 
-def _guarded(code: Callable[[], Any], path: Path) -> Any:
-    """The result of a user's code. Whatever it raises becomes an error that names its file."""
+def _run_user_code(code: Callable[[], Any], path: Path) -> Any:
+    """Runs a user's code, and turns its exceptions into an error that names the file."""
     try:
         return code()
     except ZtorchError:
         raise
     except SystemExit as error:
-        raise ConfigError(f"{path} ended with sys.exit({error.code!r}) before it gave a model") \
-            from error
+        raise ConfigError(f"{path} ended with sys.exit({error.code!r}) before it returned a "
+                          "model") from error
     except Exception as error:
         raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: "
                           f"{error}") from error
@@ -66,20 +66,20 @@ def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> R
 
     Args:
         module: The module.
-        attribute: A name, with points where it is that of an attribute of an attribute. Without
-            one it is `build`, else `model`, else the only model that the module has. Default: `""`.
+        attribute: A name, which may have dots. Empty: `build`, or the only model of the module,
+            or `model`. Default: `""`.
         small: Whether to take the small variant. Default: `False`.
     """
     small_arguments = getattr(module, "SMALL", None)
     if small and small_arguments is None:
-        raise ConfigError(f"{module.__file__} names no SMALL model; the model itself is small")
+        raise ConfigError(f"{module.__file__} has no SMALL variant; the model itself is small")
     model = _model(module, attribute or _default(module), small_arguments or {} if small else {})
 
     def constant(name: str, default: Any) -> Any:
         return getattr(module, name, default)
 
     small_data = constant("SMALL_DATA", None)
-    has_data = small or small_data is None  # else nothing is known of how well it learns
+    has_data = small or small_data is None  # the bar is for DATA alone
 
     return Recipe(
         model=model, data=(small and small_data) or constant("DATA", None),
@@ -93,7 +93,7 @@ def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> R
 
 
 def _default(module: ModuleType) -> str:
-    """The attribute that is meant where none is named."""
+    """The attribute to load if none is named."""
     from ztorch.model.model import Model
 
     models = [name for name, value in vars(module).items() if isinstance(value, Model)]
@@ -103,7 +103,7 @@ def _default(module: ModuleType) -> str:
 
 
 def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Model:
-    """The model that an attribute of a module is, or that it returns for these arguments."""
+    """The model in an attribute of a module, or the one that it returns for these arguments."""
     from ztorch.model.model import Model
 
     candidate = attribute_of(module, attribute)
@@ -117,7 +117,7 @@ def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Mod
             raise ConfigError(f"{module.__file__}: {attribute}() cannot be called without "
                               f"arguments: {error}. A kernel or another function of tensors needs "
                               "--shapes") from error
-        candidate = _guarded(lambda: function(**arguments), Path(str(module.__file__)))
+        candidate = _run_user_code(lambda: function(**arguments), Path(str(module.__file__)))
     if not isinstance(candidate, Model):
         raise ConfigError(f"{module.__file__}: {phrase} {_kind(candidate)}, not a "
                           "ztorch.Sequential or ztorch.Model, or a function that returns one")
@@ -125,7 +125,7 @@ def _model(module: ModuleType, attribute: str, arguments: dict[str, Any]) -> Mod
 
 
 def attribute_of(module: ModuleType, path: str) -> Any:
-    """An attribute of a module, by a name with points."""
+    """An attribute of a module, by a name that may have dots."""
     from ztorch.model.model import Model
 
     value: Any = module

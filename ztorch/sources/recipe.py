@@ -1,4 +1,4 @@
-"""A model and how it is trained, from wherever it was read."""
+"""Recipes: models with their training settings, from any source."""
 
 from __future__ import annotations
 
@@ -26,42 +26,43 @@ class Recipe:
     epochs: int = 10  # EPOCHS
     batch_size: int | tuple[int, ...] = 32  # BATCH_SIZE
     decode: bool | int = False  # DECODE: whether its programs can generate, or how many rows
-    loss_weights: Any = None  # of several losses in their sum
-    dtype: str = "float32"  # it computes in
-    sizes: dict[str, tuple[int, ...]] | None = None  # of axes that Inputs leave open
+    loss_weights: Any = None  # factors of several losses
+    dtype: str = "float32"  # in which it computes
+    sizes: dict[str, tuple[int, ...]] | None = None  # of open axes
     seed: int | None = None  # of dropout and shuffling; None: that of the model
     trained: bool = False  # whether its weights come from a file
     small: dict[str, Any] | None = None  # SMALL: arguments of `build` for a small variant
     small_data: str | None = None  # the data of the small variant, where the model has no DATA
-    stand_in: str | None = None  # STAND_IN: data that come with ztorch, in place of DATA
+    stand_in: str | None = None  # STAND_IN: data that ship with ztorch, in place of DATA
     bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
-    shipped: Path | None = None  # trained weights that come with the model
+    shipped: Path | None = None  # trained weights that ship with the model
 
 
 def as_compiled(recipe: Recipe) -> Recipe:
-    """The recipe with the loss, metrics and optimizer that its model was compiled with, where it
-    names no loss of its own."""
-    known = recipe.model.compile_arguments
-    if recipe.loss is not None or known.get("loss") is None:
+    """The recipe with the loss, metrics and optimizer of `model.compile`, if it has no loss of its
+    own."""
+    arguments = recipe.model.compile_arguments
+    if recipe.loss is not None or arguments.get("loss") is None:
         return recipe
-    return replace(recipe, loss=known["loss"], metrics=recipe.metrics or known["metrics"] or (),
-                   optimizer=recipe.optimizer or known["optimizer"],
-                   loss_weights=known["loss_weights"])
+    return replace(recipe, loss=arguments["loss"],
+                   metrics=recipe.metrics or arguments["metrics"] or (),
+                   optimizer=recipe.optimizer or arguments["optimizer"],
+                   loss_weights=arguments["loss_weights"])
 
 
 def optimizer(spec: Any, rate: Any) -> Any:
-    """The optimizer with a name or config; adam without one. `rate`, where it is not None, is its
-    learning rate or schedule."""
+    """The optimizer with a name or config; Adam without one. `rate`: its learning rate or
+    schedule; None: its own."""
     from ztorch.optimizers import Optimizer
 
-    chosen = Optimizer.get("adam" if spec is None else spec)
+    default = Optimizer.get("adam" if spec is None else spec)
     if rate is None:
-        return chosen
-    return type(chosen).from_config({**chosen.get_config(), "learning_rate": rate})
+        return default
+    return type(default).from_config({**default.get_config(), "learning_rate": rate})
 
 
 def training_options(recipe: Recipe, loss: Any) -> dict[str, Any]:
-    """The options of `compile` and `trace` to train as a recipe says; none without a loss."""
+    """The options of `compile` and `trace` to train by a recipe; empty without a loss."""
     if loss is None:
         return {}
     return {"loss": loss, "metrics": recipe.metrics,

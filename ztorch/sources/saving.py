@@ -1,4 +1,4 @@
-"""The functions of `keras.saving`: users reach them as `zt.saving`."""
+"""The functions of `keras.saving`, as `zt.saving`."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ __all__ = ["CustomObjectScope", "custom_object_scope", "deserialize_keras_object
 
 @as_in_keras("model filepath overwrite", ignored="overwrite zipped")
 def save_model(model: Model, filepath: str | os.PathLike[str]) -> Any:
-    """Writes a model: `model.save(filepath)`.
+    """Saves a model: `model.save(filepath)`.
 
     Args:
         model: The model.
-        filepath: Such as "model.keras" or "model.zt".
+        filepath: The file, such as "model.keras" or "model.zt".
     """
     return model.save(filepath)
 
 
 @as_in_keras("model filepath overwrite", ignored="overwrite max_shard_size")
 def save_weights(model: Model, filepath: str | os.PathLike[str]) -> None:
-    """Writes the weights of a model: `model.save_weights(filepath)`.
+    """Saves the weights of a model: `model.save_weights(filepath)`.
 
     Args:
         model: The model.
-        filepath: Such as "model.weights.h5" or "model.safetensors".
+        filepath: The file, such as "model.weights.h5" or "model.safetensors".
     """
     model.save_weights(filepath)
 
 
 def load_weights(model: Model, filepath: str | os.PathLike[str],
                  skip_mismatch: bool = False) -> None:
-    """Reads the weights of a model: `model.load_weights(filepath)`.
+    """Loads the weights of a model: `model.load_weights(filepath)`.
 
     Args:
         model: The model.
-        filepath: Such as "model.weights.h5" or "model.safetensors".
-        skip_mismatch: Whether layers that do not fit stay as they are. Default: `False`.
+        filepath: The file, such as "model.weights.h5" or "model.safetensors".
+        skip_mismatch: Whether to skip layers whose weights do not fit. Default: `False`.
     """
     model.load_weights(filepath, skip_mismatch=skip_mismatch)
 

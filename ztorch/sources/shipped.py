@@ -1,4 +1,4 @@
-"""Trained weights that come with small models of the zoo."""
+"""Trained weights that ship with small models of the zoo."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ztorch.sources.recipe import Recipe
 
 
 def take_shipped(recipe: Recipe) -> bool:
-    """Gives a model the trained weights that come with it, and the names of its classes. False
-    where none come with it, or it has learned something already.
+    """Loads the trained weights that ship with a model, and the names of its classes. Returns False
+    if there are none, or if the model has other weights already.
 
     >>> from ztorch.sources.find import find
     >>> take_shipped(find("digits_mlp")), take_shipped(find("resnet18"))

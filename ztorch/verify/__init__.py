@@ -1,1 +1,1 @@
-"""Checks, layer by layer, whether a device computes the same as the model's graph."""
+"""Compares a device's results with the meaning of a model's graph, layer by layer."""

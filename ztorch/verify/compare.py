@@ -27,10 +27,10 @@ class Check:
     """One comparison."""
 
     part: str  # predict, step 1, step 1 backward ...
-    layer: str  # or the output or state
-    error: float  # the worst one of all numbers
-    bound: float  # explained by rounding
-    kernel: str  # computes it
+    layer: str  # or an output or a state
+    error: float  # the largest of all numbers
+    bound: float  # the largest error that rounding explains
+    kernel: str  # the kernel that computes it
 
     @property
     def passed(self) -> bool:
@@ -39,7 +39,7 @@ class Check:
 
 
 def compare(subject: Subject, steps: int, seed: int, layers: bool = True) -> Iterator[Check]:
-    """Compares a prediction, and training steps where the program trains.
+    """Compares a prediction and, if the program trains, training steps.
 
     Args:
         subject: The program and its graphs.
@@ -49,7 +49,7 @@ def compare(subject: Subject, steps: int, seed: int, layers: bool = True) -> Ite
             `True`.
     """
     rng = np.random.default_rng(seed)
-    by_verb: dict[str, list[str]] = {}  # functions that do the same, for other sizes
+    by_verb: dict[str, list[str]] = {}  # the functions of a verb, one for each size
     for name in subject.executable.functions:
         by_verb.setdefault(verb_of(name), []).append(name)
     for name in by_verb["predict"]:
@@ -101,7 +101,7 @@ def _compare_call(subject: Subject, function: str, part: str, rng: np.random.Gen
 
 
 def _worst(checks: Sequence[Check]) -> Check:
-    """The first check that failed, or the one that is nearest to its bound."""
+    """The first check that failed; if none did, the one closest to its bound."""
     return next((c for c in checks if not c.passed), max(
         checks, key=lambda c: c.error / c.bound if c.bound else 0.0))
 

@@ -1,4 +1,4 @@
-"""Probes: the tensors that layers pass to each other, read from a device."""
+"""Reads the tensors that layers pass to each other from a device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Subject:
 class Probe(NamedTuple):
     """A tensor that a layer passes to another; in training also a gradient."""
 
-    layer: str  # that computes it
+    layer: str  # the layer that computes it
     phase: str  # " backward" for a gradient, else empty
     value: Value
 
@@ -54,7 +54,7 @@ def probes(graph: Graph) -> list[Probe]:
 
 
 def _before_movement(v: Value) -> Value:
-    """The tensor that was computed, where this one only moves its numbers."""
+    """The tensor that was computed, before ops that only move its elements."""
     while v.op.movement and len(v.args) == 1:
         v = v.args[0]
     return v
@@ -64,8 +64,8 @@ def read_probes(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, n
                 states: Mapping[str, np.ndarray]) -> Iterator[tuple[Probe, np.ndarray, str]]:
     """Each probe with its values on the device, and the kernel that writes it.
 
-    The graph is compiled again with the probes as outputs. That makes kernels with more buffers:
-    where the device does not allow so many, each half of the probes is compiled alone.
+    The graph is compiled again with the probes as outputs. If a kernel then has more buffers than
+    the device allows, each half of the probes is compiled separately.
     """
     if not inner:
         return
@@ -91,7 +91,7 @@ def read_probes(subject: Subject, inner: Sequence[Probe], inputs: Mapping[str, n
 
 
 def last_writer(plan: Plan, space: str, at: int) -> tuple[int, str]:
-    """The last kernel that writes to a place: its number in the plan, and its name."""
+    """The last kernel that writes to an offset of a space: its number in the plan, and its name."""
     for number, step in reversed(list(enumerate(plan.steps))):
         if any(writes and place.space == space and place.offset == at
                for place, writes in zip(step.locations, step.writes, strict=True)):
