@@ -75,6 +75,7 @@ class Recomputation:
         self._stored = {k: n for k in range(min(self._peak + 1, len(self._regions)))
                         if self._repeatable[k] and (n := self._kept_bytes(k))}
         self._known: list[tuple[Choice, Drop]] = []
+        self._kept: set[Value] = set()  # results of dropped loops that stay: other layers read them
 
     def _may_repeat(self, k: int) -> bool:
         """Whether a region may run again: it overwrites only initial values of a loop, which are
@@ -86,10 +87,9 @@ class Recomputation:
 
     def choice(self, drop: Drop) -> Choice:
         """The order of regions if those in `drop` run again when they are needed."""
-        order: list[int] = []
-        again: set[int] = set()
+        order, again = list[int](), set[int]()
         for k in range(len(self._reads)):
-            stack = [(p, False) for p in reversed(self._needs[k]) if drop.get(p, k) < k]
+            stack = [(p, False) for p in self._missing(k, k, drop)]
             while stack:
                 p, ready = stack.pop()
                 if ready:
@@ -97,15 +97,19 @@ class Recomputation:
                 elif p not in again:
                     again.add(p)
                     stack.append((p, True))
-                    stack += [(q, False) for q in reversed(self._needs[p]) if drop.get(q, k) < k]
+                    stack += [(q, False) for q in self._missing(p, k, drop)]
             order.append(k)
         return Choice(order, max(self._alive(order)), sum(self._cycles[k] for k in again))
+
+    def _missing(self, region: int, k: int, drop: Drop) -> list[int]:
+        """Those whose results a region needs at position k and that are dropped before."""
+        return [p for v, p in zip(reversed(self._reads[region]), reversed(self._needs[region]),
+                                  strict=True) if drop.get(p, k) < k and v not in self._kept]
 
     def _alive(self, order: Sequence[int]) -> list[int]:
         """The number of live bytes at each step."""
         change = [0] * (len(order) + 1)
-        since: dict[Value, int] = {}
-        until: dict[Value, int] = {}
+        since, until = dict[Value, int](), dict[Value, int]()
         for at, k in enumerate(order):
             for v in self._writes[k]:
                 if v in since:
@@ -137,7 +141,7 @@ class Recomputation:
 
     def of_layers(self, paths: Sequence[str]) -> dict[int, int]:
         """The regions to drop of the layers at these paths: all but those that other layers read in
-        the forward pass."""
+        the forward pass. A loop stores more than those read: it is dropped except for that."""
         drop: dict[int, int] = {}
         for path in paths:
             own = [k for k, r in enumerate(self._regions) if _within(r, path)]
@@ -146,8 +150,11 @@ class Recomputation:
                 continue
             end = gaps.index(max(gaps)) + 1  # the backward pass of the block comes after the gap
             inside = set(own)
-            exits = {p for k, needs in enumerate(self._needs) for p in needs
-                     if k not in inside and k < own[end]}
+            read = {v: p for k in range(own[end]) if k not in inside
+                    for v, p in zip(self._reads[k], self._needs[k], strict=True) if p in inside}
+            loops = {k for k in own[:end] if k in self._carried}
+            self._kept |= {v for v, p in read.items() if p in loops}
+            exits = {*read.values()} - loops
             drop |= {k: own[end - 1] for k in own[:end] if self._repeatable[k] and k not in exits}
         return self._with_first_values(drop)
 
@@ -242,13 +249,12 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
                      place: Callable[[Sequence[Region]], Placement], graph: Graph,
                      limit: int | None, function: str) -> Placement:
     """A placement in which regions run again: those of the layers that the graph names, and under a
-    limit those that save the most memory for the least work.
+    limit those that save most for the least work.
 
     Args:
         placement: The placement in which none does.
-        regions: The regions of the graph.
+        regions, graph: The graph and its regions.
         place: Places regions.
-        graph: The graph.
         limit: The limit of the arena in bytes. `None`: no limit.
         function: The name of the function, for the error.
 
@@ -257,8 +263,9 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
     """
     options = Recomputation(placement, regions)
     blocks = options.of_layers(graph.recomputed)
-    if blocks:
-        placement = place(options.regions(options.choice(blocks)))
+    if blocks:  # a layer beside its own backward pass may need more
+        recomputed = place(options.regions(options.choice(blocks)))
+        placement = min(recomputed, placement, key=lambda p: p.arena)
     excess = 0  # bytes by which arenas are larger than estimated
     while limit is not None and placement.arena > limit:
         choice = options.best(limit - excess, blocks)
