@@ -33,6 +33,8 @@ class Library(NamedTuple):
     one_hot: Callable[[Any, int], Any]
     concat: Callable[[list[Any]], Any]
     stack: Callable[[list[Any]], Any]
+    sort: Callable[[Any], Any]
+    argsort: Callable[[Any], Any]
 
 
 def chain(_: Library, x: Any, ops: int = 10) -> Any:
@@ -97,6 +99,9 @@ def _elementwise(s: Section, n: int, effort: Effort, size: int) -> None:
     case("sum", lambda lib, x: x.sum(), 1, text="sum(x)")
     case("max", lambda lib, x: x.max(), 1, text="max(x)")
     case("mean", lambda lib, x: x.mean(), 1)
+    if size >= SMALL[-1]:
+        case("sort", lambda lib, x: lib.sort(x), 1)
+        case("argsort", lambda lib, x: lib.argsort(x), 1)
     if size in SMALL:
         case("concat", lambda lib, x, y: lib.concat([x, y]))
         case("stack", lambda lib, x, y: lib.stack([x, y]))
@@ -107,22 +112,24 @@ def _elementwise(s: Section, n: int, effort: Effort, size: int) -> None:
 
 
 OURS = Library(zt.ops.exp, zt.ops.log, zt.ops.sqrt, zt.ops.erf, zt.ops.where, zt.ops.maximum,
-               zt.ops.one_hot, zt.ops.concat, zt.ops.stack)
+               zt.ops.one_hot, zt.ops.concat, zt.ops.stack, zt.ops.sort, zt.ops.argsort)
 _erf = np.vectorize(math.erf)
 NUMPY = Library(np.exp, np.log, np.sqrt, _erf, np.where, np.maximum,
-                lambda x, n: np.eye(n, dtype=np.float32)[x], np.concatenate, np.stack)
+                lambda x, n: np.eye(n, dtype=np.float32)[x], np.concatenate, np.stack, np.sort,
+                functools.partial(np.argsort, kind="stable"))
 
 
 def _torch_library(torch: Any) -> Library:
     return Library(torch.exp, torch.log, torch.sqrt, torch.erf, torch.where, torch.maximum,
                    lambda x, n: torch.nn.functional.one_hot(x, n).float(), torch.cat,
-                   torch.stack)
+                   torch.stack, lambda x: torch.sort(x).values,
+                   functools.partial(torch.argsort, stable=True))
 
 
 def _jax_library(jax: Any) -> Library:
     return Library(jax.numpy.exp, jax.numpy.log, jax.numpy.sqrt, jax.scipy.special.erf,
                    jax.numpy.where, jax.numpy.maximum, jax.nn.one_hot, jax.numpy.concatenate,
-                   jax.numpy.stack)
+                   jax.numpy.stack, jax.numpy.sort, jax.numpy.argsort)
 
 
 def _jax_contestants(f: Callable[..., Any], arrays: list[np.ndarray]) -> list[Contestant]:
