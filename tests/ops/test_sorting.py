@@ -7,6 +7,7 @@ import pytest
 
 import ztorch as zt
 from tests import references
+from tests.cases.available import device as available
 from tests.cases.grouping import together
 from tests.parity import HERE, Job, Module, compiled
 from ztorch import ops
@@ -146,6 +147,17 @@ def test_top_k_of_long_rows_with_ties_and_nan(shape: tuple[int, ...], axis: int,
         best, at = ops.top_k(constant(x), k, axis)
         np.testing.assert_array_equal(value(at), want)
         np.testing.assert_array_equal(value(best), np.take_along_axis(x, want, axis))
+
+
+@pytest.mark.parametrize("n", [40, 700])
+def test_nan_on_devices_whose_compilers_know_none(n: int) -> None:
+    available("webgpu")
+    data = random.integers(-9, 9, n).astype(np.float32)
+    data[[3, 5]] = np.nan
+    with zt.device("webgpu:0"):
+        order, (_, first) = zt.ops.argsort(zt.tensor(data)), zt.ops.top_k(zt.tensor(data), 3)
+    np.testing.assert_array_equal(order.numpy(), np.argsort(data, kind="stable"))
+    np.testing.assert_array_equal(first.numpy(), np.argsort(-data, kind="stable")[:3])
 
 
 def test_examples_and_loops_are_sorted_by_digits(monkeypatch: pytest.MonkeyPatch) -> None:

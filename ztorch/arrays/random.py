@@ -206,7 +206,7 @@ def permutation(n: int, device: str | None = None, seed: int | None = None,
         >>> sorted(zt.permutation(5, seed=1).tolist())
         [0, 1, 2, 3, 4]
     """
-    if not hasattr(n, "__index__") or getattr(n, "ndim", 0):
+    if not hasattr(n, "__index__") or len(getattr(n, "shape", ())):
         raise ConfigError(f"permutation takes a number of elements, not {type(n).__name__}; rows "
                           "of x in a random order are x[zt.permutation(len(x))]")
     with placed(device):

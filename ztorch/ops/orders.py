@@ -58,7 +58,7 @@ def _firsts(groups: Value) -> Value:
     """The first element of each group along the third of four axes; NaN where all of them are."""
     if not groups.dtype.is_float:
         return OPS.min(groups, axis=2)
-    nan = OPS.not_equal(groups, groups)
+    nan = OPS.isnan(groups)
     return OPS.where(OPS.all(nan, axis=2), math.nan,
                      OPS.min(OPS.where(nan, math.inf, groups), axis=2))
 
@@ -123,7 +123,7 @@ def _digits(x: Value) -> Value:
         own = OPS.bitcast(OPS.where(OPS.equal(x, 0.0), 0.0, x), unsigned)  # both zeros are one
         keys = OPS.where(OPS.greater_equal(own, sign), OPS.bitwise_not(own),
                          OPS.bitwise_or(own, sign))
-        keys = OPS.where(OPS.not_equal(x, x), (1 << bits) - 1, keys)
+        keys = OPS.where(OPS.isnan(x), (1 << bits) - 1, keys)
     elif x.dtype.kind == "s":
         keys = OPS.bitwise_xor(OPS.bitcast(x, unsigned), sign)
     else:
@@ -152,7 +152,7 @@ def _keys(x: Value) -> tuple[Value, Value]:
     position = OPS.iota(x.shape, 1)
     if not x.dtype.is_float:
         return x, position
-    nan = OPS.not_equal(x, x)
+    nan = OPS.isnan(x)
     return OPS.where(nan, math.inf, x), OPS.where(nan, position + x.shape[1], position)
 
 
@@ -245,5 +245,6 @@ def sorted_before(a: Value, b: Value) -> Value:
     """Whether a comes before b where NaN is last."""
     if not a.dtype.is_float:
         return OPS.less(a, b)
-    number_nan = OPS.bitwise_and(OPS.equal(a, a), OPS.not_equal(b, b))
-    return OPS.bitwise_or(OPS.less(a, b), number_nan)
+    nan, other_nan = OPS.isnan(a), OPS.isnan(b)  # compilers of WGSL take no number to be NaN
+    number = OPS.bitwise_not(nan)
+    return OPS.bitwise_and(number, OPS.bitwise_or(other_nan, OPS.less(a, b)))
