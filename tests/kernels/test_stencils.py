@@ -62,7 +62,20 @@ def corners(u):
     return out
 
 
-ONE_KERNEL = [reflected, inner, clamped, wrapped]
+@zt.kernel
+def pooled(u):
+    h, w = u.shape[0] // 2, u.shape[1] // 2
+    out = np.empty((h, w), u.dtype)
+    for i, j in zt.grid(h, w):
+        high = u[2 * i, 2 * j]
+        for a in range(2):
+            for b in range(2):
+                high = max(high, u[2 * i + a, 2 * j + b])
+        out[i, j] = high
+    return out
+
+
+ONE_KERNEL = [reflected, inner, clamped, wrapped, pooled]
 
 
 @pytest.mark.parametrize("kernel", [*ONE_KERNEL, corners], ids=lambda k: k.__name__)

@@ -51,6 +51,8 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "panels, pages apart, of an odd number": (lambda: panels(64, 272), (17, 64, 16)),
     "long elements and a rest": (lambda: ops.erf(ops.sin(x(3, 130))), (390,)),
     "rows of long elements": (lambda: ops.erf(x(5, 64)) * ops.reshape(x(5, 64), (320,))[:64], (5, 64)),
+    "every second element": (lambda: ops.exp(ops.slice(x(5, 141), (0, 1), (1, 2), (5, 70))), (5, 70)),
+    "the last is the end": (lambda: COPY(ops.slice(x(129), (0,), (2,), (65,))), (65,)),
     "one element": (lambda: ops.exp(x(1, 1)), (1,)),
 }
 

@@ -136,7 +136,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     whole = _whole(region)
     bordered = region.members[0].op is BORDER
     for part in border_parts(region) if bordered else parts_of(region, whole, s.lanes):
-        _loops(Emitter(b, memory, members=region.flat), region, part, target, limits, s)
+        _loops(Emitter(b, memory, members=region.flat, pairs=True), region, part, target, limits, s)
 
 
 def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], limits: Limits,

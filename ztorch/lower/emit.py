@@ -37,6 +37,7 @@ class Emitter:
     # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # vectors are read and written at multiples of their length
+    pairs: bool = False  # every second element is taken from two vectors, not gathered
     inside: bool = False  # no element is in a border, except where its index alone decides it
 
     def within(self, **changes: Any) -> Emitter:
@@ -109,8 +110,10 @@ class Emitter:
             if not where.number:
                 return b.const(0, v.dtype)
             where = None
-        if where is None and self._is_backwards(flat):
+        if where is None and self._has_step(flat, -1):
             return self._load_backwards(v, flat)
+        if where is None and self.pairs and self._has_step(flat, 2):
+            return self._every_second(v, flat)
         at, off, lanes = self.address(flat)
         if where is not None and where.lanes > lanes:  # one position, read for some of the lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
@@ -124,11 +127,11 @@ class Emitter:
         x = b.load(mem, at, off=off, lanes=lanes, mask=mask, align=self._align(mem, lanes))
         return b.ne(x, 0) if v.dtype is boolean else x
 
-    def _is_backwards(self, flat: Index) -> bool:
-        """Whether whole lanes read contiguous elements, the last one first."""
+    def _has_step(self, flat: Index, step: int) -> bool:
+        """Whether whole lanes read elements that are `step` apart."""
         lane = self.lane
         return lane is not None and self.lanes > 1 and not self.aligned and self.mask is None and (
-            flat.factor(lane) == -1) and not flat.without(lane).mentions(lane) and all(
+            flat.factor(lane) == step) and not flat.without(lane).mentions(lane) and all(
             not isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
 
     def _load_backwards(self, v: Value, flat: Index) -> Operand:
@@ -137,6 +140,16 @@ class Emitter:
         last = self.value(flat.without(self.lane) - (n - 1))
         x = b.load(mem, b.sub(last, self.bound[self.lane]), lanes=n)
         x = b.shuffle(x, x, tuple(reversed(range(n))))
+        return b.ne(x, 0) if v.dtype is boolean else x
+
+    def _every_second(self, v: Value, flat: Index) -> Operand:
+        """Every second element, from two vectors: the second one ends at the last of them."""
+        b, n = self.b, self.lanes
+        assert self.lane is not None
+        base, off = self._sum(flat.without(self.lane))
+        at = b.add(base, b.mul(self.bound[self.lane], 2))
+        low, high = (b.load(self.memory[v], at, off=off + k, lanes=n) for k in (0, n - 1))
+        x = b.shuffle(low, high, tuple(2 * k + (2 * k >= n) for k in range(n)))
         return b.ne(x, 0) if v.dtype is boolean else x
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
