@@ -43,8 +43,8 @@ class AccessCost:
 
 def sectors_touched(addresses: np.ndarray, size: int,
                     active: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """The sectors that active threads touch with `size` bytes each, each once; how many all
-    subgroups touch, each for itself; and the same of lines.
+    """The sectors that active threads touch with `size` bytes each, without duplicates; and the
+    numbers of sectors and of lines, added up over subgroups.
 
     >>> threads = np.arange(32)[None] * 4
     >>> sectors_touched(threads, 4, threads >= 0)
@@ -65,9 +65,9 @@ def sectors_touched(addresses: np.ndarray, size: int,
 def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
     """Cycles for which accesses occupy shared memory, and how many without bank conflicts.
 
-    As many threads take part in an iteration as ask for 128 bytes; twice as many where each asks
-    for the same as its neighbour, or as the second next. A bank hands over one word of 4 bytes in
-    an iteration, to all who want that one.
+    In each cycle, shared memory serves as many threads as access 128 bytes; twice as many if each
+    of them accesses the same bytes as the thread next to it, or the one after that. A bank delivers
+    one word of 4 bytes in a cycle, to all threads that access this word.
 
     >>> threads = np.arange(32)[None]
     >>> bank_wavefronts(threads * 4, 4, threads >= 0)
@@ -77,42 +77,42 @@ def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tup
     >>> bank_wavefronts(threads * 132, 4, threads >= 0)  # padded by one word
     (1, 1)
     """
-    together = min(addresses.shape[1], LINE // max(size, BANK))
+    threads_per_cycle = min(addresses.shape[1], LINE // max(size, BANK))
     threads = np.arange(addresses.shape[1])
-    if together < len(threads) and any(
-            (addresses[:, threads ^ apart] == addresses).all() for apart in (1, 2)):
-        together *= 2
-    words = max(1, size // BANK)
-    rows = addresses.reshape(-1, together)
-    live = active.reshape(-1, together).repeat(words, axis=1)
-    wanted = (rows[:, :, None] // BANK + np.arange(words)).reshape(len(rows), -1)
-    wanted = np.sort(np.where(live, wanted, -1), axis=1)
-    first = np.ones_like(wanted, bool)
-    first[:, 1:] = wanted[:, 1:] != wanted[:, :-1]
-    counts = np.zeros((len(rows), BANKS), np.int64)
-    at, place = np.nonzero(first & (wanted >= 0))
-    np.add.at(counts, (at, wanted[at, place] % BANKS), 1)
-    most = counts.max(axis=1)
-    return int(most.sum()), int((most > 0).sum())
+    if threads_per_cycle < len(threads) and any(
+            (addresses[:, threads ^ distance] == addresses).all() for distance in (1, 2)):
+        threads_per_cycle *= 2
+    words_per_thread = max(1, size // BANK)
+    rows = addresses.reshape(-1, threads_per_cycle)
+    live = active.reshape(-1, threads_per_cycle).repeat(words_per_thread, axis=1)
+    words = (rows[:, :, None] // BANK + np.arange(words_per_thread)).reshape(len(rows), -1)
+    words = np.sort(np.where(live, words, -1), axis=1)
+    first = np.ones_like(words, bool)
+    first[:, 1:] = words[:, 1:] != words[:, :-1]
+    counts = np.zeros((len(rows), BANKS), np.int64)  # different words of each bank
+    row, column = np.nonzero(first & (words >= 0))
+    np.add.at(counts, (row, words[row, column] % BANKS), 1)
+    cycles = counts.max(axis=1)
+    return int(cycles.sum()), int((cycles > 0).sum())
 
 
-def matrix_places(fragment: Fragment, pitch: int, turned: bool,
+def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
                   whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
-    """The byte offsets at which the threads of a subgroup of 32 access a matrix in memory, a row
-    for each wavefront, and the bytes of each access, for the layouts of NVIDIA's chips.
+    """The byte offsets at which the threads of a subgroup of 32 access a matrix in memory (a row
+    for each wavefront), and the size of each access in bytes, for the layouts of NVIDIA's GPUs.
 
     Args:
         fragment: Which matrix of a product it is.
-        pitch: Elements from one of its rows in memory to the next.
-        turned: Whether its columns are rows in memory.
-        whole_rows: Whether one instruction loads 16 bytes of each of 8 rows at once.
-        pairs: Bytes of an element in memory where a thread stores two neighbours at once.
-            Default: `0`, one at a time.
+        pitch: The distance of its rows in memory, in elements.
+        turned: Whether it is transposed in memory.
+        whole_rows: Whether one instruction loads 16 bytes of each of 8 rows.
+        pairs: The size of an element in memory in bytes, if a thread stores two neighbours at once.
+            Default: `0`, if it stores one at a time.
 
     >>> from ztorch.dtypes import f16, f32
     >>> from ztorch.ir.kernel import MmaShape
     >>> a = Fragment("a", MmaShape(16, 8, 16, f16, f32))
-    >>> offsets, size = matrix_places(a, 40, False, True)
+    >>> offsets, size = matrix_offsets(a, 40, False, True)
     >>> offsets.shape, size, offsets[0, :3].tolist()
     ((4, 8), 16, [0, 80, 160])
     """
@@ -128,7 +128,7 @@ def matrix_places(fragment: Fragment, pitch: int, turned: bool,
         near = lane // 4 * pitch + lane % 4 * 2
         return np.array([(r * pitch + c + near) * pairs
                          for r in range(0, rows, 8) for c in range(0, columns, 8)]), 2 * pairs
-    along = BANK // size if fragment.role != "c" else 2  # neighbours that one thread has
+    along = BANK // size if fragment.role != "c" else 2  # adjacent elements of one thread
     eights, fours = lane // 4, lane % 4 * along
     across = 4 * along
     if turned != (fragment.role == "b"):  # groups of eight threads read along rows

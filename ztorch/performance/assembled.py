@@ -1,4 +1,4 @@
-"""The figures of NVIDIA's assembler for kernels, where it is installed: registers and spills."""
+"""The registers and spills of kernels as NVIDIA's assembler reports them, if it is installed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ztorch.errors import Unsupported
 from ztorch.ir.kernel import Kernel
 
 
-class RegisterFigures(NamedTuple):
-    """Of a kernel, as assembled."""
+class KernelResources(NamedTuple):
+    """The registers and memory of an assembled kernel."""
 
-    registers: int  # of a thread
+    registers: int  # per thread
     spilled: int  # bytes that a thread stores and loads for lack of registers
-    shared_bytes: int  # of a workgroup, without the dynamic part
+    shared_bytes: int  # static shared memory per workgroup
 
 
-def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int, RegisterFigures]:
-    """The figures of kernels, by the keys of `kernels`. Kernels that only ptxas assembles are left
-    out where it is not installed.
+def assembled_resources(kernels: Mapping[int, Kernel],
+                        target: Target) -> dict[int, KernelResources]:
+    """The resources of kernels, by the keys of `kernels`. Kernels that only ptxas assembles are
+    missing if it is not installed.
 
     Raises:
         Unsupported: The target is not NVIDIA's, or nvJitLink is not installed.
@@ -34,10 +35,12 @@ def assembled_figures(kernels: Mapping[int, Kernel], target: Target) -> dict[int
     rendered = Kernels(target)
     numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
     # Symbols of rendered kernels are unique: they end in a number.
-    figures = {}
-    for own in (False, True):
-        some = [k for k in rendered.rendered if ptx.reallocates_registers(k["body"]) == own]
-        if some and (installed("ptxas") or not own):  # which assembles some, and nothing else does
-            figures.update(ptx.kernel_resources(ptx.cubin(rendered.module(some), target.chip)[1]))
+    resources = {}
+    for needs_ptxas in (False, True):
+        group = [k for k in rendered.rendered
+                 if ptx.reallocates_registers(k["body"]) == needs_ptxas]
+        if group and (installed("ptxas") or not needs_ptxas):
+            log = ptx.cubin(rendered.module(group), target.chip)[1]
+            resources.update(ptx.kernel_resources(log))
     symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
-    return {key: RegisterFigures(*figures[s]) for key, s in symbols.items() if s in figures}
+    return {key: KernelResources(*resources[s]) for key, s in symbols.items() if s in resources}

@@ -1,4 +1,4 @@
-"""How many different sectors of each memory a workgroup touches. Caches load each of them once."""
+"""Counts the different sectors of each memory that a workgroup touches: caches load each once."""
 
 from __future__ import annotations
 
@@ -7,52 +7,54 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-NONE = np.empty(0, np.int64)
+NO_SECTORS = np.empty(0, np.int64)
 
 
 @dataclass
-class Touched:
-    """Of one memory: the sectors that sampled trips of loops touch, and how many all trips do."""
+class TouchedSectors:
+    """The sectors of one memory that the evaluated trips of loops touch, and the number that all
+    trips touch."""
 
-    sectors: np.ndarray = field(default_factory=lambda: NONE)  # sorted, each once
-    count: float = 0.0  # of sectors in all trips
+    sectors: np.ndarray = field(default_factory=lambda: NO_SECTORS)  # sorted, each once
+    count: float = 0.0  # number of sectors in all trips
 
-    def then(self, other: Touched) -> Touched:
-        """Memory that is touched by two pieces of code that run one after the other."""
-        return Touched(np.union1d(self.sectors, other.sectors),
-                       self.count + other.count * new_share(other, self))
-
-
-Footprint = dict[tuple[str, bool], Touched]  # by the name of the memory, and whether it is written
+    def followed_by(self, later: TouchedSectors) -> TouchedSectors:
+        """The sectors that two pieces of code touch, one of which runs after the other."""
+        return TouchedSectors(np.union1d(self.sectors, later.sectors),
+                              self.count + later.count * new_share(later, self))
 
 
-def new_share(later: Touched, earlier: Touched) -> float:
+# The sectors by the name of the memory, and whether they are written.
+Footprint = dict[tuple[str, bool], TouchedSectors]
+
+
+def new_share(later: TouchedSectors, earlier: TouchedSectors) -> float:
     """The share of the later sectors that were not touched earlier."""
     if not len(later.sectors):
         return 0.0
     return float(np.isin(later.sectors, earlier.sectors, invert=True).mean())
 
 
-def joined(parts: Iterable[Footprint]) -> Footprint:
-    """The footprint of code that runs one after the other."""
-    whole: Footprint = {}
+def footprint_of_sequence(parts: Iterable[Footprint]) -> Footprint:
+    """The footprint of pieces of code that run one after the other."""
+    total: Footprint = {}
     for part in parts:
         for key, touched in part.items():
-            whole[key] = whole[key].then(touched) if key in whole else touched
-    return whole
+            total[key] = total[key].followed_by(touched) if key in total else touched
+    return total
 
 
-def repeated(first: Footprint, second: Footprint, more: float) -> Footprint:
-    """The footprint of a loop, of which each trip after the first touches as many new sectors as
-    the second does. `more` trips follow the first.
+def footprint_of_loop(first: Footprint, second: Footprint, following: float) -> Footprint:
+    """The footprint of a loop: each trip after the first is assumed to touch as many new sectors
+    as the second. `following` trips come after the first.
 
-    >>> first, second = Touched(np.arange(4), 4), Touched(np.arange(2, 6), 4)
-    >>> repeated({("x", False): first}, {("x", False): second}, 9)["x", False].count
+    >>> first, second = TouchedSectors(np.arange(4), 4), TouchedSectors(np.arange(2, 6), 4)
+    >>> footprint_of_loop({("x", False): first}, {("x", False): second}, 9)["x", False].count
     22.0
     """
-    whole = joined([first, second])
+    total = footprint_of_sequence([first, second])
     for key, touched in second.items():
-        before = first.get(key, Touched())
-        grown = touched.count * new_share(touched, before)
-        whole[key] = Touched(whole[key].sectors, before.count + grown * more)
-    return whole
+        before = first.get(key, TouchedSectors())
+        new_sectors = touched.count * new_share(touched, before)
+        total[key] = TouchedSectors(total[key].sectors, before.count + new_sectors * following)
+    return total

@@ -1,4 +1,4 @@
-"""Which integer instructions assemblers fuse with the one that uses their result.
+"""Finds the integer instructions that assemblers fuse with the one that uses their result.
 
 NVIDIA's assembler fuses a multiplication with the addition or subtraction that follows, two
 additions, two bitwise operations, and the two shifts that rotate a word. A conversion between
@@ -27,7 +27,7 @@ def fused_results(kernel: Kernel) -> frozenset[int]:
     >>> [i.opcode for i in b.kernel().body if i.dest.id in fused]
     ['shl', 'shr']
     """
-    made = {i.dest.id: i for i in kernel.body if i.dest.kind == "value" and i.dest.id >= 0}
+    producers = {i.dest.id: i for i in kernel.body if i.dest.kind == "value" and i.dest.id >= 0}
     uses = Counter(a.id for i in kernel.body for a in i.args if a.id >= 0)
     fused: set[int] = set()
     for i in kernel.body:
@@ -36,27 +36,27 @@ def fused_results(kernel: Kernel) -> frozenset[int]:
     for i in kernel.body:
         if i.dest.dtype.is_float or i.dest.id in fused or i.dest.lanes > 1:
             continue
-        sources = [_source(a, made, uses) for a in i.args]
+        sources = [_source(a, producers, uses) for a in i.args]
         if i.opcode == "or" and _is_rotation(sources):
             fused.update(s.dest.id for s in sources if s)
-        elif one := next((s for s in sources if s and s.dest.id not in fused
-                          and _can_fuse(s, i, fused)), None):
-            fused.add(one.dest.id)
+        elif source := next((s for s in sources if s and s.dest.id not in fused
+                             and _can_fuse(s, i, fused)), None):
+            fused.add(source.dest.id)
     return frozenset(fused)
 
 
 def _renames(i: Instr) -> bool:
-    """Whether an instruction gives a register another name."""
+    """Whether an instruction only gives a register another name."""
     if i.opcode != "cast":
         return False
     [a] = i.args
     return i.dest.dtype.is_int and a.dtype.is_int and i.dest.dtype.bits == a.dtype.bits
 
 
-def _source(a: Operand, made: dict[int, Instr], uses: Counter[int]) -> Instr | None:
+def _source(a: Operand, producers: dict[int, Instr], uses: Counter[int]) -> Instr | None:
     """The instruction that computes an operand and has no other use; renamings are followed."""
-    while a.id in made and uses[a.id] == 1:
-        i = made[a.id]
+    while a.id in producers and uses[a.id] == 1:
+        i = producers[a.id]
         if not _renames(i):
             return i
         [a] = i.args
@@ -76,7 +76,7 @@ def _is_rotation(sources: list[Instr | None]) -> bool:
 
 
 def _can_fuse(before: Instr, i: Instr, fused: set[int]) -> bool:
-    """Whether an instruction is fused into the next, with which no other may have been fused."""
+    """Whether an instruction is fused into the next. An instruction has room for one other."""
     if before.dest.dtype.bits != i.dest.dtype.bits or any(a.id in fused for a in before.args):
         return before.opcode == "mul" and i.opcode in ("add", "sub") and (
             before.dest.dtype.bits == i.dest.dtype.bits)

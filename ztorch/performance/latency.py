@@ -1,9 +1,9 @@
-"""How long one workgroup takes that runs alone on a unit: its latency, which others can hide.
+"""The latency of a workgroup: the time that it takes if it runs alone on a unit.
 
 Between two barriers, or in one trip of a loop, an instruction starts as soon as its operands are
-ready, because assemblers schedule instructions so. No instruction starts before those of an
-earlier stretch have started. So loads for a later trip cost nothing, and the latency of loads for
-the same trip counts.
+ready, because assemblers schedule instructions so. No instruction starts before all instructions
+of the previous section have started. So loads for a later trip cost nothing, and the latency of
+loads for the same trip counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
 
     Args:
         kernel: The kernel of one thread, in words of its target.
-        work: The trip counts of its loops, and which branches are taken.
+        work: The trip counts of its loops, and the branches that are taken.
         gpu: The GPU that it runs on.
         groups: Workgroups of the launch.
         cached: Whether its loads hit the shared cache. Default: `False`.
@@ -44,25 +44,27 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
 
 
 class _Clock:
+    """Simulates one workgroup instruction by instruction. Times are in cycles."""
+
     def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int,
-                 busy: int):
+                 busy_units: int):
         self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
-        self.busy = busy  # units
-        self.skipped = -1  # a loop that is not run
+        self.busy_units = busy_units
+        self.skipped = -1  # place of a loop that is not simulated
         self.multiplies = True  # whether asynchronous products take time
         self.ends = dict(matching(kernel.body))
         self.spaces = {m.name: m.space for m in kernel.memories}
-        self.start = 0.0  # of the present stretch
-        self.latest = 0.0  # start of an instruction in it
-        self.slots = 0.0  # instructions in it
-        self.ready: dict[int, float] = {}  # when values and variables are ready, by id
-        self.copies = [0.0]  # when groups of copies land; the last group is still open
-        self.products = [0.0]  # the same of groups of asynchronous products
-        self.ended = 0.0  # when the last asynchronous product ends
-        self.stores: list[float] = []  # when the last stores of each stretch start
+        self.start = 0.0  # of the current section
+        self.latest = 0.0  # last start of an instruction in it
+        self.slots = 0.0  # number of instructions in it
+        self.ready: dict[int, float] = {}  # times at which values and variables are ready, by id
+        self.copies = [0.0]  # ends of groups of copies; the last group is still open
+        self.products = [0.0]  # ends of groups of asynchronous products, likewise
+        self.products_end = 0.0  # end of the last asynchronous product
+        self.stores: list[float] = []  # end of the last store
 
     def meet(self, cost: float = 0.0) -> None:
-        """Ends a stretch: later instructions start after all of it has started."""
+        """Ends a section: later instructions start after all of its instructions have started."""
         self.start = max(self.latest, self.start + self.slots) + cost
         self.latest, self.slots = self.start, 0.0
 
@@ -80,32 +82,32 @@ class _Clock:
             at = self.ends.get(at, at) + 1
 
     def _loop(self, at: int) -> None:
-        """Simulate some trips; the others take as long as the later half of these."""
+        """Simulates some trips. Each of the others takes the mean time of their second half."""
         trips = self.work.trips.get(at, 0.0)
         end = self.ends[at]
         nested = any(i.opcode == "loop" for i in self.kernel.body[at + 1:end])
-        most = min(trips, OUTER_TRIPS if nested else INNER_TRIPS)
-        started = []
-        for _ in range(int(most)):
+        simulated = min(trips, OUTER_TRIPS if nested else INNER_TRIPS)
+        starts = []
+        for _ in range(int(simulated)):
             self.meet()
-            started.append(self.start)
+            starts.append(self.start)
             self.ready[self.kernel.body[at].dest.id] = self.start
             self.slots += LOOP_SLOTS
             self.block(at + 1, end)
         self.meet()
-        if trips > most:
-            half = len(started) // 2
-            each = (self.start - started[half]) / (len(started) - half)
-            self._pass(each * (trips - most))
+        if trips > simulated:
+            half = len(starts) // 2
+            trip_cycles = (self.start - starts[half]) / (len(starts) - half)
+            self._advance(trip_cycles * (trips - simulated))
 
-    def _pass(self, cycles: float) -> None:
-        """Advance the clock by some cycles in a steady state."""
+    def _advance(self, cycles: float) -> None:
+        """Moves all times forward by some cycles of a steady state."""
         self.start += cycles
         self.latest = self.start
         self.ready = {v: t + cycles for v, t in self.ready.items()}
         self.copies = [t + cycles for t in self.copies]
         self.products = [t + cycles for t in self.products]
-        self.ended += cycles
+        self.products_end += cycles
 
     def _if(self, at: int) -> None:
         end = self.ends[at]
@@ -121,13 +123,13 @@ class _Clock:
             self.block(middle + 1, end)
 
     def _ring(self, ring: RingPlaces) -> None:
-        """A producer beside its consumers."""
+        """Advances by the time of a producer and its consumers, which run concurrently."""
         gpu, body = self.gpu, self.kernel.body
         copying, strip = (range(s + 1, self.ends[s]) for s in (ring.copying, ring.multiplying))
         teams = math.prod(self.kernel.workgroup) // (gpu.subgroup * WARPGROUP) - 1
         products = teams * sum(self._product_cycles(body[k]) for k in strip
                                if body[k].opcode in ASYNC_PRODUCTS)
-        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy / gpu.clock_ghz)  # bytes a cycle
+        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy_units / gpu.clock_ghz)  # per cycle
         times = RingTimes(
             self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
             strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products,
@@ -136,8 +138,9 @@ class _Clock:
         self.meet(ring_cycles(tiles, strips, stages_of(self.kernel), times))
 
     def _alone(self, loop: int, skipped: int) -> float:
-        """One trip of a loop, without another loop in it and without asynchronous products."""
-        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles, self.busy)
+        """The cycles of one trip of a loop, without the loop at the place `skipped` and without
+        asynchronous products."""
+        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles, self.busy_units)
         clock.skipped, clock.multiplies = skipped, False
         clock.block(loop + 1, self.ends[loop])
         clock.meet()
@@ -175,8 +178,8 @@ class _Clock:
             self.meet(self.gpu.barrier_cycles)
         elif i.opcode in ASYNC_PRODUCTS:
             self.latest = max(self.latest, self.start)
-            self.ended = max(self.start, self.ended) + self._product_cycles(i)
-            self.products[-1] = self.ended + self.gpu.mma_cycles
+            self.products_end = max(self.start, self.products_end) + self._product_cycles(i)
+            self.products[-1] = self.products_end + self.gpu.mma_cycles
         else:
             self.latest = max(self.latest, at)
             done = at + self._cycles(i)
@@ -187,7 +190,7 @@ class _Clock:
                 self.stores = [max(done, *self.stores)] if self.stores else [done]
 
     def _product_cycles(self, i: Instr) -> float:
-        """For which an asynchronous product occupies the matrix units, which it has to itself."""
+        """The cycles for which an asynchronous product occupies all matrix units."""
         fragment = i.args[2].fragment
         assert fragment is not None
         s, gpu = fragment.shape, self.gpu
@@ -195,7 +198,7 @@ class _Clock:
         return flops / (gpu.matrix_rate(s.rate) / gpu.units / gpu.clock_ghz / 1e9)
 
     def _cycles(self, i: Instr) -> float:
-        """From the start of an instruction to its result."""
+        """The cycles from the start of an instruction to its result."""
         gpu = self.gpu
         if i.opcode in ("load", "gather", "mma_load"):
             near = self.spaces.get(i.attrs["mem"]) == "shared"

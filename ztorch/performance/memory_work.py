@@ -10,10 +10,10 @@ from ztorch.performance.accesses import (
     SECTOR,
     AccessCost,
     bank_wavefronts,
-    matrix_places,
+    matrix_offsets,
     sectors_touched,
 )
-from ztorch.performance.footprint import Footprint, Touched, joined
+from ztorch.performance.footprint import Footprint, TouchedSectors, footprint_of_sequence
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import WRITES, Work
 
@@ -24,9 +24,9 @@ def subgroup_rows(x: np.ndarray, subgroup: int) -> np.ndarray:
     >>> subgroup_rows(np.arange(6), 4).tolist()
     [[0, 1, 2, 3], [4, 5, 0, 0]]
     """
-    lacking = -len(x) % subgroup
-    if lacking:
-        x = np.concatenate([x, np.zeros(lacking, x.dtype)])
+    missing = -len(x) % subgroup
+    if missing:
+        x = np.concatenate([x, np.zeros(missing, x.dtype)])
     return x.reshape(-1, subgroup)
 
 
@@ -37,6 +37,11 @@ def subgroups_in(active: np.ndarray, subgroup: int) -> np.ndarray:
     [1]
     """
     return np.flatnonzero(subgroup_rows(active, subgroup).any(axis=1))
+
+
+# The key of accesses by operands of asynchronous products, which are counted together. The other
+# keys are the place of an instruction, or -1 - place for the source of a copy.
+ASYNC_OPERANDS = -1_000_000
 
 
 class MemoryWork:
@@ -53,7 +58,7 @@ class MemoryWork:
         self.values, self.subgroup, self.work = values, subgroup, work
         self.threads = values.threads
         self.memories = {m.name: m for m in kernel.memories}
-        self.met: set[tuple[str, bool]] = set()  # global memories, and whether they were written
+        self.accessed: set[tuple[str, bool]] = set()  # global memories; whether they were written
         self.wavefronts: dict[tuple, tuple[int, int]] = {}  # results of `bank_wavefronts`
 
     def access(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
@@ -85,12 +90,13 @@ class MemoryWork:
         columns = [places] if indices is None else [
             np.broadcast_to(x, (self.threads,)).astype(np.int64) * m.dtype.bytes
             for x in (indices + i.attrs["off"]).T]
-        return joined(self._reach(at, i, m.name, c, m.dtype.bytes, live, weight) for c in columns)
+        return footprint_of_sequence(
+            self._reach(at, i, m.name, c, m.dtype.bytes, live, weight) for c in columns)
 
     def from_shared(self, mem: str, nbytes: float, weight: float) -> None:
         """Adds the shared-memory traffic of an asynchronous product's operands. There are no
         conflicts, since both are swizzled."""
-        cost = self.work.accesses.setdefault(-1000000, AccessCost(mem, "shared", "mma_async"))
+        cost = self.work.accesses.setdefault(ASYNC_OPERANDS, AccessCost(mem, "shared", "mma_async"))
         cost.requests += weight
         cost.wavefronts += weight * nbytes / LINE
         cost.least_wavefronts += weight * nbytes / LINE
@@ -109,14 +115,14 @@ class MemoryWork:
         return self._count(at, i.opcode, mem, addresses, size, live, weight)
 
     def _reach_matrix(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
-        """A matrix that a subgroup loads or stores together."""
+        """Counts the accesses to a matrix that a subgroup loads or stores together."""
         fragment = (i.dest if i.opcode == "mma_load" else i.args[1]).fragment
         assert fragment is not None
         m = self.memories[i.attrs["mem"]]
         whole = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
         pairs = fragment.role == "c" and not i.attrs["turned"] and (
             i.attrs["align"] >= 2 * m.dtype.bytes)
-        offsets, size = matrix_places(fragment, i.attrs["pitch"], i.attrs["turned"], whole,
+        offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["turned"], whole,
                                       m.dtype.bytes if pairs else 0)
         places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
         firsts = places[subgroups_in(active, self.subgroup), 0]
@@ -126,8 +132,8 @@ class MemoryWork:
                            np.ones_like(addresses, bool), weight)
 
     def _reach_tile(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
-        """A box that one thread copies. It bypasses the load-store units, but occupies the shared
-        memory of each workgroup that receives it."""
+        """Counts the accesses of a box that one thread copies. It bypasses the load-store units,
+        but occupies the shared memory of each workgroup that receives it."""
         attrs, size = i.attrs, self.memories[i.attrs["source"]].dtype.bytes
         corner = [self.values.column(a) for a in i.args[2:]]
         thread = int(np.flatnonzero(active)[0])
@@ -143,13 +149,13 @@ class MemoryWork:
         cost.sectors += weight * len(sectors)
         self.from_shared(attrs["mem"], float(np.prod(attrs["box"])) * size * attrs["cluster"],
                          weight)
-        self.met.add((attrs["source"], False))
-        return {(attrs["source"], False): Touched(sectors, float(len(sectors)))} if len(
+        self.accessed.add((attrs["source"], False))
+        return {(attrs["source"], False): TouchedSectors(sectors, float(len(sectors)))} if len(
             sectors) else {}
 
     def _count(self, at: int, opcode: str, mem: str, addresses: np.ndarray, size: int,
                active: np.ndarray, weight: float) -> Footprint:
-        """Adds requests, a row each, to the record of an access."""
+        """Adds requests to the cost of an access: a row of addresses is one request."""
         m = self.memories[mem]
         cost = self.work.accesses.setdefault(at, AccessCost(mem, m.space, opcode))
         cost.requests += weight * int(active.any(axis=1).sum())
@@ -163,17 +169,20 @@ class MemoryWork:
             return {}
         if m.space == "local":
             return {}
-        every, sectors, lines = sectors_touched(addresses, size, active)
+        different, sectors, lines = sectors_touched(addresses, size, active)
         cost.sectors += weight * sectors
         cost.lines += weight * lines
         writes = opcode in WRITES
-        if writes and (mem, False) not in self.met:
+        if writes and (mem, False) not in self.accessed:
             self.work.made_here.add(mem)
-        self.met.add((mem, writes))
-        return {(mem, writes): Touched(every, float(len(every)))} if len(every) else {}
+        self.accessed.add((mem, writes))
+        if not len(different):
+            return {}
+        return {(mem, writes): TouchedSectors(different, float(len(different)))}
 
     def _wavefronts(self, addresses: np.ndarray, size: int, active: np.ndarray) -> tuple[int, int]:
-        """Cycles for which an access occupies shared memory, cached up to offsets of lines."""
+        """The result of `bank_wavefronts`, cached. Whole lines added to all addresses do not change
+        it."""
         pattern = addresses - addresses.min() // LINE * LINE
         key = size, pattern.shape, pattern.tobytes(), active.tobytes()
         if key not in self.wavefronts:

@@ -1,4 +1,4 @@
-"""From the work of a kernel to its time on a GPU, and its bottleneck."""
+"""Predicts the time of a kernel on a GPU, and its bottleneck, from its work."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ RESERVED_SHARED = 1024  # bytes of shared memory of each workgroup that NVIDIA's
 
 @dataclass(frozen=True)
 class KernelPrediction:
-    """The predicted time of one launch, and the reason."""
+    """The predicted time of one launch, and the quantities that explain it."""
 
     name: str  # of the kernel
     gpu: str  # name of the GPU
     groups: int  # workgroups of the launch
-    threads: int  # of a workgroup
-    registers: int  # of a thread
-    spilled: int | None  # bytes a thread keeps in memory for lack of registers; None: not known
-    shared_bytes: int  # of a workgroup
-    resident_groups: int  # workgroups that a unit holds at once
-    occupancy: float  # share of a unit's threads that they are
+    threads: int  # per workgroup
+    registers: int  # per thread
+    spilled: int | None  # bytes that a thread keeps in memory for lack of registers, if known
+    shared_bytes: int  # per workgroup
+    resident_groups: int  # workgroups that a unit runs at the same time
+    occupancy: float  # their share of the threads that a unit can hold
     flops: float  # of the launch
-    memory_bytes: float  # read from memory and written there
+    memory_bytes: float  # that it reads from memory or writes to it
     l2_bytes: float  # between the shared cache and the units
     shared_traffic: float  # bytes between shared memory and threads
-    seconds: float  # that the launch takes without the gap before it
-    work_seconds: float  # the same if all units shared its work evenly and never waited
-    bound: str  # the bottleneck
+    seconds: float  # of the launch, without the gap before it
+    work_seconds: float  # the same if all units had equal shares of the work and never waited
+    bound: str  # name of the bottleneck
     parts: Mapping[str, float]  # seconds of each possible bottleneck
     accesses: tuple[AccessCost, ...]  # to global and shared memory
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
@@ -47,16 +47,16 @@ class KernelPrediction:
 
     @property
     def matrix_per_load(self) -> float:
-        """Matrix products for each matrix loaded in the main loop; 0: it multiplies none."""
+        """Matrix products per loaded matrix in the main loop, or 0."""
         loads = self.mix.get("mma_load", 0)
         return self.mix.get("mma", 0) / loads if loads else 0.0
 
     @property
     def transactions(self) -> float:
         """Lines of 128 bytes that a request for global memory touches, on average."""
-        near = [a for a in self.accesses if a.space == "global"]
-        requests = sum(a.requests for a in near)
-        return sum(a.lines for a in near) / requests if requests else 0.0
+        accesses = [a for a in self.accesses if a.space == "global"]
+        requests = sum(a.requests for a in accesses)
+        return sum(a.lines for a in accesses) / requests if requests else 0.0
 
     @property
     def conflicts(self) -> float:
@@ -64,7 +64,7 @@ class KernelPrediction:
         least = sum(a.least_wavefronts for a in self.accesses)
         return sum(a.wavefronts for a in self.accesses) / least if least else 1.0
 
-    def named(self, name: str) -> KernelPrediction:
+    def renamed(self, name: str) -> KernelPrediction:
         """The record of a kernel with the same code and another name."""
         return self if name == self.name else replace(self, name=name)
 
@@ -91,8 +91,9 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         grid: The workgroups of the launch.
         gpu: The GPU that it runs on.
         cached: Whether its operands and results are in the shared cache. Default: `False`.
-        registers: Of a thread, as the assembler says; None: estimated. Default: `None`.
-        spilled: Bytes that a thread spills; None: not known. Default: `None`.
+        registers: The registers per thread that the assembler reports. Default: `None`, which
+            estimates them.
+        spilled: Bytes that a thread spills. Default: `None`, if that is unknown.
 
     Examples:
         >>> from ztorch.dtypes import f32, i32
@@ -114,7 +115,7 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     used = registers or estimated_registers(kernel)
     shared = _shared_bytes(kernel)
     resident = resident_groups(gpu, threads, used, shared)
-    busiest = math.ceil(groups / gpu.units)  # workgroups of the unit that has most
+    busiest = math.ceil(groups / gpu.units)  # number of workgroups of the busiest unit
     l2, memory = _traffic(kernel, work, groups, full, rounds, resident, gpu)
     clock = gpu.clock_ghz * 1e9
     cycles = unit_cycles(work, gpu)
@@ -136,7 +137,7 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
 
 
 def resident_groups(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> int:
-    """Workgroups that a unit holds at once, at least one.
+    """The number of workgroups that a unit runs at the same time, at least one.
 
     >>> from ztorch.machines.gpus import gpu
     >>> resident_groups(gpu("H200"), 256, 128, 0), resident_groups(gpu("H200"), 256, 32, 100 << 10)
@@ -178,9 +179,9 @@ def _shared_bytes(kernel: Kernel) -> int:
 
 def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float, resident: int,
              gpu: Gpu) -> tuple[float, float]:
-    """Bytes between units and the L2 cache, and between that and memory.
+    """The bytes between units and the L2 cache, and between the L2 cache and memory.
 
-    They are those of `full` workgroups, each of which runs some rounds. Lines that a workgroup
+    They are those of `full` workgroups, each of which runs `rounds` tiles. Lines that a workgroup
     reads again hit the L1 cache if that holds all reads of the unit's workgroups. Lines that other
     workgroups touch again hit the L2 cache if that holds the buffer, or if they run in the same
     wave. A larger buffer that each wave may touch entirely is loaded once per wave.

@@ -1,15 +1,16 @@
-"""An estimate of the registers of a thread, from the values that are needed at once."""
+"""Estimates the registers of a thread from the values that are live at the same time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ztorch.ir.kernel import Kernel, Operand, matching
 
-ADDRESSING = 12  # additional registers for addresses, thread numbers and so on
-LEAST = 16  # registers of the smallest kernel
-MOST = 255  # largest number of registers of a thread
-STEP = 8  # granularity of register allocation
+ADDRESSING = 12  # registers of a thread for addresses, thread numbers and so on
+MIN_REGISTERS = 16  # registers of the smallest kernel
+MAX_REGISTERS = 255  # largest number of registers of a thread
+REGISTER_STEP = 8  # granularity of register allocation
 
 
 def registers_of(operand: Operand) -> float:
@@ -27,8 +28,8 @@ def registers_of(operand: Operand) -> float:
 
 
 def estimated_registers(kernel: Kernel) -> int:
-    """Registers that a thread of a kernel may need. Assemblers reorder, so they need fewer or
-    more: this is within a third of NVIDIA's assembler for typical kernels.
+    """The estimated number of registers of a thread of a kernel. Assemblers reorder instructions,
+    so they use fewer or more: for typical kernels NVIDIA's differs by less than a third.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
@@ -45,17 +46,18 @@ def estimated_registers(kernel: Kernel) -> int:
     loops = [(s, e) for s, e in matching(kernel.body) if kernel.body[s].opcode == "loop"]
     changes = [0.0] * (len(kernel.body) + 1)
     for v, operand in operands.items():
-        begin, end = _alive(first[v], last[v], operand.kind == "variable", loops)
+        begin, end = _live_range(first[v], last[v], operand.kind == "variable", loops)
         changes[begin] += registers_of(operand)
         changes[end] -= registers_of(operand)
-    alive = most = 0.0
+    live = most = 0.0
     for change in changes:
-        alive += change
-        most = max(most, alive)
-    return int(min(MOST, max(LEAST, -(-(most + ADDRESSING) // STEP) * STEP)))
+        live += change
+        most = max(most, live)
+    rounded = math.ceil((most + ADDRESSING) / REGISTER_STEP) * REGISTER_STEP
+    return min(MAX_REGISTERS, max(MIN_REGISTERS, rounded))
 
 
-def _alive(first: int, last: int, variable: bool,
+def _live_range(first: int, last: int, variable: bool,
            loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The live range of a value: if a loop uses a value defined before it, the value is live in
     every trip, and a variable keeps its value from trip to trip."""

@@ -1,9 +1,9 @@
-"""How long a workgroup takes whose producer and consumers share a ring of stages.
+"""The time of a workgroup whose producer and consumers share a ring of stages.
 
 A strip is copied as soon as its stage is empty, at most at the workgroup's share of the L2
-bandwidth, and is multiplied when it has arrived and the strip before is done. A stage is empty
-again when its products are done. So two kinds of stalls are counted: a ring with too few stages
-for the latency, and the end of a tile, during which nothing is multiplied.
+bandwidth. It is multiplied when it has arrived and the previous strip is done. A stage is empty
+again when its products are done. So two kinds of stalls count: those of a ring with too few stages
+for the latency, and the end of each tile, when nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ztorch.ir.kernel import Kernel, matching
 
 @dataclass(frozen=True)
 class RingTimes:
-    """Cycles of one workgroup."""
+    """The cycles of the steps of one workgroup."""
 
-    copy_issue: float  # of the producer, for a strip
+    copy_issue: float  # in which the producer starts the copies of a strip
     latency: float  # from the start of a copy to its arrival
-    arrival: float  # between strips at least, as the shared cache delivers them
-    issue: float  # of a consumer that starts the products of a strip
-    products: float  # of a strip, of all consumers
-    finish: float  # of a tile, once its products are done
+    arrival: float  # least time between the arrivals of two strips from the shared cache
+    issue: float  # in which a consumer starts the products of a strip
+    products: float  # of a strip, by all consumers
+    finish: float  # after the products of a tile, e.g. to store it
 
 
 def ring_cycles(tiles: int, strips: int, stages: int, t: RingTimes) -> float:
-    """The cycles of some tiles of some strips each.
+    """The cycles of `tiles` tiles of `strips` strips each.
 
     >>> far = RingTimes(copy_issue=1, latency=1000, arrival=0, issue=1, products=100, finish=0)
     >>> round(ring_cycles(1, 1000, 20, far) / 1000), round(ring_cycles(1, 1000, 3, far) / 1000)
     (101, 501)
     """
-    empty = [0.0] * stages  # when each stage is
+    empty = [0.0] * stages  # times at which the stages become empty
     copied = arrived = consumer = products = 0.0
     before: int | None = None  # stage whose products may still run
     for n in range(tiles * strips):
@@ -82,7 +82,7 @@ def ring_places(kernel: Kernel, ends: dict[int, int], start: int, middle: int,
 
 
 def stages_of(kernel: Kernel) -> int:
-    """The stages of a kernel's ring: as many as it has barriers that copies count at."""
+    """The number of stages of a kernel's ring, each of which has a barrier for its copies."""
     copy = next(i for i in kernel.body if i.opcode == "copy_tile")
     return kernel.memory(copy.attrs["barriers"]).size
 
@@ -95,8 +95,8 @@ def strip_bytes(kernel: Kernel, within: range) -> float:
 
 
 def rounds_of(kernel: Kernel, trips: Mapping[int, float]) -> tuple[float, float]:
-    """Tiles of the first workgroup, and of each on average; both 1 unless workgroups loop over
-    tiles. `trips` are the trip counts of the loops of the first workgroup."""
+    """The number of tiles of the first workgroup, and the mean number of all; both are 1 unless
+    workgroups loop over tiles. `trips` are the trip counts of the first workgroup's loops."""
     for at, end in matching(kernel.body):
         i = kernel.body[at]
         if i.opcode == "loop" and i.attrs["kind"] == "serial" and any(

@@ -1,4 +1,4 @@
-"""The time of a function of a program: its launches, in the waves in which they may overlap."""
+"""Predicts the time of a function of a program: that of its launches, some of which overlap."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.machines.gpus import EARLY_EDGES, Gpu
-from ztorch.performance.assembled import RegisterFigures, assembled_figures
+from ztorch.performance.assembled import KernelResources, assembled_resources
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
 
 
 @dataclass(frozen=True)
 class LaunchPrediction:
-    """A kernel in its place in a function."""
+    """The predicted launches of a kernel in a function."""
 
     kernel: KernelPrediction  # one launch of it
-    launches: int  # how often it runs in one call of the function
+    launches: int  # in one call of the function
     waits: bool  # whether it waits for the kernels before it
-    measured_seconds: float | None = None  # of one launch on a GPU that is here; None: not measured
+    measured_seconds: float | None = None  # of one launch on a GPU of this machine, if measured
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class FunctionPrediction:
 
     name: str  # of the function
     gpu: Gpu  # that it runs on
-    cached: bool  # whether all that the program holds fits the shared cache
+    cached: bool  # whether all data of the program fit into the shared cache
     kernels: tuple[LaunchPrediction, ...]  # in order
-    early: bool = False  # whether kernels are put in place before those end that they wait for
-    measured_seconds: float | None = None  # of a call on a GPU that is here; None: not measured
+    early: bool = False  # whether kernels may launch before the kernels they wait for have ended
+    measured_seconds: float | None = None  # of a call on a GPU of this machine, if measured
 
     @property
     def launches(self) -> int:
@@ -52,22 +52,22 @@ class FunctionPrediction:
 
     @property
     def memory_bytes(self) -> float:
-        """Bytes of one call that are read from memory and written there."""
+        """Bytes that one call reads from memory or writes to it."""
         return sum(k.launches * k.kernel.memory_bytes for k in self.kernels)
 
     @property
     def moved_bytes(self) -> float:
-        """Bytes of one call between the units and the cache that they share."""
+        """Bytes that one call moves between the units and their shared cache."""
         return sum(k.launches * k.kernel.l2_bytes for k in self.kernels)
 
     @property
     def waves(self) -> int:
-        """Groups of launches that wait for one another."""
+        """The number of groups of launches, each of which waits for the previous group."""
         return sum(wave[0].launches for wave in self._waves())
 
     @property
     def gaps(self) -> float:
-        """Seconds of one call in which a launch waits for the GPU to begin with it."""
+        """Seconds of one call in which the GPU is idle before a launch."""
         waves = self._waves()
         counts = [0, *map(len, waves)]
         return 1e-6 * (self.gpu.step_us + sum(
@@ -77,7 +77,7 @@ class FunctionPrediction:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one call: in a wave, kernels share the GPU."""
+        """Seconds of one call. Kernels of a wave share the GPU."""
         return self.gaps + sum(
             max(k.launches for k in wave) * max(max(k.kernel.seconds for k in wave),
                                                 sum(k.kernel.work_seconds for k in wave))
@@ -85,7 +85,8 @@ class FunctionPrediction:
 
     @property
     def floor(self) -> float:
-        """Seconds of the FLOPs at the GPU's peak rate, or of the bytes at the rate of a copy."""
+        """The least seconds of one call, by its FLOPs at the GPU's peak rate or by its bytes at
+        the rate of a copy."""
         rates = [self.gpu.f32_rate, *(r * 1e12 for _, r in self.gpu.matrix_tflops)]
         return max(self.flops / max(rates), self.memory_bytes / self.gpu.copy_rate)
 
@@ -112,16 +113,16 @@ class FunctionPrediction:
 def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, *,
                       assemble: bool = False, cached: bool | None = None,
                       optional: tuple[str, ...] = passes.DEFAULT) -> dict[str, FunctionPrediction]:
-    """The predicted time of the functions of a program on a GPU, which need not be here.
+    """The predicted time of the functions of a program on a GPU, which need not be installed.
 
     Args:
         functions: The graph of each function, by name.
         target: The target to compile for.
         gpu: The GPU that runs it.
-        assemble: Whether NVIDIA's assembler is asked for registers; else they are estimated.
+        assemble: Whether to get the registers from NVIDIA's assembler instead of an estimate.
             Default: `False`.
-        cached: Whether the operands of kernels are in the shared cache. Default: `None`: if the
-            whole program fits it.
+        cached: Whether the operands of kernels are in the shared cache. Default: `None`, if the
+            whole program fits into it.
         optional: The graph passes to run. Default: `passes.DEFAULT`.
 
     Examples:
@@ -145,7 +146,7 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
         cached = params.size + arena + sum(io) <= gpu.l2_bytes
     kernels = _Predictions(target, gpu, cached)
     if assemble:
-        kernels.figures = assembled_figures(
+        kernels.resources = assembled_resources(
             {id(step.kernel.body): step.kernel for plan in plans.values() for step in plan.steps},
             target)
     early = bool(dict(target.frame_data).get("early"))
@@ -159,8 +160,8 @@ class _Predictions:
     def __init__(self, target: Target, gpu: Gpu, cached: bool):
         self.target, self.gpu, self.cached = target, gpu, cached
         self.words = Kernels(target).words
-        self.known: dict[int, KernelPrediction] = {}  # by the identity of the body
-        self.figures: Mapping[int, RegisterFigures] = {}
+        self.predictions: dict[int, KernelPrediction] = {}  # by the id of the body
+        self.resources: Mapping[int, KernelResources] = {}  # likewise
 
     def of(self, plan: Plan) -> tuple[LaunchPrediction, ...]:
         return tuple(LaunchPrediction(self._kernel(step), count, step.barrier or k == 0)
@@ -169,13 +170,13 @@ class _Predictions:
 
     def _kernel(self, step: KernelStep) -> KernelPrediction:
         body = id(step.kernel.body)
-        if body not in self.known:
-            self.known[body] = self._predicted(step.kernel)
-        return self.known[body].named(step.kernel.name)
+        if body not in self.predictions:
+            self.predictions[body] = self._predict(step.kernel)
+        return self.predictions[body].renamed(step.kernel.name)
 
-    def _predicted(self, kernel: Kernel) -> KernelPrediction:
-        speakable, grid = in_words(kernel, self.target, self.words)
-        figures = self.figures.get(id(kernel.body))
-        return predict_kernel(speakable, grid, self.gpu, cached=self.cached,
-                              registers=figures.registers if figures else None,
-                              spilled=figures.spilled if figures else None)
+    def _predict(self, kernel: Kernel) -> KernelPrediction:
+        target_kernel, grid = in_words(kernel, self.target, self.words)
+        resources = self.resources.get(id(kernel.body))
+        return predict_kernel(target_kernel, grid, self.gpu, cached=self.cached,
+                              registers=resources.registers if resources else None,
+                              spilled=resources.spilled if resources else None)

@@ -1,7 +1,7 @@
 """The integers that the threads of one workgroup compute: indices, counters, conditions.
 
 An integer from memory is assumed to be a small number that depends only on its address.
-Floats are not known, nor are values computed from them.
+The values of floats are unknown, as are values that are computed from them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ztorch.ir.opcodes import OPCODES
 
 MEMORY_INTEGERS = 8  # number of different integers that memory is assumed to hold
 
-Known = np.ndarray | None  # (threads or 1, lanes or 1); None: not known
+ThreadValue = np.ndarray | None  # of shape (threads or 1, lanes or 1); None: unknown
 
 
 class ThreadValues:
-    """The values of one workgroup, by their ids."""
+    """The integers of one workgroup, by the ids of IR values."""
 
     def __init__(self, kernel: Kernel, grid: Grid, group: Grid):
         self.kernel, self.grid, self.group = kernel, grid, group
         self.threads = math.prod(kernel.workgroup)
         self.number = np.arange(self.threads)[:, None]
-        self.values: dict[int, Known] = {}
+        self.values: dict[int, ThreadValue] = {}
 
-    def of(self, a: Operand) -> Known:
+    def of(self, a: Operand) -> ThreadValue:
         """The value of an operand."""
         if a.is_const:
             if a.dtype.is_float:
@@ -35,8 +35,8 @@ class ThreadValues:
             return np.array([[a.number]], bool if a.dtype.kind == "b" else a.dtype.numpy)
         return self.values.get(a.id)
 
-    def column(self, a: Operand) -> Known:
-        """The value of each thread, as int64."""
+    def column(self, a: Operand) -> ThreadValue:
+        """The value of each thread as int64, of shape (threads,)."""
         x = self.of(a)
         return None if x is None else np.broadcast_to(x[:, 0], (self.threads,)).astype(np.int64)
 
@@ -59,8 +59,8 @@ class ThreadValues:
         else:
             self.values[d.id] = self._computed(i, args)
 
-    def from_memory(self, i: Instr, addresses: Known) -> None:
-        """The result of a load."""
+    def from_memory(self, i: Instr, addresses: ThreadValue) -> None:
+        """Assumes a result for a load."""
         d = i.dest
         if d.dtype.kind == "b":
             self.values[d.id] = np.ones((1, 1), bool)
@@ -69,7 +69,7 @@ class ThreadValues:
         else:
             self.values[d.id] = None
 
-    def _assign(self, variable: int, x: Known, active: np.ndarray) -> None:
+    def _assign(self, variable: int, x: ThreadValue, active: np.ndarray) -> None:
         before = self.values.get(variable)
         if x is None or before is None or active.all():
             self.values[variable] = x
@@ -84,7 +84,7 @@ class ThreadValues:
         place = self.number // math.prod(size[:axis]) % size[axis]
         return place.astype(i.dest.dtype.numpy)
 
-    def _computed(self, i: Instr, args: list[Known]) -> Known:
+    def _computed(self, i: Instr, args: list[ThreadValue]) -> ThreadValue:
         row, d = OPCODES.get(i.opcode), i.dest.dtype
         if row is None or row.meaning is None or d.is_float or any(a is None for a in args):
             return None

@@ -13,15 +13,15 @@ import numpy as np
 
 from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Grid, Instr, Kernel, branches, matching
 from ztorch.ir.opcodes import OPCODES
-from ztorch.performance.footprint import Footprint, joined, repeated
+from ztorch.performance.footprint import Footprint, footprint_of_loop, footprint_of_sequence
 from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
 
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
-# Of a division of float32, as counted in the machine code for sm_90a and close to div.rn's; OPCODES
-# has the cost of machines that have an instruction for it.
+# Slots of a division of float32, as counted in the machine code for sm_90a. The cost in OPCODES is
+# that of machines that have an instruction for it.
 DIVISION_SLOTS = 18
 
 
@@ -32,7 +32,8 @@ def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> W
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         subgroup: Threads that run in lockstep.
-        first: The work of the first one instead: where workgroups loop over tiles, none has more.
+        first: Whether to count the work of the first workgroup instead: if workgroups loop over
+            tiles, none has more.
             Default: `False`.
     """
     walk = _Walk(kernel, grid, subgroup, first)
@@ -54,7 +55,7 @@ class _Walk:
 
     def block(self, at: int, stop: int, active: np.ndarray, weight: float,
               loop: int | None) -> Footprint:
-        """Counts the instructions from one place to another, which run `weight` times."""
+        """Counts the instructions from `at` to `stop`, which run `weight` times."""
         parts: list[Footprint] = []
         while at < stop:
             i = self.kernel.body[at]
@@ -69,16 +70,16 @@ class _Walk:
                 if loop is not None and not self.work.is_free(i):
                     self.work.loop_slots[loop][i.opcode] += 1
             at = self.ends.get(at, at) + 1
-        return joined(parts)
+        return footprint_of_sequence(parts)
 
     def _loop(self, at: int, active: np.ndarray, weight: float) -> Footprint:
-        """Two trips, of which the second stands for all that follow."""
+        """Evaluates two trips, the second of which represents all that follow."""
         i = self.kernel.body[at]
         columns = [self.values.column(a) for a in i.args]
-        known = [x for x in columns if x is not None]
-        if len(known) < len(columns):  # taken for one trip
-            known = [np.full(self.threads, n, np.int64) for n in (0, 1, 1)]
-        start, stop, step = known
+        bounds = [x for x in columns if x is not None]
+        if len(bounds) < len(columns):  # if a bound is unknown, one trip is assumed
+            bounds = [np.full(self.threads, n, np.int64) for n in (0, 1, 1)]
+        start, stop, step = bounds
         counts = np.where(active, np.maximum(0, -(-(stop - start) // np.maximum(step, 1))), 0)
         trips = float(counts.max(initial=0))
         self.work.trips[at] = max(self.work.trips.get(at, 0.0), trips)
@@ -95,10 +96,12 @@ class _Walk:
             self._issue("int", LOOP_SLOTS, live, weight * times)
             inside = self.block(at + 1, self.ends[at], live, weight * times, at)
             footprints = (*footprints, inside)
-        return repeated(*footprints, following) if len(footprints) == 2 else joined(footprints)
+        if len(footprints) == 2:
+            return footprint_of_loop(*footprints, following)
+        return footprint_of_sequence(footprints)
 
     def _if(self, at: int, active: np.ndarray, weight: float, loop: int | None) -> Footprint:
-        """Both branches, each for the threads that take it; where that is not known, for all."""
+        """Evaluates each branch for the threads that take it, or for all if that is unknown."""
         i, end = self.kernel.body[at], self.ends[at]
         middle = branches(self.kernel.body, at, end)
         condition = self.values.of(i.args[0])
@@ -114,7 +117,7 @@ class _Walk:
             parts.append(self.block(at + 1, middle, holds, weight * share, loop))
         if fails.any() and middle < end:
             parts.append(self.block(middle + 1, end, fails, weight * share, loop))
-        return joined(parts)
+        return footprint_of_sequence(parts)
 
     def _step(self, at: int, i: Instr, active: np.ndarray, weight: float) -> Footprint:
         if i.opcode in ACCESSES:
@@ -151,14 +154,14 @@ class _Walk:
         return {}
 
     def _multiply(self, i: Instr, active: np.ndarray, weight: float) -> None:
-        sums = i.args[2:]  # of an asynchronous product several, side by side
+        sums = i.args[2:]  # an asynchronous product has several, side by side
         fragment = sums[0].fragment
         assert fragment is not None
         s, subgroups = fragment.shape, len(subgroups_in(active, self.subgroup))
         flops = 2.0 * s.m * s.n * s.k * len(sums) * weight * subgroups
         if i.opcode in ASYNC_PRODUCTS:
             self.work.async_flops[s.rate] += flops  # type: ignore[assignment]
-            rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a, if it is not held
+            rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a in memory
             shared = (rows + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
             self.memory.from_shared(i.attrs["mem"], shared * subgroups, weight)
         else:

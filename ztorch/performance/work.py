@@ -1,4 +1,4 @@
-"""The work of one workgroup: the quantities that are counted in a kernel."""
+"""The quantities that are counted for one workgroup of a kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ztorch.ir.kernel import Instr
 from ztorch.performance.accesses import AccessCost
 from ztorch.performance.footprint import Footprint
 
-FREE = frozenset({  # name a register or a constant: no machine instruction
+FREE = frozenset({  # opcodes without a machine instruction: they name a register or a constant
     "get", "set", "extract", "join", "splat", "iota", "bitcast", "grid_id", "block_id",
     "end_loop", "end_if", "else", "copies_commit", "mma_commit"})
-LOOP_SLOTS = 3  # instructions that a trip of a loop takes by itself: add, compare, branch
+LOOP_SLOTS = 3  # overhead of a trip of a loop, in instructions: add, compare, branch
 WRITES = frozenset({"store", "scatter", "mma_store"})
 ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async", "copy_tile"}
 
@@ -23,15 +23,15 @@ class Work:
 
     slots: Counter[str] = field(default_factory=Counter)  # by pipe: f32, f64, int, special, other
     matrix_flops: Counter[str] = field(default_factory=Counter)  # by dtype of operands, or tf32
-    flops: float = 0.0  # of all threads, a multiply-add being two
-    accesses: dict[int, AccessCost] = field(default_factory=dict)  # by the place in the kernel
+    flops: float = 0.0  # of all threads; a multiply-add counts as two
+    accesses: dict[int, AccessCost] = field(default_factory=dict)  # by place in the kernel
     footprint: Footprint = field(default_factory=dict)  # of global memories
     made_here: set[str] = field(default_factory=set)  # memories written before they are read
-    trips: dict[int, float] = field(default_factory=dict)  # of each loop, by its place
+    trips: dict[int, float] = field(default_factory=dict)  # of each loop, by place
     taken: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # branches of each `if`
     loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
-    loop_runs: Counter[int] = field(default_factory=Counter)  # trips of each loop in all, by place
-    async_flops: Counter[str] = field(default_factory=Counter)  # of asynchronous products, the same
+    loop_runs: Counter[int] = field(default_factory=Counter)  # total trips of each loop, by place
+    async_flops: Counter[str] = field(default_factory=Counter)  # of asynchronous products
     fused: frozenset[int] = frozenset()  # results of instructions that are fused into others
     copies_pending: int = 0  # groups of copies in flight during a wait for others
 
@@ -41,12 +41,12 @@ class Work:
 
     @property
     def main_loop(self) -> int | None:
-        """The place of the loop in which most instructions are issued, without those inside it."""
+        """The place of the loop that issues most instructions, not counting its inner loops."""
         return max(self.loop_slots, default=None,
                    key=lambda at: self.loop_slots[at].total() * self.loop_runs[at])
 
     @property
     def mix(self) -> Counter[str]:
-        """How often each opcode occurs in a trip of the main loop; of the kernel if it has none."""
+        """How often each opcode occurs in a trip of the main loop; empty if there is no loop."""
         at = self.main_loop
         return Counter() if at is None else self.loop_slots[at]
