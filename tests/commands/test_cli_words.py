@@ -183,7 +183,7 @@ def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
 def test_the_default_device_is_named_where_it_is_wrong(run: Run,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTORCH_DEVICE", "banana")
-    fails(run("bench", "digits_mlp"), "default device, of ZTORCH_DEVICE or .*unknown device 'banana'")
+    fails(run("bench", "digits_mlp"), "default device of ZTORCH_DEVICE or .*unknown device 'banana'")
 
 
 def test_export_trains_with_the_schedule_of_the_file(run: Run, own: Path) -> None:

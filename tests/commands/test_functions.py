@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.commands.results import Run, ok
-from ztorch.commands.export_function import parsed
+from ztorch.commands.export_function import parse_shapes
 
 SOURCE = '''
 import numpy as np
@@ -75,4 +75,4 @@ def test_wrong_uses(run: Run, folder: Path, words: tuple[str, ...], says: str) -
 
 def test_the_text_of_shapes() -> None:
     text = "b=64,n=8; x=f32[b, 3], c=f32[]"
-    assert parsed(text) == ({"b": 64, "n": 8}, {"x": "f32[b, 3]", "c": "f32[]"})
+    assert parse_shapes(text) == ({"b": 64, "n": 8}, {"x": "f32[b, 3]", "c": "f32[]"})

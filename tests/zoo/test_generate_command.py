@@ -82,7 +82,7 @@ def test_an_alphabet_of_its_own(own: Path) -> None:
 ERRORS = [
     (["net.zt", "é"], "the model does not know 'é'"),
     (["silent.zt", "a"], "compile a causal model with decode=True"),
-    (["net.zt", "a", "--alphabet", "abc"], "36 numbers apart, and the alphabet has 3 letters"),
+    (["net.zt", "a", "--alphabet", "abc"], "36 different numbers, and the alphabet has 3 letters"),
     (["net.zt", "a", "--weights", "w.safetensors"], "has weights"),
     (["net.zt", ""], "one or more integers"),
     (["net.zt", "a", "--beams", "2"], "generates 1 at once; compile it with decode=2"),

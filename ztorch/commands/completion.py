@@ -6,7 +6,7 @@ import click
 
 from ztorch.commands.group import examples
 
-_ONE_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}"  # bash ends no word at a colon
+_ONE_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}"  # so that bash does not split words at colons
 
 
 @click.command()

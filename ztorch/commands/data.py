@@ -36,24 +36,24 @@ class TrainingData(NamedTuple):
     """The data that --data or --val names."""
 
     train: Pair  # rows to train on
-    test: Pair | None = None  # rows to test with, where the data have some
-    classes: tuple[str, ...] | None = None  # the texts behind the numbers of y, if it had texts
-    files: tuple[str, ...] = ()  # of images or sounds: that of each row, in their folder
-    rate: int | None = None  # of sounds: samples a second
+    test: Pair | None = None  # rows to test with, if the data have some
+    classes: tuple[str, ...] | None = None  # the names of the classes, if labels are texts
+    files: tuple[str, ...] = ()  # the file of each image or sound, relative to their folder
+    rate: int | None = None  # samples per second of sounds
 
     def numbered_like(self, other: TrainingData) -> Pair:
-        """The rows to train on, with the same number for a text as in the other data."""
+        """The rows to train on. Labels have the same numbers as in the other data."""
         if self.classes == other.classes:
             return self.train
-        texts, known = self.classes, other.classes
-        if texts is None or known is None:
+        texts, other_texts = self.classes, other.classes
+        if texts is None or other_texts is None:
             kinds = ("numbers", "texts") if texts is None else ("texts", "numbers")
             raise DataError("the labels to validate on are {}, those to train on {}; write both in "
                             "one way".format(*kinds))
-        if new := [text for text in texts if text not in known]:
+        if new := [text for text in texts if text not in other_texts]:
             raise DataError(f"the labels to validate on include {new[0]!r}, which is not among "
-                            f"those to train on: {', '.join(known)}")
-        numbers = np.array([known.index(text) for text in texts], np.int32)
+                            f"those to train on: {', '.join(other_texts)}")
+        numbers = np.array([other_texts.index(text) for text in texts], np.int32)
         x, y = self.train
         renumbered: Any = by_row(y, lambda old: numbers[old])
         return x, renumbered
@@ -68,7 +68,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
             and y, two NPY files as `x.npy,y.npy`, or a folder that has a folder of images or
             sounds for each class.
         shape: The shape of the model's input. Rows of tables and files get it. Default: `None`.
-        rate: Samples a second of sounds; None: those of the first file. Default: `None`.
+        rate: Samples per second of sounds. Default: `None`, the rate of the first file.
 
     Examples:
         >>> (x, y), test, *_ = read_training("digits")
@@ -108,15 +108,15 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
 
 
 def _labelled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
-    """Rows with labels, of which texts become numbers."""
-    of_texts = (y[0] if isinstance(y, list) else y).dtype.kind in "US"
-    y, classes = labels_of(y) if of_texts else (y, None)
+    """Rows with labels, whose texts are replaced by numbers."""
+    has_texts = (y[0] if isinstance(y, list) else y).dtype.kind in "US"
+    y, classes = labels_of(y) if has_texts else (y, None)
     return TrainingData((_shaped(x, shape), y), None, classes)
 
 
 def read_rows(path: str) -> Rows:
-    """The numbers in a file: NPY, x of an NPZ or of JSON lines, or a CSV without labels; "-" is a
-    CSV or JSON lines on standard input."""
+    """The numbers in a file: an NPY, x of an NPZ or of JSON lines, or a CSV without labels; "-" is
+    a CSV or JSON lines on standard input."""
     from ztorch.data.numpy_files import read_array
     from ztorch.data.tables import read_table
 
@@ -160,8 +160,8 @@ def read_inputs(path: str, program: Program) -> Any:
 
 
 def _read_texts(path: str, program: Program) -> Any:
-    """Texts, and numbers beside them: the columns of a table that have the names of inputs; for one
-    input each line of a text file, or the only column of a table."""
+    """Inputs of which some are texts: the columns of a table with the names of inputs. For one
+    input: each line of a text file, or the only column of a table."""
     from ztorch.data.columns import read_columns
     from ztorch.data.numpy_files import need_file
 
@@ -211,8 +211,8 @@ def _shaped(x: Any, shape: tuple[int, ...] | None) -> Any:
 
 
 def write(path: str | None, y: Rows) -> None:
-    """Writes rows as NPY, CSV or JSON lines; without a path as CSV to standard output. Rows that
-    differ in size are JSON lines."""
+    """Writes rows as NPY, CSV or JSON lines, or to standard output if `path` is None: as CSV, or as
+    JSON lines if rows differ in size."""
     if path is not None and is_json_lines(path):
         write_atomic(path, to_json_lines({"": y}).encode())
     elif isinstance(y, list):
@@ -236,7 +236,7 @@ def write(path: str | None, y: Rows) -> None:
 
 
 def need_writable(path: str | None, suffixes: tuple[str, ...]) -> None:
-    """Raises now, not after the work, unless a file of a known kind can be written."""
+    """Raises unless a file with one of these suffixes can be written: before any work is lost."""
     if path is None:
         return
     if not path.endswith(suffixes):

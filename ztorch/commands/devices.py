@@ -6,7 +6,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
-from ztorch.commands.table import table
+from ztorch.text_table import aligned_table
 
 
 @click.command("devices")
@@ -33,8 +33,8 @@ def list_devices(as_json: bool) -> None:
             continue
         print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
         best = next((level.name for level in reversed(d.levels) if level.available), None)
-        print(table(((f"{d.id}:{level.name}", ("yes" + ", the best" * (level.name == best))
+        print(aligned_table(((f"{d.id}:{level.name}", ("yes" + ", the best" * (level.name == best))
                       if level.available else f"no: {level.reason}") for level in d.levels), "  "))
     if missing := [d for d in all_devices if not d.available]:
         print("Not here:")
-        print(table(((d.id, d.reason) for d in missing), "  "))
+        print(aligned_table(((d.id, d.reason) for d in missing), "  "))

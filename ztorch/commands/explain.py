@@ -50,8 +50,8 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
     """Explain each kernel: time, bottleneck and fused ops.
 
     On a CPU, times are estimated, or measured with --measure, and lines below each kernel say why
-    it is not one with others. A GPU need not be in this machine: its times are computed from the
-    code, and nothing is run but with --measure.
+    it is not fused with others. A GPU need not be in this machine: its times are computed from the
+    code, and nothing runs without --measure.
     """
     import json
 
@@ -103,17 +103,17 @@ def _machine(model: str, device: str,
     if device == "auto" and gpu_name is not None:
         row = gpu(gpu_name)
         return target(row.targets[0]), row, ""
-    where = device_of(model, device)
-    chosen = target_for(where)
-    here = "" if where.ordinal is None else f"{where.backend}:{where.ordinal}"
-    if chosen.backend == "cpu" and not chosen.emits_source and gpu_name is None:
-        return chosen, None, here
-    known = gpus_of(chosen.name)
-    if chosen.limits.grid is None or not (known or gpu_name):
-        raise Unsupported(f"explain: there are no figures for {chosen.name}; name a GPU with "
+    resolved = device_of(model, device)
+    target_ = target_for(resolved)
+    here = "" if resolved.ordinal is None else f"{resolved.backend}:{resolved.ordinal}"
+    if target_.backend == "cpu" and not target_.emits_source and gpu_name is None:
+        return target_, None, here
+    gpus = gpus_of(target_.name)
+    if target_.limits.grid is None or not (gpus or gpu_name):
+        raise Unsupported(f"explain: there are no figures for {target_.name}; name a GPU with "
                           f"--gpu: {', '.join(GPUS)}")
     if gpu_name:
-        return chosen, gpu(gpu_name), here
-    # Only for a device of this machine: the list asks every driver.
+        return target_, gpu(gpu_name), here
+    # The list queries every driver, so it is only made for a device of this machine.
     names = [d.name for d in devices() if d.id == here] if here else []
-    return chosen, (gpu_of_device(names[0]) if names else None) or known[0], here
+    return target_, (gpu_of_device(names[0]) if names else None) or gpus[0], here

@@ -1,4 +1,4 @@
-"""Times of kernels on a GPU of this machine, beside the predicted ones."""
+"""Measures kernels on a GPU of this machine, to compare predictions with."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ztorch.runtime.remote import RemoteCall
 
 
 def measured(predicted: FunctionPrediction, graph: Graph, device: str) -> FunctionPrediction:
-    """A prediction together with times measured on a GPU of this machine: of each kernel, and of
-    the whole function on random inputs in device memory."""
+    """Adds the measured times of each kernel and of the whole function to a prediction. They are
+    measured on a GPU of this machine, on random inputs in device memory."""
     name = predicted.name
     call = pipeline.build({name: graph}, device, name).bind(name)
     if not isinstance(call, RemoteCall):
         raise Unsupported(f"{device} runs no recorded launches")
     _fill(call.inputs)
     call()
-    whole = call_seconds(lambda: call.ports.device.run(call.ports.recording), call)
+    seconds_of_call = call_seconds(lambda: call.ports.device.run(call.ports.recording), call)
     kernels = zip(predicted.kernels, launch_seconds(call), strict=True)
-    return replace(predicted, measured_seconds=whole, kernels=tuple(
+    return replace(predicted, measured_seconds=seconds_of_call, kernels=tuple(
         replace(k, measured_seconds=seconds) for k, seconds in kernels))
 
 
 def _fill(inputs: Mapping[str, np.ndarray]) -> None:
-    """Random numbers: zeros need less power, so that clocks would be higher."""
+    """Fills inputs with random numbers: with zeros, a GPU needs less power and runs faster."""
     random = np.random.default_rng(0)
     for array in inputs.values():
         if array.dtype.kind == "f":

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztorch.commands.table import table
+from ztorch.text_table import aligned_table
 
 if TYPE_CHECKING:
     from ztorch.performance.step import FunctionPrediction, LaunchPrediction
 
 HEADINGS = ("kernel", "launches", "µs each", "share", "bound", "TFLOP/s", "GB/s", "groups",
             "registers", "occupancy", "lines/request", "conflicts")
-MEASURED = ("measured µs", "of predicted")  # the columns where a GPU of this machine ran them
+MEASURED_HEADINGS = ("measured µs", "of predicted")  # if a GPU of this machine ran the kernels
 
 
 def as_text(title: str, device: str, predicted: FunctionPrediction, rows: int) -> str:
     """The table of kernels, those that take longest first, and the totals of a call."""
-    work = sum(_seconds(k) for k in predicted.kernels) or 1.0
-    longest = sorted(predicted.kernels, key=_taken, reverse=True)
-    lines = [_line(k, work) for k in longest[:rows]]
-    here = predicted.measured_seconds
-    headings = HEADINGS if here is None else (*HEADINGS, *MEASURED)
-    left = predicted.kernels[rows:] and f"\n... and {len(predicted.kernels) - rows} more kernels"
+    total_seconds = sum(_predicted_seconds(k) for k in predicted.kernels) or 1.0
+    longest = sorted(predicted.kernels, key=_seconds, reverse=True)
+    lines = [_cells(k, total_seconds) for k in longest[:rows]]
+    measured = predicted.measured_seconds
+    headings = HEADINGS if measured is None else (*HEADINGS, *MEASURED_HEADINGS)
+    remaining = len(predicted.kernels) - rows
+    more = f"\n... and {remaining} more kernels" if remaining > 0 else ""
     bounds = {"launches": predicted.gaps}
     for k in predicted.kernels:
-        bounds[k.kernel.bound] = bounds.get(k.kernel.bound, 0.0) + _seconds(k)
-    whole = sum(bounds.values())
-    shares = ", ".join(f"{bound} {seconds / whole:.0%}" for bound, seconds in sorted(
+        bounds[k.kernel.bound] = bounds.get(k.kernel.bound, 0.0) + _predicted_seconds(k)
+    sum_of_bounds = sum(bounds.values())
+    shares = ", ".join(f"{bound} {seconds / sum_of_bounds:.0%}" for bound, seconds in sorted(
         bounds.items(), key=lambda item: -item[1]))
     resident = "; all data fit its shared cache" * predicted.cached
     totals = (
-        *((("measured", f"{here * 1e6:,.1f} µs"),) if here is not None else ()),
+        *((("measured", f"{measured * 1e6:,.1f} µs"),) if measured is not None else ()),
         ("time", f"{predicted.seconds * 1e6:,.1f} µs, of them {predicted.gaps * 1e6:,.1f} between "
                  "launches"),
         ("launches", f"{predicted.launches:,} in {predicted.waves:,} waves, which read and write "
@@ -38,24 +39,25 @@ def as_text(title: str, device: str, predicted: FunctionPrediction, rows: int) -
         ("work", f"{predicted.flops / 1e9:,.4g} GFLOP, {predicted.memory_bytes / 1e6:,.4g} MB of "
                  f"memory{resident}"),
         ("bound", shares))
-    return "\n".join((f"{title} on {predicted.gpu.name} ({device}), "
-                      f"{'predicted, not measured' if here is None else 'predicted and measured'}",
-                      "", table([headings, *lines]) + (left or ""), "", table(totals)))
+    kind = "predicted, not measured" if measured is None else "predicted and measured"
+    return "\n".join((f"{title} on {predicted.gpu.name} ({device}), {kind}", "",
+                      aligned_table([headings, *lines]) + more, "", aligned_table(totals)))
 
 
-def _seconds(k: LaunchPrediction) -> float:
+def _predicted_seconds(k: LaunchPrediction) -> float:
     return k.kernel.seconds * k.launches
 
 
-def _taken(k: LaunchPrediction) -> float:
-    """Seconds by which kernels are sorted: measured where that was done."""
+def _seconds(k: LaunchPrediction) -> float:
+    """The seconds by which kernels are sorted: measured ones if there are any."""
     return k.launches * (k.kernel.seconds if k.measured_seconds is None else k.measured_seconds)
 
 
-def _line(k: LaunchPrediction, work: float) -> tuple[str, ...]:
+def _cells(k: LaunchPrediction, total_seconds: float) -> tuple[str, ...]:
     p = k.kernel
     registers = f"{p.registers}" if p.spilled is None else f"{p.registers}, {p.spilled} B spilled"
-    return (p.name, f"{k.launches}", f"{p.seconds * 1e6:.2f}", f"{_seconds(k) / work:.0%}", p.bound,
+    share = _predicted_seconds(k) / total_seconds
+    return (p.name, f"{k.launches}", f"{p.seconds * 1e6:.2f}", f"{share:.0%}", p.bound,
             f"{p.flops / p.seconds / 1e12:.3g}", f"{p.memory_bytes / p.seconds / 1e9:.0f}",
             f"{p.groups:,}", registers, f"{p.occupancy:.0%}", f"{p.transactions:.1f}",
             f"{p.conflicts:.2f}", *_measured(k))

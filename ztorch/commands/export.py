@@ -14,7 +14,7 @@ from ztorch.errors import ConfigError
 from ztorch.sources.find import find
 from ztorch.sources.recipe import Recipe, optimizer
 
-_WITHOUT_PROGRAM = (".keras", ".safetensors")  # files of a model alone, and of its weights
+_WITHOUT_PROGRAM = (".keras", ".safetensors")  # suffixes of files of a model, and of its weights
 
 
 def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...] | None,
@@ -23,7 +23,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
            loss: str | None, dtype: str | None, web: bool, samples: str | None,
            shapes: str | None) -> None:
     """Writes a model or a function for a device, which need not be in this machine; or a model as
-    an ONNX or Keras file, or its weights."""
+    an ONNX or Keras file; or the weights of a model."""
     from ztorch.compile.export import chosen_format
 
     if shapes is not None:
@@ -65,7 +65,7 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         files = recipe.model.export(out, train=trains, batch_size=batch_size, dtype=dtype,
                                     sizes=dict(sizes) or None)
     else:
-        default = 1 if web and not trains else recipe.batch_size  # a page predicts one row at once
+        default = 1 if web and not trains else recipe.batch_size  # of a page
         files = recipe.model.export(
             out, device, format=kind, train=trains, batch_size=batch_size or default,
             dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes, decode=recipe.decode,
@@ -78,8 +78,9 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
 
 
 def _need_none(options: dict[str, Any], reason: str) -> None:
-    if named := [option for option, value in options.items() if value is not None]:
-        raise ConfigError(f"{named[0]} is for {reason}; leave {named[0]} out")
+    """Raises if one of the options is set."""
+    if set_ := [option for option, value in options.items() if value is not None]:
+        raise ConfigError(f"{set_[0]} is for {reason}; leave {set_[0]} out")
 
 
 def _functions(file: Path, batch_size: Any) -> str:

@@ -1,4 +1,4 @@
-"""ztorch export --shapes: compiles a kernel, or another function of tensors, for a device."""
+"""ztorch export --shapes: compiles a kernel or another function of tensors for a device."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def export_function(name: str, shapes: str, out: str, device: str, kind: str | N
     """
     from ztorch.arrays.exporting import export
 
-    sizes, types = parsed(shapes)
+    sizes, types = parse_shapes(shapes)
     for file in export(_function(name), out, device=device, format=kind, sizes=sizes, **types):
         print(f"Wrote {file}: {file.stat().st_size:,} bytes")
 
 
-def parsed(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
+def parse_shapes(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
     """Sizes by name, and types of arguments.
 
-    >>> parsed("b=64, x=f32[b, 3]")
+    >>> parse_shapes("b=64, x=f32[b, 3]")
     ({'b': 64}, {'x': 'f32[b, 3]'})
     """
     sizes: dict[str, int] = {}
     types: dict[str, str] = {}
-    place = 0
-    while place < len(shapes):
-        match = _PART.match(shapes, place)
+    position = 0
+    while position < len(shapes):
+        match = _PART.match(shapes, position)
         if match is None:
-            raise ConfigError(f"--shapes {shapes!r} cannot be read at {shapes[place:]!r}; write "
+            raise ConfigError(f"--shapes {shapes!r} cannot be read at {shapes[position:]!r}; write "
                               "sizes, b=64,n=1024, or types of arguments, x=f32[64,1024]")
         name, value = match[1], match[2].strip()
         if value.isdigit():
@@ -54,7 +54,7 @@ def parsed(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
         else:
             raise ConfigError(f"--shapes {name}={value}: {value!r} is neither a size nor a type; "
                               f"write {name}=64, or {name}=f32[64,1024]")
-        place = match.end()
+        position = match.end()
     return sizes, types
 
 

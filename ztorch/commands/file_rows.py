@@ -1,4 +1,4 @@
-"""Rows that are separate files: images and sounds."""
+"""Reads rows that are separate files: images and sounds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class FolderRows(NamedTuple):
-    """All rows of a folder, shuffled: so the last ones are good for validation."""
+    """All rows of a folder, shuffled, so that the last ones are suitable for validation."""
 
     train: Pair
     test: None
     classes: tuple[str, ...]
-    files: tuple[str, ...]  # that of each row, in the folder
-    rate: int | None  # of sounds: samples a second
+    files: tuple[str, ...]  # the file of each row, relative to the folder
+    rate: int | None  # samples per second of sounds
 
 
 class FileReader(NamedTuple):
-    """Reads the files that a model takes."""
+    """The functions that recognize and read a model's files."""
 
-    takes: Callable[[str], bool]  # whether a path is named like one
+    takes: Callable[[str], bool]  # whether the name of a path is that of such a file
     read: Callable[[Sequence[str]], tuple[np.ndarray, list[Path]]]  # rows, and their files
 
 
@@ -37,16 +37,16 @@ def folder_rows(folder: str, shape: tuple[int, ...] | None, rate: int | None) ->
 
     Args:
         folder: The folder.
-        shape: The shape of the model's input, which says which of them there are.
-        rate: Samples a second of sounds; None: those of the first file.
+        shape: The shape of the model's input, which tells images from sounds.
+        rate: Samples per second of sounds; None: the rate of the first file.
     """
     from ztorch import data
     from ztorch.data.batches import shuffled
     from ztorch.data.class_folders import files_below
     from ztorch.data.sounds import SOUNDS
 
-    of_sounds = shape is not None and len(shape) in (1, 2) and files_below(Path(folder), SOUNDS)
-    if shape is None or not (of_sounds or len(shape) == 3):
+    has_sounds = shape is not None and len(shape) in (1, 2) and files_below(Path(folder), SOUNDS)
+    if shape is None or not (has_sounds or len(shape) == 3):
         raise ConfigError(f"{folder} is a folder, of sounds (.wav) for models of inputs (samples,) "
                           "and (samples, channels), or of images for models of inputs (height, "
                           f"width, channels), not {shape}")
@@ -67,7 +67,7 @@ def file_reader(program: Program, shape: tuple[int, ...] | None) -> FileReader |
 
     Args:
         program: The program.
-        shape: The shape of its input; None where it has several.
+        shape: The shape of its input; None if it has several.
     """
     if shape is not None and len(shape) == 3:
         from ztorch.data.images import is_image, read_images
@@ -86,5 +86,5 @@ def file_reader(program: Program, shape: tuple[int, ...] | None) -> FileReader |
 
 
 def _channels(shape: tuple[int, ...]) -> int:
-    """Of the input of a model of sounds."""
+    """The number of channels of a sound model's input."""
     return 1 if len(shape) == 1 else shape[1]

@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError, DataError
 from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
 
-TEMPERATURE = 0.5  # where none is said: few surprises
+TEMPERATURE = 0.5  # the default; letters are mostly likely ones
 
 
 def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
@@ -23,13 +23,13 @@ def generate(name: str, *, text: str, length: int, stop: str, beams: int | None,
     program = _program(name, weights, device, threads, beams or True)
     letters = verse.ALPHABET if alphabet is None else alphabet
     prompt = encode(text, letters)
-    how = {key: value for key, value in drawing.items() if value is not None}
+    arguments = {key: value for key, value in drawing.items() if value is not None}
     if beams is None:
-        how = {"temperature": TEMPERATURE, "stream": True, **how}
-    numbers = program.generate(prompt, length, stop=encode(stop, letters), beams=beams, **how)
-    known = program.executable.functions["generate"].inputs["stops"].shape[0]
-    if known != len(letters):
-        raise ConfigError(f"{name} tells {known} numbers apart, and the alphabet has "
+        arguments = {"temperature": TEMPERATURE, "stream": True, **arguments}
+    numbers = program.generate(prompt, length, stop=encode(stop, letters), beams=beams, **arguments)
+    vocabulary = program.executable.functions["generate"].inputs["stops"].shape[0]
+    if vocabulary != len(letters):
+        raise ConfigError(f"{name} generates {vocabulary} different numbers, and the alphabet has "
                           f"{len(letters)} letters; pass --alphabet with a letter for each number")
     _print(text, letters, numbers)
 

@@ -55,7 +55,7 @@ class CommandGroup(click.Group):
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         try:
             return super().make_context(*args, **more)
-        except KeyboardInterrupt:  # of which click would say "Aborted!"
+        except KeyboardInterrupt:  # for which click prints "Aborted!"
             raise Stopped from None
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -71,7 +71,7 @@ class CommandGroup(click.Group):
 
         try:
             debugging = bool(settings.current().debug)
-        except ZtorchError as error:  # a setting in the environment that makes no sense
+        except ZtorchError as error:  # an invalid setting in the environment
             raise Failure(str(error)) from None
         try:
             with warnings.catch_warnings():
@@ -88,17 +88,16 @@ class CommandGroup(click.Group):
 
 
 def _warn(message: Warning | str, *_location: Any) -> None:
-    """Prints a warning in one line, without the line of code that it comes from."""
+    """Prints a warning in one line, without its place in the code."""
     click.echo(f"warning: {message}", err=True)
 
 
 def _reason(error: Exception) -> str:
-    """The text of an error, with options for arguments. An error that names no file comes from
-    standard output: all files are written under another name first (`write_atomic`), and errors
-    name them."""
+    """The text of an error, with options in place of arguments. An error without a file name comes
+    from standard output, since errors of `write_atomic` name the file."""
     if isinstance(error, OSError) and error.filename is None and error.errno in (
             errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-        sys.stdout = None  # else Python reports the error again when it ends
+        sys.stdout = None  # otherwise Python reports the error again when it ends
         return f"cannot write to standard output: {error.strerror}"
     return as_options(str(error))
 

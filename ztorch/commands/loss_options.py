@@ -9,7 +9,7 @@ from ztorch.errors import ConfigError, unknown
 
 
 def names_by_output(option: str, text: str, shapes: PortShapes) -> list[str] | dict[str, list[str]]:
-    """The names in an option: a list, or a dict by output where it says outputs.
+    """The names in an option: a list, or a dict by output if the option names outputs.
 
     >>> names_by_output("--loss", "mse", PortShapes({"": (3,)}, {"": (1,)}))
     ['mse']
@@ -48,9 +48,9 @@ def loss(text: str | None, shapes: PortShapes) -> Any:
                    if "" not in shapes.outputs else "the model has one output, which takes one")
             raise ConfigError(f"--loss {text!r} names {len(names)} losses; {fix}")
         return names[0]
-    if repeated := [output for output, losses in names.items() if len(losses) > 1]:
-        raise ConfigError(f"--loss {text!r} gives output {repeated[0]!r} "
-                          f"{len(names[repeated[0]])} losses; it takes one")
+    if outputs := [output for output, losses in names.items() if len(losses) > 1]:
+        raise ConfigError(f"--loss {text!r} gives output {outputs[0]!r} "
+                          f"{len(names[outputs[0]])} losses; it takes one")
     return {output: losses[0] for output, losses in names.items()}
 
 

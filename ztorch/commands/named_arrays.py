@@ -22,7 +22,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class PortShapes(NamedTuple):
-    """The shapes of inputs and outputs by name; the name of a single one is empty."""
+    """The shapes of rows of inputs and outputs by name; the name of a single one is empty."""
 
     inputs: Shapes
     outputs: Shapes
@@ -34,7 +34,7 @@ class PortShapes(NamedTuple):
 
     @property
     def x(self) -> tuple[int, ...] | None:
-        """The shape of a single input; None where there are several."""
+        """The shape of a single input; None if there are several."""
         return self.inputs.get("")
 
 
@@ -53,8 +53,8 @@ def of_program(program: Program) -> PortShapes:
 
 
 def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:
-    """x and y of an NPZ file or of JSON lines; of those on standard input for "-". Arrays have the
-    names of inputs and outputs, or x/NAME and y/NAME where an input and an output share a name. y
+    """x and y of an NPZ file or of JSON lines; "-" is JSON lines on standard input. Arrays have the
+    names of inputs and outputs, or x/NAME and y/NAME if an input and an output share a name. y
     holds the outputs that the file has."""
     from ztorch.data.numpy_files import read_arrays
 
@@ -81,7 +81,7 @@ def read(path: str, shapes: PortShapes) -> tuple[Any, Any]:
 
 
 def _with_row_shape(array: Rows, shape: tuple[int, ...]) -> Rows:
-    """Flat rows in the shape of the input; other arrays as they are."""
+    """Reshapes flat rows to the shape of the input; returns other arrays unchanged."""
     if isinstance(array, list):
         return array
     flat = array.ndim == 2 and array.shape[1] == int(np.prod(shape))
@@ -97,7 +97,7 @@ def read_training(path: str, shapes: PortShapes) -> Pair:
 
 
 def targets_of(y: Any, program: Program) -> Any:
-    """The arrays of y that the program's losses take, where y has names."""
+    """The arrays of y that the program's losses take, if y has names."""
     train = program.executable.functions.get("train")
     if train is None or not isinstance(y, dict):
         return y
@@ -121,7 +121,7 @@ def write(path: str | None, outputs: Mapping[str, Rows]) -> None:
 
 
 def _savez_call(shapes: PortShapes) -> str:
-    """The call of NumPy that writes such a file, for errors."""
+    """The NumPy call that writes such a file, for error messages."""
     names = [name or role for role, side in (("x", shapes.inputs), ("y", shapes.outputs))
              for name in side]
     return f"numpy.savez(path, {', '.join(f'{name}=...' for name in dict.fromkeys(names))})"

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-MODEL_SUFFIXES = (".zt", ".py", ".keras", ".onnx", ".pt2", ".safetensors")  # that hold models
-TABLE_SUFFIXES = (".csv", ".tsv")  # of those that `ztorch train` chooses a model for
+MODEL_SUFFIXES = (".zt", ".py", ".keras", ".onnx", ".pt2", ".safetensors")  # of models
+TABLE_SUFFIXES = (".csv", ".tsv")  # of tables, for which `ztorch train` chooses a model
 
 
 def completions(incomplete: str, names: Iterable[str]) -> list[Any]:
@@ -67,7 +67,7 @@ class FamilyName(click.ParamType):
         classes: dict[str, Any] = {"loss": Loss, "metric": Metric, "optimizer": Optimizer}
         names = {member.names[0] if member.names else name
                  for name, member in classes[self.family].known.items()}
-        accuracy = {"accuracy"} if self.family == "metric" else set()  # which stands for several
+        accuracy = {"accuracy"} if self.family == "metric" else set()  # an alias of several metrics
         return completions(incomplete, sorted(names | accuracy))
 
 
@@ -124,7 +124,7 @@ class AxisSizes(click.ParamType):
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Positive integers with commas between them; none where the text is anything else."""
+    """The positive integers in a text that separates them with commas; () for other texts."""
     parts = [part.strip() for part in text.split(",")]
     valid = all(part.isdigit() and int(part) for part in parts)
     return tuple(map(int, parts)) if valid else ()

@@ -20,9 +20,9 @@ from ztorch.commands.option_types import (
 Sizes = tuple[str, tuple[int, ...]]
 
 
-def _joined(ctx: click.Context, param: click.Parameter, pairs: Iterable[Sizes]
+def _merge_sizes(ctx: click.Context, param: click.Parameter, pairs: Iterable[Sizes]
             ) -> tuple[Sizes, ...]:
-    """All sizes of each axis, which may be named several times."""
+    """The sizes by axis: an axis may be given several times."""
     sizes: dict[str, tuple[int, ...]] = {}
     for axis, numbers in pairs:
         sizes[axis] = sizes.get(axis, ()) + numbers
@@ -30,7 +30,7 @@ def _joined(ctx: click.Context, param: click.Parameter, pairs: Iterable[Sizes]
 
 
 def _import(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
-    """Runs the file that --custom names. Classes are known once they are defined."""
+    """Runs the file that --custom names, which registers its classes."""
     if path is not None:
         from pathlib import Path
 
@@ -54,7 +54,7 @@ epochs = click.option("--epochs", type=click.IntRange(1), metavar="N",
 batch_size = click.option("--batch-size", type=BatchSizes(), metavar="N[,N...]",
                           help="Rows of a batch, or several sizes. Default: the model's file's.")
 sizes = click.option("--sizes", type=AxisSizes(), multiple=True, metavar="AXIS=N[,N...]",
-                     callback=_joined,
+                     callback=_merge_sizes,
                      help="Sizes of an axis that the model leaves open, such as time=64,128.")
 optimizer = click.option("--optimizer", type=FamilyName("optimizer"), metavar="NAME",
                          help="Optimizer: adam, adamw, sgd ...")
@@ -90,5 +90,5 @@ _DRAWING = (
 
 
 def drawing(command: Any) -> Any:
-    """Adds the options that say how numbers are drawn when a model generates."""
+    """Adds the options for sampling when a model generates."""
     return reduce(lambda decorated, option: option(decorated), reversed(_DRAWING), command)

@@ -1,4 +1,4 @@
-"""Programs that commands run: those in artifacts, and models that are compiled for the purpose."""
+"""Loads or compiles the programs that commands run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ztorch.work_line import say
 
 
 def program_of(name: str, threads: int | None = None, **options: Any) -> Program:
-    """The program in an artifact, or that of another model that has learned something.
+    """The program in an artifact, or a trained model that is compiled now.
 
     Args:
         name: The name or path of a model.
         threads: Worker threads on a CPU. Default: `None`.
-        **options: Those of `compile` for models that are not compiled yet.
+        **options: Arguments of `compile` for models that are not compiled yet.
     """
     if is_artifact(name):
         return load(name, threads)
@@ -30,21 +30,22 @@ def program_of(name: str, threads: int | None = None, **options: Any) -> Program
 
 
 def take_trained(name: str, recipe: Recipe) -> bool:
-    """Takes the trained weights that come with a model of the zoo, and says so; False without."""
-    taken = take_shipped(recipe)
-    if taken:
+    """Loads the trained weights that come with a model of the zoo, and prints that. Returns whether
+    there are any."""
+    has_weights = take_shipped(recipe)
+    if has_weights:
         say(f"{name}: takes the trained weights that come with it")
-    return taken
+    return has_weights
 
 
 def need_trained(name: str, recipe: Recipe, *more: str) -> None:
-    """Takes the trained weights that come with a model of the zoo. Raises where there are none and
-    all weights are the random ones that a model starts with.
+    """Loads the trained weights that come with a model of the zoo. Raises if there are none and all
+    weights are still the initial ones.
 
     Args:
         name: The name or path of the model.
         recipe: The model.
-        *more: Other options for the user.
+        *more: Other ways out, for the error message.
     """
     weights = recipe.model.weights
     if not weights or not all(w.has_first_value for w in weights):

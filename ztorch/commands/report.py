@@ -32,7 +32,7 @@ def report(artifact: str, data_name: str, out: str | None, output: str | None,
     from ztorch.codegen.templates import environment
     from ztorch.commands import data
     from ztorch.commands.programs import program_of
-    from ztorch.commands.report_data import examine
+    from ztorch.commands.report_data import evaluate_rows
     from ztorch.commands.report_page import page_values
     from ztorch.files.atomic import write_atomic
     from ztorch.work_line import at, working
@@ -42,9 +42,9 @@ def report(artifact: str, data_name: str, out: str | None, output: str | None,
     with working(f"report {artifact}"):
         program = program_of(artifact, threads)
         at("predict")
-        examined = examine(program, data_name, artifact, output)
+        evaluated = evaluate_rows(program, data_name, artifact, output)
         at("measure and draw")
         page = environment().get_template("report/report.html.j2").render(
-            artifact=Path(artifact).name, data=data_name, **page_values(examined))
+            artifact=Path(artifact).name, data=data_name, **page_values(evaluated))
     write_atomic(path, page.encode())
     print(f"Wrote {path} ({Path(path).stat().st_size:,} bytes)")

@@ -1,4 +1,4 @@
-"""The page of a report, as values for its template."""
+"""Computes the values of the template of a report."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from ztorch.errors import ConfigError
 from ztorch.tabular.measures import calibration, calibration_error, confusion
 
 if TYPE_CHECKING:
-    from ztorch.commands.report_data import Examined
+    from ztorch.commands.report_data import EvaluatedRows
     from ztorch.program.program import Program
 
-WORST = 12  # rows that are shown
-MOST_CLASSES = 30  # in the confusion matrix
-WIDTH, HEIGHT = 420, 180  # of a chart, in pixels
+WORST_ROWS = 12  # number of rows with the largest losses that are shown
+MAX_CLASSES = 30  # largest number of classes with a confusion matrix
+WIDTH, HEIGHT = 420, 180  # size of a chart in pixels
 
 
-def page_values(examined: Examined) -> dict[str, Any]:
+def page_values(evaluated: EvaluatedRows) -> dict[str, Any]:
     """The values of the template `report.html` that come from a program and its predictions."""
-    program = examined.program
-    name = f"{program.name}: {examined.output}" if examined.output else program.name
-    worst = _worst(examined)
-    return {"name": name, "device": program.device, "rows": len(examined.truth),
-            **_scores(examined), "curves": _curves(program), "worst": worst,
+    program = evaluated.program
+    name = f"{program.name}: {evaluated.output}" if evaluated.output else program.name
+    worst = _worst(evaluated)
+    return {"name": name, "device": program.device, "rows": len(evaluated.truth),
+            **_scores(evaluated), "curves": _curves(program), "worst": worst,
             "gallery": all(row["picture"] and not row["text"] for row in worst),
-            "importance": _importance(examined), "plans": _plans(program), "width": WIDTH,
+            "importance": _importance(evaluated), "plans": _plans(program), "width": WIDTH,
             "height": HEIGHT}
 
 
-def _scores(examined: Examined) -> dict[str, Any]:
-    """The scores in words, and of classes the confusion matrix and the calibration."""
-    truth, target = examined.truth, examined.target
+def _scores(evaluated: EvaluatedRows) -> dict[str, Any]:
+    """The scores as text, and for classes the confusion matrix and the calibration."""
+    truth, target = evaluated.truth, evaluated.target
     if not target.classes:
-        error = examined.outputs.reshape(len(truth), -1) - truth.reshape(len(truth), -1)
+        error = evaluated.outputs.reshape(len(truth), -1) - truth.reshape(len(truth), -1)
         spread = float(np.square(truth - truth.mean(0)).mean()) or 1.0
         unit = f" {target.unit}" if target.unit else ""
         square = float(np.square(error).mean())
@@ -44,15 +44,15 @@ def _scores(examined: Examined) -> dict[str, Any]:
                            ("root of the mean square", f"{square**0.5:.3g}{unit}"),
                            ("explained variance (R²)", f"{1 - square / spread:.3f}")],
                 "matrix": [], "classes": [], "calibration": [], "calibration_error": 0.0}
-    predicted, bins = examined.outputs.argmax(1), calibration(truth, examined.outputs)
+    predicted, bins = evaluated.outputs.argmax(1), calibration(truth, evaluated.outputs)
     usual = int(np.bincount(truth).argmax())
     error_of_bins = calibration_error(bins)
-    small = len(target.classes) <= MOST_CLASSES
+    small = len(target.classes) <= MAX_CLASSES
     matrix = confusion(truth, predicted, len(target.classes)) if small else np.zeros((0, 0), int)
     most = max(1, int(matrix.max(initial=1)))
     return {"scores": [("accuracy", f"{np.mean(predicted == truth):.1%}"),
                        (f"always {target.classes[usual]}", f"{np.mean(truth == usual):.1%}"),
-                       ("log loss", f"{examined.losses.mean():.3g}"),
+                       ("log loss", f"{evaluated.losses.mean():.3g}"),
                        ("calibration error", f"{error_of_bins:.1%}")],
             "matrix": [(target.classes[k], [(int(n), round(float(n) / most, 3)) for n in row])
                        for k, row in enumerate(matrix)],
@@ -61,7 +61,7 @@ def _scores(examined: Examined) -> dict[str, Any]:
 
 
 def _curves(program: Program) -> list[dict[str, Any]]:
-    """A chart for each score of training; that of validation is a second line in it."""
+    """A chart for each score of training, with a second line for that of validation."""
     history = program.history.curves if "train" in program.executable.functions else {}
     charts = []
     for name in (n for n in history if not n.startswith("val_")):
@@ -81,31 +81,31 @@ def _curves(program: Program) -> list[dict[str, Any]]:
     return charts
 
 
-def _worst(examined: Examined) -> list[dict[str, Any]]:
-    """The rows with the largest loss; of classes only those that are wrong."""
-    losses, predictions = examined.losses, examined.predictions
+def _worst(evaluated: EvaluatedRows) -> list[dict[str, Any]]:
+    """The rows with the largest loss; for classes only those with a wrong prediction."""
+    losses, predictions = evaluated.losses, evaluated.predictions
     order = np.argsort(-losses, kind="stable")
-    if examined.target.classes:
-        order = order[predictions.values[order] != examined.truth[order]]
+    if evaluated.target.classes:
+        order = order[predictions.values[order] != evaluated.truth[order]]
     rows = []
-    for row in map(int, order[:WORST]):
-        text, picture = examined.shown(row)
-        rows.append({"place": examined.place(row), "text": text, "picture": picture,
-                     "truth": examined.true_name(row), "predicted": predictions.best(row),
+    for row in map(int, order[:WORST_ROWS]):
+        text, picture = evaluated.shown(row)
+        rows.append({"place": evaluated.place(row), "text": text, "picture": picture,
+                     "truth": evaluated.true_name(row), "predicted": predictions.best(row),
                      "loss": f"{losses[row]:.3g}"})
     return rows
 
 
-def _importance(examined: Examined) -> list[tuple[str, str, float]]:
-    """Columns with how much the loss grows without them, and the length of their bars."""
-    importance = examined.importance()
+def _importance(evaluated: EvaluatedRows) -> list[tuple[str, str, float]]:
+    """The columns, how much the loss grows without each, and the length of its bar."""
+    importance = evaluated.importance()
     most = max(importance.values(), default=0.0)
     return [(name, f"{value:+.4f}", round(max(value, 0.0) / most, 3) if most > 0 else 0.0)
             for name, value in importance.items()]
 
 
 def _plans(program: Program) -> list[tuple[str, str]]:
-    """Pictures of kernels and memory, for `src` of images; none without matplotlib."""
+    """Pictures of kernels and memory for `src` of images; none without matplotlib."""
     pictures: list[tuple[str, str]] = []
     for function in ("predict", "train"):
         if function in program.executable.functions:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ztorch.tabular.predictions import Predictions
 
 STDIN = "-"  # names standard input
-# Of files of pictures and sounds.
-_HEADS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
-_MOST_UNSEEN = 5  # categories that a warning names
+# The first bytes of files of images and sounds.
+_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
+_SHOWN_CATEGORIES = 5  # largest number of categories that a warning names
 
 
 def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
@@ -39,12 +39,12 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
         if sys.stdin.isatty():
             raise ConfigError("give an INPUT: a file, or - for standard input")
         sources = (STDIN,)
-    with nullcontext() if STDIN in sources else working(f"run {model}"):  # people may type
-        write = _predicted(model, sources, out, classes, threads)
+    with nullcontext() if STDIN in sources else working(f"run {model}"):  # the user may be typing
+        write = _predict(model, sources, out, classes, threads)
     write()
 
 
-def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
+def _predict(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
                threads: int | None) -> Callable[[], None]:
     """Predicts, and returns a writer of the result."""
     if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
@@ -57,7 +57,7 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
     reader = file_reader(program, shapes.x)
     if reader and all(map(reader.takes, sources)):
         return _run_files(program, reader, sources, out, classes)
-    if reader and sources == (STDIN,) and _begins_as_file():
+    if reader and sources == (STDIN,) and _stdin_is_file():
         with NamedTemporaryFile() as file:
             file.write(sys.stdin.buffer.read())
             file.flush()
@@ -77,16 +77,16 @@ def _predicted(model: str, sources: tuple[str, ...], out: str | None, classes: b
                           ".csv")
     y = program.predict(data.read_inputs(source, program))
     if pipeline is not None and pipeline.classes and not (out or "").endswith((".npy", *SUFFIXES)):
-        return lambda: _write_named(pipeline.predictions(y), out, classes)
+        return lambda: _write_predictions(pipeline.predictions(y), out, classes)
     outputs = [y] if names == [""] else list(y.values()) if isinstance(y, dict) else y
     outputs = [by_row(rows, lambda y: y.argmax(-1)) if classes else rows for rows in outputs]
     return lambda: _write_outputs(names, outputs, out)
 
 
-def _begins_as_file() -> bool:
-    """Whether standard input is a picture or a sound, not text."""
-    head = sys.stdin.buffer.peek(len(_HEADS[0])) if hasattr(sys.stdin.buffer, "peek") else b""
-    return head.startswith(_HEADS)
+def _stdin_is_file() -> bool:
+    """Whether standard input is an image or a sound, not text."""
+    head = sys.stdin.buffer.peek(len(_SIGNATURES[0])) if hasattr(sys.stdin.buffer, "peek") else b""
+    return head.startswith(_SIGNATURES)
 
 
 def _write_outputs(names: list[str], outputs: list[Rows], out: str | None) -> None:
@@ -95,20 +95,20 @@ def _write_outputs(names: list[str], outputs: list[Rows], out: str | None) -> No
         data.write(out, outputs[0])
     else:
         named_arrays.write(out, dict(zip(names, outputs, strict=True)))
-    _say_written(out, len(outputs[0]))
+    _print_written(out, len(outputs[0]))
 
 
 def _run_files(program: Program, reader: FileReader, sources: tuple[str, ...], out: str | None,
                classes: bool) -> Callable[[], None]:
-    """Predicts for images or sounds; the returned writer prints a line for each, with the
-    likeliest class."""
+    """Predicts for images or sounds. The returned writer prints a line with the likeliest class for
+    each of them."""
     x, files = reader.read(sources)
     y = program.predict(x)
     if program.pipeline is None or not program.pipeline.classes:
         return lambda: _write_outputs([""], [y.argmax(-1) if classes else y], out)
     predictions = program.pipeline.predictions(y)
     if out is not None:
-        return lambda: _write_named(predictions, out, classes)
+        return lambda: _write_predictions(predictions, out, classes)
     width = max(len(str(file)) for file in files)
     results = predictions.names if classes else [predictions.best(k) for k in range(len(files))]
     lines = results if len(files) == 1 else [
@@ -119,11 +119,11 @@ def _run_files(program: Program, reader: FileReader, sources: tuple[str, ...], o
 def _write_table(pipeline: Pipeline, predictions: Predictions, out: str | None,
                  names_only: bool) -> None:
     """Writes predictions for a table's rows, after a note on values that are new to the model."""
-    _say_unseen(pipeline)
-    _write_named(predictions, out, names_only)
+    _warn_of_unseen(pipeline)
+    _write_predictions(predictions, out, names_only)
 
 
-def _write_named(predictions: Predictions, out: str | None, names_only: bool) -> None:
+def _write_predictions(predictions: Predictions, out: str | None, names_only: bool) -> None:
     """Writes names and probabilities as CSV, or only numbers as NPY."""
     if out is not None and out.endswith(".npy"):
         numbers = predictions.values if names_only or predictions.probabilities is None else (
@@ -136,17 +136,17 @@ def _write_named(predictions: Predictions, out: str | None, names_only: bool) ->
         print(predictions.to_csv(names_only), end="")
     else:
         write_atomic(out, predictions.to_csv(names_only).encode())
-    _say_written(out, len(predictions))
+    _print_written(out, len(predictions))
 
 
-def _say_unseen(pipeline: Pipeline) -> None:
+def _warn_of_unseen(pipeline: Pipeline) -> None:
     """Warns of categories that the model does not know."""
     for column, counts in pipeline.unseen.items():
-        shown = ", ".join(repr(text) for text, _ in counts.most_common(_MOST_UNSEEN))
+        shown = ", ".join(repr(text) for text, _ in counts.most_common(_SHOWN_CATEGORIES))
         print(f"warning: {sum(counts.values())} cells of column {column!r} hold categories that "
               f"the model never saw: {shown}", file=sys.stderr)
 
 
-def _say_written(out: str | None, rows: int) -> None:
+def _print_written(out: str | None, rows: int) -> None:
     if out:
         print(f"Wrote {out}: {rows} rows")

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a long native call, where Python only hears of it afterwards."""
+"""Ends a command soon after Ctrl-C, even in the middle of a long native call."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import time
 from ztorch.commands.group import STOPPED, Stopped
 from ztorch.files import atomic
 
-COMMANDS = ("bench", "verify", "run")  # whose calls may take long, and which keep nothing
-PATIENCE = 0.8  # seconds in which Python may end the command itself, and clean up
+COMMANDS = ("bench", "verify", "run")  # commands with long calls that keep nothing
+PATIENCE = 0.8  # seconds that Python has to end the command itself and clean up
 
 
 def watch() -> None:
-    """Ends the process soon after Ctrl-C, whatever it is at: a training step of a large model is
-    one call of many seconds. A file that is being written is written to its end first."""
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # gets the number of each signal
-    threading.Thread(target=_wait, args=(heard,), name="ztorch-stop", daemon=True).start()
+    """Ends the process soon after Ctrl-C. Python handles the signal only after a native call, and
+    one training step of a large model takes many seconds. Files are written completely first."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # gets the number of each signal
+    threading.Thread(target=_wait, args=(reader,), name="ztorch-stop", daemon=True).start()
 
 
-def _wait(heard: int) -> None:
-    while os.read(heard, 1) != bytes([signal.SIGINT]):
+def _wait(reader: int) -> None:
+    while os.read(reader, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(PATIENCE)
     while atomic.unfinished:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from ztorch.model.model import Model
     from ztorch.tabular.pipeline import Pipeline
 
-WIDTHS = ((1_000, 32), (10_000, 64))  # rows, and the width of the network for at most so many
-WIDEST = 128  # of the network for more rows
-DROPOUT = 0.2  # of the first hidden layer
+WIDTHS = ((1_000, 32), (10_000, 64))  # largest number of rows, and width of the network for it
+MAX_WIDTH = 128  # width of the network for more rows
+DROPOUT = 0.2  # rate after the first hidden layer
 
 
 def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray, name: str) -> Model:
-    """A model that takes the features of a pipeline as they are and predicts its target. The
-    statistics of the features, and of a quantity, are layers of it.
+    """A model that predicts the target of a pipeline from its features. Layers scale the features,
+    and the target if it is a quantity.
 
     Args:
         pipeline: The pipeline that encoded the arrays.
@@ -30,13 +30,13 @@ def table_model(pipeline: Pipeline, x: np.ndarray, y: np.ndarray, name: str) -> 
 
     mean, variance = pipeline.statistics(x)
     outputs = len(pipeline.classes) or 1
-    width = next((width for rows, width in WIDTHS if len(x) <= rows), WIDEST)
+    width = next((width for rows, width in WIDTHS if len(x) <= rows), MAX_WIDTH)
     rows = layers.Input((x.shape[1],))
     scaled = layers.Normalization(mean=mean, variance=variance, name="scaled")(rows)
     hidden = layers.Dense(width, activation="relu", name="hidden")(scaled)
     hidden = layers.Dropout(DROPOUT, name="dropout")(hidden)
     hidden = layers.Dense(width // 2, activation="relu", name="hidden_2")(hidden)
-    # Zeros at first: training starts from no opinion, and stops before noise becomes one.
+    # Zeros: the first predictions are the mean, and training stops before it learns noise.
     network = layers.Dense(outputs, kernel_initializer="zeros", name="network")(hidden)
     linear = layers.Dense(outputs, use_bias=False, kernel_initializer="zeros",
                           name="linear")(scaled)

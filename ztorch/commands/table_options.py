@@ -17,13 +17,13 @@ KINDS = {"number": "numbers", "category": "categories", "date": "dates", "text":
 class TableOptions:
     """The options of a table on the command line."""
 
-    target: str | None = None  # the column to learn; of a model x or y
-    kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by their kind
-    balance: bool = False  # whether each class counts as much as any other
+    target: str | None = None  # the column to learn; x or y if there is a model
+    kinds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns by kind
+    balance: bool = False  # whether all classes have the same weight
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a command, which gets a TableOptions as `table`."""
+    """A decorator that adds the options to a command, which gets them as `table`."""
 
     @wraps(function)
     def run(*, target: str | None, balance: bool, **options: Any) -> Any:

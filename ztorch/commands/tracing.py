@@ -1,4 +1,4 @@
-"""The functions of the model that a command names, and the device that it is compiled for."""
+"""Traces the model that a command names, and finds the device to compile it for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def traced_model(name: str, batch_size: int | tuple[int, ...] | None, function: str,
                  loss_option: str | None, dtype: str | None,
                  sizes: dict[str, tuple[int, ...]]) -> TracedModel:
-    """The model, traced with whatever the function needs."""
+    """The model, traced with the options that the function needs."""
     from ztorch.commands import loss_options, named_arrays
 
     recipe = find(name)

@@ -31,7 +31,7 @@ def compiled(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | No
              rate: Any = None, loss: Any = None, metrics: tuple[Any, ...] = (),
              seed: int | None = None, threads: int | None = None,
              dtype: str | None = None) -> Program:
-    """A program that trains, as the arguments say; where they say nothing, as the recipe says."""
+    """A program that trains. The recipe has the values of arguments that are None."""
     loss = loss or recipe.loss
     if loss is None:
         raise ConfigError(f"the file of model {recipe.model.name!r} names no LOSS; say which, such "
@@ -62,11 +62,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
             name, table, epochs=epochs, batch_size=batch_size, optimizer_=optimizer_, rate=rate,
             device=device, threads=threads, val=val, seed=seed, dtype=dtype, verbose=verbose)
         return _write(trained, out, verbose)
-    _refuse(name, "is not a table", {"--balance": table.balance or None, **{
-        f"--{kind}": columns or None for kind, columns in table.kinds.items()}})
-    if table.target not in (None, "x", "y"):
-        raise ConfigError(f"--target {table.target} names a column of a table, and {name} is none; "
-                          f"train FILE.csv --target {table.target}")
+    _refuse_table_options(name, table)
     program = recipe = None
     compiles = any(option is not None for option in (
         optimizer_, loss, metrics, batch_size, sizes or None, seed, weights, dtype))
@@ -78,14 +74,7 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
         shapes = named_arrays.of_model(recipe.model)
     objectives = {} if recipe is None else {"loss": loss_options.loss(loss, shapes),
                                             "metrics": loss_options.metrics(metrics, shapes)}
-    if data_name is None and recipe is not None:
-        data_name = _data_of(recipe)
-    if data_name is None:
-        small = (f"; or train {name}:small, which trains on {recipe.small_data}"
-                 if recipe and recipe.small_data else "")
-        raise ConfigError(f"{name} has no default training data; add --data NAME or --data FILE"
-                          f"{small}")
-    learns_x = (table.target or (recipe.target if recipe else "y")) == "x"
+    data_name = data_name or _default_data(name, recipe)
     rows = _read_data(data_name, shapes, program)  # before compiling, which takes longer
     split, validation = _validation(val, shapes, rows, program)
     if recipe is not None:
@@ -98,40 +87,67 @@ def train(name: str, *, data_name: str | None, epochs: int | None,
     assert program is not None
     if recipe is None and rate is not None:
         program.learning_rate = rate
-    if validation is not None:
-        validation = _with_targets(validation, learns_x, program)
-    if rows.classes is not None:
-        _need_outputs(program, rows.classes)
-    if rows.classes is not None and verbose:
-        print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(rows.classes)))
-    program.fit(*_with_targets(rows.train, learns_x, program),
-                epochs=epochs or (recipe.epochs if recipe else 10),
-                validation_split=split, validation_data=validation, verbose=verbose)
-    if rows.test is not None and verbose:
-        scores = program.evaluate(*_with_targets(rows.test, learns_x, program), verbose=0,
-                                  return_dict=True)
-        print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
+    learns_x = (table.target or (recipe.target if recipe else "y")) == "x"
+    _fit(program, rows, validation, learns_x, verbose, validation_split=split,
+         epochs=epochs or (recipe.epochs if recipe else 10))
     classes = rows.classes or class_names(data_name)
     if classes and program.pipeline is None:
         _name_classes(program, classes, Path(data_name).is_dir(), rows.rate)
     _write(program, out, verbose)
 
 
+def _refuse_table_options(name: str, table: TableOptions) -> None:
+    """Raises if an option for tables is set for something else."""
+    _refuse(name, "is not a table", {"--balance": table.balance or None, **{
+        f"--{kind}": columns or None for kind, columns in table.kinds.items()}})
+    if table.target not in (None, "x", "y"):
+        raise ConfigError(f"--target {table.target} names a column of a table, and {name} is none; "
+                          f"train FILE.csv --target {table.target}")
+
+
+def _default_data(name: str, recipe: Recipe | None) -> str:
+    """The name of the data that a recipe trains on by default."""
+    data_name = _data_of(recipe) if recipe else None
+    if data_name is None:
+        small = (f"; or train {name}:small, which trains on {recipe.small_data}"
+                 if recipe and recipe.small_data else "")
+        raise ConfigError(f"{name} has no default training data; add --data NAME or --data FILE"
+                          f"{small}")
+    return data_name
+
+
+def _fit(program: Program, rows: TrainingData, validation: Pair | None, learns_x: bool,
+         verbose: int | str, **options: Any) -> None:
+    """Trains a program, and prints its scores on test rows."""
+    if validation is not None:
+        validation = _with_targets(validation, learns_x, program)
+    if rows.classes is not None:
+        _need_outputs(program, rows.classes)
+    if rows.classes is not None and verbose:
+        print("Labels: " + ", ".join(f"{k} is {text}" for k, text in enumerate(rows.classes)))
+    program.fit(*_with_targets(rows.train, learns_x, program), validation_data=validation,
+                verbose=verbose, **options)
+    if rows.test is not None and verbose:
+        scores = program.evaluate(*_with_targets(rows.test, learns_x, program), verbose=0,
+                                  return_dict=True)
+        print(f"On {len(rows.test[0])} rows it was not trained on: {format_scores(scores)}")
+
+
 def _sizes_of(model: Model, verbose: int | str, *parts: Pair | None
               ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Sizes of the axes that a model leaves open, which hold all rows of some data."""
+    """The sizes of a model's open axes that hold all rows of some data."""
     late = LateCompile({"sizes": None})
     for part in parts:
         if part is not None:
             late.hold(model, part[0])
     if verbose:
-        said = "; ".join(f"{axis} {', '.join(map(str, n))}" for axis, n in late.sizes.items())
-        print(f"Sizes that hold all rows: {said}")
+        text = "; ".join(f"{axis} {', '.join(map(str, n))}" for axis, n in late.sizes.items())
+        print(f"Sizes that hold all rows: {text}")
     return tuple(late.sizes.items())
 
 
 def _data_of(recipe: Recipe) -> str | None:
-    """The data that a recipe names; those in their place where users have to get them first."""
+    """The data that a recipe names, or its stand-in if the files of the data are missing."""
     if recipe.data is None or recipe.stand_in is None:
         return recipe.data
     try:
@@ -144,7 +160,7 @@ def _data_of(recipe: Recipe) -> str | None:
 
 
 def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
-    """Raises where the only output of a program is too narrow for classes that have names."""
+    """Raises if the only output of a program is too narrow for the named classes."""
     shape = program.metadata.output_shape.get("", ())
     if len(shape) == 1 and 1 < shape[0] < len(classes):
         names = ", ".join(classes[:8]) + (" ..." if len(classes) > 8 else "")
@@ -154,7 +170,7 @@ def _need_outputs(program: Program, classes: tuple[str, ...]) -> None:
 
 def _name_classes(program: Program, classes: tuple[str, ...], of_files: bool,
                   rate: int | None) -> None:
-    """Names the outputs of a program, where there is one for each class."""
+    """Names the outputs of a program if there is one for each class."""
     from ztorch.tabular.pipeline import Pipeline
 
     if program.metadata.output_shape.get("") == (len(classes),):
@@ -168,7 +184,7 @@ def _refuse(name: str, because: str, options: dict[str, Any]) -> None:
 
 
 def _load_trainable(path: str, threads: int | None) -> Program:
-    """The program in an artifact, which must train."""
+    """Loads an artifact, which must be able to train."""
     program = load(path, threads)
     if "train" not in program.executable.functions:
         raise ConfigError(f"{path} only predicts; to compile its model again, set a loss: "
@@ -178,8 +194,8 @@ def _load_trainable(path: str, threads: int | None) -> Program:
 
 def _read_data(name: str, shapes: PortShapes, program: Program | None,
                rate: int | None = None) -> TrainingData:
-    """The data for a name, for a model, or for a program that may know the meaning of columns, or
-    the rate of sounds, which else is `rate`."""
+    """The data with a name. The program, if there is one, may know the meaning of columns or the
+    rate of sounds; `rate` is the rate otherwise."""
     pipeline = program and program.pipeline
     if pipeline and pipeline.record.columns and name.lower().endswith(SUFFIXES):
         from ztorch.data import table
@@ -188,18 +204,18 @@ def _read_data(name: str, shapes: PortShapes, program: Program | None,
         return TrainingData(pipeline.arrays(table(name, pipeline.record.target.name)))
     if shapes.several:
         return TrainingData(named_arrays.read_training(name, shapes))
-    known = pipeline.record.rate if pipeline else 0
-    return data.read_training(name, shapes.x, known or rate)
+    program_rate = pipeline.record.rate if pipeline else 0
+    return data.read_training(name, shapes.x, program_rate or rate)
 
 
 def _with_targets(pair: Pair, learns_x: bool, program: Program) -> Pair:
-    """x and the target of the program: y, or x itself."""
+    """x and the target to learn: y, or x itself."""
     return pair[0], pair[0] if learns_x else named_arrays.targets_of(pair[1], program)
 
 
 def _validation(val: str | None, shapes: PortShapes, rows: TrainingData,
                 program: Program | None) -> tuple[float, Pair | None]:
-    """--val as a fraction of the data, or as data of its own."""
+    """The value of --val: a fraction of the data, or separate data."""
     if val is None:
         return 0.0, None
     try:

@@ -1,4 +1,4 @@
-"""ztorch train TABLE: a model for a table, chosen and trained."""
+"""ztorch train TABLE: chooses a model for a table and trains it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
     from ztorch.tabular.pipeline import Pipeline
 
-EPOCHS = 200  # at most: training ends when the rows kept apart get no better
-PATIENCE = 15  # epochs to wait for something better
-RATE = 2e-3
-DECAY = 0.02  # of weights
-SHARE = 0.2  # of the rows, kept apart
-RARE = 0.1  # of the rows: a class with fewer is called rare
-SUFFIXES = (".csv", ".tsv")  # of tables that name their columns
+EPOCHS = 200  # largest number: training ends earlier, when the validation loss stops falling
+PATIENCE = 15  # epochs without a lower validation loss before training ends
+LEARNING_RATE = 2e-3
+WEIGHT_DECAY = 0.02
+VALIDATION_SHARE = 0.2  # share of the rows that are for validation
+RARE_SHARE = 0.1  # a class with a smaller share of the rows is rare
+SUFFIXES = (".csv", ".tsv")  # of tables with named columns
 
 
 def train_table(path: str, options: TableOptions, *, epochs: int | None,
@@ -44,13 +44,13 @@ def train_table(path: str, options: TableOptions, *, epochs: int | None,
     if verbose:
         print(table)
         print("Where that is wrong: --number, --category, --date, --text or --ignore COLUMN")
-        _say_rare(table, options)
-    train, validation = _apart(table, options, val, seed or 0)
+        _print_rare_class(table, options)
+    train, validation = _split(table, options, val, seed or 0)
     pipeline = Pipeline(train)
     x, y = pipeline.arrays(train)
     model = table_model(pipeline, x, y, re.sub(r"\W", "_", Path(path).stem) or "table")
     if verbose:
-        _say_model(pipeline, train, validation)
+        _print_task(pipeline, train, validation)
         model.summary()
     weights = None
     if options.balance and pipeline.classes:
@@ -59,7 +59,7 @@ def train_table(path: str, options: TableOptions, *, epochs: int | None,
     program = model.compile(
         device, batch_size=batch_size or (32 if len(x) < 2000 else 128),
         optimizer=optimizer(optimizer_ or {"class_name": "AdamW", "config": {
-            "weight_decay": DECAY}}, rate or RATE),
+            "weight_decay": WEIGHT_DECAY}}, rate or LEARNING_RATE),
         loss="sparse_categorical_crossentropy" if pipeline.classes else "mse",
         metrics=("accuracy",) if pipeline.classes else ("mae",),
         seed=seed, threads=threads, dtype=dtype or "float32")
@@ -72,11 +72,11 @@ def train_table(path: str, options: TableOptions, *, epochs: int | None,
     return program
 
 
-def _apart(table: TypedTable, options: TableOptions, val: str | None,
+def _split(table: TypedTable, options: TableOptions, val: str | None,
            seed: int) -> tuple[TypedTable, TypedTable]:
     """Rows to train on and rows to validate on: --val is a share or another table."""
     try:
-        share = SHARE if val is None else float(val)
+        share = VALIDATION_SHARE if val is None else float(val)
     except ValueError:
         from ztorch import data
 
@@ -88,17 +88,17 @@ def _apart(table: TypedTable, options: TableOptions, val: str | None,
         raise ConfigError(f"{error}; --val sets it") from None
 
 
-def _say_rare(table: TypedTable, options: TableOptions) -> None:
+def _print_rare_class(table: TypedTable, options: TableOptions) -> None:
     if not table.classifies or options.balance:
         return
     assert table.target is not None
     names, counts = np.unique(np.array(table.columns[table.target].texts), return_counts=True)
-    if counts.min() < RARE * table.rows:
+    if counts.min() < RARE_SHARE * table.rows:
         print(f"Of {table.rows:,} rows, {counts.min():,} are {names[counts.argmin()]!r}; --balance "
               "makes rare classes count as much as others")
 
 
-def _say_model(pipeline: Pipeline, train: TypedTable, validation: TypedTable) -> None:
+def _print_task(pipeline: Pipeline, train: TypedTable, validation: TypedTable) -> None:
     target = pipeline.record.target
     assert target is not None
     kind = (f"{len(target.classes)} classes" if target.classes else

@@ -12,7 +12,7 @@ from ztorch.commands.option_types import ModelName
 
 
 class TuneGroup(click.Group):
-    """The commands that manage schedules. Where none of them is named, it is a model to tune."""
+    """The commands that manage schedules. Any other first argument is a model to tune."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -36,7 +36,7 @@ def tune() -> None:
     """Measure how kernels are computed fastest here.
 
     Tries other tiles, orders of loops and the like than the rules of the compiler choose, and keeps
-    the faster ones in the cache, where every later compile finds it. It is never needed: results
+    the fastest in the cache, where every later compilation finds them. Tuning is optional: results
     are the same but for rounding. `ztorch tune model --help` has the options of `ztorch tune
     MODEL`.
     """
@@ -58,15 +58,15 @@ def tune_model(model: str, device: str, loss: str | None, dtype: str | None, siz
                batch_size: Any, **settings: Any) -> None:
     """Measure the kernels of a model, which is `ztorch tune MODEL`.
 
-    Where the model's file names a loss, also those of training.
+    If the model's file names a loss, also the kernels of training.
     """
     from ztorch.commands import loss_options, named_arrays
     from ztorch.sources.find import find
     from ztorch.sources.recipe import training_options
 
     recipe = find(model)
-    chosen = loss_options.loss(loss, named_arrays.of_model(recipe.model)) or recipe.loss
-    training = training_options(recipe, chosen)
+    loss_ = loss_options.loss(loss, named_arrays.of_model(recipe.model)) or recipe.loss
+    training = training_options(recipe, loss_)
     training.pop("loss_weights", None)
     print(recipe.model.tune(
         "cpu" if device == "auto" else device, batch_size=batch_size or recipe.batch_size,
@@ -75,7 +75,7 @@ def tune_model(model: str, device: str, loss: str | None, dtype: str | None, siz
 
 @tune.command("list")
 @options.as_json
-def list_known(as_json: bool) -> None:
+def list_measurements(as_json: bool) -> None:
     """List the measurements."""
     import json
 
@@ -90,7 +90,7 @@ def list_known(as_json: bool) -> None:
 @tune.command("export")
 @click.argument("file", type=click.Path())
 def export(file: str) -> None:
-    """Write all that is known to a file."""
+    """Write all measurements to a file."""
     from ztorch.tune.exchange import export_file
 
     print(f"Wrote {export_file(file)} kernels to {file}")
@@ -110,7 +110,7 @@ def import_(file: str) -> None:
 
 @tune.command("clear")
 def clear() -> None:
-    """Forget all that is known."""
+    """Remove all measurements."""
     from ztorch.tune.exchange import clear
 
     print(f"Removed {clear()} files")

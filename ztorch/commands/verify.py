@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ztorch.codegen.targets import target as target_of
-from ztorch.commands.table import table
 from ztorch.compile.pipeline import compile_functions
 from ztorch.compile.targeting import target_for
 from ztorch.errors import DeviceError, ZtorchError
@@ -15,21 +14,22 @@ from ztorch.runtime.devices import ResolvedDevice, resolve
 from ztorch.runtime.start import start
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, training_options
+from ztorch.text_table import aligned_table
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
 from ztorch.work_line import working
 
-MOST_ROWS = 8  # of a batch, unless the user says more
+DEFAULT_ROWS = 8  # largest batch unless the user passes --batch-size
 
 
 def verify(name: str, device: str, batch_size: int | tuple[int, ...] | None,
            sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
            seed: int) -> None:
-    """Prints the table of comparisons, and fails where a layer diverges."""
+    """Prints the table of comparisons, and raises an error if a layer diverges."""
     with working(f"verify {name}"):
         subject, checks = _checked(name, device, batch_size, sizes, dtype, steps, seed)
     print(f"{subject.name} on {subject.executable.device}, against float64")
-    print(table([("", "layer", "worst error", "bound", ""), *(
+    print(aligned_table([("", "layer", "worst error", "bound", ""), *(
         (c.part, c.layer, f"{c.error:.1e}", f"{c.bound:.1e}", "" if c.passed else "DIVERGES")
         for c in checks)]))
     if failed := next((c for c in checks if not c.passed), None):
@@ -41,14 +41,14 @@ def _checked(name: str, device: str, batch_size: int | tuple[int, ...] | None,
              sizes: Iterable[tuple[str, tuple[int, ...]]], dtype: str | None, steps: int,
              seed: int) -> tuple[Subject, list[Check]]:
     """The subject of the comparison, and all comparisons."""
-    as_it_is = device == "auto" and not (batch_size or sizes or dtype)
-    subject = of_artifact(name) if is_artifact(name) and as_it_is else of_recipe(
+    as_written = device == "auto" and not (batch_size or sizes or dtype)
+    subject = of_artifact(name) if is_artifact(name) and as_written else of_recipe(
         find(name), device, batch_size, dtype, dict(sizes))
     return subject, list(compare(subject, steps, seed))
 
 
 def _explanation(name: str, subject: Subject, checks: list[Check], failed: Check) -> str:
-    """The first difference, its size, and where to look."""
+    """The message for the first difference: its size, and where to look."""
     device = subject.executable.device
     layers_passed = any(c.part == failed.part and c.layer.startswith("layer ") for c in checks)
     in_layer = failed.layer.startswith("layer ")
@@ -66,22 +66,21 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | N
               dtype: str | None = None,
               sizes: dict[str, tuple[int, ...]] | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
-    rows = batch_size or min(_most(recipe.batch_size), MOST_ROWS)
+    rows = batch_size or min(_largest(recipe.batch_size), DEFAULT_ROWS)
     traced = recipe.model.trace(rows, **training_options(recipe, recipe.loss),
                                 dtype=dtype or recipe.dtype, sizes=sizes or recipe.sizes)
-    place = resolve(device)
-    if place.ordinal is None:
+    resolved = resolve(device)
+    if resolved.ordinal is None:
         raise DeviceError(f"{device} names a chip; to verify takes a device, such as "
-                          f"{place.backend}:0")
-    target = target_for(place)
-    functions = {n: g for n, g in traced.functions.items()
-                 if verb_of(n) != "evaluate"}  # is not compared
+                          f"{resolved.backend}:0")
+    target = target_for(resolved)
+    functions = {n: g for n, g in traced.functions.items() if verb_of(n) != "evaluate"}
     compiled = compile_functions(functions, target, recipe.model.name)
-    executable = start(compiled.spec, compiled.code, compiled.params, None, place.ordinal)
-    return Subject(recipe.model.name, traced, target, place.ordinal, executable, compiled.plans)
+    executable = start(compiled.spec, compiled.code, compiled.params, None, resolved.ordinal)
+    return Subject(recipe.model.name, traced, target, resolved.ordinal, executable, compiled.plans)
 
 
-def _most(sizes: int | tuple[int, ...]) -> int:
+def _largest(sizes: int | tuple[int, ...]) -> int:
     return sizes if isinstance(sizes, int) else max(sizes)
 
 

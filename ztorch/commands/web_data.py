@@ -1,4 +1,4 @@
-"""The data of a page beside its model: samples of the model's data, and the letters of its text."""
+"""The data of a web page: samples of the model's data, and the letters of its text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ztorch.sources.find import find, zoo
 if TYPE_CHECKING:
     from ztorch.sources.recipe import Recipe
 
-TEXTS = ("poets", "verse")  # data sets whose rows are letters of verse.ALPHABET
+LETTER_DATA = ("poets", "verse")  # data sets whose rows are letters of verse.ALPHABET
 
 
 def page_options(recipe: Recipe, samples: str | None) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def page_options(recipe: Recipe, samples: str | None) -> dict[str, Any]:
 
     Args:
         recipe: The model.
-        samples: The data that the command line names; None: those of the model's file, or of the
-            model of the zoo that has its name, where they come with ztorch.
+        samples: The data that the command line names; None: the data in the model's file, or of
+            the zoo model with its name, if they come with ztorch.
 
     Examples:
         >>> x, y = page_options(find("digits_cnn"), None)["samples"]
@@ -40,15 +40,15 @@ def page_options(recipe: Recipe, samples: str | None) -> dict[str, Any]:
             raise ConfigError(f"--samples is for a model of one input; {recipe.model.name} has "
                               f"{', '.join(shapes.inputs)}")
         return {}
-    known = recipe
+    source = recipe
     if not (samples or recipe.data) and recipe.model.name in zoo():
-        known = find(recipe.model.name)
+        source = find(recipe.model.name)
     if samples is not None:
         return _options(samples, shape)
-    for name in (known.data, known.stand_in):
+    for name in (source.data, source.stand_in):
         try:
             options = _options(name, shape) if name else {}
-        except DataError:  # files that are not here
+        except DataError:  # missing files
             continue
         if options and options["samples"][0].shape[1:] == shape:
             return options
@@ -58,4 +58,4 @@ def page_options(recipe: Recipe, samples: str | None) -> dict[str, Any]:
 def _options(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
     data = read_training(name, shape)
     return {"samples": data.test or data.train,
-            **({"letters": verse.ALPHABET} if name in TEXTS else {})}
+            **({"letters": verse.ALPHABET} if name in LETTER_DATA else {})}

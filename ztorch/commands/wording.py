@@ -1,4 +1,4 @@
-"""Messages of the library in the words of the command line."""
+"""Adapts messages of the library to the command line: options in place of arguments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def as_options(message: str) -> str:
     >>> as_options("compile with a larger size in sizes={'time': ...}")
     'compile with a larger size in --sizes time=N'
     """
-    return _ARGUMENT.sub(lambda found: _option(found[0], found[1] or found[2]), message)
+    return _ARGUMENT.sub(lambda match: _option(match[0], match[1] or match[2]), message)
 
 
 def _option(text: str, argument: str) -> str:
     name, _, value = argument.partition("=")
     try:
         numbers = ast.literal_eval(value)
-    except (SyntaxError, ValueError):  # words of a message rather than Python
+    except (SyntaxError, ValueError):  # text that is not Python
         return text
     if name == "batch_size":
         return text if isinstance(numbers, dict) else f"--batch-size {_listed(numbers)}"

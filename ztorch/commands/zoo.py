@@ -8,7 +8,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
-from ztorch.commands.table import table
+from ztorch.text_table import aligned_table
 
 
 @click.command("zoo")
@@ -28,7 +28,7 @@ def list_zoo(as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    print(table([("model", "parameters", "input", "data", "reaches", "comes trained"), *(
+    print(aligned_table([("model", "parameters", "input", "data", "reaches", "comes trained"), *(
         (row["name"], f"{row['parameters']:,}", _shapes(row["input_shape"]), row["data"] or "-",
          ", ".join(f"{score} {value:g}" for score, value in row["bar"].items()) or "-",
          "yes" if row["trained"] else "")

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ztorch.errors import ConfigError
+from ztorch.text_table import aligned_table
 from ztorch.tune.peaks import Peaks
-from ztorch.tune.report import aligned
 from ztorch.tune.roofline import Point, draw_roofline
 
 
@@ -79,7 +79,8 @@ class FunctionTimes:
                 Default: `True`.
         """
         longest = sorted(self.kernels, key=lambda k: -k.cost)
-        lines = aligned([_headings(self), *(_cells(k, self) for k in longest[:rows])]).split("\n")
+        lines = aligned_table(
+            [_headings(self), *(_cells(k, self) for k in longest[:rows])]).split("\n")
         text = [f"{self.name} on {self.device} ({self.processor}), {_how(self)}", "", lines[0]]
         for k, line in zip(longest, lines[1:], strict=False):
             text.append(line)

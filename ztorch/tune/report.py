@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ztorch.compile.tuned_files import TunedKernel
+from ztorch.text_table import aligned_table
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def kernel_table(kernels: Iterable[TunedKernel]) -> str:
     rows += [(k.title, f"{k.rule_seconds * 1e6:.2f}", f"{k.seconds * 1e6:.2f}",
               f"{k.rule_seconds / k.seconds:.2f}" if k.seconds else "-",
               k.schedule if k.schedule != k.rule else "that of the rules") for k in kernels]
-    return aligned(rows)
+    return aligned_table(rows)
 
 
 def stored_table(kernels: Sequence[TunedKernel]) -> str:
@@ -56,10 +57,3 @@ def stored_table(kernels: Sequence[TunedKernel]) -> str:
     if not groups:
         return "Nothing was measured yet; run `ztorch tune MODEL`"
     return "\n\n".join(f"{title}\n{kernel_table(group)}" for title, group in groups.items())
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines of aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-                               ).rstrip() for row in rows)
