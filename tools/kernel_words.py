@@ -21,15 +21,15 @@ from ztorch.errors import ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.ir.opcodes import ATOMICS
 from ztorch.kernels.arithmetic import TileArithmetic
-from ztorch.kernels.thread_loops import THREADS_MAX
-from ztorch.kernels.thread_words import THREAD_WORDS, threads
+from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, BadCall
+from ztorch.kernels.thread_functions import THREAD_FUNCTIONS, threads
+from ztorch.kernels.thread_loops import MAX_THREADS
 from ztorch.kernels.tiles import LoopTensor
-from ztorch.kernels.words import KNOWN, METHODS, WORDS, BadCall
 
 HEAD = """# Words of kernels
 
-The functions that a [kernel](guides/kernels.md) may call, from `ztorch/kernels/words.py` by
-`python -m tools.kernel_words > docs/kernel_words.md`.
+The functions that a [kernel](guides/kernels.md) may call, from
+`ztorch/kernels/known_functions.py` by `python -m tools.kernel_words > docs/kernel_words.md`.
 
 A word is found by the function itself: `np.exp`, `numpy.exp` and `from numpy import exp` are the
 same. `x` and `y` stand for arrays, `n` and `m` for numbers such as `x[i]`, `c` for a condition.
@@ -87,7 +87,7 @@ METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16", "swapaxes": 
 def page() -> str:
     """The page."""
     rows: dict[tuple[str, str, str], list[str]] = {}
-    for function, word in WORDS.items():
+    for function, word in FUNCTIONS.items():
         name = _name(function)
         arguments = CALLS.get(function) or _arguments(word, name)
         alike = name.rpartition(".")[2].replace("arc", "a")
@@ -101,12 +101,13 @@ def page() -> str:
     table = "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
                       for (_, a, b), calls in sorted(rows.items()))
     return HEAD + table + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
-        ", ".join(f"`{_name(f)}`" for f in KNOWN), 100), threads=_threads(), targets=_targets())
+        ", ".join(f"`{_name(f)}`" for f in CONSTANT_FUNCTIONS), 100), threads=_threads(),
+        targets=_targets())
 
 
 def calls() -> list[str]:
     """A call of each word and method, of arrays x and y and numbers n and m."""
-    words = [f"{name}({CALLS.get(f) or _arguments(word, name)})" for f, word in WORDS.items()
+    words = [f"{name}({CALLS.get(f) or _arguments(word, name)})" for f, word in FUNCTIONS.items()
              for name in (_name(f),)]
     return [*words, *(f"x.{name}({METHOD_CALLS.get(name, '')})" for name in METHODS)]
 
@@ -114,7 +115,7 @@ def calls() -> list[str]:
 def _threads() -> str:
     """The functions for threads, with the first sentence of their docstrings."""
     rows = ["| word | |", "| --- | --- |"]
-    for word in (threads, *THREAD_WORDS):
+    for word in (threads, *THREAD_FUNCTIONS):
         arguments = ", ".join(inspect.signature(word).parameters)
         said = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).partition(". ")[0]
         rows.append(f"| `zt.{word.__name__}({arguments})` | {said.rstrip('.')} |")
@@ -134,7 +135,7 @@ def _thread_cells(target: Target) -> tuple[str, ...]:
     grid, cells = target.limits.grid, opcode_cells(target)
     atomics = tuple(cells[o] for o in ATOMICS)
     if grid is None:
-        return (str(THREADS_MAX), "–", "memory", *atomics)
+        return (str(MAX_THREADS), "–", "memory", *atomics)
     by = "memory"
     if cells["shuffle_xor"] == NATIVE:
         by = "registers" if grid.subgroup else "registers, on devices with 32 lanes"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tools.kernel_words import page
-from ztorch.kernels.thread_words import THREAD_WORDS
-from ztorch.kernels.words import METHODS, WORDS
+from ztorch.kernels.known_functions import FUNCTIONS, METHODS
+from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel_words.md"
 
@@ -18,7 +18,7 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_word_has_its_place() -> None:
     calls = [c for line in page().splitlines() if line.startswith("| `")
              for c in line.split("|")[1].split("`")[1::2]]
-    assert len(calls) == len(WORDS) + len(METHODS) + len(THREAD_WORDS) + 1  # the loop over threads
+    assert len(calls) == len(FUNCTIONS) + len(METHODS) + len(THREAD_FUNCTIONS) + 1  # the loop over threads
 
 
 def test_what_a_row_says() -> None:

@@ -24,7 +24,7 @@ from ztorch.errors import ConfigError, KernelError, Unsupported
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.trees import LEAF, flatten
 from ztorch.graph.value import Graph, Value
-from ztorch.kernels.signature import ArrayType, parsed
+from ztorch.kernels.signature import ArrayType, parse_signature
 from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import ARGUMENT, CALL
 
@@ -155,7 +155,7 @@ def _need_named(name: str, sizes: Mapping[str, int], arguments: Iterable[Any]) -
 
 
 def _dims(x: Any) -> Iterable[int | str]:
-    kinds = [x] if isinstance(x, ArrayType) else parsed(x).arguments if (
+    kinds = [x] if isinstance(x, ArrayType) else parse_signature(x).arguments if (
         isinstance(x, str) and "[" in x) else []
     return [d for kind in kinds for d in kind.dims or ()]
 
@@ -166,7 +166,7 @@ def _spec(label: str, x: Any, sizes: Mapping[str, int]) -> Spec | None:
         return spec(x.node.spec.shape, x.node.spec.dtype, "cpu")
     if isinstance(x, str) and "[" in x:
         try:
-            kinds = parsed(x).arguments
+            kinds = parse_signature(x).arguments
         except KernelError as error:
             raise ConfigError(f"{label}: {error}") from None
         if len(kinds) != 1:

@@ -52,11 +52,11 @@ class TileArithmetic:
         return LoopTensor(OPS.full((), x, d), (), weak=True)
 
     def _counted(self, index: Affine) -> LoopTensor:
-        axes = union([tuple(v for v in index.terms if v.turn is None)])
+        axes = union([tuple(v for v in index.terms if v.iteration is None)])
         total: Any = index.const
         for v, factor in index.terms.items():
-            number = v.turn if v.turn is not None else OPS.iota((v.extent,), 0)
-            x = LoopTensor(number, () if v.turn is not None else (v,))
+            number = v.iteration if v.iteration is not None else OPS.iota((v.extent,), 0)
+            x = LoopTensor(number, () if v.iteration is not None else (v,))
             total = spread(x, axes) * factor + total
         return LoopTensor(total, axes, weak=True)
 
@@ -191,7 +191,7 @@ def _dtype_of(x: Any, floating: DType) -> DType:
     return boolean if isinstance(x, bool) else floating
 
 
-def table(numbers: Any, axes: tuple[LoopVar, ...]) -> LoopTensor:
+def index_table(numbers: Any, axes: tuple[LoopVar, ...]) -> LoopTensor:
     """Integers that are known while compiling, one for each iteration of some loops."""
     return LoopTensor(constant(numbers, i32), axes, weak=True)
 

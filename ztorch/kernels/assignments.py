@@ -11,9 +11,9 @@ from ztorch.kernels.calls import CallRules
 from ztorch.kernels.patterns import Update, element_update, flag, variable_update
 from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
 from ztorch.kernels.scope import Variable
-from ztorch.kernels.sums import extreme_of, total_of
+from ztorch.kernels.sums import extreme_over, sum_over
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
-from ztorch.kernels.writing import COMBINE, reduced, write
+from ztorch.kernels.writing import COMBINE, reduce_iterations, write
 
 
 class AssignmentRules(CallRules):
@@ -69,7 +69,7 @@ class AssignmentRules(CallRules):
             raise self.source.error(target, "only variables and elements of arrays can be set")
 
     def _array_of(self, source: ast.expr) -> str:
-        """The array of this function that an expression is a part of."""
+        """The name of the array that an expression is a part of; empty if there is none."""
         while isinstance(source, (ast.Subscript, ast.Attribute)):
             source = source.value
         if not isinstance(source, ast.Name) or source.id not in self.env:
@@ -77,7 +77,7 @@ class AssignmentRules(CallRules):
         return self.env[source.id].of or source.id
 
     def _check_tuple(self, s: ast.stmt, source: ast.expr) -> None:
-        """A tuple would not see later writes to the arrays in it."""
+        """Raises an error for a tuple that holds arrays: it would not see later writes to them."""
         for n in source.elts if isinstance(source, (ast.Tuple, ast.List)) else ():
             if not isinstance(n, ast.Name) or n.id not in self.env:
                 continue
@@ -107,7 +107,7 @@ class AssignmentRules(CallRules):
             update = element_update(s)
             if update is None:
                 return False
-            self._store(target, self._term(update), update.how, update)
+            self._store(target, self._term(update), update.reduction, update)
             return True
         if not isinstance(target, ast.Name) or target.id not in self.env:
             return False
@@ -118,10 +118,10 @@ class AssignmentRules(CallRules):
             return False
         condition = self.condition(old.masks)
         if update is None:
-            how = "logical_or" if truth else "logical_and"
-            total = reduced(self.arithmetic, self.arithmetic.tile(truth), condition, inner, how,
-                            boolean)
-            x = self.arithmetic.apply(how, old.value, total, dtype=boolean)
+            reduction = "logical_or" if truth else "logical_and"
+            total = reduce_iterations(self.arithmetic, self.arithmetic.tile(truth), condition,
+                                      inner, reduction, boolean)
+            x = self.arithmetic.apply(reduction, old.value, total, dtype=boolean)
         else:
             x = self._combined(s, update, old, condition, inner)
         self.env[name] = replace(old, value=x)
@@ -130,23 +130,23 @@ class AssignmentRules(CallRules):
     def _combined(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
                   inner: tuple[LoopVar, ...]) -> LoopTensor:
         a = self.arithmetic
-        if update.how == "add":
-            total = total_of(self, update, old.masks, inner, old.value)
+        if update.reduction == "add":
+            total = sum_over(self, update, old.masks, inner, old.value)
         else:
             self.reads.clear()
             term = a.tile(self.value(update.term))
             d = a.common([old.value, term])
-            if update.how.startswith("logical") and d is not boolean:
+            if update.reduction.startswith("logical") and d is not boolean:
                 raise self.source.error(s, "`and` and `or` combine the bools of all iterations, "
                                         f"not {d}")
-            total = extreme_of(self, term, condition, inner, update.how, d)
-        return a.apply(COMBINE[update.how][0], old.value, total)
+            total = extreme_over(self, term, condition, inner, update.reduction, d)
+        return a.apply(COMBINE[update.reduction][0], old.value, total)
 
     def _term(self, update: Update) -> LoopTensor:
         x = self.arithmetic.tile(self.value(update.term))
         return self.arithmetic.apply("neg", x) if update.negative else x
 
-    def _store(self, target: ast.Subscript, new: LoopTensor, how: str | None,
+    def _store(self, target: ast.Subscript, new: LoopTensor, reduction: str | None,
                update: Update | None = None) -> None:
         if not isinstance(target.value, ast.Name) or target.value.id not in self.env:
             raise self.source.error(target, "only elements of arrays of this function can be set")
@@ -158,23 +158,23 @@ class AssignmentRules(CallRules):
                 "write to an array that the function makes, such as np.empty_like(x)")
         index = index_of(self.value(target.slice), old.value.shape)
         self.mark_parts([name])
-        late = next((loop for loop in self.loops[old.depth:] if loop.turns
-                     and name in loop.turns.late), None)
+        writer = next((loop.sequential for loop in self.loops[old.depth:] if loop.sequential
+                       and name in loop.sequential.deferred), None)
         inner = self.parallel(old.depth)
         try:
-            if late is not None and late.turns is not None:
-                late.turns.put_off(name, index, new, self.condition(old.masks), inner, how)
+            if writer is not None:
+                writer.defer_write(name, index, new, self.condition(old.masks), inner, reduction)
                 return
-            self.store(name, index, new, self.condition(old.masks), inner, how)
+            self.store(name, index, new, self.condition(old.masks), inner, reduction)
         except BadIndex as error:
             raise self.source.error(target, str(error)) from None
 
     def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
-              inner: tuple[LoopVar, ...], how: str | None) -> None:
+              inner: tuple[LoopVar, ...], reduction: str | None) -> None:
         """Writes elements of an array."""
         old = self.env[name]
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and any(
-                v.turn is not None for v in p.terms) else p for p in index.places))
-        x = write(self.arithmetic, old.value, index, new, condition, inner, how)
+                v.iteration is not None for v in p.terms) else p for p in index.places))
+        x = write(self.arithmetic, old.value, index, new, condition, inner, reduction)
         self.env[name] = replace(old, value=x)

@@ -1,4 +1,4 @@
-"""Calls in a kernel: known functions, other kernels, and sums of generators."""
+"""Translates calls in a kernel: known functions, other kernels, and sums of generators."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules, Method
+from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, cast_rule
 from ztorch.kernels.scope import Loop, Variable
-from ztorch.kernels.thread_words import THREAD_WORDS
+from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
-from ztorch.kernels.words import KNOWN, METHODS, WORDS, cast_word
-from ztorch.kernels.writing import reduced
+from ztorch.kernels.writing import reduce_iterations
 
 
 class CallRules(ExpressionRules):
-    """Evaluates calls, and runs the statements that mean the same in a loop and in a thread."""
+    """Evaluates calls, and runs the statements that are the same in loops and in threads."""
 
     def _run_pass(self, s: ast.Pass) -> None:
         pass
@@ -34,7 +34,7 @@ class CallRules(ExpressionRules):
 
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)
-        if _among(function, THREAD_WORDS):
+        if _is_one_of(function, THREAD_FUNCTIONS):
             raise self.source.error(node, f"zt.{function.__name__} is for threads", "use it in a "
                                     "loop: for block, thread in zt.threads(...)")
         generator = node.args[0] if len(node.args) == 1 and isinstance(
@@ -44,15 +44,16 @@ class CallRules(ExpressionRules):
         args = tuple(x for n in node.args for x in self.spread(n))
         named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
         if isinstance(function, Method):
-            return self._by_word(node, METHODS[function.name], function.of, *args, **named)
-        known = not any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values()))
-        if known and _among(function, KNOWN):
+            return self._call_rule(node, METHODS[function.name], function.of, *args, **named)
+        is_constant = not any(isinstance(x, (LoopTensor, Affine))
+                              for x in (*args, *named.values()))
+        if is_constant and _is_one_of(function, CONSTANT_FUNCTIONS):
             return _tuples(function(*args, **named))
         if function is len and isinstance(args[0], LoopTensor):
             return args[0].shape[0]
-        word = _word(function)
-        if word is not None:
-            return self._by_word(node, word, *args, **named)
+        rule = _rule_of(function)
+        if rule is not None:
+            return self._call_rule(node, rule, *args, **named)
         inner = getattr(function, "function", function)  # of a kernel
         if isinstance(inner, types.FunctionType) and not hasattr(inner, "__wrapped__"):
             return self.inline(node, inner, args, named)
@@ -62,53 +63,55 @@ class CallRules(ExpressionRules):
             "call functions of numpy and math that docs/guides/kernels.md lists, other kernels, or "
             "functions of your own without decorators")
 
-    def _by_word(self, node: ast.Call, word: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    def _call_rule(self, node: ast.Call, rule: Callable[..., Any], *args: Any, **named: Any) -> Any:
         try:
-            return word(self.arithmetic, *args, **named)
+            return rule(self.arithmetic, *args, **named)
         except TypeError as error:
-            said = str(error).partition("() ")[2] or str(error)  # without a name of our own
-            raise self.source.error(node, f"{ast.unparse(node.func)}: {said}") from None
+            # Without the name of the internal function.
+            problem = str(error).partition("() ")[2] or str(error)
+            raise self.source.error(node, f"{ast.unparse(node.func)}: {problem}") from None
 
     def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
         """`sum(x[k] for k in range(n))` and the like."""
-        hows = {sum: "add", max: "maximum", min: "minimum", any: "logical_or", all: "logical_and"}
-        how = hows.get(function) if callable(function) else None
+        reductions = {sum: "add", max: "maximum", min: "minimum", any: "logical_or",
+                      all: "logical_and"}
+        reduction = reductions.get(function) if callable(function) else None
         [clause, *more] = generator.generators
-        if how is None or more or not isinstance(clause.target, ast.Name):
+        if reduction is None or more or not isinstance(clause.target, ast.Name):
             raise self.source.error(node, "only sum, min, max, any and all take a generator, with "
                                     "one loop")
         counts = self.value(clause.iter)
         if not isinstance(counts, range):
             raise self.source.error(clause.iter, "a generator goes over a range that is known")
         var = LoopVar(clause.target.id, len(counts))
-        before, known = dict(self.env), len(self.masks)
+        before, depth = dict(self.env), len(self.masks)
         self.loops.append(Loop(var))
         self.env[var.name] = Variable(Affine({var: counts.step}, counts.start).simple())
         self.masks += [self.arithmetic.truth(self.value(test)) for test in clause.ifs]
         x = self.arithmetic.tile(self.value(generator.elt))
-        condition = self.condition(known)
-        del self.masks[known:]
+        condition = self.condition(depth)
+        del self.masks[depth:]
         self.loops.pop()
         self.env = before
-        if how.startswith("logical"):
+        if reduction.startswith("logical"):
             x = self.arithmetic.truth(x)
-        d = self.arithmetic.common([x, 0]) if how == "add" else x.dtype
-        return reduced(self.arithmetic, x, condition, (var,), how, d)
+        d = self.arithmetic.common([x, 0]) if reduction == "add" else x.dtype
+        return reduce_iterations(self.arithmetic, x, condition, (var,), reduction, d)
 
 
-def _among(function: Any, known: tuple[Any, ...]) -> bool:
-    return any(function is f for f in known)
+def _is_one_of(function: Any, functions: tuple[Any, ...]) -> bool:
+    return any(function is f for f in functions)
 
 
 def _tuples(x: Any) -> Any:
     return tuple(x) if not isinstance(x, (*NUMBERS, range)) else x
 
 
-def _word(function: Any) -> Any:
+def _rule_of(function: Any) -> Any:
     try:
-        word = WORDS.get(function)
+        rule = FUNCTIONS.get(function)
     except TypeError:  # not hashable
         return None
-    if word is None and isinstance(function, type) and issubclass(function, np.generic):
-        return cast_word(function)
-    return word
+    if rule is None and isinstance(function, type) and issubclass(function, np.generic):
+        return cast_rule(function)
+    return rule

@@ -1,4 +1,4 @@
-"""Functions that make arrays in a kernel: of one number, of counters."""
+"""Translates functions that make arrays in a kernel, such as `np.zeros` and `np.arange`."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from ztorch.dtypes import DType, boolean, dtype, f64, i32
 from ztorch.errors import UnknownName
 from ztorch.graph.op import OPS, constant
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
-from ztorch.kernels.tile_words import BadCall, Word
+from ztorch.kernels.tile_functions import BadCall, FunctionRule
 from ztorch.kernels.tiles import Affine, LoopTensor, full
 
 
 def dtype_from(x: Any) -> DType:
-    """The dtype that an object names."""
+    """The dtype that an object of Python or NumPy means."""
     try:
         return i32 if x is int else f64 if x is float else boolean if x is bool else dtype(x)
     except UnknownName as error:
         raise BadCall(str(error)) from None
 
 
-def _filled(number: Any) -> Word:
-    def word(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
+def _filled(number: Any) -> FunctionRule:
+    def rule(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int) for n in sizes):
             raise BadCall("the shape of an array must be known while compiling, not data")
         return LoopTensor(OPS.full(sizes, number, dtype_from(dtype)))
-    return word
+    return rule
 
 
 def _full(a: TileArithmetic, shape: Any, value: Any, dtype: Any = None) -> Any:
-    plain = f64 if isinstance(value, float) else a.common([value])
-    d = dtype_from(dtype) if dtype is not None else plain
+    default = f64 if isinstance(value, float) else a.common([value])
+    d = dtype_from(dtype) if dtype is not None else default
     array = _filled(0)(a, shape, d)
     if isinstance(value, NUMBERS):
         return LoopTensor(OPS.full(array.shape, value, d))
@@ -41,11 +41,11 @@ def _full(a: TileArithmetic, shape: Any, value: Any, dtype: Any = None) -> Any:
     return LoopTensor(full(value, value.axes, array.shape), value.axes)
 
 
-def _like(number: Any) -> Word:
-    def word(a: TileArithmetic, x: Any, dtype: Any = None) -> Any:
+def _like(number: Any) -> FunctionRule:
+    def rule(a: TileArithmetic, x: Any, dtype: Any = None) -> Any:
         d = x.dtype if dtype is None else dtype_from(dtype)
         return LoopTensor(OPS.full(x.shape, number, d))
-    return word
+    return rule
 
 
 def _arange(a: TileArithmetic, *ends: Any, dtype: Any = None) -> Any:
@@ -67,17 +67,17 @@ def _numpy(x: Any) -> Any:
     return x.numpy if isinstance(x, DType) else x
 
 
-def _of_known(function: Any) -> Word:
-    """An array of numbers that are known while compiling."""
-    def word(a: TileArithmetic, *args: Any, **named: Any) -> Any:
+def _of_known(function: Any) -> FunctionRule:
+    """The rule of a function whose arguments are compile-time constants."""
+    def rule(a: TileArithmetic, *args: Any, **named: Any) -> Any:
         if any(isinstance(x, (LoopTensor, Affine)) for x in (*args, *named.values())):
             raise BadCall(f"np.{function.__name__} takes numbers that are known while compiling")
         args, named = tuple(map(_numpy, args)), {n: _numpy(x) for n, x in named.items()}
         return LoopTensor(constant(function(*args, **named)))
-    return word
+    return rule
 
 
-CREATING: dict[Any, Word] = {
+CREATING: dict[Any, FunctionRule] = {
     np.zeros: _filled(0), np.empty: _filled(0), np.ones: _filled(1), np.full: _full,
     np.zeros_like: _like(0), np.empty_like: _like(0), np.ones_like: _like(1), np.arange: _arange,
     **{f: _of_known(f) for f in (np.linspace, np.eye, np.array)}}

@@ -1,8 +1,8 @@
-"""Which loops of a kernel can run all iterations at once, and why others cannot.
+"""Finds the loops of a kernel that can run all iterations at once, and why others cannot.
 
 The iterations of a loop are independent if each sets its own elements and variables. A variable or
-an element that all iterations change in the same way, such as a sum, is a reduction. All else needs
-the iterations one after the other.
+an element that all iterations change in the same way, such as a sum, is a reduction. Any other loop
+runs its iterations in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ztorch.kernels.uses import (
 
 
 class Conflict(NamedTuple):
-    """Why iterations cannot run all at once."""
+    """Why iterations cannot all run at once."""
 
     node: ast.AST
     reason: str
@@ -36,18 +36,18 @@ class Conflict(NamedTuple):
 
 
 def written(statements: Sequence[ast.stmt]) -> dict[str, list[tuple[ast.Subscript, str | None]]]:
-    """The arrays that statements write elements of: each place, and how it is combined."""
+    """The arrays of which statements write elements: each target, and its reduction."""
     out: dict[str, list[tuple[ast.Subscript, str | None]]] = {}
     for s in simple_statements(statements):
         for target in element_targets(s):
             update = element_update(s)
             name = target.value.id  # type: ignore[attr-defined]
-            out.setdefault(name, []).append((target, update.how if update else None))
+            out.setdefault(name, []).append((target, update.reduction if update else None))
     return out
 
 
 def written_from_before(statements: Sequence[ast.stmt]) -> set[str]:
-    """The arrays from before that statements write elements of: not those that they make first."""
+    """The arrays of which statements write elements, without those that they make themselves."""
     out: set[str] = set()
     made: set[str] = set()
     for s in statements:
@@ -59,19 +59,19 @@ def written_from_before(statements: Sequence[ast.stmt]) -> set[str]:
 
 @dataclass(frozen=True)
 class Counters:
-    """The known properties of a loop before its body is translated."""
+    """The properties of a loop that are known before its body is translated."""
 
-    values: Mapping[str, Affine]  # of its counters
-    known: Mapping[str, Affine | int]  # of names that are set before it, and of the counters
-    ordered: bool  # whether iterations have an order, so that of several writes the last one counts
+    values: Mapping[str, Affine]  # values of its counters
+    known: Mapping[str, Affine | int]  # values of its counters and of names that are set before it
+    ordered: bool  # whether iterations have an order, so that the last of several writes counts
     ragged: bool = False  # whether the number of iterations depends on other loops
-    # Counters of inner loops whose bounds are data. Where they write, nobody can see while
-    # compiling: a loop without order promises that each iteration has its own elements.
+    # Counters of inner loops whose bounds are data. Their writes are unknown while compiling: the
+    # iterations of a loop without order are assumed to write different elements.
     unseen: frozenset[str] = frozenset()
 
 
 def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict | None:
-    """Why the iterations of a loop cannot run all at once; None if they can.
+    """Why the iterations of a loop cannot all run at once; None if they can.
 
     Args:
         loop: The loop.
@@ -98,26 +98,26 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
     updated = _updated_reads(loop.body)
     reads = [r for r in reads_of(loop.body, name) if id(r) not in updated]
     places = [parts(w.slice, replaced) for w, _ in writes]
-    apart = [parts(r.slice, replaced) if isinstance(r, ast.Subscript) else [] for r in reads]
-    hows = {how for _, how in writes}
-    used = [*places, *apart]
+    read_places = [parts(r.slice, replaced) if isinstance(r, ast.Subscript) else [] for r in reads]
+    reductions = {reduction for _, reduction in writes}
+    used = [*places, *read_places]
     if all(any(names_in(part) & counters.unseen for part in p) for p in used):
         return None
     for target in sorted(targets):
-        if _stays_apart(used, target, counters):
+        if _has_own_parts(used, target, counters):
             continue
         if reads:
-            strangers = [r for r in reads if not same(r, writes[0][0])]
-            return Conflict((strangers or reads)[0], f"{name} is read here and written in another "
+            others = [r for r in reads if not same(r, writes[0][0])]
+            return Conflict((others or reads)[0], f"{name} is read here and written in another "
                             f"iteration of {target}")
-        if len(hows) == 1 and None not in hows:
+        if len(reductions) == 1 and None not in reductions:
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)
         if not (counters.ordered and depends and len(writes) == 1):
-            seen = any(isinstance(n, ast.Subscript) for p in places for part in p
+            is_data = any(isinstance(n, ast.Subscript) for p in places for part in p
                        for n in ast.walk(part))
-            return Conflict(writes[0][0], f"several iterations of {target} {'may ' * seen}write "
-                            f"the same element of {name}{': its place is data' * seen}")
+            return Conflict(writes[0][0], f"several iterations of {target} {'may ' * is_data}write "
+                            f"the same element of {name}{': its place is data' * is_data}")
     return None
 
 
@@ -136,19 +136,18 @@ def own_elements(loop: ast.For, name: str, outside: set[str], counters: Counters
     used = [parts(w.slice, known) for w, _ in written(loop.body)[name]]
     used += [parts(r.slice, known) if isinstance(r, ast.Subscript) else []
              for r in reads_of(loop.body, name)]
-    return all(_stays_apart(used, target, counters) for target in targets)
+    return all(_has_own_parts(used, target, counters) for target in targets)
 
 
-def _stays_apart(places: list[list[ast.expr]], target: str, counters: Counters) -> bool:
-    """Whether places that iterations of a counter use differ from one iteration to the next along
-    some axis."""
-    return any(_each_its_own([p[k] for p in places], target, counters)
+def _has_own_parts(places: list[list[ast.expr]], target: str, counters: Counters) -> bool:
+    """Whether the iterations of a counter use different places along some axis."""
+    return any(_own_parts([p[k] for p in places], target, counters)
                for k in range(min(map(len, places))))
 
 
-def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bool:
-    """Whether each iteration stays in its own part of an axis: all places are sums with the
-    counter, and no two of them ever meet."""
+def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
+    """Whether each iteration uses its own part of an axis: all places are sums with the counter,
+    and no two of them are ever equal in different iterations."""
     if not in_a_sum(places[0], target):
         return False
     if all(same(p, places[0]) for p in places):
@@ -163,11 +162,12 @@ def _each_its_own(places: list[ast.expr], target: str, counters: Counters) -> bo
         if total is None or {*total.terms} != {var}:
             return False
         lines.append((total.terms[var], total.const))
-    return all(_apart(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
+    return all(_disjoint(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
 
 
-def _apart(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
-    """Whether two places are the same in each iteration, or never meet in any two iterations."""
+def _disjoint(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
+    """Whether two places, as (step, start), are equal in each iteration, or differ in any two
+    iterations."""
     (step, first), (other_step, second) = a, b
     if a == b:
         return True
@@ -178,7 +178,7 @@ def _apart(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
 
 
 def in_a_sum(node: ast.expr, name: str) -> bool:
-    """Whether an expression is made of sums and products, with the name among them."""
+    """Whether an expression consists of sums and products, and contains the name."""
     if isinstance(node, ast.Slice):
         return node.lower is not None and in_a_sum(node.lower, name)
     if name not in names_in(node):
@@ -189,30 +189,30 @@ def in_a_sum(node: ast.expr, name: str) -> bool:
 
 
 def _is_reduction(statements: Sequence[ast.stmt], name: str) -> bool:
-    """Whether all that statements do with a variable is to change it in one way."""
-    hows: set[object] = set()
-    return _only_updates(statements, name, hows) and len(hows) == 1
+    """Whether statements only use a variable to update it, always by the same reduction."""
+    reductions: set[object] = set()
+    return _only_updates(statements, name, reductions) and len(reductions) == 1
 
 
-def _only_updates(statements: Sequence[ast.stmt], name: str, hows: set[object]) -> bool:
+def _only_updates(statements: Sequence[ast.stmt], name: str, reductions: set[object]) -> bool:
     for s in statements:
         update = variable_update(s, name)
         chosen = selection(s)
         if update is not None:
-            hows.add(update.how)
+            reductions.add(update.reduction)
         elif chosen is not None and name in (chosen.best, *chosen.others):
-            hows.add(id(s))
+            reductions.add(id(s))
         elif isinstance(s, ast.If):
             flags = {n for part in (s.body, s.orelse) for n in _set_to_constant(part, name)}
             if flags and name not in names_in(s.test):
-                hows |= flags
+                reductions |= flags
                 if not _only_flags([*s.body, *s.orelse], name):
                     return False
-            elif name in names_in(s.test) or not _only_updates(s.body, name, hows) or (
-                    not _only_updates(s.orelse, name, hows)):
+            elif name in names_in(s.test) or not _only_updates(s.body, name, reductions) or (
+                    not _only_updates(s.orelse, name, reductions)):
                 return False
         elif isinstance(s, ast.For):
-            if name in names_in(s.iter) or not _only_updates(s.body, name, hows):
+            if name in names_in(s.iter) or not _only_updates(s.body, name, reductions):
                 return False
         elif name in names_in(s) or name in assigned([s]):
             return False

@@ -11,11 +11,11 @@ import numpy as np
 from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS, constant
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import IndexBound, Scope
-from ztorch.kernels.tile_words import BadCall
+from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
-from ztorch.kernels.words import METHODS, WORDS
 
 
 class Method:
@@ -127,7 +127,7 @@ class ExpressionRules(Scope):
     def _binop(self, node: ast.BinOp) -> Any:
         a, b = self._operand(node.left), self._operand(node.right)
         if isinstance(node.op, ast.MatMult):
-            return WORDS[np.matmul](self.arithmetic, a, b)
+            return FUNCTIONS[np.matmul](self.arithmetic, a, b)
         if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
             return a + b
         self._check_shapes(node, a, b)

@@ -17,17 +17,17 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.scope import Variable
-from ztorch.kernels.signature import Signature, parsed
+from ztorch.kernels.signature import Signature, parse_signature
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
 from ztorch.kernels.thread_debug import with_threads
-from ztorch.kernels.thread_words import is_threads
+from ztorch.kernels.thread_functions import is_threads
 from ztorch.kernels.tiles import LoopTensor
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-# Whether kernels run as plain Python, those that others call too.
+# Whether kernels, also those that other kernels call, run as plain Python.
 _debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
@@ -36,9 +36,9 @@ class KernelFunction:
 
     Attributes:
         function: The Python function.
-        max_steps: The most iterations of loops that data ends; None if nothing was said.
-        signature: The types that calls are checked against; None: none were declared.
-        hints: How it may be computed; None if nothing was said.
+        max_steps: The largest number of iterations of loops that data ends, or None.
+        signature: The types that calls are checked against, or None.
+        hints: The hints for its schedule, or None.
     """
 
     def __init__(self, function: Callable[..., Any], max_steps: int | None = None,
@@ -53,9 +53,9 @@ class KernelFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         if _debugging.get():
             return self._plain(*args, **named)
-        known = dispatch.on_known_kernel(self, args, named)
-        if known is not None:
-            return known
+        result = dispatch.on_known_kernel(self, args, named)
+        if result is not None:
+            return result
         bound = self.bind(args, named)
         if any(isinstance(x, Value) for x in bound.values()):
             return self.trace(bound)
@@ -66,7 +66,7 @@ class KernelFunction:
 
     @functools.cached_property
     def _plain(self) -> Callable[..., Any]:
-        """The function as Python runs it, with loops over threads that run."""
+        """The function that runs in plain Python, including its loops over threads."""
         return with_threads(self.function, self.source, lambda node: is_threads(self.source, node))
 
     @property
@@ -152,9 +152,9 @@ class KernelFunction:
         return result
 
     def explain(self, *args: Any, **named: Any) -> str:
-        """Says of each loop whether its iterations run at once, and if not, why; of a kernel with
-        hints also the schedule of each kernel that it becomes on this device, and which hints it
-        does not follow. `kernel.on(device).explain(...)` says so for a device.
+        """Describes how each loop runs: its iterations at once, or in order and why. For a kernel
+        with hints, also describes the schedule of each compiled kernel, and the hints that it does not
+        follow. `kernel.on(device).explain(...)` describes the schedules for a device.
 
         Args:
             *args: Arrays and numbers, as for a call.
@@ -279,7 +279,7 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
                [1., 2., 3.]])
     """
     if isinstance(function, str):
-        signature = parsed(function)
+        signature = parse_signature(function)
         return lambda f: KernelFunction(f, max_steps, signature, hints)
     if function is None:
         return lambda f: KernelFunction(f, max_steps, None, hints)

@@ -1,4 +1,4 @@
-"""Loops of a kernel: all iterations at once where they are independent, else in order."""
+"""Translates the loops of a kernel: independent iterations run at once, others in order."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
+from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.dependence import Counters, conflict, written_from_before
-from ztorch.kernels.plainer import ENDS
+from ztorch.kernels.known_functions import grid
+from ztorch.kernels.ordered_loops import run_in_order
 from ztorch.kernels.row_loops import DataBounds, known_numbers, run_rows, unseen_counters
 from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.thread_functions import threads
 from ztorch.kernels.thread_loops import run_threads
-from ztorch.kernels.thread_words import threads
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
-from ztorch.kernels.turns import in_order
-from ztorch.kernels.words import grid
 
-UNROLLED_TURNS = 4  # sequential loops with at most this many iterations are unrolled
-WRITTEN_OUT_MAX = 64  # the same for `while` loops over compile-time constants
+UNROLLED_ITERATIONS = 4  # sequential loops with at most this many iterations are unrolled
+MAX_UNROLLED_WHILE = 64  # largest number of iterations of a `while` loop over constants
 
 
 class LoopRules(AssignmentRules):
@@ -57,15 +57,15 @@ class LoopRules(AssignmentRules):
         if not isinstance(items, tuple):
             raise self.source.error(s.iter, "a loop goes over range(...), zt.grid(...) or a tuple "
                                     "that is known", "loop over range(len(x)) and read x[i]")
-        for item in items:  # written out
+        for item in items:  # unrolled
             self._assign(s, s.target, item)
             self.block(s.body)
 
     def _run_while(self, s: ast.While) -> None:
         """Unrolls a loop whose condition is a compile-time constant in each iteration."""
-        for turn in range(WRITTEN_OUT_MAX + 1):
+        for iteration in range(MAX_UNROLLED_WHILE + 1):
             test = self.value(s.test)
-            if isinstance(test, (LoopTensor, Affine)) or (test and turn == WRITTEN_OUT_MAX):
+            if isinstance(test, (LoopTensor, Affine)) or (test and iteration == MAX_UNROLLED_WHILE):
                 raise self.source.error(
                     s, "a while loop has no bound, but programs have a fixed size", "write "
                     "@zt.kernel(max_steps=1000), or `for _ in range(limit)` with a break")
@@ -74,8 +74,8 @@ class LoopRules(AssignmentRules):
             self.block(s.body)
 
     def _span(self, s: ast.For, ends: list[Any]) -> tuple[Affine, int, int, Any]:
-        """(first, step, iterations, last): iterations from `last` on do not run; None: all of them
-        do."""
+        """(first, step, number of iterations, last): iterations whose counter reaches `last` do not
+        run; None: all of them run."""
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
             raise self.source.error(s.iter, "the step must be a known integer, and not 0")
@@ -88,33 +88,34 @@ class LoopRules(AssignmentRules):
                 raise self.source.error(s.iter, f"range takes integers, not {x!r}")
         length = Affine.of(stop).plus(start, -1)
         longest = length.range[1] if step > 0 else length.range[0]
-        turns = len(range(0, longest, step))
-        return Affine.of(start), step, turns, Affine.of(stop) if length.terms else None
+        count = len(range(0, longest, step))
+        return Affine.of(start), step, count, Affine.of(stop) if length.terms else None
 
-    def _run_range(self, s: ast.For, first: Affine, step: int, turns: int, last: Any) -> None:
+    def _run_range(self, s: ast.For, first: Affine, step: int, count: int, last: Any) -> None:
         if not isinstance(s.target, ast.Name):
             raise self.source.error(s.target, "range gives one number per iteration", "for several "
                                     "counters write zt.grid(m, n)")
-        if turns == 0:
+        if count == 0:
             return
         name = s.target.id
-        var = LoopVar(name, turns)
+        var = LoopVar(name, count)
         counter = first.plus(Affine({var: step}))
-        problem = None if hasattr(s, ENDS) else conflict(s, {*self.env}, self._counters(
+        problem = None if hasattr(s, END_FLAG) else conflict(s, {*self.env}, self._counters(
             {name: counter}, ordered=True, ragged=last is not None))
-        if problem is None and not hasattr(s, ENDS):
-            self.note(s, f"{turns} iterations at once")
+        if problem is None and not hasattr(s, END_FLAG):
+            self.note(s, f"{count} iterations at once")
             past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
-            self._at_once(s, [var], {name: (counter if turns > 1 else first).simple()}, past)
-        elif turns <= UNROLLED_TURNS and last is None and not hasattr(s, ENDS):
-            self.note(s, f"{turns} iterations written out: {problem.reason if problem else ''}")
-            for k in range(turns):
+            counters = {name: (counter if count > 1 else first).simple()}
+            self._run_parallel(s, [var], counters, past)
+        elif count <= UNROLLED_ITERATIONS and last is None and not hasattr(s, END_FLAG):
+            self.note(s, f"{count} iterations written out: {problem.reason if problem else ''}")
+            for k in range(count):
                 self.bind(name, first.plus(k * step).simple())
                 self.block(s.body)
         else:
-            self.note(s, f"{turns} iterations in order: {problem.reason}" if problem else
-                      f"up to {turns} iterations in order: it may end early")
-            in_order(self, s, name, first, step, turns, last)
+            self.note(s, f"{count} iterations in order: {problem.reason}" if problem else
+                      f"up to {count} iterations in order: it may end early")
+            run_in_order(self, s, name, first, step, count, last)
 
     def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False,
                   unseen: frozenset[str] = frozenset()) -> Counters:
@@ -130,7 +131,7 @@ class LoopRules(AssignmentRules):
                                     "iterations, or take all as one tuple")
         if not all(isinstance(n, int) for n in extents):
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
-        if hasattr(s, ENDS):
+        if hasattr(s, END_FLAG):
             raise self.source.error(s, "a loop without an order has no first iteration to break at",
                                     "use range(...)")
         loops = [LoopVar(names[0] if together else name, n)
@@ -148,12 +149,12 @@ class LoopRules(AssignmentRules):
             plain = [c.simple() if v.extent > 1 else 0
                      for c, v in zip(counters, loops, strict=True)]
             values = {names[0]: tuple(plain)} if together else dict(zip(names, plain, strict=True))
-            self._at_once(s, loops, values, None)
+            self._run_parallel(s, loops, values, None)
 
-    def _at_once(self, s: ast.For, loops: list[LoopVar], counters: dict[str, Any],
-                 past: tuple[ast.cmpop, Affine, Affine] | None) -> None:
-        """Runs a loop with an axis for each counter. Turns where the comparison `past` does not
-        hold do nothing."""
+    def _run_parallel(self, s: ast.For, loops: list[LoopVar], counters: dict[str, Any],
+                      past: tuple[ast.cmpop, Affine, Affine] | None) -> None:
+        """Runs a loop with an axis for each counter. Iterations for which the comparison `past` is
+        false do nothing."""
         before, outside = dict(self.env), len(self.loops)
         self.loops += [Loop(v) for v in loops]
         depth = len(self.loops)
@@ -172,10 +173,10 @@ class LoopRules(AssignmentRules):
         self.env = {n: v for n, v in after.items() if n in before and v.depth <= outside}
         for name in before:
             if name not in self.env and past is None and name in after:
-                self.bind(name, _last_turn(after[name].value, loops))
+                self.bind(name, _after_last(after[name].value, loops))
 
 
-def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
+def _after_last(x: Any, loops: Sequence[LoopVar]) -> Any:
     """The value of a variable after some loops."""
     if isinstance(x, Affine):
         for v in loops:
@@ -183,7 +184,7 @@ def _last_turn(x: Any, loops: Sequence[LoopVar]) -> Any:
                        x.const + x.terms.get(v, 0) * (v.extent - 1))
         return x.simple()
     if isinstance(x, tuple):
-        return tuple(_last_turn(part, loops) for part in x)
+        return tuple(_after_last(part, loops) for part in x)
     if not isinstance(x, LoopTensor):
         return x
     key = tuple(v.extent - 1 if v in loops else slice(None) for v in x.axes)

@@ -17,7 +17,7 @@ _EXTREMES = {"min": "minimum", "minimum": "minimum", "fmin": "minimum",
 class Update(NamedTuple):
     """A statement such as `total += x` or `best = max(best, x)`."""
 
-    how: str  # a key of `writing.COMBINE`
+    reduction: str  # a key of `writing.COMBINE`
     term: ast.expr  # that each iteration adds
     negative: bool = False  # whether it is subtracted
 
@@ -35,10 +35,10 @@ class Selection(NamedTuple):
 def variable_update(s: ast.stmt, name: str) -> Update | None:
     """How a statement changes a variable by a term that does not depend on it, if it does."""
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
-        how = _SUMS.get(type(s.op))
-        if how is None or name in names_in(s.value):
+        reduction = _SUMS.get(type(s.op))
+        if reduction is None or name in names_in(s.value):
             return None
-        return Update(how, s.value, isinstance(s.op, ast.Sub))
+        return Update(reduction, s.value, isinstance(s.op, ast.Sub))
     if isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(
             s.targets[0], ast.Name) and s.targets[0].id == name:
         return _update_of(s.value, ast.Name(name, ast.Load()))
@@ -48,8 +48,8 @@ def variable_update(s: ast.stmt, name: str) -> Update | None:
 def element_update(s: ast.stmt) -> Update | None:
     """The same for an element of an array."""
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Subscript):
-        how = _SUMS.get(type(s.op))
-        return how and Update(how, s.value, isinstance(s.op, ast.Sub))  # type: ignore[return-value]
+        reduction = _SUMS.get(type(s.op))
+        return reduction and Update(reduction, s.value, isinstance(s.op, ast.Sub))  # type: ignore[return-value]
     if isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(
             s.targets[0], ast.Subscript):
         return _update_of(s.value, s.targets[0])
@@ -60,17 +60,17 @@ def _update_of(value: ast.expr, own: ast.expr) -> Update | None:
     """`own op term`, with `own` nowhere else."""
     pair: Sequence[ast.expr]
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mult, ast.Sub)):
-        how, pair = _SUMS[type(value.op)], (value.left, value.right)
+        reduction, pair = _SUMS[type(value.op)], (value.left, value.right)
         if isinstance(value.op, ast.Sub) and not same(value.left, own):
             return None
     elif isinstance(value, ast.Call) and len(value.args) == 2 and not value.keywords:
-        word = value.func.id if isinstance(value.func, ast.Name) else value.func.attr if isinstance(
+        name = value.func.id if isinstance(value.func, ast.Name) else value.func.attr if isinstance(
             value.func, ast.Attribute) else ""
-        if word not in _EXTREMES:
+        if name not in _EXTREMES:
             return None
-        how, pair = _EXTREMES[word], value.args
+        reduction, pair = _EXTREMES[name], value.args
     elif isinstance(value, ast.BoolOp) and len(value.values) == 2:
-        how = "logical_or" if isinstance(value.op, ast.Or) else "logical_and"
+        reduction = "logical_or" if isinstance(value.op, ast.Or) else "logical_and"
         pair = value.values
     else:
         return None
@@ -81,7 +81,7 @@ def _update_of(value: ast.expr, own: ast.expr) -> Update | None:
     if any(same(n, own) for n in ast.walk(term) if isinstance(n, ast.expr)):
         return None
     negative = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
-    return Update(how, term, negative)
+    return Update(reduction, term, negative)
 
 
 def selection(s: ast.stmt) -> Selection | None:

@@ -1,5 +1,5 @@
-"""Arrays written by the iterations of a loop, each at a position that is a sum of loop
-variables."""
+"""Moves the values of iterations to the elements of an array that they write. Positions are sums of
+loop variables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def _terms(place: Affine) -> list[tuple[LoopVar, int]]:
     return sorted(place.terms.items(), key=lambda item: -abs(item[1]))
 
 
-def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
-    """The iterations of a tile as an axis for each axis of the array, in the order of positions."""
+def arrange(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
+    """The values of a tile with the axes of the array: along each, iterations are in the order of
+    their positions."""
     order = [*own]
     sizes = [v.extent for v in own]
     turned = []
@@ -38,11 +39,11 @@ def arranged(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
     return OPS.reshape(value, tuple(sizes))
 
 
-def placed(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
-            ) -> tuple[Value, Value | None]:
-    """The values that iterations write to each element of the array, and a mask of the elements
-    that they write; None: all of them."""
-    value = arranged(tile, own, index)
+def place_elements(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...]
+                   ) -> tuple[Value, Value | None]:
+    """The value that iterations write to each element of the array, and a mask of the elements that
+    they write; None if they write all."""
+    value = arrange(tile, own, index)
     covered: Value | None = None
     for k, (place, n) in enumerate(zip(index.places, shape, strict=True)):
         assert isinstance(place, Affine)
@@ -78,10 +79,10 @@ def contiguous(index: ElementIndex) -> bool:
                for p in index.places)
 
 
-def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...], number: Any
-            ) -> Value:
-    """The values that iterations write into an array that holds one number everywhere else."""
-    value = arranged(tile, own, index)
+def pad_elements(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...],
+                 number: Any) -> Value:
+    """The values that iterations write into an array whose other elements are all one number."""
+    value = arrange(tile, own, index)
     low = (*[0] * len(own), *(int(positions(p)[0]) for p in index.places
                               if isinstance(p, Affine)))
     ends = (*[v.extent for v in own], *shape)
@@ -89,9 +90,10 @@ def padded(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, .
     return OPS.pad(value, low, high, number)
 
 
-def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
-    """The old array with the written elements in the middle, if they are a range of one axis."""
-    value = arranged(tile, own, index)
+def replace_range(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
+    """The old array with a range of one axis replaced by the written elements; None if they are no
+    such range."""
+    value = arrange(tile, own, index)
     axes = [k for k, (n, m) in enumerate(zip(old.shape, value.shape, strict=True)) if n != m]
     if len(axes) != 1:
         return None
@@ -105,7 +107,7 @@ def joined(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Valu
 
 
 def _part(x: Value, axis: int, start: int, end: int) -> Value:
-    """A range along one axis: the value before padding, where the range is exactly that."""
+    """A range along one axis; if it is exactly what was padded, the value before padding."""
     if x.op.name == "pad" and (start, end) == (x.attrs["low"][axis],
                                                x.shape[axis] - x.attrs["high"][axis]) and (
             x.args[0].shape[:axis] + x.args[0].shape[axis + 1:]

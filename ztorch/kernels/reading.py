@@ -1,4 +1,4 @@
-"""Reads by `x[...]`, in every iteration of the loops at once.
+"""Translates reads `x[...]`, for all iterations of the loops at once.
 
 An index that is a sum of loop variables becomes movement: slices, windows and transposes, which
 cost nothing until something copies them. An index that is data becomes a lookup.
@@ -17,17 +17,17 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.kernels.arithmetic import TileArithmetic, table
+from ztorch.kernels.arithmetic import TileArithmetic, index_table
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, reordered, spread, union
 
 
 class BadIndex(Exception):
-    """An index that cannot be right; the message says which."""
+    """An invalid index."""
 
 
 @dataclass(frozen=True)
 class ElementIndex:
-    """An index of each axis, sorted out."""
+    """The index of an element or a slice: a place for each axis."""
 
     places: tuple[Affine | LoopTensor, ...]  # of each axis of the array
     own: Axes  # the axes of slices, in order
@@ -40,10 +40,10 @@ class ElementIndex:
 
 
 def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
-    """The index that keys between brackets mean for an array of a shape.
+    """The index that the keys in brackets mean for an array with a shape.
 
     Raises:
-        BadIndex: They are too many, or no indices.
+        BadIndex: There are too many keys, or some are no indices.
     """
     items = list(keys) if isinstance(keys, tuple) else [keys]
     count = sum(k is not None and k is not Ellipsis for k in items)
@@ -112,11 +112,11 @@ def read(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex, gu
     """The elements of an array at an index.
 
     Args:
-        arithmetic: That of the kernel.
-        source: The array, for each iteration of the loops that it belongs to.
-        index: Where; sequential loops are not part of it but as data.
-        guarded: Whether a condition may keep iterations from reading outside of the array: they
-            then read zeros, which nothing uses.
+        arithmetic: The arithmetic of the kernel.
+        source: The array, for each iteration of the loops that it depends on.
+        index: The index. Variables of sequential loops are data in it.
+        guarded: Whether a condition may exclude iterations that read outside of the array. These
+            read zeros, which are not used.
     """
     value = source.value
     labels: list[LoopVar | None] = list(source.axes)
@@ -186,9 +186,9 @@ def _padded(value: Value, first: int, places: Sequence[Affine | LoopTensor], gua
 
 
 def _moved(value: Value, axis: int, place: Affine) -> tuple[Value, list[LoopVar | None]]:
-    """The axis of a tensor at the places of an index, and the labels of the axes in its stead."""
+    """A tensor with an axis replaced by the axes of a place, and their labels."""
     terms = sorted(place.terms.items(), key=lambda item: -abs(item[1]))
-    back = [v for v, c in terms if c < 0]  # counted from their ends, then turned
+    back = [v for v, c in terms if c < 0]  # counted from the end, then flipped
     start = place.const + sum(c * (v.extent - 1) for v, c in terms if c < 0)
     steps = [(v, abs(c)) for v, c in terms]
     labels: list[LoopVar | None]
@@ -215,12 +215,12 @@ def _moved(value: Value, axis: int, place: Affine) -> tuple[Value, list[LoopVar 
             at = at[..., None] + np.arange(v.extent) * step
         value = OPS.take(value, constant((at + start).astype(np.int32)), axis=axis)
         labels = [v for v, _ in steps]
-    turned = tuple(axis + k for k, v in enumerate(labels) if v in back)
-    return (OPS.flip(value, turned) if turned else value), labels
+    flipped = tuple(axis + k for k, v in enumerate(labels) if v in back)
+    return (OPS.flip(value, flipped) if flipped else value), labels
 
 
 def outside(low: int, high: int, n: int) -> str:
-    """The fault of an index that leaves an axis of n elements."""
+    """The message for an index that leaves an axis of n elements."""
     reach = f"is {low}" if low == high else f"goes from {low} to {high}"
     return (f"the index {reach}, but this axis has {n} elements"
             f"{f' (0 to {n - 1})' if n else ''}; guard it with a condition, or change the bounds "
@@ -240,8 +240,8 @@ def _cut(value: Value, axis: int, start: int, step: int, size: int) -> Value:
 
 
 def _gathered(arithmetic: TileArithmetic, source: LoopTensor, index: ElementIndex) -> LoopTensor:
-    """The elements at positions that are computed: a lookup in the flat array. Positions outside
-    of an axis count as its ends."""
+    """The elements at computed positions: a lookup in the flat array. Positions outside of an axis
+    are clipped to its ends."""
     lengths = source.value.shape
     places = [*(Affine({v: 1}) for v in source.axes), *index.places]
     flat: Any = None
@@ -254,7 +254,7 @@ def _gathered(arithmetic: TileArithmetic, source: LoopTensor, index: ElementInde
         flat = part if flat is None else arithmetic.apply("add", flat, part)
         stride *= n
     if flat is None:
-        flat = table(np.zeros((), np.int32), ())
+        flat = index_table(np.zeros((), np.int32), ())
     loops = union([tuple(v for v in flat.axes if v not in index.own)])
     positions = spread(flat, (*loops, *index.own))
     target = (*[v.extent for v in (*loops, *index.own)],)

@@ -1,8 +1,9 @@
-"""Loops over rows, with loops inside whose bounds are data: `range(starts[r], starts[r + 1])`.
+"""Translates loops over rows that hold loops with bounds from data, such as
+`range(starts[r], starts[r + 1])`.
 
 The number of iterations of such a loop is only known at run time, so rows are not axes of tensors:
-they are the threads of a program, and each runs its statements in order. Where it cannot be seen
-that rows are independent, one thread runs them one after the other.
+they are the threads of a program, and each runs its statements in order. If rows are not known to
+be independent, one thread runs all of them in order.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from ztorch.graph.thread_program import (
 )
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.dependence import Counters, conflict, own_elements, written
 from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.known_functions import grid
 from ztorch.kernels.patterns import element_update
-from ztorch.kernels.plainer import ENDS
 from ztorch.kernels.scope import Scope, Variable
 from ztorch.kernels.thread_loops import run_program
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.uses import assigned, first_use, names_in
-from ztorch.kernels.words import grid
 
-ROWS_OF_BLOCK = 64  # threads of a block: two subgroups, and many blocks for workers to share
-ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}  # updates that several rows may make
+BLOCK_ROWS = 64  # threads of a block: two subgroups, and many blocks for workers to share
+# Atomic updates by reduction, for elements that several rows may change.
+ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}
 
 
 class DataBounds(KernelError):
@@ -74,9 +76,9 @@ class Rows:
     """The iterations of a loop over rows."""
 
     firsts: Sequence[int]  # first value of each counter
-    steps: Sequence[int]  # the increment of each
-    extents: Sequence[int]  # how many values each has
-    counters: Counters | None  # their ranges; None for a tuple of counters
+    steps: Sequence[int]  # increment of each counter
+    extents: Sequence[int]  # number of values of each counter
+    counters: Counters | None  # ranges of the counters; None for a tuple of counters
 
     @property
     def count(self) -> int:
@@ -96,7 +98,7 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
     problem = _problem(t, s, rows, carried)
     if rows is None or problem:
         t.note(s, f"iterations in order: {problem}")
-        # One that each iteration sets first has its old value behind a loop of no iterations.
+        # Variables that each iteration sets first keep their old value if there are no iterations.
         _in_order(t, s, [n for n in assigned(s.body) if n in carried or (
             n in outside and _is_number(t.env[n].value))])
         return
@@ -105,7 +107,7 @@ def run_rows(t: ExpressionRules, s: ast.For) -> None:
         return
     own = {*assigned([s])} & outside
     scattered = _scattered(t, s, rows)
-    size = min(rows.count, ROWS_OF_BLOCK)
+    size = min(rows.count, BLOCK_ROWS)
 
     def body(memory: ThreadMemory, block: Value, thread: Value) -> ThreadRules:
         rules = RowRules(t.source, t, memory)
@@ -122,7 +124,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _in_order(t: ExpressionRules, s: ast.For, carried: Sequence[str]) -> None:
-    """Runs a loop by one thread. Variables from outside are arrays of one element around it."""
+    """Runs a loop by one thread. Variables from outside are passed in arrays of one element."""
     known = {n: t.arithmetic.tile(t.env[n].value) for n in carried}
     kinds = {n: (x.dtype, x.weak) for n, x in known.items()}
     arrays: dict[tuple[str, DType], Value] = {}
@@ -161,8 +163,8 @@ def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
     ordered = t.value(s.iter.func) is not grid
     if not all(type(x) is int for x in ends):
         return None
-    turns = range(*ends) if ordered else range(0)
-    firsts, steps, extents = ([turns.start], [turns.step], [len(turns)]) if ordered else (
+    span = range(*ends) if ordered else range(0)
+    firsts, steps, extents = ([span.start], [span.step], [len(span)]) if ordered else (
         [0] * len(ends), [1] * len(ends), ends)
     names = [n.id for n in _targets(s) if isinstance(n, ast.Name)]
     counters = None
@@ -178,7 +180,7 @@ def _problem(t: ExpressionRules, s: ast.For, rows: Rows | None, carried: Sequenc
     """Why rows cannot run at once; empty if they can."""
     if rows is None:
         return "their number depends on data"
-    if hasattr(s, ENDS):
+    if hasattr(s, END_FLAG):
         return "it may end early"
     if carried:
         return f"{carried[0]} is from outside of it"
@@ -196,7 +198,7 @@ def _problem(t: ExpressionRules, s: ast.For, rows: Rows | None, carried: Sequenc
 
 
 def _scattered(t: ExpressionRules, s: ast.For, rows: Rows) -> frozenset[str]:
-    """Arrays of whose elements several rows may change one."""
+    """The arrays in which several rows may change the same element."""
     return frozenset(n for n in written(s.body) if n in t.env and not (
         rows.counters and own_elements(s, n, {*t.env}, rows.counters)))
 
@@ -210,7 +212,7 @@ class RowRules(ThreadRules):
     return its first or last element, and writes outside are dropped."""
 
     who, loop = "a row whose loops depend on data", "the loop over rows"
-    scattered: frozenset[str] = frozenset()  # arrays of whose elements several rows may write one
+    scattered: frozenset[str] = frozenset()  # arrays in which several rows may write one element
 
     def load(self, name: str, element: LoadElement, weak: bool) -> None:
         """Sets a variable to an element."""
@@ -218,16 +220,16 @@ class RowRules(ThreadRules):
         self.set(self.prefix + name, LoopTensor(element.result, (), weak))
         self.env[name] = Variable(OwnVariable(self.prefix + name))
 
-    def lends(self) -> dict[Value, str]:
-        return {}  # the loop itself shows the writers
+    def passable_arrays(self) -> dict[Value, str]:
+        return {}  # only the loop itself may write
 
     def row(self, s: ast.For, number: Value, rows: Rows) -> None:
-        """Runs one row, if there is one of its number."""
+        """Runs one row, if there is a row with this number."""
         self.memory.bounds[number] = (0, rows.count - 1)
         places = []
         for k, n in enumerate(rows.extents):
-            behind = math.prod(rows.extents[k + 1:])
-            place = OPS.floor_divide(number, behind) if behind > 1 else number
+            stride = math.prod(rows.extents[k + 1:])
+            place = OPS.floor_divide(number, stride) if stride > 1 else number
             place = OPS.remainder(place, n) if k else place
             self.memory.bounds[place] = (0, n - 1)
             if (rows.firsts[k], rows.steps[k]) != (0, 1):
@@ -252,7 +254,8 @@ class RowRules(ThreadRules):
             super()._run_augassign(s)
 
     def _updated(self, s: ast.Assign | ast.AugAssign, target: ast.expr) -> bool:
-        """Changes an element that other rows may also change. False for any other statement."""
+        """Runs a statement that changes an element that other rows may also change. Returns False
+        for any other statement."""
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(
             target.value, ast.Name) else ""
         update = element_update(s) if name in self.scattered else None
@@ -262,12 +265,13 @@ class RowRules(ThreadRules):
         key = self.value(target.slice)
         array, place = self.target(target, target.value, key)
         d = array.dtype
-        if update.how not in ATOMIC or d.bits < 32 or d is boolean:
+        if update.reduction not in ATOMIC or d.bits < 32 or d is boolean:
             raise self.source.error(s, f"several rows may change the same element of {name}, and "
-                                    f"{d} cannot be combined by {update.how} from many at once",
+                                    f"{d} cannot be combined by {update.reduction} from many at "
+                                    "once",
                                     "use range(...), which has rows in order")
         new = self.arithmetic.cast(self.arithmetic.apply("neg", x) if update.negative else x, d)
-        change = AtomicUpdate(self.memory.leaf(d), ATOMIC[update.how],
+        change = AtomicUpdate(self.memory.leaf(d), ATOMIC[update.reduction],
                               self.memory.name_of(array.value), place, (new.value,))
         self.memory.lines[change] = self.source, s
         self._where_inside(array, key, change)

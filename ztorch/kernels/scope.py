@@ -1,4 +1,4 @@
-"""The scope of a line of a kernel: its variables, the loops around it, and the conditions."""
+"""The scope of a line of a kernel: its variables, and the loops and conditions around it."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
 @dataclass(frozen=True)
 class Variable:
-    """The meaning of a name."""
+    """The value of a name."""
 
-    value: Any  # a number, an index, a tile, or any object of Python's that is known
+    value: Any  # a number, an index, a tile, or any constant Python object
     depth: int = 0  # number of loops around the line that made it
     changes: int = 0  # number of loops, from the outer one on, in which it changes
     masks: int = 0  # number of conditions around that line
-    fixed: str = ""  # why its elements cannot be written; empty: they can
+    fixed: str = ""  # the reason why its elements cannot be written; empty if they can
     of: str = ""  # name of the array that it is a part of
-    stale: bool = False  # whether that array was written since
+    stale: bool = False  # whether that array was written afterwards
 
 
 class IndexBound(NamedTuple):
-    """A condition on an index: that it is not below 0, or that it is below a length."""
+    """A condition on an index: it is not negative, or it is below a length."""
 
     place: Affine
-    below: int | None  # None: not below 0
+    below: int | None  # the length; None: the index is not negative
 
 
 class ReadPlaces(NamedTuple):
-    """Where an array is read."""
+    """The position of a read of an array."""
 
     places: tuple[Affine | LoopTensor, ...]
     shape: tuple[int, ...]  # of the array
 
 
-class Turns(Protocol):
+class SequentialLoop(Protocol):
     """A sequential loop while its body is translated."""
 
-    twin: LoopVar  # its counter, outside of it: all iterations at once
-    late: frozenset[str]  # arrays written after the loop, with the results of all iterations
+    twin: LoopVar  # its counter outside of the loop, where all iterations run at once
+    deferred: frozenset[str]  # arrays written after the loop, with the results of all iterations
 
     def sequence(self, value: Value) -> Value:
         """The iteration's element of a tensor with an element for each iteration."""
 
-    def put_off(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
-                how: str | None) -> None:
-        """Has elements of an array written after the loop."""
+    def defer_write(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
+                    inner: Axes, reduction: str | None) -> None:
+        """Records that elements of an array are written after the loop."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Loop:
     """A loop around a line."""
 
     var: LoopVar
-    turns: Turns | None = None  # None: all iterations at once
+    sequential: SequentialLoop | None = None  # None if all iterations run at once
 
 
 class Scope:
     """The state of a translation. Expressions and statements build on it."""
 
-    max_steps: int | None = None  # the most iterations of a loop that data ends
+    max_steps: int | None = None  # largest number of iterations of a loop that data ends
 
     def __init__(self, source: Source, arithmetic: TileArithmetic, calls: tuple[Any, ...] = ()):
         self.source = source
@@ -80,14 +80,14 @@ class Scope:
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set
         self.bounds: dict[Value, tuple[IndexBound, ...]] = {}  # index bounds in conditions
         self.notes: dict[tuple[str, int], str] = {}  # how each loop runs, by file and line
-        self.reads: list[ReadPlaces] = []  # where the expression that is evaluated reads arrays
+        self.reads: list[ReadPlaces] = []  # reads of arrays by the current expression
 
     def parallel(self, depth: int) -> Axes:
-        """The loops inside of a depth whose iterations run all at once."""
-        return tuple(loop.var for loop in self.loops[depth:] if loop.turns is None)
+        """The loops inside of a depth whose iterations all run at once."""
+        return tuple(loop.var for loop in self.loops[depth:] if loop.sequential is None)
 
     def condition(self, first: int) -> Any:
-        """All conditions from a number on, as one: True, or a tile."""
+        """The conjunction of the conditions from number `first` on: True, or a tile."""
         total: Any = True
         for mask in self.masks[first:]:
             total = self.arithmetic.both(total, mask)
@@ -102,12 +102,12 @@ class Scope:
         return total
 
     def unless_zero(self, first: int) -> Any:
-        """The conditions from a number on, except those that only keep reads inside of arrays: a
-        product with an element read outside is zero."""
+        """The conjunction of the conditions from number `first` on, without those that only keep
+        reads inside of arrays: a product with an element outside is zero."""
         total: Any = True
         for mask in self.masks[first:]:
-            asked = self.bounds.get(mask.value, ()) if isinstance(mask, LoopTensor) else ()
-            if not asked or not all(map(self._is_edge, asked)):
+            bounds = self.bounds.get(mask.value, ()) if isinstance(mask, LoopTensor) else ()
+            if not bounds or not all(map(self._is_edge, bounds)):
                 total = self.arithmetic.both(total, mask)
         return total
 
@@ -116,7 +116,7 @@ class Scope:
                    for r in self.reads for place, n in zip(r.places, r.shape, strict=True))
 
     def contiguous(self) -> set[LoopVar]:
-        """Loops whose neighbouring iterations read neighbours in memory."""
+        """The loops whose consecutive iterations read adjacent elements."""
         last = [r.places[-1] for r in self.reads if r.places]
         return {v for p in last if isinstance(p, Affine) for v, c in p.terms.items() if abs(c) == 1}
 
@@ -125,17 +125,18 @@ class Scope:
         inside of these gets the elements for all its iterations as one tensor, made before the
         loop."""
         places = [p for p in index.places if isinstance(p, Affine)]
-        counters = {v for p in places for v in p.terms if v.turn is not None}
+        counters = {v for p in places for v in p.terms if v.iteration is not None}
         if len(places) == len(index.places):
             for number in reversed(range(changes, len(self.loops))):
                 loop = self.loops[number]
-                if loop.turns is None or loop.var not in counters:
+                if loop.sequential is None or loop.var not in counters:
                     continue
-                twin = loop.turns.twin
-                outside = self._at(number).read(tile, changes, renamed(index, loop.var, twin))
+                twin = loop.sequential.twin
+                outer_index = replace_variable(index, loop.var, twin)
+                outside = self._at(number).read(tile, changes, outer_index)
                 order = [outside.axes.index(twin)]
                 order += [k for k in range(outside.value.rank) if k not in order]
-                row = loop.turns.sequence(OPS.transpose(outside.value, tuple(order)))
+                row = loop.sequential.sequence(OPS.transpose(outside.value, tuple(order)))
                 axes = tuple(v for v in outside.axes if v is not twin)
                 return LoopTensor(row, axes, outside.weak)
         index = replace(index, places=tuple(
@@ -152,7 +153,7 @@ class Scope:
         raise NotImplementedError
 
     def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
-              how: str | None) -> None:
+              reduction: str | None) -> None:
         """Writes elements of an array."""
         raise NotImplementedError
 
@@ -167,15 +168,15 @@ class Scope:
         names = set(arrays)
         self.env = {n: replace(v, stale=True) if v.of in names else v for n, v in self.env.items()}
 
-    def note(self, loop: ast.For, how: str) -> None:
-        """Remembers how a loop runs."""
+    def note(self, loop: ast.For, note: str) -> None:
+        """Notes how a loop runs."""
         line = self.source.first_line + loop.lineno - 1
         text = self.source.lines[loop.lineno - 1].strip()
-        self.notes[self.source.file, line] = f"line {line}: {text}  # {how}"
+        self.notes[self.source.file, line] = f"line {line}: {text}  # {note}"
 
-    def note_more(self, loop: ast.For, how: str) -> None:
+    def note_more(self, loop: ast.For, note: str) -> None:
         """Adds to the notes of a loop."""
-        self.notes[self.source.file, self.source.first_line + loop.lineno - 1] += f"; {how}"
+        self.notes[self.source.file, self.source.first_line + loop.lineno - 1] += f"; {note}"
 
     def _at(self, number: int) -> Scope:
         """The scope around one of the loops."""
@@ -184,7 +185,7 @@ class Scope:
         return outside
 
 
-def renamed(index: ElementIndex, old: LoopVar, new: LoopVar) -> ElementIndex:
+def replace_variable(index: ElementIndex, old: LoopVar, new: LoopVar) -> ElementIndex:
     """An index with a loop variable replaced."""
     return replace(index, places=tuple(
         Affine({new if v is old else v: c for v, c in p.terms.items()}, p.const)

@@ -1,4 +1,4 @@
-"""Arguments and results of a kernel, written as `"f32[b, n], f32[n] -> f32[b, n]"`."""
+"""The signature of a kernel: types of arguments and results, as in `"f32[b, n] -> f32[b]"`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PART = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*)?(\[[^\]]*\])?\s*(,|$)")
 class ArrayType:
     """The dtype and the sizes of one array."""
 
-    dtype: DType | None  # None: any
+    dtype: DType | None  # None: any dtype
     dims: tuple[int | str, ...] | None  # names of sizes, or sizes; None: any shape
-    text: str  # as it is written
+    text: str  # the text of this type
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,14 @@ class Signature:
     """The types of the arguments and of the results, in order."""
 
     arguments: tuple[ArrayType, ...]
-    results: tuple[ArrayType, ...]  # empty: anything
+    results: tuple[ArrayType, ...]  # empty if results are not checked
 
     def sizes(self, name: str, arguments: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the names.
 
         Args:
             name: Name of the kernel, for errors.
-            arguments: Values by the name of the parameter, in order. Others than tensors are not
-                checked.
+            arguments: Values by the name of the parameter, in order. Only tensors are checked.
 
         Raises:
             KernelError: An argument has another dtype, or a size that does not agree.
@@ -79,11 +78,11 @@ class Signature:
                 raise KernelError(f"{label} has shape {shape}: axis {axis} is {n}, but {why}")
 
 
-def parsed(text: str) -> Signature:
-    """The signature that a text means.
+def parse_signature(text: str) -> Signature:
+    """Parses a signature.
 
     Raises:
-        KernelError: It is not of the form.
+        KernelError: The text is not a signature.
 
     >>> parsed("f32[b, n], f32 -> f32[b, n]").arguments[0].dims
     ('b', 'n')
@@ -94,15 +93,15 @@ def parsed(text: str) -> Signature:
 
 def _types(part: str, text: str) -> tuple[ArrayType, ...]:
     kinds = []
-    place = 0
+    position = 0
     part = part.strip()
-    while place < len(part):
-        match = _PART.match(part, place)
-        if match is None or match.end() == place or not (match[1] or match[2]):
-            raise KernelError(f"the signature {text!r} cannot be read at {part[place:]!r}; write "
-                              "it like 'f32[b, n], f32[n] -> f32[b, n]'")
+    while position < len(part):
+        match = _PART.match(part, position)
+        if match is None or match.end() == position or not (match[1] or match[2]):
+            raise KernelError(f"the signature {text!r} cannot be read at {part[position:]!r}; "
+                              "write it like 'f32[b, n], f32[n] -> f32[b, n]'")
         kinds.append(_type(match[1], match[2], text))
-        place = match.end()
+        position = match.end()
     return tuple(kinds)
 
 
@@ -114,8 +113,8 @@ def _type(name: str | None, dims: str | None, text: str) -> ArrayType:
     if dims is None:
         return ArrayType(d, () if name != "any" else None, name or "")
     sizes: list[int | str] = []
-    for word in filter(None, (w.strip() for w in dims[1:-1].split(","))):
-        if not word.isdigit() and not word.isidentifier():
-            raise KernelError(f"the signature {text!r}: {word!r} is neither a size nor a name")
-        sizes.append(int(word) if word.isdigit() else word)
+    for size in filter(None, (w.strip() for w in dims[1:-1].split(","))):
+        if not size.isdigit() and not size.isidentifier():
+            raise KernelError(f"the signature {text!r}: {size!r} is neither a size nor a name")
+        sizes.append(int(size) if size.isdigit() else size)
     return ArrayType(d, tuple(sizes), f"{name or ''}{dims}")

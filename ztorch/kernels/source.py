@@ -18,13 +18,13 @@ from ztorch.errors import KernelError
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a function, parsed."""
+    """The parsed text of a function."""
 
     name: str  # of the function
-    file: str  # that contains it
-    first_line: int  # of its text in the file
-    indent: int  # columns that were cut from each line
-    lines: tuple[str, ...]  # of its text, without the indent
+    file: str  # path of the file that contains it
+    first_line: int  # line number of its first line in the file
+    indent: int  # number of columns that were removed from each line
+    lines: tuple[str, ...]  # the lines of its text, without the indent
     tree: ast.FunctionDef
     names: Mapping[str, Any]  # globals and closure of the function
 
@@ -51,7 +51,7 @@ class Source:
             f"    {text}\n    {' ' * column}{'^' * width}")
 
     def line(self, node: ast.AST) -> str:
-        """A line of the source, for errors that come when the kernel is used."""
+        """The position and text of a line, for errors that occur when the kernel is used."""
         line = getattr(node, "lineno", 1)
         return (f"kernel {self.name}, line {self.first_line + line - 1} of {self.file}: "
                 f"`{self.lines[line - 1].strip()}`")
@@ -60,39 +60,41 @@ class Source:
                   ) -> dict[str, Any]:
         """Arguments by the names of parameters; raises TypeError if they do not fit."""
         names, defaults = _parameters(function)
-        if names is not None and len(args) <= len(names):  # as `bind` does, ten times as fast
-            known = dict(zip(names, args, strict=False))
-            if known.keys().isdisjoint(named):
-                known.update(named)
-                whole = {n: known[n] if n in known else defaults[n] for n in names
-                         if n in known or n in defaults}
-                if len(whole) == len(names) and len(known) <= len(names) and (
-                        known.keys() <= whole.keys()):
-                    return whole
+        if names is not None and len(args) <= len(names):  # like `bind`, but ten times as fast
+            passed = dict(zip(names, args, strict=False))
+            if passed.keys().isdisjoint(named):
+                passed.update(named)
+                arguments = {n: passed[n] if n in passed else defaults[n] for n in names
+                             if n in passed or n in defaults}
+                if len(arguments) == len(names) and len(passed) <= len(names) and (
+                        passed.keys() <= arguments.keys()):
+                    return arguments
         bound = inspect.signature(function).bind(*args, **named)
         return {n: bound.arguments[n] if n in bound.arguments else _default(p.default)
                 for n, p in bound.signature.parameters.items()
                 if n in bound.arguments or p.default is not p.empty}
 
     def lookup(self, name: str) -> Any:
-        """The object of a name outside of the function; raises KeyError for unknown ones."""
+        """The object that a name means outside of the function. Raises KeyError for an unknown
+        name."""
         if name in self.names:
             return self.names[name]
         return getattr(builtins, name) if hasattr(builtins, name) else self.names[name]
 
 
 class DefaultNumber(float):
-    """A number that a call left at its default and that is compiled in, so that expressions of it
-    alone are computed once."""
+    """The default of an argument that a call does not pass. It is compiled in, so that expressions
+    of such numbers are computed once."""
 
 
 @functools.lru_cache(1024)
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
-    """The names of plain parameters and their defaults; no names where some are not plain."""
-    known = inspect.signature(function).parameters
-    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in known.values())
-    return tuple(known) if plain else None, {
-        n: _default(p.default) for n, p in known.items() if p.default is not p.empty}
+    """The names of the parameters and their defaults. The names are None if some parameters are not
+    both positional and by name."""
+    parameters = inspect.signature(function).parameters
+    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters.values())
+    return tuple(parameters) if plain else None, {
+        n: _default(p.default) for n, p in parameters.items() if p.default is not p.empty}
 
 
 def _default(x: Any) -> Any:
@@ -103,7 +105,7 @@ def source_of(function: Callable[..., Any]) -> Source:
     """The source of a Python function.
 
     Raises:
-        KernelError: It has no source, or is not a plain function.
+        KernelError: It has no source, or is no function made with `def`.
     """
     name = getattr(function, "__name__", repr(function))
     code: CodeType | None = getattr(function, "__code__", None)
@@ -118,11 +120,12 @@ def source_of(function: Callable[..., Any]) -> Source:
         tree = ast.parse(plain).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
         tree = None
-    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:  # or of another function
+    # The source that Python finds may be that of another function.
+    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:
         raise KernelError(f"kernel {name}: its source cannot be read; kernels are parsed, so write "
                           "them in a file or a notebook cell")
     indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
     closure = inspect.getclosurevars(function)
-    names = ChainMap(dict(closure.nonlocals), function.__globals__)  # which may still grow
+    names = ChainMap(dict(closure.nonlocals), function.__globals__)  # a view of the globals
     return Source(name, code.co_filename, code.co_firstlineno, indent,
                   tuple(plain.split("\n")), tree, names)

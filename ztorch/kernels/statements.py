@@ -1,5 +1,5 @@
-"""Runs the statements of a kernel: functions, branches, and all that is neither a loop nor an
-assignment."""
+"""Translates the statements of a kernel that are neither loops nor assignments: functions,
+branches and others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.control_flow import without_jumps
 from ztorch.kernels.loops import LoopRules
 from ztorch.kernels.patterns import selection
-from ztorch.kernels.plainer import plainer
 from ztorch.kernels.scope import Variable
-from ztorch.kernels.selecting import selected
+from ztorch.kernels.selecting import run_selection
 from ztorch.kernels.source import source_of
-from ztorch.kernels.thread_words import THREAD_WORDS
+from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 from ztorch.kernels.tiles import Affine, LoopTensor
 
 
@@ -24,7 +24,7 @@ class StatementRules(LoopRules):
 
     def function(self) -> Any:
         """Runs the function and returns its result."""
-        body = plainer(self.source, self.max_steps)
+        body = without_jumps(self.source, self.max_steps)
         last = body[-1]
         self.block(body[:-1] if isinstance(last, ast.Return) else body)
         if not isinstance(last, ast.Return) or last.value is None:
@@ -50,11 +50,11 @@ class StatementRules(LoopRules):
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
             raise self.source.error(node, str(error)) from None
-        whole = dict(zip([id(a) for a in args], node.args, strict=False))
+        nodes = dict(zip([id(a) for a in args], node.args, strict=False))
         for name, x in bound.items():
-            place = whole.get(id(x))
-            known = self.env.get(place.id) if isinstance(place, ast.Name) else None
-            changes = known.changes if known else len(self.loops)
+            argument = nodes.get(id(x))
+            variable = self.env.get(argument.id) if isinstance(argument, ast.Name) else None
+            changes = variable.changes if variable else len(self.loops)
             inner.env[name] = Variable(x, len(self.loops), changes, len(self.masks),
                                        fixed=f"{name} is an argument")
         return inner.function()
@@ -64,8 +64,8 @@ class StatementRules(LoopRules):
     def _run_expr(self, s: ast.Expr) -> None:
         if not isinstance(s.value, ast.Constant):
             called = self.value(s.value.func) if isinstance(s.value, ast.Call) else None
-            if any(called is word for word in THREAD_WORDS):
-                self.value(s.value)  # which says that there are no threads here
+            if any(called is function for function in THREAD_FUNCTIONS):
+                self.value(s.value)  # raises the error that there are no threads here
             if called is print or called is breakpoint:
                 raise self.source.error(s, f"{called.__name__} has no meaning in compiled code",
                                         "run the kernel as plain Python: kernel.debug(...)")
@@ -79,7 +79,7 @@ class StatementRules(LoopRules):
         chosen = selection(s)
         if chosen is not None and chosen.best in self.env and self.parallel(
                 self.env[chosen.best].depth):
-            selected(self, s, chosen)
+            run_selection(self, s, chosen)
             return
         test = self.arithmetic.truth(self.value(s.test))
         if isinstance(test, bool):
@@ -97,7 +97,7 @@ class StatementRules(LoopRules):
         for n in sorted(yes | no):
             a = outcomes.get(n, before.get(n))
             b = self.env.get(n) if n in no else before.get(n)
-            if a is None or b is None:  # it has no value where the other branch is taken
+            if a is None or b is None:  # no value if the other branch is taken
                 self.env.pop(n, None)
                 continue
             x = self._merged(s, n, test, a.value, b.value)

@@ -1,5 +1,5 @@
-"""Sums over loops. A sum of products whose factors depend on different loops is a contraction,
-such as a matrix product: it is never written out."""
+"""Translates sums over loops. A sum of products whose factors depend on different loops is a
+contraction, such as a matrix product, which is never unrolled."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Update
 from ztorch.kernels.tiles import LETTERS, Affine, Axes, LoopTensor, LoopVar, full, union
-from ztorch.kernels.writing import reduced
+from ztorch.kernels.writing import reduce_iterations
 
-WRITTEN_OUT_TURNS = 16  # iterations up to which a sum that is not a contraction is written out
-# Neighbours in memory up to which their extreme is written out: on Zen 4, rows of 4 take 0.53 of
-# the time, rows of 8 1.4.
-ADJACENT_MAX = 4
+UNROLLED_ITERATIONS = 16  # sums of at most this many terms are unrolled unless contractions
+# Extremes of at most this many adjacent elements are unrolled: on Zen 4, rows of 4 take 0.53 of the
+# time of a reduction, rows of 8 take 1.4.
+MAX_ADJACENT = 4
 
 
-def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:
+def sum_over(e: ExpressionRules, update: Update, masks: int, over: Axes, old: Any) -> LoopTensor:
     """The sum of a term over all iterations of some loops.
 
     Args:
         e: The evaluator of expressions.
         update: The statement: `old += term`, or `old -= term`.
-        masks: Number of the first condition that iterations must fulfil to count.
+        masks: Number of the first condition that iterations must fulfil.
         over: The loops.
-        old: The array that it is added to; together with the term it decides the dtype.
+        old: The value that the sum is added to. Its dtype and that of the term give the dtype.
     """
     a = e.arithmetic
     e.reads.clear()
@@ -45,12 +45,12 @@ def total_of(e: ExpressionRules, update: Update, masks: int, over: Axes, old: An
     contraction = _contraction(a, tiles, condition, over) or (
         _depthwise(a, tiles, over) if condition is True else None)
     if contraction is None:
-        if condition is True and 1 < _size(over) <= WRITTEN_OUT_TURNS and not any(
+        if condition is True and 1 < _size(over) <= UNROLLED_ITERATIONS and not any(
                 t.shape for t in tiles):
-            return _written_out(a, factors, over, update.negative)
+            return _unrolled(a, factors, over, update.negative)
         term = _product(a, factors)
-        total = reduced(a, a.tile(term), condition, over, "add", a.common([old, term]),
-                        e.contiguous())
+        total = reduce_iterations(a, a.tile(term), condition, over, "add", a.common([old, term]),
+                                  e.contiguous())
     else:
         total = contraction
         for x in numbers:
@@ -65,47 +65,47 @@ def _product(a: Any, factors: list[Any]) -> Any:
     return product
 
 
-def _written_out(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
+def _unrolled(a: Any, factors: list[Any], over: Axes, negative: bool) -> Any:
     """The sum over a few iterations, such as the positions of a small window: a chain of additions,
     which fuses with the computation around it."""
     total = _chain(a, factors, over, lambda x, y: a.binary(ast.Add(), x, y))
     return a.apply("neg", total) if negative else total
 
 
-def extreme_of(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes, how: str,
-               d: DType) -> LoopTensor:
-    """The largest or smallest of all iterations of some loops, or another reduction. A few
-    iterations are unrolled, as for sums, but for long runs of adjacent operands.
+def extreme_over(e: ExpressionRules, term: LoopTensor, condition: Any, over: Axes, reduction: str,
+                 d: DType) -> LoopTensor:
+    """The largest or smallest value over loops, or another reduction. A few iterations are
+    unrolled, as for sums, except for long runs of adjacent operands.
 
     Args:
         e: The evaluator of expressions.
         term: The term of each iteration.
         condition: Which iterations count.
         over: The loops.
-        how: A key of `COMBINE`.
+        reduction: A key of `COMBINE`.
         d: Dtype of the result.
     """
     a = e.arithmetic
     adjacent = math.prod(v.extent for v in {*over} & {*e.contiguous()})
-    apart = adjacent <= ADJACENT_MAX and not term.shape and {*over} < {*term.axes}
-    if condition is True and apart and how in ("maximum", "minimum") and (
-            1 < _size(over) <= WRITTEN_OUT_TURNS):
-        return _chain(a, [a.cast(term, d)], over, lambda x, y: a.apply(how, x, y))
-    return reduced(a, term, condition, over, how, d)
+    is_short = adjacent <= MAX_ADJACENT and not term.shape and {*over} < {*term.axes}
+    if condition is True and is_short and reduction in ("maximum", "minimum") and (
+            1 < _size(over) <= UNROLLED_ITERATIONS):
+        return _chain(a, [a.cast(term, d)], over, lambda x, y: a.apply(reduction, x, y))
+    return reduce_iterations(a, term, condition, over, reduction, d)
 
 
 def _chain(a: Any, factors: list[Any], over: Axes, combine: Callable[[Any, Any], Any]) -> Any:
     """The products of factors in each iteration, combined one after the other."""
     tensors = [a.tile(x) if isinstance(x, Affine) else x for x in factors]
     total: Any = None
-    for turns in itertools.product(*(range(v.extent) for v in over)):
-        place = dict(zip(over, turns, strict=True))
-        term = _product(a, [_turn_of(x, place) for x in tensors])
+    for numbers in itertools.product(*(range(v.extent) for v in over)):
+        place = dict(zip(over, numbers, strict=True))
+        term = _product(a, [_in_iteration(x, place) for x in tensors])
         total = term if total is None else combine(total, term)
     return total
 
 
-def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
+def _in_iteration(x: Any, place: dict[LoopVar, int]) -> Any:
     """A value in one iteration of some loops."""
     if not isinstance(x, LoopTensor):
         return x
@@ -115,8 +115,8 @@ def _turn_of(x: Any, place: dict[LoopVar, int]) -> Any:
 
 
 def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
-    """Some elements of a value. Elementwise work is done for these alone, so that no result has to
-    be stored to be read at several places; repeated values are cut before they are repeated."""
+    """Some elements of a value. Elementwise ops are only computed for these, so that their result
+    need not be stored; broadcast values are sliced before the broadcast."""
     if v not in known:
         if v.op.opcode and v.op.kind == "map" and v.args:
             args = tuple(_part(a, key, known) for a in v.args)
@@ -139,8 +139,8 @@ def _factors(node: ast.expr) -> list[ast.expr]:
 
 
 def _contraction(a: Any, tiles: list[LoopTensor], condition: Any, over: Axes) -> LoopTensor | None:
-    """The sum of a product of numbers as a contraction, where that is less work than to multiply
-    first: no factor depends on all loops."""
+    """The sum of a product of numbers as a contraction, if that is less work than multiplying
+    first: no factor depends on all loops. Otherwise None."""
     if len(tiles) < 2 or any(t.shape for t in tiles):
         return None
     d = a.common(tiles)
@@ -165,9 +165,9 @@ def _contraction(a: Any, tiles: list[LoopTensor], condition: Any, over: Axes) ->
 
 
 def _depthwise(a: Any, tiles: list[LoopTensor], over: Axes) -> LoopTensor | None:
-    """The sum of a window with a weight for each of its positions and for each element of the
-    innermost loop around, as of channels: with axes in the order of a depthwise convolution, which
-    has a loop nest of its own."""
+    """The sum over a window with a weight for each position and each element of the innermost outer
+    loop, such as channels. Its axes are in the order of a depthwise convolution, which has its own
+    loop nest. None if the factors do not have this form."""
     if any(t.shape for t in tiles) or not a.common(tiles).is_float or not any(
             _has_windows(t.value) for t in tiles):
         return None
@@ -191,14 +191,14 @@ def _has_windows(v: Value) -> bool:
 
 
 def _grouped(a: Any, tiles: list[LoopTensor]) -> list[LoopTensor]:
-    """The factors, with those multiplied that depend on no more loops than another one."""
+    """The factors. Each one whose loops are among those of another is multiplied with it."""
     groups: list[LoopTensor] = []
     for t in sorted(tiles, key=lambda t: -_size(t.axes)):
-        home = next((k for k, g in enumerate(groups) if {*t.axes} <= {*g.axes}), None)
-        if home is None:
+        group = next((k for k, g in enumerate(groups) if {*t.axes} <= {*g.axes}), None)
+        if group is None:
             groups.append(t)
         else:
-            groups[home] = a.apply("mul", groups[home], t)
+            groups[group] = a.apply("mul", groups[group], t)
     return groups
 
 

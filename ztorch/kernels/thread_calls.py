@@ -1,4 +1,4 @@
-"""Calls of a thread: the words of threads, functions of numbers and of users."""
+"""Translates calls in threads: functions of threads, of numbers, and of users."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ztorch.graph.thread_program import (
     StoreElement,
 )
 from ztorch.graph.value import Value
-from ztorch.kernels import subgroup_words as subgroups
-from ztorch.kernels import thread_words as words
+from ztorch.kernels import subgroup_functions as subgroups
+from ztorch.kernels import thread_functions as words
 from ztorch.kernels.creating import dtype_from
+from ztorch.kernels.known_functions import FUNCTIONS
 from ztorch.kernels.thread_numbers import ThreadNumbers
-from ztorch.kernels.tile_words import BadCall
+from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import LoopTensor
-from ztorch.kernels.words import WORDS
 
-MAKING = (np.zeros, np.ones, np.full, np.empty, np.zeros_like, np.ones_like, np.empty_like)
+ARRAY_MAKERS = (np.zeros, np.ones, np.full, np.empty, np.zeros_like, np.ones_like, np.empty_like)
 UPDATES = {words.atomic_add: "add", words.atomic_min: "min", words.atomic_max: "max",
            words.atomic_exchange: "exchange", words.atomic_cas: "cas"}
 REDUCTIONS = {subgroups.subgroup_sum: "add", subgroups.subgroup_max: "maximum",
@@ -44,8 +44,8 @@ class ThreadCalls(ThreadNumbers):
                 return self._update(node, UPDATES[known])
             if known in REDUCTIONS:
                 return self._reduction(node, REDUCTIONS[known])
-            if known in MAKING:
-                return self._made(node, known)
+            if known in ARRAY_MAKERS:
+                return self._thread_array(node, known)
             if known in (words.shared, words.barrier, subgroups.lane, subgroups.shuffle,
                          subgroups.shuffle_xor):
                 args = [self.value(n) for n in node.args]
@@ -64,19 +64,19 @@ class ThreadCalls(ThreadNumbers):
                 self.number(n, x)
         return super()._call(node)
 
-    def _update(self, node: ast.Call, how: str) -> LoopTensor:
-        if node.keywords or len(node.args) != (4 if how == "cas" else 3):
-            names = "array, index, expected, x" if how == "cas" else "array, index, x"
-            raise self.source.error(node, f"zt.atomic_{how} takes ({names})")
+    def _update(self, node: ast.Call, reduction: str) -> LoopTensor:
+        if node.keywords or len(node.args) != (4 if reduction == "cas" else 3):
+            names = "array, index, expected, x" if reduction == "cas" else "array, index, x"
+            raise self.source.error(node, f"zt.atomic_{reduction} takes ({names})")
         array, place = self.target(node, node.args[0], self.value(node.args[1]))
         d = array.dtype
         if d.bits < 32 or d is boolean:
-            raise self.source.error(node.args[0], f"zt.atomic_{how} takes arrays of 32 or 64 bits, "
-                                    f"not {d}", "use np.int32, np.float32 or the like")
+            raise self.source.error(node.args[0], f"zt.atomic_{reduction} takes arrays of 32 or 64 "
+                                    f"bits, not {d}", "use np.int32, np.float32 or the like")
         xs = tuple(self.arithmetic.cast(self.number(n, self.value(n)), d).value
                    for n in node.args[2:])
         result = self.memory.leaf(d)
-        update = AtomicUpdate(result, how, self.memory.name_of(array.value), place, xs)
+        update = AtomicUpdate(result, reduction, self.memory.name_of(array.value), place, xs)
         self.memory.lines[update] = self.source, node
         self.statements.append(update)
         return LoopTensor(result)
@@ -87,11 +87,11 @@ class ThreadCalls(ThreadNumbers):
             raise BadCall("the shape of shared memory must be known while compiling, and not 0")
         return self.memory.share(sizes, dtype_from(dtype))
 
-    def _made(self, node: ast.Call, function: Any) -> LoopTensor:
-        """An array of each thread, such as `np.zeros(4)`, filled in a loop."""
+    def _thread_array(self, node: ast.Call, function: Any) -> LoopTensor:
+        """A separate array for each thread, such as `np.zeros(4)`, filled in a loop."""
         args = [self.value(n) for n in node.args]
         named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-        array = WORDS[function](self.arithmetic, *args, **named)
+        array = FUNCTIONS[function](self.arithmetic, *args, **named)
         if 0 in array.shape or not array.shape:
             raise BadCall("an array of a thread has one element or more")
         own = self.memory.share(array.shape, array.dtype, own=True)
@@ -133,12 +133,12 @@ class ThreadCalls(ThreadNumbers):
         self.statements.append(exchange)
         return LoopTensor(result, (), x.weak)
 
-    def _reduction(self, node: ast.Call, how: str) -> LoopTensor:
+    def _reduction(self, node: ast.Call, reduction: str) -> LoopTensor:
         if node.keywords or len(node.args) != 1:
             raise self.source.error(node, f"{ast.unparse(node.func)} takes one number")
         x = self.number(node, self.value(node.args[0]))
         mask = SUBGROUP // 2
         while mask:
-            x = self.arithmetic.apply(how, x, self._exchanged(node, x, mask))
+            x = self.arithmetic.apply(reduction, x, self._exchanged(node, x, mask))
             mask //= 2
         return x

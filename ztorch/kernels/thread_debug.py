@@ -1,8 +1,8 @@
-"""Threads of a kernel in plain Python: one thread of Python each, of which one runs at a time.
+"""Runs the threads of a kernel as Python threads, one at a time, for debugging.
 
-A thread runs until it waits for the others of its block; then the next one does. So prints and
-breakpoints come in an order, and the same each time. A loop over `zt.threads` has one body for all
-threads: it is made a function here, on the same lines of the same file.
+A thread runs until it waits for the others of its block; then the next thread runs. So prints and
+breakpoints come in the same order each time. The body of a loop over `zt.threads` is turned into a
+function with the same line numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from ztorch.errors import KernelError
 from ztorch.kernels.source import Source
 
-_current = threading.local()  # the thread of the kernel that runs in this thread of Python
+_current = threading.local()  # holds the kernel's thread that runs in this Python thread
 _BODY, _RUN = "_zt_thread", "_zt_run_threads"
 
 
@@ -33,39 +33,40 @@ class KernelThread:
     def __init__(self, block: _Block, thread: int):
         self.thread = thread
         self._block = block
-        self._arrays = 0  # shared arrays that it has asked for so far
+        self._arrays = 0  # number of shared arrays that it has requested
 
     @property
     def epoch(self) -> int:
-        """How often its block has met."""
+        """The number of barriers that its block has passed."""
         return self._block.meetings
 
     def shared(self, shape: Any, dtype: Any) -> Any:
-        """The next of the arrays that the block shares."""
+        """The next shared array of the block."""
         arrays = self._block.arrays
         if self._arrays == len(arrays):
-            arrays.append(watched(shape, dtype))
+            arrays.append(unwritten_array(shape, dtype))
         self._arrays += 1
         return arrays[self._arrays - 1]
 
     def meet(self, x: Any) -> list[Any]:
-        """Waits for all threads of the block; returns the value that each passed."""
+        """Waits for all threads of the block. Returns the values that they passed."""
         return self._block.meet(self.thread, x)
 
 
-def turn_of(word: str) -> KernelThread:
-    """The thread of a kernel that runs here; an error names the word that needs one."""
+def current_thread(function: str) -> KernelThread:
+    """The kernel's thread that runs now. If there is none, raises an error with the function's
+    name."""
     thread: KernelThread | None = getattr(_current, "thread", None)
     if thread is None:
-        raise KernelError(f"{word} is for threads: use it in a loop over zt.threads(...) of a "
+        raise KernelError(f"{function} is for threads: use it in a loop over zt.threads(...) of a "
                           "kernel")
     return thread
 
 
 class SharedArray(np.ndarray):
-    """Shared memory that knows who has touched which element since the last meeting."""
+    """Shared memory that records which thread accessed which element since the last barrier."""
 
-    writers: dict[Any, tuple[int, int]]  # by place: thread and meeting of the last write
+    writers: dict[Any, tuple[int, int]]  # by place: thread and epoch of the last write
     readers: dict[Any, tuple[int, int]]
 
     def __getitem__(self, place: Any) -> Any:
@@ -77,23 +78,23 @@ class SharedArray(np.ndarray):
         np.asarray(self)[place] = x
 
     def _touch(self, place: Any, writes: bool) -> None:
-        turn = turn_of("shared memory")
+        current = current_thread("shared memory")
         key = tuple(map(int, place)) if isinstance(place, tuple) else int(place)
         others = [(self.writers, "written")] + ([(self.readers, "read")] if writes else [])
-        for log, did in others:
-            who, epoch = log.get(key, (turn.thread, 0))
-            if who != turn.thread and epoch == turn.epoch:
+        for log, access in others:
+            other, epoch = log.get(key, (current.thread, 0))
+            if other != current.thread and epoch == current.epoch:
                 raise KernelError(
-                    f"race: thread {turn.thread} {'writes' if writes else 'reads'} element {key} "
-                    f"of shared memory, which thread {who} has {did} since the last barrier; put "
-                    "zt.barrier() between them, or use an atomic update")
+                    f"race: thread {current.thread} {'writes' if writes else 'reads'} element "
+                    f"{key} of shared memory, which thread {other} has {access} since the last "
+                    "barrier; put zt.barrier() between them, or use an atomic update")
         if not writes and key not in self.writers:
-            raise KernelError(f"thread {turn.thread} reads element {key} of shared memory, which "
-                              "no thread has written")
-        (self.writers if writes else self.readers)[key] = turn.thread, turn.epoch
+            raise KernelError(f"thread {current.thread} reads element {key} of shared memory, "
+                              "which no thread has written")
+        (self.writers if writes else self.readers)[key] = current.thread, current.epoch
 
 
-def watched(shape: Any, dtype: Any) -> SharedArray:
+def unwritten_array(shape: Any, dtype: Any) -> SharedArray:
     """Shared memory that has not been written."""
     array = np.zeros(shape, dtype).view(SharedArray)
     array.writers, array.readers = {}, {}
@@ -101,29 +102,29 @@ def watched(shape: Any, dtype: Any) -> SharedArray:
 
 
 class _Block:
-    """The threads of one block. Only the one that has the iteration runs."""
+    """The threads of one block, which run one at a time."""
 
     def __init__(self, number: int, size: int, body: Callable[[int, int], None]):
         self.number, self.body = number, body
         self.arrays: list[Any] = []
-        self.offered: list[Any] = [None] * size  # to the next meeting
-        self.met: list[Any] = []  # the values passed to the last one
-        self.meetings = 0  # how many there were
+        self.offered: list[Any] = [None] * size  # values for the next barrier
+        self.met: list[Any] = []  # values that were passed to the last barrier
+        self.meetings = 0  # number of barriers so far
         self.waiting = [False] * size
         self.done = [False] * size
         self.errors: list[BaseException] = []
-        self.turns = [threading.Semaphore(0) for _ in range(size)]
-        self.back = threading.Semaphore(0)  # to who shares out the iterations
+        self.semaphores = [threading.Semaphore(0) for _ in range(size)]
+        self.back = threading.Semaphore(0)  # released when a thread waits or ends
 
     def run(self) -> None:
         workers = [threading.Thread(target=self._thread, args=(t,), daemon=True)
-                   for t in range(len(self.turns))]
+                   for t in range(len(self.semaphores))]
         for w in workers:
             w.start()
         while not all(self.done) and not self.errors:
             for t, done in enumerate(self.done):
                 if not done and not self.errors:
-                    self.turns[t].release()
+                    self.semaphores[t].release()
                     self.back.acquire()
             if any(self.waiting) and any(self.done) and not self.errors:
                 t = self.waiting.index(True)
@@ -137,11 +138,11 @@ class _Block:
             raise self.errors[0]
 
     def _thread(self, t: int) -> None:
-        self.turns[t].acquire()
+        self.semaphores[t].acquire()
         _current.thread = KernelThread(self, t)
         try:
             self.body(self.number, t)
-        except BaseException as error:  # goes on in the thread that called
+        except BaseException as error:  # raised again by the caller's thread
             self.errors.append(error)
         self.done[t] = True
         self.back.release()
@@ -149,12 +150,12 @@ class _Block:
     def meet(self, t: int, x: Any) -> list[Any]:
         self.offered[t], self.waiting[t] = x, True
         self.back.release()
-        self.turns[t].acquire()
+        self.semaphores[t].acquire()
         return self.met
 
 
 def run_threads(body: Callable[[Any, Any], None], blocks: Any, size: Any) -> None:
-    """Runs a function for each thread, a block after the other."""
+    """Runs a function for each thread, one block after the other."""
     def numbered(block: int, thread: int) -> None:
         body(_places(block, blocks), _places(thread, size))
 
@@ -163,13 +164,13 @@ def run_threads(body: Callable[[Any, Any], None], blocks: Any, size: Any) -> Non
 
 
 def _places(number: int, sizes: Any) -> Any:
-    """The number along each axis, where there are several."""
+    """The number, or the number along each axis if there are several."""
     return tuple(map(int, np.unravel_index(number, sizes))) if isinstance(sizes, tuple) else number
 
 
 def with_threads(function: Callable[..., Any], source: Source,
                  is_threads: Callable[[ast.expr], bool]) -> Callable[..., Any]:
-    """The function with loops over threads that run; itself if it has none."""
+    """The function with loops over threads that Python can run; unchanged if it has none."""
     if not any(isinstance(s, ast.For) and is_threads(s.iter) for s in ast.walk(source.tree)):
         return function
     tree = ast.parse("\n".join(source.lines))
@@ -193,7 +194,7 @@ def with_threads(function: Callable[..., Any], source: Source,
 
 
 class _Threads(ast.NodeTransformer):
-    """Makes the body of each loop over threads a function."""
+    """Turns the body of each loop over threads into a function."""
 
     def __init__(self, is_threads: Callable[[ast.expr], bool]):
         self.is_threads = is_threads

@@ -1,4 +1,4 @@
-"""Loops over `zt.threads`: their sizes, and the program that their bodies become."""
+"""Translates loops over `zt.threads` to programs of threads."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ztorch.graph.thread_kernel import parted
 from ztorch.graph.thread_program import ThreadArray, ThreadProgram
 from ztorch.graph.threads import THREADS, THREADS_RESULT
 from ztorch.graph.value import Value
+from ztorch.kernels.control_flow import thread_without_jumps
 from ztorch.kernels.expressions import ExpressionRules
-from ztorch.kernels.plainer import inside_threads
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.thread_numbers import ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import LoopTensor
 
-THREADS_MAX = 1024  # of a block: no device has more
-TRIALS_MAX = 8  # how often the dtypes of variables may grow before they must agree
+MAX_THREADS = 1024  # threads of a block; no device has more
+MAX_TRIALS = 8  # number of translations in which the dtypes of variables may become wider
 
 
 def run_threads(t: ExpressionRules, s: ast.For) -> None:
@@ -41,15 +41,15 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
                              "block, integers above 0 that are known while compiling, or tuples "
                              "of them")
     blocks, size = (math.prod(_axes(x)) for x in shapes)
-    if size > THREADS_MAX:
+    if size > MAX_THREADS:
         raise t.source.error(s.iter.args[1], f"a block of {size} threads is too large",
-                             f"devices have up to {THREADS_MAX}, many 256")
+                             f"devices have up to {MAX_THREADS}, many 256")
 
     def body(memory: ThreadMemory, *ids: Value) -> ThreadRules:
         rules = ThreadRules(t.source, t, memory)
         for target, v, shape in zip(targets, ids, shapes, strict=True):
             _number(rules, target, LoopTensor(v, (), weak=True), shape)
-        rules.run(inside_threads(t.source, s.body))
+        rules.run(thread_without_jumps(t.source, s.body))
         return rules
 
     t.note(s, f"{blocks} blocks of {size} threads, as written")
@@ -69,7 +69,7 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
             of its block and of the thread in it.
     """
     kinds: dict[str, tuple[DType, bool]] = {}
-    for _ in range(TRIALS_MAX):
+    for _ in range(MAX_TRIALS):
         before = dict(kinds)
         memory = ThreadMemory(kinds, size)
         rules = body(memory, memory.block, memory.thread)
@@ -85,8 +85,8 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
                             tuple(memory.shared.values()), tuple(memory.variables.values()),
                             (*memory.scalars.values(), *rules.statements),
                             {x: where.line(n) for x, (where, n) in memory.lines.items()})
-    if (apart := parted(program)) is not None:
-        source, node = memory.lines[apart]
+    if (statement := parted(program)) is not None:
+        source, node = memory.lines[statement]
         raise source.error(node, "not all threads of the block come here, but all must: what is "
                            "around it depends on the thread", "put it outside of that")
     value = THREADS(*order, program=program)
@@ -97,13 +97,14 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
 
 
 def _number(rules: ThreadRules, target: ast.expr, number: LoopTensor, shape: Any) -> None:
-    """Gives a name the number of the block or the thread; along each axis, if it has several."""
+    """Sets a name to the number of the block or the thread, or to a tuple with the number along
+    each axis."""
     places: Any = number
     if isinstance(shape, tuple):
         places = ()
         for k, n in enumerate(shape):
-            behind = rules.arithmetic.binary(ast.FloorDiv(), number, math.prod(shape[k + 1:]))
-            places += (rules.arithmetic.binary(ast.Mod(), behind, n) if k else behind,)
+            place = rules.arithmetic.binary(ast.FloorDiv(), number, math.prod(shape[k + 1:]))
+            places += (rules.arithmetic.binary(ast.Mod(), place, n) if k else place,)
     names = target.elts if isinstance(target, ast.Tuple) else [target]
     parts = places if isinstance(target, ast.Tuple) else [places]
     if not isinstance(parts, (tuple, list)) or len(parts) != len(names) or not all(

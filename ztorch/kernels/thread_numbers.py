@@ -1,4 +1,4 @@
-"""Expressions of a thread: numbers, and elements of arrays."""
+"""Translates expressions of a thread: numbers, and elements of arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ztorch.kernels.tiles import Affine, LoopTensor
 
 
 class OwnVariable:
-    """A variable of each thread, as a name means it."""
+    """A variable that each thread has, as the value of a name."""
 
     def __init__(self, key: str):
         self.key = key
@@ -40,13 +40,13 @@ class ThreadMemory:
     """The arrays and variables of the threads of one loop."""
 
     def __init__(self, kinds: dict[str, tuple[DType, bool]], size: int):
-        self.size = size  # threads of a block
-        self.arrays: dict[Value, str] = {}  # names, by the arrays outside
-        self.scalars: dict[Value, LoadElement] = {}  # numbers from outside, and how they are read
-        self.written: dict[str, Value] = {}  # of those that threads change, by the kernel's name
+        self.size = size  # threads per block
+        self.arrays: dict[Value, str] = {}  # names of the kernel's arrays
+        self.scalars: dict[Value, LoadElement] = {}  # reads of the kernel's numbers
+        self.written: dict[str, Value] = {}  # arrays that threads change, by name
         self.shared: dict[Value, ThreadArray] = {}  # by the value that represents them
         self.own: set[Value] = set()  # the arrays with separate elements for each thread
-        self.kinds = kinds  # dtype of each variable, and whether it is one of Python's numbers
+        self.kinds = kinds  # dtype of each variable, and whether it is a Python number
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
         self.block, self.thread = self.leaf(i32), self.leaf(i32)  # numbers of a thread
@@ -55,11 +55,11 @@ class ThreadMemory:
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
     def leaf(self, d: DType) -> Value:
-        """The value in place of a number that a statement gives."""
+        """A value that represents the result of a statement."""
         return leaf("thread", f"t{next(self.leaves)}", (), d)
 
     def share(self, shape: tuple[int, ...], d: DType, own: bool = False) -> LoopTensor:
-        """A new array of the block; `own`: an array for each of its threads."""
+        """A new array of the block, or of each of its threads if `own`."""
         name = f"s{len(self.shared)}"
         array = leaf("thread", name, shape, d)
         size = array.size * (self.size if own else 1)
@@ -69,12 +69,12 @@ class ThreadMemory:
         return LoopTensor(array)
 
     def striped(self, a: TileArithmetic, place: Any) -> Value:
-        """The index in an array for each thread: equal indices of all threads are adjacent."""
+        """The index in an array that holds the elements of all threads, interleaved."""
         return a.cast(a.binary(ast.Add(), a.binary(ast.Mult(), place, self.size),
                                LoopTensor(self.thread, (), weak=True)), i32).value
 
     def scalar(self, x: Value) -> Value:
-        """A number that is computed before the loop: threads read it where they begin."""
+        """A number that is computed before the loop, which threads read at their start."""
         if filled(x):
             return x
         if x not in self.scalars:
@@ -89,11 +89,11 @@ class ThreadMemory:
         return self.arrays.setdefault(array, f"a{len(self.arrays)}")
 
     def variable(self, key: str, d: DType, weak: bool) -> ThreadVariable:
-        """The variable of a name. Its dtype may be another the next time."""
+        """The variable of a name. Its dtype may change in the next translation."""
         self.kinds[key] = d, weak
-        known = self.variables.get(key)
-        if known is None or known.dtype is not d:
-            number = known.number if known else len(self.variables)
+        variable = self.variables.get(key)
+        if variable is None or variable.dtype is not d:
+            number = variable.number if variable else len(self.variables)
             self.variables[key] = ThreadVariable(number, d)
         return self.variables[key]
 
@@ -104,7 +104,7 @@ class ThreadNumbers(CallRules):
     memory: ThreadMemory
     statements: list[ThreadStatement]
     outer_names: frozenset[str] = frozenset()  # that were set before the loop
-    lent: dict[Value, str]  # arrays of a kernel that its threads hand to this function
+    passed_arrays: dict[Value, str]  # arrays of a kernel that its threads hand to this function
     who, loop = "a thread", "zt.threads"  # in errors
 
     def number(self, node: ast.AST, x: Any) -> LoopTensor:
@@ -134,7 +134,7 @@ class ThreadNumbers(CallRules):
         return LoopTensor(result, (), weak)
 
     def set(self, key: str, x: Any) -> None:
-        """Sets a variable. It takes the dtype that goes with all that it is set to."""
+        """Sets a variable, whose dtype can hold all values that it is set to."""
         a = self.arithmetic
         new, known = a.tile(x), self.memory.kinds.get(key)
         d, weak = new.dtype, new.weak
@@ -223,7 +223,7 @@ class ThreadNumbers(CallRules):
         """The arrays from outside that may be written, and their names in the kernel."""
         own = {v.value.value: n for n, v in self.env.items() if n in self.outer_names
                and not v.fixed and isinstance(v.value, LoopTensor) and v.value.shape}
-        return {**self.lent, **own}
+        return {**self.passed_arrays, **own}
 
     # -- conditional reads ------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class ThreadNumbers(CallRules):
         return self._all_of(node.values, is_and)
 
     def _all_of(self, nodes: list[ast.expr], is_and: bool) -> Any:
-        """Whether all conditions hold, or one of them: later ones are read only where needed."""
+        """Whether all conditions hold, or one of them. Later ones are only evaluated if needed."""
         first, *rest = nodes
         x = self.value(first)
         if not isinstance(x, (LoopTensor, Affine)):

@@ -1,4 +1,4 @@
-"""Translates the body of a loop over `zt.threads`: each of its statements is one of a thread."""
+"""Translates the body of a loop over `zt.threads` to the statements of a thread."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ztorch.graph.thread_program import (
 )
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.control_flow import END_FLAG, thread_without_jumps
 from ztorch.kernels.expressions import ExpressionRules
-from ztorch.kernels.plainer import ENDS, inside_threads
+from ztorch.kernels.known_functions import grid
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.source import Source, source_of
-from ztorch.kernels.thread_folds import ThreadFolds, turns_of
+from ztorch.kernels.thread_folds import ThreadFolds, range_call
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.uses import assigned
-from ztorch.kernels.words import grid
 
-TURNS_MAX = (1 << 31) - 1  # of a `while` loop
+MAX_ITERATIONS = (1 << 31) - 1  # largest number of iterations of a `while` loop
 
 
 class ThreadRules(ThreadFolds):
@@ -41,10 +41,10 @@ class ThreadRules(ThreadFolds):
         self.outer_names = frozenset(self.env)
         self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
         self.max_steps = outer.max_steps
-        self.lent = {}
+        self.passed_arrays = {}
         self.single: set[str] = set()  # names that are set in one place
-        self.once: set[str] = set()  # of these, those that are set at the top
-        self.nested = 0  # loops and branches around the line
+        self.once: set[str] = set()  # names that are set in one place, outside of inner loops
+        self.nested = 0  # number of loops and branches around the line
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         """Runs the statements of a thread, or of a function that it calls."""
@@ -61,19 +61,20 @@ class ThreadRules(ThreadFolds):
             raise self.source.error(node, f"{function.__name__} calls itself, and kernels cannot",
                                     "write a loop")
         inner = type(self)(source_of(function), self, self.memory, (*self.calls, function))
-        inner.statements, inner.nested, inner.lent = self.statements, self.nested, self.lends()
+        inner.statements, inner.nested = self.statements, self.nested
+        inner.passed_arrays = self.passable_arrays()
         try:
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
             raise self.source.error(node, str(error)) from None
         inner.env = {n: Variable(x, fixed=f"{n} is an argument") for n, x in bound.items()}
-        body = inside_threads(inner.source, inner.source.tree.body)
+        body = thread_without_jumps(inner.source, inner.source.tree.body)
         last = body[-1]
         returns = isinstance(last, ast.Return) and last.value is not None
         inner.run(body[:-1] if returns else body)
         return inner.value(last.value) if returns else None  # type: ignore[attr-defined]
 
-    def lends(self) -> dict[Value, str]:
+    def passable_arrays(self) -> dict[Value, str]:
         """The arrays that functions which the thread calls may write."""
         return self.writable()
 
@@ -149,8 +150,8 @@ class ThreadRules(ThreadFolds):
     # -- structure -------------------------------------------------------------------------------
 
     def _within(self, body: Sequence[ast.stmt]) -> tuple[ThreadStatement, ...]:
-        """The statements of a loop or branch; the caller decides which of its variables are known
-        after it."""
+        """The statements of a loop or branch. The caller decides which of its variables exist after
+        it."""
         around, self.statements = self.statements, []
         self.nested += 1
         self.block(body)
@@ -177,8 +178,8 @@ class ThreadRules(ThreadFolds):
         first, self.statements = self.statements, around
         body = self._within(s.body)
         self.env = before
-        most = TURNS_MAX if self.max_steps is None else self.max_steps
-        zero, stop = (self.arithmetic.tile(n).value for n in (0, most))
+        limit = MAX_ITERATIONS if self.max_steps is None else self.max_steps
+        zero, stop = (self.arithmetic.tile(n).value for n in (0, limit))
         self._loop(s, CountedLoop(self.memory.leaf(i32), zero, stop, 1, tuple(first),
                                   self.arithmetic.tile(test).value, body))
 
@@ -196,29 +197,29 @@ class ThreadRules(ThreadFolds):
             raise self.source.error(s.iter, f"a loop of {self.who} goes over range(...), or a "
                                     "tuple that is known")
         names = {*assigned([s.target])} - {*assigned(s.body)}
-        for item in items:  # written out
-            self.once |= names  # known in an iteration, as an item is
+        for item in items:  # unrolled
+            self.once |= names  # constant in an iteration, as the item is
             self._put(s.target, item)
             self.once -= names
             self.block(s.body)
-        for name in sorted(names & {*self.env}):  # variables from here on
+        for name in sorted(names & {*self.env}):  # variables after the loop
             x = self.env.pop(name).value
             if isinstance(x, NUMBERS) or (isinstance(x, LoopTensor) and not x.shape):
                 self._put_name(ast.copy_location(ast.Name(name, ast.Store()), s.target), x)
 
     def _run_grid(self, s: ast.For, call: ast.Call) -> None:
-        """One loop an axis: a thread runs the iterations of `zt.grid` in order."""
+        """Runs a loop for each axis: a thread runs the iterations of `zt.grid` in order."""
         extents = [x for n in call.args for x in self.spread(n)]
         targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
         if len(targets) != len(extents):
             raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid has "
                                     f"{len(extents)} extents", "give each counter its number of "
                                     "iterations")
-        body, flag = s.body, getattr(s, ENDS, None)
+        body, flag = s.body, getattr(s, END_FLAG, None)
         for target, n in reversed([*zip(targets, extents, strict=True)]):
-            loop = ast.copy_location(ast.For(target, turns_of(n), body, []), s)
+            loop = ast.copy_location(ast.For(target, range_call(n), body, []), s)
             if flag is not None:
-                setattr(loop, ENDS, flag)
+                setattr(loop, END_FLAG, flag)
             body = [ast.fix_missing_locations(loop)]
         self.block(body)
 
@@ -229,29 +230,29 @@ class ThreadRules(ThreadFolds):
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
             raise self.source.error(s.iter, "the step must be a known integer, and not 0")
-        whole = [self.number(s.iter, x) for x in (start, stop)]
-        if not all(x.dtype.is_int for x in whole):
+        bounds = [self.number(s.iter, x) for x in (start, stop)]
+        if not all(x.dtype.is_int for x in bounds):
             raise self.source.error(s.iter, "range takes integers")
-        if step < 0:  # counted upwards from the end
-            whole = [a.apply("neg", x) for x in whole]
-        first, last = (a.cast(x, i32) for x in whole)
+        if step < 0:  # negated, so that the loop counts upwards
+            bounds = [a.apply("neg", x) for x in bounds]
+        first, last = (a.cast(x, i32) for x in bounds)
         counter, pace = self.memory.leaf(i32), abs(step)
         number: Any = LoopTensor(counter, (), weak=True)
         low, high = (bounds_of(x.value, self.memory.bounds) for x in (first, last))
         if self.max_steps is not None and ANY in (low, high):
-            turns = a.binary(ast.Sub(), last, first)
+            count = a.binary(ast.Sub(), last, first)
             if pace > 1:
-                turns = a.binary(ast.FloorDiv(), a.binary(ast.Add(), turns, pace - 1), pace)
+                count = a.binary(ast.FloorDiv(), a.binary(ast.Add(), count, pace - 1), pace)
                 number = a.binary(ast.Mult(), number, pace)
             number = a.binary(ast.Add(), first, number)
-            first, last, pace = a.tile(0), a.apply("clip", turns, 0, self.max_steps), 1
+            first, last, pace = a.tile(0), a.apply("clip", count, 0, self.max_steps), 1
             low, high = (0, 0), (0, self.max_steps)
         self.memory.bounds[counter] = low[0], max(low[0], high[1] - 1)
         if step < 0:
             number = a.apply("neg", number)
         before = dict(self.env)
         self.env[s.target.id] = Variable(number, fixed="it counts iterations")
-        flag: Any = getattr(s, ENDS, None)
+        flag: Any = getattr(s, END_FLAG, None)
         test: list[ThreadStatement] = []
         going = None
         if flag is not None:

@@ -1,4 +1,4 @@
-"""The values of a kernel: numbers known while compiling, sums of loop variables, and tiles.
+"""The values of a kernel: compile-time constants, sums of loop variables, and tiles.
 
 All iterations of a parallel loop are computed at once, so each such loop is an axis. The values of
 an expression in all iterations are a `LoopTensor`: a tensor whose first axes are the loops that it
@@ -15,7 +15,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 
-LETTERS = "abcdefghijklmnopqrstuvwABCDEFGHIJKLMNOPQRSTUVW"  # names of loops in contractions
+LETTERS = "abcdefghijklmnopqrstuvwABCDEFGHIJKLMNOPQRSTUVW"  # names of loops in einsum
 _serial = itertools.count()
 
 
@@ -25,7 +25,7 @@ class LoopVar:
 
     name: str
     extent: int  # number of iterations
-    turn: Value | None = None  # of a sequential loop: the number of the iteration, inside its body
+    iteration: Value | None = None  # in the body of a sequential loop: the current iteration
     serial: int = field(default_factory=lambda: next(_serial))  # outer loops come first
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class Affine:
         return Affine({v: c * k for v, c in self.terms.items()}, self.const * k)
 
     def simple(self) -> Affine | int:
-        """A plain integer where no loop variable is left."""
+        """The sum, or a plain integer if it has no loop variables."""
         return self if self.terms else self.const
 
     def __eq__(self, other: object) -> bool:
@@ -87,7 +87,7 @@ class LoopTensor:
 
     value: Value  # its first axes are loops, the others its own
     axes: Axes = ()  # the loops, outer ones first
-    weak: bool = False  # one of Python's numbers: it takes the dtype of the other operand
+    weak: bool = False  # whether it is a Python number, which takes the other operand's dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,7 +122,8 @@ def full(tile: LoopTensor, axes: Axes, shape: tuple[int, ...] | None = None) -> 
 
 
 def reordered(value: Value, labels: Sequence[LoopVar | None], axes: Axes) -> Value:
-    """A tensor with its labelled axes in another order; axes without a label have size 1 and go."""
+    """A tensor with its labelled axes in another order. Axes without a label have size 1 and are
+    removed."""
     kept = [k for k, v in enumerate(labels) if v is not None]
     if len(kept) < len(labels):
         value = OPS.reshape(value, tuple(value.shape[k] for k in kept))

@@ -1,4 +1,4 @@
-"""Where statements read and set variables and arrays."""
+"""Finds the variables and arrays that statements read and set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from copy import deepcopy
 
 from ztorch.kernels.tiles import Affine
 
+MAX_DEPTH = 8  # number of definitions that are inserted into one another
+
 
 def names_in(node: ast.AST) -> set[str]:
     """The names that an expression or a statement reads."""
@@ -16,7 +18,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def assigned(statements: Sequence[ast.AST]) -> dict[str, ast.AST]:
-    """The variables that statements set as a whole, and where first."""
+    """The variables that statements set as a whole, with the first node that sets each."""
     out: dict[str, ast.AST] = {}
     for s in statements:
         for n in ast.walk(s):
@@ -26,7 +28,7 @@ def assigned(statements: Sequence[ast.AST]) -> dict[str, ast.AST]:
 
 
 def simple_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements that hold no others, inside loops and branches too."""
+    """All statements without inner statements, also those inside loops and branches."""
     for s in statements:
         inner = [*getattr(s, "body", []), *getattr(s, "orelse", [])]
         if inner:
@@ -46,8 +48,8 @@ def element_targets(s: ast.stmt) -> Iterator[ast.Subscript]:
 
 
 def first_use(statements: Sequence[ast.stmt], name: str) -> str:
-    """The first use of a variable by statements: `"set"` in any case, `"read"`, or `"none"`.
-    One that is set only under a condition, or in a loop, may be read as it was before: `"read"`."""
+    """The first use of a variable by statements: `"set"`, `"read"`, or `"none"`. If it is only set
+    under a condition or in a loop, its old value may be read, which also counts as `"read"`."""
     maybe = False
     for s in statements:
         use = _use(s, name)
@@ -69,7 +71,7 @@ def _use(s: ast.stmt, name: str) -> str:
         if name in names_in(s.iter if isinstance(s, ast.For) else s.test):
             return "read"
         inside = _branch(s.body, name)
-        is_counter = inside == "none" and name in assigned([s])  # never of a `while` loop
+        is_counter = inside == "none" and name in assigned([s])  # false for `while` loops
         return "maybe" if inside == "set" or is_counter else inside
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id == name:
         return "read"
@@ -91,7 +93,8 @@ def _branch(statements: Sequence[ast.stmt], name: str) -> str:
 
 
 def reads_of(statements: Sequence[ast.stmt], name: str) -> Iterator[ast.expr]:
-    """Where statements read an array: elements of it, or the whole. `a[i] += x` is none."""
+    """The reads of an array by statements: of its elements or of the whole array. The target of
+    `a[i] += x` does not count."""
     own = {id(t.value) for s in simple_statements(statements) for t in element_targets(s)}
     for s in statements:
         yield from _reads(s, name, own)
@@ -114,38 +117,40 @@ def _reads(node: ast.AST, name: str, own: set[int]) -> Iterator[ast.expr]:
 
 
 def definitions(statements: Sequence[ast.stmt], outside: set[str]) -> dict[str, ast.expr]:
-    """The values that statements set variables to, where that happens once and for all."""
-    places: dict[str, list[ast.expr | None]] = {}
+    """The values of variables that statements set exactly once."""
+    values_of: dict[str, list[ast.expr | None]] = {}
     for s in simple_statements(statements):
         names = assigned([s])
         plain = isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(
             s.targets[0], ast.Name)
         for name in names:
-            places.setdefault(name, []).append(
+            values_of.setdefault(name, []).append(
                 s.value if plain and isinstance(s, ast.Assign) else None)
-    return {n: values[0] for n, values in places.items()
+    return {n: values[0] for n, values in values_of.items()
             if len(values) == 1 and values[0] is not None and n not in outside}
 
 
 def parts(index: ast.expr, known: dict[str, ast.expr]) -> list[ast.expr]:
     """The index of each axis, with variables replaced by their definitions."""
-    whole = _Replaced(known).visit(deepcopy(index))
-    return list(whole.elts) if isinstance(whole, ast.Tuple) else [whole]
+    index = _Replaced(known).visit(deepcopy(index))
+    return list(index.elts) if isinstance(index, ast.Tuple) else [index]
 
 
 class _Replaced(ast.NodeTransformer):
+    """Replaces variables by their definitions."""
+
     def __init__(self, known: dict[str, ast.expr], depth: int = 0):
         self.known, self.depth = known, depth
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         value = self.known.get(node.id)
-        if value is None or self.depth > 8:
+        if value is None or self.depth > MAX_DEPTH:
             return node
         return _Replaced(self.known, self.depth + 1).visit(deepcopy(value))
 
 
 def linear(node: ast.expr, known: Mapping[str, Affine | int]) -> Affine | None:
-    """An expression as a sum of loop variables, if it is one of names that are known."""
+    """An expression as a sum of loop variables, if it is such a sum of names in `known`."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return Affine.of(node.value)
     if isinstance(node, ast.Name) and node.id in known:

@@ -19,7 +19,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.kernels.arithmetic import TileArithmetic
-from ztorch.kernels.placing import contiguous, joined, padded, placed
+from ztorch.kernels.placing import contiguous, pad_elements, place_elements, replace_range
 from ztorch.kernels.reading import BadIndex, ElementIndex, outside
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
@@ -30,29 +30,30 @@ COMBINE = {"add": ("add", "sum", "add"), "mul": ("mul", "prod", "mul"),
            "logical_and": ("logical_and", "all", "and"), "logical_or": ("logical_or", "any", "or")}
 
 
-def neutral(how: str, d: DType) -> Any:
-    """The number that changes nothing when it is combined."""
+def neutral(reduction: str, d: DType) -> Any:
+    """The neutral element of a reduction."""
     if d.kind == "b":
-        return how == "logical_and"
-    return identity(COMBINE[how][2], d)
+        return reduction == "logical_and"
+    return identity(COMBINE[reduction][2], d)
 
 
-def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes, how: str,
-            d: DType, contiguous: Collection[LoopVar] = ()) -> LoopTensor:
-    """The joint effect of the iterations of some loops.
+def reduce_iterations(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axes,
+                      reduction: str, d: DType, contiguous: Collection[LoopVar] = ()
+                      ) -> LoopTensor:
+    """The combined values of the iterations of some loops.
 
     Args:
-        arithmetic: That of the kernel.
+        arithmetic: The arithmetic of the kernel.
         x: The value of each iteration.
         condition: Which iterations count.
         over: The loops.
-        how: A key of `COMBINE`.
+        reduction: A key of `COMBINE`.
         d: Dtype of the result.
-        contiguous: Loops whose neighbouring iterations read neighbours in memory. Default: `()`.
+        contiguous: Loops whose consecutive iterations read adjacent elements. Default: `()`.
     """
     x = arithmetic.cast(x, d)
     if condition is not True:
-        x = arithmetic.choose(condition, x, LoopTensor(OPS.full((), neutral(how, d), d)))
+        x = arithmetic.choose(condition, x, LoopTensor(OPS.full((), neutral(reduction, d), d)))
     axes = union([x.axes, over])
     if not over:
         return x
@@ -60,25 +61,25 @@ def reduced(arithmetic: TileArithmetic, x: LoopTensor, condition: Any, over: Axe
     kept = tuple(v for v in axes if v not in over)
     order = axes
     if not x.shape and kept and kept[-1] in contiguous and not {*over} & {*contiguous}:
-        order = (*(v for v in axes if v in over), *kept)  # so that kept ones fill vectors
+        order = (*(v for v in axes if v in over), *kept)  # so that the kept loops fill vectors
         value = OPS.transpose(value, tuple(axes.index(v) for v in order))
-    value = getattr(OPS, COMBINE[how][1])(value, axis=tuple(order.index(v) for v in over))
+    value = getattr(OPS, COMBINE[reduction][1])(value, axis=tuple(order.index(v) for v in over))
     return LoopTensor(value if value.dtype is d else OPS.cast(value, d), kept)
 
 
 def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, new: LoopTensor,
-          condition: Any, inner: Axes, how: str | None) -> LoopTensor:
-    """The array after all iterations have written.
+          condition: Any, inner: Axes, reduction: str | None) -> LoopTensor:
+    """The array after the writes of all iterations.
 
     Args:
-        arithmetic: That of the kernel.
+        arithmetic: The arithmetic of the kernel.
         array: The array, for each iteration of the loops that it belongs to.
         index: Where each iteration writes.
         new: The value that it writes.
         condition: Which iterations write: True, or a tile of bools.
         inner: The parallel loops inside those that the array belongs to.
-        how: How iterations combine, a key of `COMBINE`; None: each element is written once, or the
-            last iteration counts.
+        reduction: A key of `COMBINE`: how iterations combine; None: each element is written once,
+            or the last iteration counts.
 
     Raises:
         BadIndex: The index leaves the array, or iterations write the same element and do not
@@ -91,26 +92,26 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
                                for axes in (new.axes, conditions, index.vars))])
     array = LoopTensor(full(array, own), own)
     if any(isinstance(p, LoopTensor) for p in index.places) or not _injective(index):
-        return _scattered(arithmetic, array, index, new, condition, inner, how)
+        return _scattered(arithmetic, array, index, new, condition, inner, reduction)
     _check_bounds(index, array.shape, condition)
     missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
-    if how is not None:
-        new = reduced(arithmetic, new, condition, missing, how, d)
+    if reduction is not None:
+        new = reduce_iterations(arithmetic, new, condition, missing, reduction, d)
     elif missing:
         raise BadIndex(f"all iterations of {missing[0]} write the same element, and which comes "
                        "last is not known")
-    new_values, covered = placed(new, own, index, array.shape)
+    new_values, covered = place_elements(new, own, index, array.shape)
     old = array.value
-    if how is not None:
-        both = LoopTensor(getattr(OPS, COMBINE[how][0])(old, new_values), own)
+    if reduction is not None:
+        both = LoopTensor(getattr(OPS, COMBINE[reduction][0])(old, new_values), own)
         return both if covered is None else LoopTensor(OPS.where(covered, both.value, old), own)
     if condition is not True:
-        asked, _ = placed(_labelled(condition, index), own, index, array.shape)
-        covered = asked if covered is None else OPS.logical_and(covered, asked)
+        written, _ = place_elements(_labelled(condition, index), own, index, array.shape)
+        covered = written if covered is None else OPS.logical_and(covered, written)
     elif covered is not None and contiguous(index):
         if old.op.name == "full":
-            return LoopTensor(padded(new, own, index, array.shape, old.attrs["value"]), own)
-        if (whole := joined(old, new, own, index)) is not None:
+            return LoopTensor(pad_elements(new, own, index, array.shape, old.attrs["value"]), own)
+        if (whole := replace_range(old, new, own, index)) is not None:
             return LoopTensor(whole, own)
     return LoopTensor(new_values if covered is None else OPS.where(covered, new_values, old),
                       own)
@@ -164,11 +165,11 @@ def _check_bounds(index: ElementIndex, shape: tuple[int, ...], condition: Any) -
 
 
 def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex,
-               new: LoopTensor, condition: Any, inner: Axes, how: str | None) -> LoopTensor:
+               new: LoopTensor, condition: Any, inner: Axes, reduction: str | None) -> LoopTensor:
     own, d = array.axes, array.dtype
     lengths = array.value.shape
     places = [*(Affine({v: 1}) for v in own), *index.places]
-    rows = _whole_axes(places, lengths, condition) if how == "add" else ()
+    rows = _whole_axes(places, lengths, condition) if reduction == "add" else ()
     count = len(places) - len(rows)
     flat: Any = 0
     inside: Any = condition
@@ -177,7 +178,7 @@ def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementInde
         isinstance(places[0], Affine) or places[0].dtype.bits <= i32.bits)
     for k in reversed(range(count)):
         place, n = places[k], lengths[k]
-        if not _certain(place, n) and not (k == 0 and alone and stride == 1 and how == "add"):
+        if not _certain(place, n) and not (k == 0 and alone and stride == 1 and reduction == "add"):
             inside = arithmetic.both(inside, arithmetic.both(
                 arithmetic.apply("greater_equal", place, 0), arithmetic.apply("less", place, n)))
         flat = arithmetic.apply("add", flat, arithmetic.apply("mul", place, stride)) if (
@@ -194,10 +195,10 @@ def _scattered(arithmetic: TileArithmetic, array: LoopTensor, index: ElementInde
     size, wide = math.prod(lengths[:count]), lengths[count:]
     updates = OPS.reshape(updates, (positions.size, *wide))
     old = OPS.reshape(array.value, (size, *wide))
-    if how == "add":  # places outside count nowhere
+    if reduction == "add":  # places outside count nowhere
         value = OPS.scatter_add(old, positions, updates, axis=0)
     else:
-        value = _compared(old, positions, updates, how, d)
+        value = _compared(old, positions, updates, reduction, d)
     return LoopTensor(OPS.reshape(value, lengths), own)
 
 
@@ -221,14 +222,17 @@ def _whole_axes(places: list[Any], lengths: tuple[int, ...], condition: Any) -> 
     return () if used & {*rows} else rows
 
 
-def _compared(old: Value, positions: Value, updates: Value, how: str | None, d: DType) -> Value:
-    """Every element looks for the iterations that write it."""
+def _compared(old: Value, positions: Value, updates: Value, reduction: str | None,
+              d: DType) -> Value:
+    """Each element is compared with the positions of all iterations, to find those that write
+    it."""
     count, size = positions.size, old.size
     here = OPS.equal(OPS.reshape(positions, (1, count)), OPS.iota((size, 1), 0))
-    if how is None:  # the last iteration counts
+    if reduction is None:  # the last iteration counts
         last = OPS.max(OPS.where(here, OPS.iota((size, count), 1), -1), axis=1)
         return OPS.where(OPS.greater_equal(last, 0),
                          OPS.take(updates, OPS.maximum(last, 0), axis=0), old)
-    fill = OPS.full((size, count), neutral(how, d), d)
+    fill = OPS.full((size, count), neutral(reduction, d), d)
     candidates = OPS.where(here, OPS.broadcast_to(updates, (size, count)), fill)
-    return getattr(OPS, COMBINE[how][0])(old, getattr(OPS, COMBINE[how][1])(candidates, axis=1))
+    binary, along_axis = (getattr(OPS, name) for name in COMBINE[reduction][:2])
+    return binary(old, along_axis(candidates, axis=1))

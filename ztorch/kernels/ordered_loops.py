@@ -1,7 +1,7 @@
-"""Sequential loops: each becomes a loop of the graph, with a separate body.
+"""Translates sequential loops: each becomes a loop of the graph, with a separate body.
 
-Variables that the body changes are the loop's state. Arrays that it only fills, each iteration its
-own part, are written after the loop from the results of all iterations. Reads of arrays that do not
+Variables that the body changes are the loop's state. Arrays of which each iteration only writes its
+own part are written after the loop, from the results of all iterations. Reads of arrays that do not
 change are moved before the loop.
 """
 
@@ -19,24 +19,24 @@ from ztorch.graph.loop import looped
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.dependence import in_a_sum, written
 from ztorch.kernels.expressions import ExpressionRules
-from ztorch.kernels.plainer import ENDS
 from ztorch.kernels.reading import ElementIndex
-from ztorch.kernels.scope import Loop, Variable, renamed
+from ztorch.kernels.scope import Loop, Variable, replace_variable
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 
 PRODUCTS_KEPT = 2  # elements that an iteration keeps for a gradient, per element of its products
-TRIALS_MAX = 8  # how often the shapes and dtypes of a state may grow before they must agree
+MAX_TRIALS = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 
-class OrderedTurns:
-    """The iterations of one loop while its body is translated."""
+class LoopBuilder:
+    """Collects the inputs and outputs of one loop while its body is translated."""
 
-    def __init__(self, name: str, count: int, late: frozenset[str]):
+    def __init__(self, name: str, count: int, deferred: frozenset[str]):
         self.twin = LoopVar(name, count)
-        self.late = late
+        self.deferred = deferred
         self.number = slice_leaf(OPS.iota((count,), 0), 0)
         self.slices: list[tuple[Value, Value]] = [(self.number, OPS.iota((count,), 0))]
         self.var = LoopVar(name, count, self.number, self.twin.serial)
@@ -48,14 +48,14 @@ class OrderedTurns:
         self.slices.append((leaf, value))
         return leaf
 
-    def put_off(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any, inner: Axes,
-                how: str | None) -> None:
-        """Has elements of an array written after the loop."""
-        self.writes.append((name, index, new, condition, inner, how))
+    def defer_write(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
+                    inner: Axes, reduction: str | None) -> None:
+        """Records that elements of an array are written after the loop."""
+        self.writes.append((name, index, new, condition, inner, reduction))
 
 
-def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
-             last: Any) -> None:
+def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
+                 last: Any) -> None:
     """Runs a loop iteration by iteration.
 
     Args:
@@ -65,20 +65,20 @@ def in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int
         first: The counter in the first iteration.
         step: The increment of each iteration.
         count: Number of iterations.
-        last: Turns whose counter is not before it do nothing; None if there are none.
+        last: Iterations whose counter reaches it do nothing; None if there are none.
     """
-    set_here = [n for n in assigned(s.body) if n in t.env and n != name]
-    filled = [n for n in written(s.body) if n in t.env and n not in set_here]
-    late = frozenset(n for n in filled if _only_filled(s, n, name, t))
-    names = [n for n in (*set_here, *filled) if n not in late]
+    changed = [n for n in assigned(s.body) if n in t.env and n != name]
+    filled = [n for n in written(s.body) if n in t.env and n not in changed]
+    deferred = frozenset(n for n in filled if _only_filled(s, n, name, t))
+    names = [n for n in (*changed, *filled) if n not in deferred]
     state = {n: _state(t, s, n, t.env[n].value) for n in names}
-    for _ in range(TRIALS_MAX):
-        steps = OrderedTurns(name, count, late)
+    for _ in range(MAX_TRIALS):
+        steps = LoopBuilder(name, count, deferred)
         carries = {n: carry_leaf(x.value, k) for k, (n, x) in enumerate(state.items())}
-        after = _turn(t, s, steps, name, first, step, last, {
+        after = _translate_body(t, s, steps, name, first, step, last, {
             n: LoopTensor(carries[n], state[n].axes, state[n].weak) for n in names})
-        grown = {n: _grown(t, s, n, state[n], after[n]) for n in names}
-        if all(_alike(grown[n], state[n]) for n in names):
+        grown = {n: _widen(t, s, n, state[n], after[n]) for n in names}
+        if all(_same_type(grown[n], state[n]) for n in names):
             break
         state = grown
     else:
@@ -102,8 +102,8 @@ def _state(t: ExpressionRules, s: ast.For, name: str, x: Any) -> LoopTensor:
     return t.arithmetic.tile(x)
 
 
-def _turn(t: ExpressionRules, s: ast.For, steps: OrderedTurns, name: str, first: Affine, step: int,
-          last: Any, carries: dict[str, LoopTensor]) -> dict[str, LoopTensor]:
+def _translate_body(t: ExpressionRules, s: ast.For, steps: LoopBuilder, name: str, first: Affine,
+                    step: int, last: Any, carries: dict[str, LoopTensor]) -> dict[str, LoopTensor]:
     """Translates the body once. Returns the state after an iteration."""
     before, masks = dict(t.env), len(t.masks)
     t.loops.append(Loop(steps.var, steps))
@@ -127,10 +127,10 @@ def _turn(t: ExpressionRules, s: ast.For, steps: OrderedTurns, name: str, first:
     return after
 
 
-def _grown(t: ExpressionRules, s: ast.For, name: str, old: LoopTensor, new: LoopTensor
+def _widen(t: ExpressionRules, s: ast.For, name: str, old: LoopTensor, new: LoopTensor
            ) -> LoopTensor:
-    """The state before the first iteration, with the loops, shape and dtype that it has after
-    one."""
+    """The state before the first iteration, with the loops, shape and dtype that it has after one
+    iteration."""
     try:
         shape = np.broadcast_shapes(old.shape, new.shape)
     except ValueError:
@@ -143,17 +143,17 @@ def _grown(t: ExpressionRules, s: ast.For, name: str, old: LoopTensor, new: Loop
     return LoopTensor(full(t.arithmetic.cast(old, d), axes, new.shape), axes, old.weak and new.weak)
 
 
-def _alike(a: LoopTensor, b: LoopTensor) -> bool:
+def _same_type(a: LoopTensor, b: LoopTensor) -> bool:
     return (a.axes, a.shape, a.dtype, a.weak) == (b.axes, b.shape, b.dtype, b.weak)
 
 
-def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str, LoopTensor],
+def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str, LoopTensor],
             carries: dict[str, Value], after: dict[str, LoopTensor]) -> None:
     """Creates the loop, and sets variables to their final values."""
     news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
     proceed = None
-    flag = getattr(s, ENDS, None)
+    flag = getattr(s, END_FLAG, None)
     if flag is not None and not steps.writes:  # a skipped iteration would have nothing to write
         place = [*state].index(flag)
         if state[flag].value.rank == 0:
@@ -172,11 +172,12 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
-    products, kept = _sizes(body)
-    body = replace(body, recompute=PRODUCTS_KEPT * products > kept)
+    products, state_size = _sizes(body)
+    body = replace(body, recompute=PRODUCTS_KEPT * products > state_size)
     if products and any(c.dtype.is_float for c in body.carries):
         strategy = "computes iterations again" if body.recompute else "keeps iterations"
-        t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of {kept}")
+        t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of "
+                       f"{state_size}")
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
@@ -186,17 +187,17 @@ def _finish(t: ExpressionRules, s: ast.For, steps: OrderedTurns, state: dict[str
         else:
             t.env[n] = replace(t.env[n], value=x)
     rest = iter(stacks)
-    for name, index, new, condition, inner, how in steps.writes:
-        whole = _all_turns(next(rest), new.axes, steps.twin)
+    for name, index, new, condition, inner, reduction in steps.writes:
+        whole = _all_iterations(next(rest), new.axes, steps.twin)
         if condition is not True:
-            condition = _all_turns(next(rest), condition.axes, steps.twin)
-        t.store(name, renamed(index, steps.var, steps.twin), whole, condition,
-                union([inner, (steps.twin,)]), how)
+            condition = _all_iterations(next(rest), condition.axes, steps.twin)
+        t.store(name, replace_variable(index, steps.var, steps.twin), whole, condition,
+                union([inner, (steps.twin,)]), reduction)
 
 
 def _sizes(body: Body) -> tuple[int, int]:
-    """The elements of an iteration's products, and of the state. Where products, such as blocks of
-    scores, are larger than the state, which is kept anyway, a gradient computes iterations
+    """The number of elements of an iteration's products, and of the state, which a gradient keeps
+    in any case. If products, such as blocks of scores, are larger, a gradient computes them
     again."""
     values = dependents(body.roots, (*body.carries, *body.slices))
     products = sum(v.size for v in values if v.op.kind == "contract")
@@ -205,12 +206,11 @@ def _sizes(body: Body) -> tuple[int, int]:
 
 def _typed(t: ExpressionRules, x: LoopTensor, axes: Axes, shape: tuple[int, ...], d: DType
            ) -> Value:
-    value = full(x if d is boolean and x.dtype is boolean else t.arithmetic.cast(x, d), axes, shape)
-    return value
+    return full(x if d is boolean and x.dtype is boolean else t.arithmetic.cast(x, d), axes, shape)
 
 
-def _all_turns(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
-    """The results of all iterations, as a tile of the loop that they are."""
+def _all_iterations(stack: Value, axes: Axes, twin: LoopVar) -> LoopTensor:
+    """The results of all iterations as a tile with an axis for the loop."""
     loops = union([axes, (twin,)])
     own = tuple(LoopVar(":", n) for n in stack.shape[1 + len(axes):])
     return LoopTensor(reordered(stack, [twin, *axes, *own], (*loops, *own)), loops)

@@ -18,8 +18,8 @@ import numpy as np
 from ztorch.dtypes import boolean, i32
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.creating import CREATING, dtype_from
-from ztorch.kernels.tile_words import METHODS as _OF_ARRAYS
-from ztorch.kernels.tile_words import OF_TILES, REDUCTIONS, BadCall, Word
+from ztorch.kernels.tile_functions import METHODS as _OF_ARRAYS
+from ztorch.kernels.tile_functions import OF_TILES, REDUCTIONS, BadCall, FunctionRule
 from ztorch.kernels.tiles import LoopTensor
 
 
@@ -66,42 +66,42 @@ _OPERATORS: dict[type[ast.operator], tuple[Any, ...]] = {
     ast.Mod: (np.mod, np.remainder), ast.Pow: (np.power, builtins.pow)}
 
 
-def _elementwise(name: str) -> Word:
-    def word(a: TileArithmetic, *xs: Any) -> Any:
+def _elementwise(name: str) -> FunctionRule:
+    def rule(a: TileArithmetic, *xs: Any) -> Any:
         d = a.common(xs)
         return a.apply(name, *xs, dtype=d if d.is_float else a.float)
-    return word
+    return rule
 
 
-def _of_one_number(name: str) -> Word:
-    def word(a: TileArithmetic, *xs: Any) -> Any:
+def _of_one_number(name: str) -> FunctionRule:
+    def rule(a: TileArithmetic, *xs: Any) -> Any:
         if any(isinstance(x, LoopTensor) and x.shape for x in xs):
             raise BadCall(f"math.{name} takes numbers; " + (
                 "for arrays there is np." + name if name in _ELEMENTWISE
                 else "loop over the elements of the array"))
         return _elementwise(name)(a, *xs)
-    return word
+    return rule
 
 
-def _keeping(name: str) -> Word:
+def _keeping(name: str) -> FunctionRule:
     return lambda a, *xs: a.apply(name, *xs)
 
 
-def _rounding(name: str, whole: bool) -> Word:
-    """Rounded; `whole` makes it one of Python's integers."""
-    def word(a: TileArithmetic, x: Any) -> Any:
+def _rounding(name: str, whole: bool) -> FunctionRule:
+    """Rounds a number; if `whole`, the result is a Python integer."""
+    def rule(a: TileArithmetic, x: Any) -> Any:
         y = a.apply(name, x) if a.common([x]).is_float else a.tile(x)
         return LoopTensor(a.cast(y, i32).value, y.axes, weak=True) if whole else y
-    return word
+    return rule
 
 
-def _operator(op: type[ast.operator]) -> Word:
+def _operator(op: type[ast.operator]) -> FunctionRule:
     return lambda a, x, y: a.binary(op(), x, y)
 
 
-def _extreme(name: str) -> Word:
+def _extreme(name: str) -> FunctionRule:
     """Python's `min` and `max`: of several numbers, or of the elements of one tile."""
-    def word(a: TileArithmetic, *xs: Any) -> Any:
+    def rule(a: TileArithmetic, *xs: Any) -> Any:
         if len(xs) == 1:
             if isinstance(xs[0], LoopTensor):
                 if len(xs[0].shape) != 1:
@@ -116,7 +116,7 @@ def _extreme(name: str) -> Word:
             else:
                 total = a.apply(name, total, x)
         return total
-    return word
+    return rule
 
 
 def _where(a: TileArithmetic, condition: Any, x: Any, y: Any) -> Any:
@@ -132,13 +132,13 @@ def _float_power(a: TileArithmetic, x: Any, y: Any) -> Any:
     return a.apply("power", x, y, dtype=d if d.is_float else a.float)
 
 
-def _logical(name: str) -> Word:
+def _logical(name: str) -> FunctionRule:
     return lambda a, *xs: a.apply(name, *(a.truth(x) for x in xs), dtype=boolean)
 
 
-def _number(d: str) -> Word:
+def _number(d: str) -> FunctionRule:
     """Python's `float`, `int` and `bool` of a number."""
-    def word(a: TileArithmetic, x: Any) -> Any:
+    def rule(a: TileArithmetic, x: Any) -> Any:
         if isinstance(x, NUMBERS):
             return {"float": float, "int": int, "bool": bool}[d](x)
         x = a.tile(x)
@@ -150,15 +150,15 @@ def _number(d: str) -> Word:
             x = a.apply("trunc", x)
         y = a.cast(x, a.float if d == "float" else i32)
         return LoopTensor(y.value, y.axes, weak=True)
-    return word
+    return rule
 
 
-def cast_word(kind: Any) -> Word:
+def cast_rule(kind: Any) -> FunctionRule:
     """`np.float32(x)` and the like."""
     return lambda a, x: a.cast(x, dtype_from(kind))
 
 
-WORDS: dict[Any, Word] = {
+FUNCTIONS: dict[Any, FunctionRule] = {
     **{f: _elementwise(name) for name, functions in _ELEMENTWISE.items() for f in functions},
     **{f: _of_one_number(name) for name, f in _OF_ONE_NUMBER.items()},
     **{f: _keeping(name) for name, functions in _KEEPING.items() for f in functions},
@@ -171,9 +171,11 @@ WORDS: dict[Any, Word] = {
     np.logical_and: _logical("logical_and"), np.logical_or: _logical("logical_or"),
     np.logical_not: _logical("logical_not"), float: _number("float"), int: _number("int"),
     bool: _number("bool"), **OF_TILES, **CREATING}
-METHODS: dict[str, Word] = {**_OF_ARRAYS, "astype": lambda a, x, kind: a.cast(x, dtype_from(kind))}
+METHODS: dict[str, FunctionRule] = {
+    **_OF_ARRAYS, "astype": lambda a, x, kind: a.cast(x, dtype_from(kind))}
 
 # Functions that only take compile-time constants, such as sizes.
-KNOWN = (len, range, min, max, abs, round, sum, int, float, bool, tuple, list, enumerate, zip,
-         isinstance, divmod, sorted, all, any, math.ceil, math.floor, math.sqrt, math.log2,
-         math.prod, math.gcd, math.log, math.exp, math.pow, math.isqrt, reversed)
+CONSTANT_FUNCTIONS = (
+    len, range, min, max, abs, round, sum, int, float, bool, tuple, list, enumerate, zip,
+    isinstance, divmod, sorted, all, any, math.ceil, math.floor, math.sqrt, math.log2,
+    math.prod, math.gcd, math.log, math.exp, math.pow, math.isqrt, reversed)

@@ -1,6 +1,7 @@
-"""The words of subgroups: 32 neighbouring threads of a block that see one another's values.
+"""Functions of subgroups: 32 neighbouring threads of a block that exchange values.
 
-In a compiled kernel, these functions stand for statements of a thread; in plain Python they run.
+In a compiled kernel, calls of these functions become statements of a thread. In plain Python, the
+functions themselves run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from ztorch.errors import KernelError
 from ztorch.graph.thread_program import SUBGROUP
-from ztorch.kernels.thread_debug import turn_of
+from ztorch.kernels.thread_debug import current_thread
 
 
 def lane(thread: int) -> int:
@@ -54,9 +55,9 @@ def shuffle(x: Any, lane: Any) -> Any:
         >>> k.debug(np.arange(32))[:4]
         array([2, 3, 4, 5])
     """
-    turn = turn_of("zt.shuffle")
-    values = turn.meet(x)
-    return values[turn.thread // SUBGROUP * SUBGROUP + int(lane) % SUBGROUP]
+    current = current_thread("zt.shuffle")
+    values = current.meet(x)
+    return values[current.thread // SUBGROUP * SUBGROUP + int(lane) % SUBGROUP]
 
 
 def shuffle_xor(x: Any, mask: int) -> Any:
@@ -78,8 +79,8 @@ def shuffle_xor(x: Any, mask: int) -> Any:
         >>> k.debug(np.arange(32))[:4]
         array([1, 0, 3, 2])
     """
-    turn = turn_of("zt.shuffle_xor")
-    return turn.meet(x)[turn.thread ^ mask]
+    current = current_thread("zt.shuffle_xor")
+    return current.meet(x)[current.thread ^ mask]
 
 
 def subgroup_sum(x: Any) -> Any:
@@ -145,9 +146,10 @@ def subgroup_min(x: Any) -> Any:
     return _butterfly(x, np.minimum)
 
 
-def _butterfly(x: Any, combined: Any) -> Any:
+def _butterfly(x: Any, combine: Any) -> Any:
+    """Combines the values of a subgroup in 5 steps, in each thread."""
     mask = SUBGROUP // 2
     while mask:
-        x = combined(x, shuffle_xor(x, mask))
+        x = combine(x, shuffle_xor(x, mask))
         mask //= 2
     return x

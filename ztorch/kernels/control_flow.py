@@ -1,4 +1,4 @@
-"""Writes `break` and `continue`, and `while` loops that data ends, in terms of `for` and `if`.
+"""Replaces `break`, `continue`, and `while` loops that data ends by `for` and `if`.
 
 A loop with a `break` gets a flag: the statements after the `break`, and all later iterations, run
 only while the flag holds.
@@ -10,33 +10,33 @@ import ast
 from typing import Any
 
 from ztorch.kernels.source import Source
-from ztorch.kernels.thread_words import is_threads
+from ztorch.kernels.thread_functions import is_threads
 
-ENDS = "ends"  # attribute of a loop: the name of the flag that is false when it has ended
+END_FLAG = "end_flag"  # attribute of a loop: the name of the flag that is false when it has ended
 
 
-def plainer(source: Source, max_steps: int | None) -> list[ast.stmt]:
+def without_jumps(source: Source, max_steps: int | None) -> list[ast.stmt]:
     """The statements of a function without `break` and `continue`.
 
     Args:
         source: The function.
-        max_steps: The maximum number of iterations of a `while` loop, which becomes a `for` loop.
-            None: `while` loops stay, and their conditions must be compile-time constants.
+        max_steps: The largest number of iterations of a `while` loop, which becomes a `for` loop.
+            If None, `while` loops stay, and their conditions must be compile-time constants.
     """
-    return _Plainer(source, max_steps).block(source.tree.body)
+    return _JumpRemover(source, max_steps).block(source.tree.body)
 
 
-def inside_threads(source: Source, statements: list[ast.stmt]) -> list[ast.stmt]:
+def thread_without_jumps(source: Source, statements: list[ast.stmt]) -> list[ast.stmt]:
     """The statements of a thread without `break` and `continue`. Its `while` loops stay, because a
     thread may iterate any number of times."""
-    return _Plainer(source, None, whiles=True).block(statements)
+    return _JumpRemover(source, None, whiles=True).block(statements)
 
 
-class _Plainer:
+class _JumpRemover:
     def __init__(self, source: Source, max_steps: int | None, whiles: bool = False):
         self.source, self.max_steps, self.whiles = source, max_steps, whiles
-        self.flags: list[tuple[str, str]] = []  # of `break` and `continue`, inner loops last
-        self.count = 0
+        self.flags: list[tuple[str, str]] = []  # of `break` and `continue`; inner loops last
+        self.count = 0  # number of loops so far
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
@@ -44,7 +44,7 @@ class _Plainer:
             out += self.statement(s)
             pairs = zip((ast.Break, ast.Continue), self.flags[-1] if self.flags else (),
                         strict=False)
-            flags = [flag for kind, flag in pairs if _leaves(s, kind)]
+            flags = [flag for kind, flag in pairs if _contains_jump(s, kind)]
             rest = statements[k + 1:]
             if flags and rest:
                 test: Any = _name(flags[0]) if len(flags) == 1 else ast.BoolOp(
@@ -60,7 +60,7 @@ class _Plainer:
         if isinstance(s, ast.If):
             return [_at(s, ast.If(s.test, self.block(s.body), self.block(s.orelse)))]
         if isinstance(s, ast.While):
-            return self._same_while(s) if self.whiles else self._while(s)
+            return self._keep_while(s) if self.whiles else self._while(s)
         if isinstance(s, ast.For):
             return [s] if is_threads(self.source, s.iter) else self._for(s)
         return [s]
@@ -71,10 +71,10 @@ class _Plainer:
         loop = _at(s, ast.For(s.target, s.iter, body, []))
         if flag is None:
             return [loop]
-        setattr(loop, ENDS, flag)
+        setattr(loop, END_FLAG, flag)
         return [_at(s, _assign(flag, ast.Constant(True))), loop]
 
-    def _same_while(self, s: ast.While) -> list[ast.stmt]:
+    def _keep_while(self, s: ast.While) -> list[ast.stmt]:
         self._no_else(s)
         body, ended = self._body(s)
         if ended is None:
@@ -84,17 +84,17 @@ class _Plainer:
 
     def _while(self, s: ast.While) -> list[ast.stmt]:
         if self.max_steps is None:
-            return self._same_while(s)
+            return self._keep_while(s)
         self._no_else(s)
         self.count += 1
         flag = f"<while {self.count}>"
         body, ended = self._body(s)
         test: ast.expr = s.test if ended is None else ast.BoolOp(ast.And(), [_name(ended), s.test])
-        turns = ast.Call(_name("<range>"), [ast.Constant(self.max_steps)], [])
+        iterations = ast.Call(_name("<range>"), [ast.Constant(self.max_steps)], [])
         inside = [*body, _assign(flag, test)]
-        loop = _at(s, ast.For(ast.Name("<turn>", ast.Store()), turns,
+        loop = _at(s, ast.For(ast.Name("<iteration>", ast.Store()), iterations,
                               [ast.If(_name(flag), inside, [])], []))
-        setattr(loop, ENDS, flag)
+        setattr(loop, END_FLAG, flag)
         first = [] if ended is None else [_at(s, _assign(ended, ast.Constant(True)))]
         return [*first, _at(s, _assign(flag, s.test)), loop]
 
@@ -102,11 +102,11 @@ class _Plainer:
         """The body of a loop, and the flag that ends it, if a `break` does."""
         self.count += 1
         ended, skipped = f"<break {self.count}>", f"<continue {self.count}>"
-        breaks = any(_leaves(x, ast.Break) for x in s.body)
+        breaks = any(_contains_jump(x, ast.Break) for x in s.body)
         self.flags.append((ended, skipped))
         body = self.block(s.body)
         self.flags.pop()
-        if any(_leaves(x, ast.Continue) for x in s.body):
+        if any(_contains_jump(x, ast.Continue) for x in s.body):
             body = [_at(s, _assign(skipped, ast.Constant(True))), *body]
         if breaks and isinstance(s, ast.For):
             body = [_at(s, ast.If(_name(ended), body, []))]
@@ -118,13 +118,13 @@ class _Plainer:
                                     "set a flag before the break and test it after the loop")
 
 
-def _leaves(s: ast.AST, kind: type) -> bool:
-    """Whether a statement holds a `break` or `continue` of the loop around it."""
+def _contains_jump(s: ast.AST, kind: type) -> bool:
+    """Whether a statement contains a `break` or `continue` of the loop around it."""
     if isinstance(s, kind):
         return True
     if isinstance(s, (ast.For, ast.While, ast.FunctionDef, ast.Lambda)):
         return False
-    return any(_leaves(x, kind) for x in ast.iter_child_nodes(s))
+    return any(_contains_jump(x, kind) for x in ast.iter_child_nodes(s))
 
 
 def _name(name: str) -> ast.Name:
@@ -136,6 +136,6 @@ def _assign(name: str, value: ast.expr) -> ast.Assign:
 
 
 def _at(place: ast.stmt, new: Any) -> Any:
-    """A new statement in the position of another one, for messages."""
+    """A new statement with the position of another one, for error messages."""
     ast.copy_location(new, place)
     return ast.fix_missing_locations(new)

@@ -14,7 +14,7 @@ from ztorch.graph.op import OPS
 from ztorch.kernels.arithmetic import TileArithmetic
 from ztorch.kernels.tiles import LETTERS, LoopTensor, full, union
 
-Word = Callable[..., Any]  # (arithmetic, *arguments, **named) -> value
+FunctionRule = Callable[..., Any]  # (arithmetic, *arguments, **named) -> value
 
 
 class BadCall(Exception):
@@ -39,8 +39,8 @@ def _counting(d: DType) -> DType:
     return d if not small else u32 if d.kind == "u" else i32
 
 
-def _reduction(name: str) -> Word:
-    def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def _reduction(name: str) -> FunctionRule:
+    def rule(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         x = a.tile(x)
         places = _places(x, axis)
         if not places:
@@ -57,7 +57,7 @@ def _reduction(name: str) -> Word:
             y = getattr(OPS, name)(value, axis=places[0], keepdims=keepdims)
             return LoopTensor(OPS.cast(y, i32), x.axes)
         return LoopTensor(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
-    return word
+    return rule
 
 
 def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:
@@ -99,16 +99,16 @@ def _reshape(a: TileArithmetic, x: Any, *shape: Any) -> Any:
     return LoopTensor(OPS.reshape(x.value, (*[v.extent for v in x.axes], *sizes)), x.axes)
 
 
-def _along(name: str, default: int | None = -1) -> Word:
+def _along(name: str, default: int | None = -1) -> FunctionRule:
     """An op along one axis that keeps the shape, such as sorting."""
-    def word(a: TileArithmetic, x: Any, axis: int | None = default) -> Any:
+    def rule(a: TileArithmetic, x: Any, axis: int | None = default) -> Any:
         x = a.tile(x)
         if axis is None:
             x, axis = _reshape(a, x, -1), 0
         value = OPS.cast(x.value, _counting(x.dtype)) if name == "cumsum" else x.value
         y = getattr(OPS, name)(value, axis=_places(x, axis)[0])
         return LoopTensor(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
-    return word
+    return rule
 
 
 def _outer(a: TileArithmetic, x: Any, y: Any) -> Any:
@@ -148,46 +148,46 @@ def _split(a: TileArithmetic, x: Any, parts: Any, axis: int = 0) -> tuple[LoopTe
                  for span in spans)
 
 
-def _joined(name: str) -> Word:
+def _joined(name: str) -> FunctionRule:
     """Tiles put together along an axis, which may be a new one."""
-    def word(a: TileArithmetic, xs: Any, axis: int = 0) -> Any:
+    def rule(a: TileArithmetic, xs: Any, axis: int = 0) -> Any:
         tiles = [a.tile(x) for x in xs]
         d, axes = a.common(tiles), union(t.axes for t in tiles)
         rank = len(tiles[0].shape) + (name == "stack")
         values = [full(a.cast(t, d), axes) for t in tiles]
         return LoopTensor(getattr(OPS, name)(*values, axis=len(axes) + axis % rank), axes)
-    return word
+    return rule
 
 
-def _spread_of(root: bool) -> Word:
+def _spread_of(root: bool) -> FunctionRule:
     """The variance, or its square root."""
-    def word(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def rule(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         x = a.tile(x)
         count = math.prod(x.value.shape[k] for k in _places(x, axis))
         apart = a.apply("sub", x, _reduction("mean")(a, x, axis, True))
         total = _reduction("sum")(a, a.apply("mul", apart, apart), axis, keepdims)
         variance = a.apply("divide", total, float(count))
         return a.apply("sqrt", variance) if root else variance
-    return word
+    return rule
 
 
-def _triangle(name: str) -> Word:
-    def word(a: TileArithmetic, x: Any, k: int = 0) -> Any:
+def _triangle(name: str) -> FunctionRule:
+    def rule(a: TileArithmetic, x: Any, k: int = 0) -> Any:
         return LoopTensor(getattr(OPS, name)(x.value, k=k), x.axes)
-    return word
+    return rule
 
 
-REDUCTIONS: dict[str, Word] = {
+REDUCTIONS: dict[str, FunctionRule] = {
     **{name: _reduction(name) for name in ("sum", "prod", "max", "min", "mean", "any", "all",
                                            "argmax", "argmin")},
     "var": _spread_of(False), "std": _spread_of(True)}
-OF_TILES: dict[Any, Word] = {
-    **{getattr(np, name): word for name, word in REDUCTIONS.items()},
+OF_TILES: dict[Any, FunctionRule] = {
+    **{getattr(np, name): rule for name, rule in REDUCTIONS.items()},
     np.dot: _matmul, np.matmul: _matmul, np.transpose: _transpose, np.reshape: _reshape,
     np.sort: _along("sort"), np.argsort: _along("argsort"), np.cumsum: _along("cumsum", None),
     np.outer: _outer, np.split: _split, np.swapaxes: _swapaxes, np.expand_dims: _expand,
     np.concatenate: _joined("concat"), np.stack: _joined("stack"), np.tril: _triangle("tril"),
     np.triu: _triangle("triu")}
-METHODS: dict[str, Word] = {
+METHODS: dict[str, FunctionRule] = {
     **REDUCTIONS, "transpose": _transpose, "reshape": _reshape, "dot": _matmul,
     "swapaxes": _swapaxes, "cumsum": _along("cumsum", None), "copy": lambda a, x: x}

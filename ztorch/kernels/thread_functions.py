@@ -1,7 +1,7 @@
-"""The words of threads: shared memory, barriers, atomic updates.
+"""Functions of threads: shared memory, barriers, atomic updates.
 
-In a compiled kernel, these functions stand for statements of a thread. In a kernel that runs as
-plain Python (`kernel.debug`) they run.
+In a compiled kernel, calls of these functions become statements of a thread. In a kernel that runs
+as plain Python (`kernel.debug`), the functions themselves run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.dtypes import dtype as dtype_of
 from ztorch.errors import KernelError
 from ztorch.kernels.source import Source
-from ztorch.kernels.subgroup_words import (
+from ztorch.kernels.subgroup_functions import (
     lane,
     shuffle,
     shuffle_xor,
@@ -23,7 +23,7 @@ from ztorch.kernels.subgroup_words import (
     subgroup_min,
     subgroup_sum,
 )
-from ztorch.kernels.thread_debug import turn_of
+from ztorch.kernels.thread_debug import current_thread
 
 
 def threads(blocks: int | tuple[int, ...], size: int | tuple[int, ...]
@@ -62,7 +62,7 @@ def threads(blocks: int | tuple[int, ...], size: int | tuple[int, ...]
 
 
 def is_threads(source: Source, node: ast.expr) -> bool:
-    """Whether an expression is a call of `zt.threads`, by whatever name."""
+    """Whether an expression calls `zt.threads`, under any name."""
     if not isinstance(node, ast.Call):
         return False
     function, names = node.func, []
@@ -72,12 +72,12 @@ def is_threads(source: Source, node: ast.expr) -> bool:
     if not isinstance(function, ast.Name):
         return False
     try:
-        known = source.lookup(function.id)
+        target = source.lookup(function.id)
     except KeyError:
         return False
     for name in reversed(names):
-        known = getattr(known, name, None)
-    return known is threads
+        target = getattr(target, name, None)
+    return target is threads
 
 
 def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
@@ -102,7 +102,7 @@ def shared(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         array([3., 2., 1., 0.])
     """
     d = dtype_of(dtype)
-    array: np.ndarray = turn_of("zt.shared").shared(shape, d.numpy)
+    array: np.ndarray = current_thread("zt.shared").shared(shape, d.numpy)
     return array
 
 
@@ -123,7 +123,7 @@ def barrier() -> None:
         >>> neighbours.debug(np.arange(4.0))
         array([1., 2., 3., 0.])
     """
-    turn_of("zt.barrier").meet(None)
+    current_thread("zt.barrier").meet(None)
 
 
 def atomic_add(array: np.ndarray, index: Any, x: Any) -> Any:
@@ -259,14 +259,14 @@ def atomic_cas(array: np.ndarray, index: Any, expected: Any, x: Any) -> Any:
 
 
 def _updated(array: np.ndarray, index: Any, new: Any) -> Any:
-    turn_of("an atomic update")
+    current_thread("an atomic update")
     plain = np.asarray(array)
     old = plain[index]
     plain[index] = new(old)
     return old
 
 
-# Words of threads alone.
-THREAD_WORDS: tuple[Any, ...] = (
+# Functions that only threads may call.
+THREAD_FUNCTIONS: tuple[Any, ...] = (
     shared, barrier, atomic_add, atomic_min, atomic_max, atomic_exchange, atomic_cas, lane, shuffle,
     shuffle_xor, subgroup_sum, subgroup_max, subgroup_min)
