@@ -153,8 +153,8 @@ class KernelFunction:
 
     def explain(self, *args: Any, **named: Any) -> str:
         """Describes how each loop runs: its iterations at once, or in order and why. For a kernel
-        with hints, also describes the schedule of each compiled kernel, and the hints that it does not
-        follow. `kernel.on(device).explain(...)` describes the schedules for a device.
+        with hints, also describes the schedule of each compiled kernel, and the hints that it does
+        not follow. `kernel.on(device).explain(...)` describes the schedules for a device.
 
         Args:
             *args: Arrays and numbers, as for a call.

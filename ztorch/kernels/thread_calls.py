@@ -19,7 +19,7 @@ from ztorch.graph.thread_program import (
 )
 from ztorch.graph.value import Value
 from ztorch.kernels import subgroup_functions as subgroups
-from ztorch.kernels import thread_functions as words
+from ztorch.kernels import thread_functions as threads
 from ztorch.kernels.creating import dtype_from
 from ztorch.kernels.known_functions import FUNCTIONS
 from ztorch.kernels.thread_numbers import ThreadNumbers
@@ -27,8 +27,8 @@ from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import LoopTensor
 
 ARRAY_MAKERS = (np.zeros, np.ones, np.full, np.empty, np.zeros_like, np.ones_like, np.empty_like)
-UPDATES = {words.atomic_add: "add", words.atomic_min: "min", words.atomic_max: "max",
-           words.atomic_exchange: "exchange", words.atomic_cas: "cas"}
+UPDATES = {threads.atomic_add: "add", threads.atomic_min: "min", threads.atomic_max: "max",
+           threads.atomic_exchange: "exchange", threads.atomic_cas: "cas"}
 REDUCTIONS = {subgroups.subgroup_sum: "add", subgroups.subgroup_max: "maximum",
               subgroups.subgroup_min: "minimum"}
 
@@ -46,7 +46,7 @@ class ThreadCalls(ThreadNumbers):
                 return self._reduction(node, REDUCTIONS[known])
             if known in ARRAY_MAKERS:
                 return self._thread_array(node, known)
-            if known in (words.shared, words.barrier, subgroups.lane, subgroups.shuffle,
+            if known in (threads.shared, threads.barrier, subgroups.lane, subgroups.shuffle,
                          subgroups.shuffle_xor):
                 args = [self.value(n) for n in node.args]
                 named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
@@ -54,7 +54,7 @@ class ThreadCalls(ThreadNumbers):
                 return rule(node, *args, **named)
         except TypeError as error:
             raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
-        if known is words.threads:
+        if known is threads.threads:
             raise self.source.error(node, "a loop over threads is inside another one",
                                     "for several axes write zt.threads((4, 4), (8, 8))")
         for n in node.args:
