@@ -16,7 +16,7 @@ from tests.cases.available import COMPUTING
 from tests.cases.covering import share
 from tests.cases.device_programs import able, all_agree
 from tests.cases.pretended_cuda import close, install
-from tests.cases.thread_words import FUNCTIONS, job, plain
+from tests.cases.thread_words import WORDS, job, plain
 from tests.machines.metal.fake import Mac, playing
 from tests.parity import GROUPS, HERE, SUBGROUPS, C, Job, Module, agree, interpreted
 from tools.capabilities import grouped
@@ -36,7 +36,7 @@ def _takes(word: str, d: DType) -> bool:
         d is not boolean or not word.startswith("subgroup"))
 
 
-PAIRS = [(word, d) for word in FUNCTIONS for d in ALL if _takes(word, d)]
+PAIRS = [(word, d) for word in WORDS for d in ALL if _takes(word, d)]
 INTERPRETED = {"groups": GROUPS, "subgroups": SUBGROUPS}
 MACHINES = [*INTERPRETED, *HERE, *C, *COMPUTING]
 
