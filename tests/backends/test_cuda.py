@@ -123,7 +123,7 @@ def test_many_launches_are_joined(fake: FakeCuda, monkeypatch: pytest.MonkeyPatc
     d = available.device("cuda")
     module, (launch, *_), _ = doubled.loaded(d)
     recorded = d.record(module, [launch._replace(barrier=b) for b in (*[False] * 3, True, True, False)])
-    nodes = [node for node in fake.held(recorded.handle.alone, list) if node.entry]
+    nodes = [node for node in fake.held(recorded.handle.launches_only, list) if node.entry]
     assert [bool(node.early) for node in nodes] == [*[False] * 4, True, True]
 
 
@@ -160,7 +160,7 @@ def test_kernels_that_do_not_wait_are_not_early(fake: FakeCuda, monkeypatch: pyt
 
     monkeypatch.setattr(doubled, "doubling", without)
     module, launches, _ = doubled.loaded(d, 2)
-    assert not any(node.early for node in fake.held(d.record(module, launches).handle.alone, list))
+    assert not any(node.early for node in fake.held(d.record(module, launches).handle.launches_only, list))
     monkeypatch.setattr(cuda_calls, "waits", lambda image: True)
     with pytest.raises(AssertionError, match="starts early that never waits"):
         d.record(*doubled.loaded(d, 2)[:2])

@@ -91,7 +91,7 @@ def test_a_run_is_these_calls(modern: bool) -> None:
     ("newLibrary", Raised("no compiler"), "newLibraryWithSource: no compiler"),
     ("newPipeline", "nothing", "newComputePipelineState.*out of registers"),
     ("newPipeline", Raised("broken"), "newComputePipelineState.*broken"),
-    ("threads", 16, "has groups of 256 threads, and this device runs it with 16 at most"),
+    ("threads", 16, "has groups of 256 threads; this device runs it with 16 at most"),
 ])
 def test_code_that_does_not_load(mac: Mac, call: str, fault: Any, what: str) -> None:
     with opened() as d:

@@ -228,7 +228,7 @@ def test_a_module_that_is_refused_is_an_error(install: Any, call: str, code: str
 def test_modules_for_a_device_that_takes_none(install: Any, tmp_path: Path) -> None:
     exported(tmp_path / "m.zt", "opencl:spirv")
     driver = install(il="")
-    with pytest.raises(DeviceError, match=r"chips spirv; here is stand-in"):
+    with pytest.raises(DeviceError, match=r"the chip spirv; this machine has stand-in"):
         zt.load(tmp_path / "m.zt")
     made = modules_of(jobs()["tanh"][0].alone("f"))
     entries = [KernelEntry(*e) for e in made.spec.entries]

@@ -98,7 +98,7 @@ def test_it_is_a_backend_like_any_other() -> None:
 
 @pytest.mark.parametrize(("name", "module", "message"), [
     ("broken", "no_such_module", "backend broken is broken: ModuleNotFoundError: No module named 'no_such_module'"),
-    ("Bad_Name", "json", "the entry point 'Bad_Name' of ztorch.backends (json) is passed over")])
+    ("Bad_Name", "json", "the entry point 'Bad_Name' of ztorch.backends (json) is ignored")])
 def test_packages_that_are_wrong(tmp_path: Path, name: str, module: str, message: str) -> None:
     """They are warned of, and all other devices are there."""
     info = tmp_path / "wrong-1.0.dist-info"

@@ -30,7 +30,7 @@ from ztorch.graph.value import Graph
 def staged() -> Iterator[VulkanDevice]:
     """A device whose memory the host cannot see, as that of most graphics cards."""
     here = device("vulkan")
-    d = VulkanDevice(here.info, vulkan_devices.chosen(here.info.ordinal), direct=False)
+    d = VulkanDevice(here.info, vulkan_devices.physical_device(here.info.ordinal), direct=False)
     yield d
     d.close()
 
@@ -62,7 +62,7 @@ def test_programs_run_without_shared_memory(staged: VulkanDevice,
 def test_steps_overlap_where_inputs_and_outputs_are_staged(monkeypatch: pytest.MonkeyPatch) -> None:
     here = device("vulkan")
     monkeypatch.setattr(contract, "fresh", lambda _: VulkanDevice(
-        here.info, vulkan_devices.chosen(here.info.ordinal), direct=False))
+        here.info, vulkan_devices.physical_device(here.info.ordinal), direct=False))
     contract.test_what_is_submitted_ahead_is_done_in_order("vulkan")
 
 
@@ -72,7 +72,7 @@ def test_steps_overlap_where_inputs_and_outputs_are_staged(monkeypatch: pytest.M
 def test_a_feature_that_is_missing_is_named(capability: int, d: DType, says: str,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     here = device("vulkan")
-    poor = copy.copy(vulkan_devices.chosen(here.info.ordinal))
+    poor = copy.copy(vulkan_devices.physical_device(here.info.ordinal))
     poor.capabilities = poor.capabilities - {capability}
     x = leaf("input", "x", (5,), f32)
     wants = Job(Graph({"y": ops.cast(x, d)}), {x: np.ones(5, np.float32)})
@@ -146,7 +146,7 @@ from ztorch.backends import vulkan_devices
 from ztorch.backends.drivers.vulkan import VulkanDevice
 for direct in (True, False):
     here = fresh("vulkan")
-    d = VulkanDevice(here.info, vulkan_devices.chosen(here.info.ordinal), direct)
+    d = VulkanDevice(here.info, vulkan_devices.physical_device(here.info.ordinal), direct)
     here.close()
     module, launches, buffers = loaded(d, chained=3)
     d.write(buffers["inputs"], np.ones(N, np.float32))

@@ -115,8 +115,8 @@ def test_kernels_have_what_they_need_in_their_head() -> None:
     graphs = {"j": jobs()["softmax"][0].alone("j")}
     plain = compile_functions(graphs, VULKAN.on_device({"subgroup": 0}), "ops")
     shuffled = compile_functions(graphs, VULKAN, "ops")
-    one = [modules.needs(plain.code[at:at + size]) for _, at, size, _ in plain.spec.entries]
-    other = [modules.needs(shuffled.code[at:at + size]) for _, at, size, _ in shuffled.spec.entries]
+    one = [modules.requirements(plain.code[at:at + size]) for _, at, size, _ in plain.spec.entries]
+    other = [modules.requirements(shuffled.code[at:at + size]) for _, at, size, _ in shuffled.spec.entries]
     assert not any(65 in n.capabilities for n in one) and any(65 in n.capabilities for n in other)
     launched = {x.entry: len(x.places) for f in plain.spec.functions.values() for x in f.launches}
     assert {k: n.bindings for k, n in enumerate(one)} == launched
@@ -128,7 +128,7 @@ def test_kernels_have_what_they_need_in_their_head() -> None:
                                   assemble("OpCapability Shader") + b"\x11\0\xff\xff"])
 def test_damaged_modules_are_noticed(code: bytes) -> None:
     with pytest.raises(ValueError, match=r"module|does not end"):
-        modules.needs(code)
+        modules.requirements(code)
 
 
 # -- the language -----------------------------------------------------------------------------------

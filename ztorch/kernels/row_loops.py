@@ -1,5 +1,4 @@
-"""Translates loops over rows that hold loops with bounds from data, such as
-`range(starts[r], starts[r + 1])`.
+"""Translates loops over rows with inner loops whose bounds are data: `range(starts[r], ends[r])`.
 
 The number of iterations of such a loop is only known at run time, so rows are not axes of tensors:
 they are the threads of a program, and each runs its statements in order. If rows are not known to
@@ -40,8 +39,7 @@ from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.uses import assigned, first_use, names_in
 
 BLOCK_ROWS = 64  # threads of a block: two subgroups, and many blocks for workers to share
-# Atomic updates by reduction, for elements that several rows may change.
-ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}
+ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}  # atomic updates by reduction
 
 
 class DataBounds(KernelError):
@@ -268,8 +266,7 @@ class RowRules(ThreadRules):
         if update.reduction not in ATOMIC or d.bits < 32 or d is boolean:
             raise self.source.error(s, f"several rows may change the same element of {name}, and "
                                     f"{d} cannot be combined by {update.reduction} from many at "
-                                    "once",
-                                    "use range(...), which has rows in order")
+                                    "once", "use range(...), which has rows in order")
         new = self.arithmetic.cast(self.arithmetic.apply("neg", x) if update.negative else x, d)
         change = AtomicUpdate(self.memory.leaf(d), ATOMIC[update.reduction],
                               self.memory.name_of(array.value), place, (new.value,))

@@ -84,7 +84,7 @@ def parse_signature(text: str) -> Signature:
     Raises:
         KernelError: The text is not a signature.
 
-    >>> parsed("f32[b, n], f32 -> f32[b, n]").arguments[0].dims
+    >>> parse_signature("f32[b, n], f32 -> f32[b, n]").arguments[0].dims
     ('b', 'n')
     """
     left, arrow, right = text.partition("->")

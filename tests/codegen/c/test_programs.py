@@ -217,7 +217,7 @@ def test_a_compiler_that_refuses_the_text_is_an_error(tmp_path: Path) -> None:
     silent = tmp_path / "cc"
     silent.write_text("#!/bin/sh\nexit 1\n")
     silent.chmod(0o755)
-    with pytest.raises(ZtorchError, match="says nothing"):
+    with pytest.raises(ZtorchError, match="it printed no message"):
         _compile(cc=str(silent))
 
 

@@ -44,7 +44,7 @@ SLACK = 16  # registers more that another version of LLVM may take
 @every
 def test_metadata_is_what_was_planned(chip: str) -> None:
     _, code, actual = made(chip)
-    assert hip.whole(code)
+    assert hip.is_complete(code)
     assert metadata(code)["amdhsa.target"] == f"amdgcn-amd-amdhsa--{chip}"
     assert metadata(code)["amdhsa.version"] == [1, 2]  # code object 5
     entries, text = kernels(code), sections(code)[".text"]
