@@ -75,7 +75,7 @@ def test_choices_reach_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     ({"backend": "opencl", "simd": "avx2"}, ConfigError, "is for the cpu, not for opencl"),
     ({"backend": "cpu", "simd": "avx3"}, UnknownName, "unknown SIMD level 'avx3'; did you mean 'avx2'"),
     ({"backend": "cpu", "threads": 0}, ConfigError, "threads"),
-    ({"backend": "cpu", "memory_limit": "much"}, ConfigError, "a text such as '512MB'"),
+    ({"backend": "cpu", "memory_limit": "much"}, ConfigError, "a string such as '512MB'"),
     ({"backend": "cpu", "precision": "float8"}, UnknownName, "unknown precision 'float8'"),
 ])
 def test_impossible_choices(arguments: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -1,4 +1,4 @@
-"""A device's object with custom choices."""
+"""`BackendBuilder`: the object of a device with chosen memory limit, threads and precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.library.programs import Options
 from ztorch.machines.processors import SIMD_LEVELS
 from ztorch.runtime.devices import known_backends
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}  # bytes
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class BackendBuilder:
     Args:
         backend: The backend, such as "cpu" or "cuda".
         device_id: Number of the device; `None` means the first that may be used. Default: `None`.
-        memory_limit: Bytes that its buffers may take together, or a text such as "512MB" or "2GiB";
-            `None` means the device's memory. Default: `None`.
+        memory_limit: Bytes that its buffers may take together, or a string such as "512MB" or
+            "2GiB"; `None` means the device's memory. Default: `None`.
         threads: Worker threads of the CPU; `None` means one for each core. Default: `None`.
         simd: SIMD level of the CPU, such as "avx2"; `None` means the best. Default: `None`.
         tensor_cores: Whether instructions that multiply matrices may be used. Default: `True`.
@@ -101,5 +101,5 @@ def _bytes(limit: int | str | None) -> int | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?i?)b", str(limit).strip().lower())
     if match is None or match[2] not in UNITS:
         raise ConfigError(f"BackendBuilder(memory_limit={limit!r}) must be a number of bytes, or a "
-                          "text such as '512MB' or '2GiB'")
+                          "string such as '512MB' or '2GiB'")
     return int(float(match[1]) * UNITS[match[2]])

@@ -32,8 +32,8 @@ class Elementwise(RawDevice):
         Examples:
             >>> import numpy as np, ztorch as zt
             >>> cpu, x = zt.backends.get("cpu"), np.array([-1.0, 2.0], np.float32)
-            >>> there = cpu.wrap(x).tensor((2,))
-            >>> cpu.unary("relu", there, there)
+            >>> operand = cpu.wrap(x).tensor((2,))
+            >>> cpu.unary("relu", operand, operand)
             >>> x
             array([0., 2.], dtype=float32)
         """

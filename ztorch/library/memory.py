@@ -77,7 +77,7 @@ class HostStore(Store):
         return block
 
     def address(self, part: BufferPart) -> int:
-        """Where a part begins."""
+        """The address of the first byte of a part."""
         base: int = part.buffer.handle.__array_interface__["data"][0]
         return base + part.offset
 
@@ -94,7 +94,7 @@ class HostStore(Store):
         return processor.free_memory_bytes(), processor.memory_bytes()
 
     def synchronise(self) -> None:
-        """Nothing is under way between two calls."""
+        """Does nothing: work is done when its call returns."""
 
     def run(self, recording: Any) -> None:
         """Runs a launch that was prepared."""
@@ -110,7 +110,7 @@ class HostStore(Store):
         place[:value.nbytes] = value.reshape(1).view(np.uint8)
 
     def number_address(self, place: np.ndarray) -> int:
-        """The position of a number."""
+        """The address of a number."""
         address: int = place.__array_interface__["data"][0]
         return address
 

@@ -205,7 +205,7 @@ class RawDevice:
         nbytes = whole(f"{self.name}: the bytes of a copy", nbytes)
         here, there = self._part(source, nbytes), self._part(target, nbytes)
         if here.buffer is there.buffer and abs(here.offset - there.offset) < nbytes:
-            raise DeviceError(f"{self.name}: a copy within one buffer onto itself")
+            raise DeviceError(f"{self.name}: a copy within one buffer whose ranges overlap")
         if nbytes:
             self._store.copy(here, there, nbytes)
 

@@ -88,8 +88,8 @@ class Reductions(RawDevice):
         Examples:
             >>> import numpy as np, ztorch as zt
             >>> cpu, x = zt.backends.get("cpu"), np.zeros((1, 4), np.float32)
-            >>> there = cpu.wrap(x).tensor((1, 4))
-            >>> cpu.softmax(there, there)
+            >>> operand = cpu.wrap(x).tensor((1, 4))
+            >>> cpu.softmax(operand, operand)
             >>> x.tolist()
             [[0.25, 0.25, 0.25, 0.25]]
         """

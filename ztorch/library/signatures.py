@@ -1,24 +1,24 @@
-"""How many buffers a user's kernel takes, by its text."""
+"""The number of buffers of a custom kernel, read from its source."""
 
 from __future__ import annotations
 
 import re
 
-# The parameters of a kernel's definition in each language; of C the last three are sizes.
+# The parameter list of a kernel's definition, by language.
 DEFINITIONS = {"c": r"\b{}\s*\(([^()]*)\)\s*\{{", "hip": r"\b{}\s*\(([^()]*)\)\s*\{{",
                "ptx": r"\.entry\s+{}\s*\(([^()]*)\)"}
 COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-SIZES = {"c": 3}
+SIZES = {"c": 3}  # parameters at the end that are sizes of the grid
 
 
-def memories_of(language: str, text: str, kernel: str) -> int | None:
-    """The number of buffers that a kernel takes; None where its text does not say so plainly.
+def buffer_count(language: str, text: str, kernel: str) -> int | None:
+    """The number of buffers that a kernel takes; None where the source does not show it.
 
-    >>> memories_of("c", "void add(int *x, int *y, long n, long ny, long nz) { *y += *x; }", "add")
+    >>> buffer_count("c", "void add(int *x, int *y, long n, long ny, long nz) { *y += *x; }", "add")
     2
-    >>> memories_of("ptx", ".visible .entry add(.param .u64 x, .param .u64 y) { ret; }", "add")
+    >>> buffer_count("ptx", ".visible .entry add(.param .u64 x, .param .u64 y) { ret; }", "add")
     2
-    >>> memories_of("c", "DEFINE(add)", "add")
+    >>> buffer_count("c", "DEFINE(add)", "add")
     """
     if language not in DEFINITIONS:
         return None

@@ -76,7 +76,7 @@ class Updates(RawDevice):
         constants = beta_1, beta_2, epsilon, weight_decay
         if isinstance(self._store, DeviceStore) and not any(
                 has_gaps(t.shape, t.strides) for t in operands.values()):
-            return self._together(lists, sized, constants, numbers)
+            return self._one_launch(lists, sized, constants, numbers)
 
         def function(values: Mapping[str, Value]) -> dict[str, Value]:
             results: dict[str, Value] = {}
@@ -93,16 +93,16 @@ class Updates(RawDevice):
         writes = {n: t for n, t in operands.items() if n[0] != "g"}
         self._run("fused_adam_step", constants, function, operands, writes, numbers)
 
-    def _together(self, lists: Mapping[str, Sequence[Strided]], sized: Sequence[int],
-                  constants: tuple[float, ...], numbers: Mapping[str, Number]) -> None:
+    def _one_launch(self, lists: Mapping[str, Sequence[Strided]], sized: Sequence[int],
+                    constants: tuple[float, ...], numbers: Mapping[str, Number]) -> None:
         """The tensors of each dtype as one long tensor, so that one launch updates all of them."""
         for d in dict.fromkeys(lists["w"][k].dtype for k in sized):
             same = [k for k in sized if lists["w"][k].dtype is d]
             reads = {n: Gathered(tuple(self._extent(t[k]) for k in same), d)
                      for n, t in lists.items()}
-            own = {n: x for n, x in numbers.items() if x.dtype is d}
+            of_dtype = {n: x for n, x in numbers.items() if x.dtype is d}
             self._ready().run("fused_adam_step", constants, functools.partial(_step, d, constants),
-                              reads, {n: x for n, x in reads.items() if n != "g"}, own)
+                              reads, {n: x for n, x in reads.items() if n != "g"}, of_dtype)
 
 
 def _step(d: DType, constants: tuple[float, ...], v: Mapping[str, Value]) -> dict[str, Value]:

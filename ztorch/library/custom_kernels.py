@@ -19,9 +19,9 @@ from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError, un
 from ztorch.library.buffers import Buffer, BufferPart, Strided, whole_numbers
 from ztorch.library.memory import DeviceStore
 from ztorch.library.raw_device import RawDevice
-from ztorch.library.signatures import memories_of
+from ztorch.library.signatures import buffer_count
 
-KEPT_LAUNCHES = 256  # prepared launches that a module keeps for the next time
+MAX_PREPARED = 256  # launches that a module keeps prepared, the least recent go first
 SPIRV_MAGIC = 0x07230203  # the first word of a SPIR-V module
 
 Grid = tuple[int, int, int]
@@ -48,7 +48,7 @@ class Code(NamedTuple):
     prepared: OrderedDict[Any, Any]
 
 
-class OwnCode(RawDevice):
+class CustomKernels(RawDevice):
     """Loading and launching custom kernels."""
 
     def load(self, code: str | bytes, kernels: Mapping[str, Sequence[int]] | Sequence[str],
@@ -98,7 +98,7 @@ class OwnCode(RawDevice):
                   for name in kernels}
         if not groups:
             raise ConfigError("load takes the name of at least one kernel")
-        memories = {name: memories_of(language, data.decode(errors="replace"), name)
+        memories = {name: buffer_count(language, data.decode(errors="replace"), name)
                     for name in groups}
         if isinstance(store, DeviceStore):
             module = store.device.load(data, [KernelEntry(name, 0, len(data), group)
@@ -173,7 +173,7 @@ class OwnCode(RawDevice):
                 launch = self._call(code.handle, kernel, sizes, parts)
             code.prepared[key] = launch
             code.prepared.move_to_end(key)
-            while len(code.prepared) > KEPT_LAUNCHES:
+            while len(code.prepared) > MAX_PREPARED:
                 _, oldest = code.prepared.popitem(last=False)
                 if isinstance(store, DeviceStore) and oldest.live:
                     store.device.drop(oldest)
