@@ -31,7 +31,8 @@ METHOD = (
     "float16, bfloat16 and tf32, of threads on float32) or at the rate of a copy, over the "
     "predicted time. `goal` is our aim. The model knows nothing outside the code, "
     "so times are the least to expect: clocks fall under load, caches have partitions, memory has "
-    "queues. Registers and spills of single kernels are those of NVIDIA's assembler where it is "
+    "queues. Gaps between kernels are guesses: on an H200 half a microsecond where one starts "
+    "early. Registers and spills of single kernels are those of NVIDIA's assembler where it is "
     "installed.")
 
 

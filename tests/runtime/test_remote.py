@@ -19,6 +19,7 @@ from ztorch.backends.drivers.dummy import MEMORY
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.host import processor
 from ztorch.program.program import Program
+from ztorch.runtime.remote_steps import RemoteSteps
 
 every = pytest.mark.parametrize("name", NAMES)
 BATCH, GIB = 8, 1 << 30
@@ -51,9 +52,12 @@ def noted(what: str, moved: list[tuple[Any, ...]]) -> Callable[..., Any]:
 
 
 @every
-def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No weights, no arena, no memory asked for, nothing recorded again. Where a device goes on by
-    itself, a step is waited for once the next is there."""
+@pytest.mark.parametrize("together", [True, False])
+def test_a_step_moves_the_batch_and_the_metrics(together: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No weights, no arena, no memory asked for, nothing recorded again. Several steps move at once; where each
+    is a call, and a device goes on by itself, a step is waited for once the next is there."""
+    if not together:
+        monkeypatch.setattr(RemoteSteps, "of", classmethod(lambda *_: None))
     program = classifier(name)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5 * BATCH, 16)).astype(np.float32)
@@ -66,7 +70,8 @@ def test_a_step_moves_the_batch_and_the_metrics(name: str, monkeypatch: pytest.M
     batch = BATCH * 16 * 4 + 3 * PORT_ALIGN  # rows, their labels, their weights and which count
     step = ("submit", batch, 2 * PORT_ALIGN)  # back come loss and accuracy
     done = [("finish",)] * device(name).overlaps
-    assert moved == [step, *[step, *done] * 4, *done]
+    assert moved == ([("submit", 5 * batch, 10 * PORT_ALIGN), ("finish",)] if together else
+                     [step, *[step, *done] * 4, *done])
     assert program.executable.spec.params_bytes > 10 * batch
 
 

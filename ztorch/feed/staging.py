@@ -35,6 +35,14 @@ class Batch(NamedTuple):
         """How many of an epoch it is."""
         return 1
 
+    def start(self) -> None:
+        """Starts a run of the call, which overlaps the host's work until `finish`."""
+        self.call.start()
+
+    def finish(self) -> None:
+        """Waits for the run."""
+        self.call.finish()
+
     def run(self) -> None:
         """Runs the call."""
         self.call()

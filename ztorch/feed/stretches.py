@@ -32,6 +32,15 @@ class Stretch:
         self.steps = 0  # that were run
         self.weight = float(count * rows)
 
+    def start(self) -> None:
+        """Starts a run that overlaps the host's work until `finish`."""
+        self._native.start(self._order, self._first, self._count)
+        self.steps = self._count
+
+    def finish(self) -> None:
+        """Waits for the run."""
+        self.steps = self._native.finish()
+
     def run(self) -> None:
         """Runs the batches, up to one whose loss is not finite where that ends the epoch."""
         self.steps = self._native.run(self._order, self._first, self._count)

@@ -27,9 +27,8 @@ class UnderWay:
 
     def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
         """Runs the call of a batch. With `ahead`, it may still run when this returns."""
-        call = batch.call
-        if ahead and call.overlaps:
-            call.start()
+        if ahead and batch.call.overlaps:
+            batch.start()
             self._begun.append((step, batch))
             self.finish(1)
             return
@@ -42,5 +41,5 @@ class UnderWay:
         """Waits until at most `most` runs are in flight."""
         while len(self._begun) > most:
             step, batch = self._begun.popleft()
-            batch.call.finish()
+            batch.finish()
             self._done(step, batch)

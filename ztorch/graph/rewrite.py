@@ -68,8 +68,12 @@ def by_others(graph: Graph, serial: bool = False) -> Graph:
                 return Value(v.op, v.args, {"body": body.with_roots(inside)}, v.shape, v.dtype)
         return None
 
-    rare = any(v.op.kind == "loop" or expansion(v) is not None for v in graph.nodes())
-    return rewrite(graph, rule) if rare else graph
+    if not any(v.op.kind == "loop" or expansion(v) is not None for v in graph.nodes()):
+        return graph
+    graph = rewrite(graph, rule)
+    while any(expansion(v) is not None for v in graph.nodes()):  # of which others consist
+        graph = rewrite(graph, rule)
+    return graph
 
 
 def substituted(roots: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:

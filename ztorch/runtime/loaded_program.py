@@ -216,6 +216,14 @@ class NativeSteps(ABC):
             count: The number of batches.
         """
 
+    def start(self, order: np.ndarray | None, first: int, count: int) -> None:
+        """Starts a run that overlaps the host's work until `finish`, where the call can."""
+        raise NotImplementedError
+
+    def finish(self) -> int:
+        """Waits for the run that was started; returns what `run` does."""
+        raise NotImplementedError
+
 
 class MemoryCall(ABC):
     """A function that runs on the caller's memory: addresses of the host or buffers of a device."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ztorch.abi import FRAME_SLOTS, STEPS_ENTRY
 from ztorch.backends.library import LoadedLibrary
 from ztorch.runtime.spec import FunctionSpec
@@ -96,3 +98,8 @@ class NativeCall:
         from ztorch.backends.workers import workers  # not needed by programs of one worker
 
         workers(self.workers, self._library).run(self._library, once, self._frame)
+
+
+def floats_at(address: int, count: int) -> np.ndarray:
+    """The float64 numbers at an address of the host."""
+    return np.ctypeslib.as_array((ctypes.c_double * count).from_address(address))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.abi import PORT_ALIGN, align_up, runs
+from ztorch.abi import runs
 from ztorch.backends.device import Device
 from ztorch.backends.handles import (
     Binding,
@@ -28,8 +28,12 @@ from ztorch.dtypes import storage_dtype
 from ztorch.errors import OutOfMemory
 from ztorch.host.memory import aligned
 from ztorch.runtime.device_check import check_device
-from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall
+from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall, NativeSteps
+from ztorch.runtime.port_blocks import PortBlock, offsets_of
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
+
+if TYPE_CHECKING:
+    from ztorch.runtime.remote_steps import SeveralBatches
 
 MAX_RECORDINGS = 16  # recordings of a function on different buffers that are kept for reuse
 
@@ -146,8 +150,8 @@ class RemotePorts:
 
     def __init__(self, program: Remote, function: FunctionSpec):
         self.device = program.opened_device
-        *self.input_offsets, input_bytes = _offsets(function.inputs.values())
-        *self.output_offsets, output_bytes = _offsets(function.outputs.values())
+        *self.input_offsets, input_bytes = offsets_of(function.inputs.values())
+        *self.output_offsets, output_bytes = offsets_of(function.outputs.values())
         self.inputs = self.device.alloc(max(input_bytes, 1))
         self.outputs = self.device.alloc(max(output_bytes, 1))
         self.recording = program.recorded(function, self.places)
@@ -175,12 +179,25 @@ class RemoteCall(BoundCall):
     def __init__(self, program: Remote, function: FunctionSpec):
         super().__init__(program, function)
         # All inputs are views of one block, and all outputs of another, so one copy is enough.
-        self.inputs, self._input_block = _arrays(function.inputs.values())
-        self.outputs, self._output_block = _arrays(function.outputs.values())
+        inputs, outputs = (PortBlock(t.values()) for t in (function.inputs, function.outputs))
+        self.inputs, self._input_block = inputs.arrays, inputs.array
+        self.outputs, self._output_block = outputs.arrays, outputs.array
         self.ports = RemotePorts(program, function)
         for block in (self._input_block, self._output_block):
             self.ports.device.pin(block)
         self.overlaps = self.ports.device.overlaps
+        self._remote = program
+
+    def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
+        from ztorch.runtime.remote_steps import RemoteSteps  # not needed to predict
+
+        return RemoteSteps.of(self, columns, lambda: self._several)
+
+    @functools.cached_property
+    def _several(self) -> SeveralBatches | None:
+        from ztorch.runtime.remote_steps import SeveralBatches
+
+        return SeveralBatches.of(self._remote, self.function)
 
     def __call__(self) -> None:
         self.start()
@@ -280,20 +297,3 @@ def _pieces(place: DeviceBuffer | Sequence[DevicePiece],
             tensor: TensorSpec) -> Sequence[DevicePiece]:
     """The pieces of a tensor: those given, or the start of a buffer."""
     return [DevicePiece(place, 0, tensor.nbytes)] if isinstance(place, DeviceBuffer) else place
-
-
-def _offsets(tensors: Iterable[TensorSpec]) -> list[int]:
-    """The offset of each tensor in a block with all of them, and the bytes of the block."""
-    offsets = [0]
-    for t in tensors:
-        offsets.append(offsets[-1] + align_up(max(1, t.nbytes), PORT_ALIGN))
-    return offsets
-
-
-def _arrays(tensors: Iterable[TensorSpec]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """An array for each tensor, and the block that holds them."""
-    specs = list(tensors)
-    *offsets, total = _offsets(specs)
-    block = aligned(total)
-    return {t.name: block[at:at + t.nbytes].view(t.dtype.numpy).reshape(t.shape)
-            for t, at in zip(specs, offsets, strict=True)}, block
