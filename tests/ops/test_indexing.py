@@ -194,3 +194,12 @@ def test_errors_name_what_does_not_fit(wrong, parts) -> None:
 def test_one_hot_of_a_label_that_is_none_is_zero() -> None:
     y = ops.one_hot(constant([0, 5, -1], "int32"), 3)
     np.testing.assert_array_equal(evaluate([y], {})[0], [[1, 0, 0], [0, 0, 0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_ops_of_which_others_consist_are_expanded_too(serial: bool) -> None:
+    """The gradient of a table with many rows sorts their numbers, by an op that machines lack, too."""
+    table, ids = leaf("input", "t", (30522, 16), f32), leaf("input", "i", (4096,), "int32")
+    [dt] = gradients(ops.sum(ops.take(table, ids) ** 2), [table])
+    graph = by_others(Graph({"y": dt}), serial)
+    assert not [v for v in graph.nodes() if (v.op.serial if serial else v.op.others)]
