@@ -72,7 +72,7 @@ def test_a_report_shows_where_the_model_is_wrong(trained: tuple[Path, str], run:
     losses = -np.log(predictions.probabilities[np.arange(300), truth])
     worst = int(losses.argmax())
     row = page.rows[page.rows.index(["where", "is", "predicted", "loss", "input"]) + 1]
-    assert row[:2] == [f"line {worst + 2}", predictions.classes[truth[worst]]] and float(row[3]) == pytest.approx(losses[worst], rel=1e-3)
+    assert row[:2] == [f"line {worst + 2}", predictions.classes[truth[worst]]] and row[3] == f"{losses[worst]:.3g}"
     assert f"age: {evil['age'][700 + worst] or '(gap)'}" in row[4] and "<script>alert" in row[4]
     order = [r[0] for r in page.rows if len(r) == 3 and r[1][:1] in "+-" and r[0] in COLUMNS]
     assert order[0] in ("sex", "class") and len(order) == 6
