@@ -59,7 +59,7 @@ def test_dtypes_commands_and_arguments_of_others() -> None:
     (lambda: zt.optimizers.Adam(lr=0.1), "unknown argument of Adam 'lr'; here it is learning_rate."),
     (lambda: zt.Sequential([L.Dense(1)]).compile(loss="mse", lr=0.1),
      "compile 'lr'; here it is one of the optimizer: optimizer=zt.optimizers.Adam(learning_rate=0.001)."),
-    (lambda: zt.set_default_device("h100"), "unknown device 'h100'; here it is the code that it runs, 'cuda:sm_90a'"),
+    (lambda: zt.set_default_device("h100"), "unknown device 'h100'; name the code that it runs: 'cuda:sm_90a'"),
     (lambda: zt.set_default_device("rtx4090"), "'cuda:sm_89'"),
     (lambda: zt.set_default_device("gpus"), "unknown device 'gpus'; here it is 'auto' for the best device")])
 def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -> None:
@@ -72,7 +72,7 @@ def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -
 @pytest.mark.parametrize(("module", "name", "said"), [
     (zt, "matmull", "did you mean 'zt.ops.matmul'?"), (zt, "load_weights", "here it is model.load_weights(path)"),
     (zt.utils, "image_dataset", "did you mean 'image_dataset_from_directory'?"),
-    (zt.data, "read_csv", "here it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
+    (zt.data, "read_csv", "in ztorch it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
     (L.Dense(2), "parameters", "here it is weights"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
 def test_hints_at_attributes(module: object, name: str, said: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(said)):

@@ -190,7 +190,7 @@ def _sized(label: str, kind: ArrayType, sizes: Mapping[str, int]) -> Spec:
     unknown = [d for d in kind.dims if isinstance(d, str) and d not in sizes]
     if unknown:
         raise ConfigError(f"{label} is {kind.text}, and the size of {unknown[0]!r} is not known; "
-                          f"give {unknown[0]}=64 among the sizes")
+                          f"give sizes={{{unknown[0]!r}: 64}}, or --shapes {unknown[0]}=64")
     shape = tuple(sizes[d] if isinstance(d, str) else d for d in kind.dims)
     return spec(shape, kind.dtype or f32, "cpu")
 
