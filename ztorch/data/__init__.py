@@ -40,6 +40,6 @@ __all__ = ["Batches", "CsvFile", "ImageFolder", "Pair", "SoundFolder", "Split", 
 def __getattr__(name: str) -> Any:
     from ztorch.errors import nearest
 
-    hint = f"; in ztorch it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(
+    hint = f"; here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(
         name, [known for known in __all__ if known[0].islower() == name[0].islower()])
     raise AttributeError(f"module 'ztorch.data' has no attribute {name!r}{hint}")
