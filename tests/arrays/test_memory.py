@@ -240,7 +240,7 @@ def test_a_child_forked_while_another_thread_holds_every_lock() -> None:
 
     def hold() -> None:  # none of which is held in the child
         with contextlib.ExitStack() as others:
-            for lock in [lock for lock in locks._locks if lock is not llvm._using]:
+            for lock in [lock for lock in locks._locks if lock is not llvm._lock]:
                 others.enter_context(lock)
             held.set()
             done.wait()
@@ -265,7 +265,7 @@ def test_a_fork_waits_while_another_thread_is_inside_of_llvm() -> None:
     waited: list[bool] = []
 
     def compile_slowly() -> None:
-        with llvm._using, llvm.binding().ffi.lib._lock:
+        with llvm._lock, llvm.binding().ffi.lib._lock:
             entered.set()
             waited.append(not forked.wait(0.2))
 
