@@ -26,6 +26,7 @@ from ztorch.dtypes import f32, i32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.ir.builder import Builder
 from ztorch.lower.grid import threads
+from ztorch.runtime import remote_steps
 
 
 @pytest.fixture
@@ -128,13 +129,16 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
     np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
 
 
-def test_steps_of_fit_overlap(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next batch is copied while a step is under way, and scores are those of one step at a time; a
+@pytest.mark.parametrize("together", [1, 2])
+def test_steps_of_fit_overlap(together: int, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next batches are copied while a call is under way, and scores are those of one step at a time; a
     step whose loss is not finite is named though another one had begun."""
     monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", 0)
+    monkeypatch.setattr(remote_steps, "MOST_STEPS", together)
     recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
     program = compiled(recipe, "cuda", BATCH)
-    x, y = rows(program.executable, program.metadata, recipe, 3)
+    steps = 3 * together
+    x, y = rows(program.executable, program.metadata, recipe, steps)
     first = program.get_weights()
 
     class EachStep(zt.callbacks.Callback):
@@ -146,25 +150,32 @@ def test_steps_of_fit_overlap(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -
                 lambda: program.predict(x)):
         before = len(fake.calls)
         run()
-        made.append([c for c in fake.calls[before:] if c in seen][-6:])
+        made.append([c for c in fake.calls[before:] if c in seen])
     copy, wait = seen
     overlapping = [copy, *[copy, wait] * 2, wait]
-    assert made == [overlapping, [copy, wait] * 3, overlapping, overlapping]
+    each = [copy, *[copy, wait] * (steps - 1), wait]
+    assert made == [overlapping, [copy, wait] * steps, overlapping, each]
     x[BATCH] = np.nan
+    before = len(fake.calls)
     with pytest.raises(zt.errors.NonFiniteLoss, match="step 2;"):
-        program.fit(x, y, epochs=1, verbose=0, shuffle=False)
+        fit()
+    ended = [copy, *[copy, wait] * (2 // together), wait]  # also the one that had begun was waited for
+    assert [c for c in fake.calls[before:] if c in seen] == ended
     program.set_weights(first)
     assert np.isfinite(program.predict(x[:BATCH])).all() and not fake.waiting
 
 
-def test_steps_come_one_by_one_where_a_second_batch_has_no_room(fake: FakeCuda) -> None:
-    """Scores and weights are those of steps that overlap."""
+@pytest.mark.parametrize("together", [1, 2])
+def test_steps_come_one_by_one_where_a_second_batch_has_no_room(together: int, fake: FakeCuda,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores and weights are those of steps that overlap. The last batch is not full."""
+    monkeypatch.setattr(remote_steps, "MOST_STEPS", together)
     actual = []
     for short in (False, True):
         recipe = small("digits_mlp")
         program = compiled(recipe, "cuda", BATCH)
-        x, y = rows(program.executable, program.metadata, recipe, 2)
-        program.train_on_batch(x[:BATCH], y[:BATCH])  # binds the first call
+        x, y = (a[:-1] for a in rows(program.executable, program.metadata, recipe, together + 1))
+        program.fit(x[:together * BATCH], y[:together * BATCH], verbose=0)  # binds the first call
         total, bound = fake.total, len(registry.open_device("cuda")._recordings)
         fake.total = fake.used if short else total
         history = program.fit(x, y, epochs=2, verbose=0, shuffle=False).history

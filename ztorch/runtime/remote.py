@@ -215,6 +215,9 @@ class RemoteCall(BoundCall):
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             self.ports.device.finish(ticket)
+        several: SeveralBatches | None = self.__dict__.get("_several")  # made if it was needed
+        if several is not None:
+            several.finish()
 
     def release(self) -> None:
         self.finish()

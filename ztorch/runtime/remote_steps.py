@@ -54,6 +54,8 @@ class SeveralBatches:
         count: The most batches.
     """
 
+    _ticket: Any = None  # ticket of the run in flight
+
     def __init__(self, program: OnDevice, function: FunctionSpec, count: int):
         self.count, self._program, self._function = count, program, function
         self._device = program.opened_device
@@ -78,17 +80,19 @@ class SeveralBatches:
         except OutOfMemory:
             return None
 
-    def submit(self, count: int) -> Any:
-        """Starts the first batches; returns the ticket."""
+    def submit(self, count: int) -> None:
+        """Starts the first batches."""
         run, program = self._runs.get(count) or self._recorded(count), self._program
         with program.lock:
             program.prepare_run(self._function)
-            return self._device.submit(run.recording, self._buffers[0], run.inputs,
-                                       self._buffers[1], run.outputs)
+            self._ticket = self._device.submit(run.recording, self._buffers[0], run.inputs,
+                                               self._buffers[1], run.outputs)
 
-    def finish(self, ticket: Any) -> None:
-        """Waits for batches."""
-        self._device.finish(ticket)
+    def finish(self) -> None:
+        """Waits for the batches in flight, if any."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._device.finish(ticket)
 
     def _recorded(self, count: int) -> _Run:
         launches: list[Launch] = []
@@ -126,7 +130,7 @@ class RemoteSteps(NativeSteps):
         self._rows = len(next(iter(call.inputs.values())))
         self._scores: list[tuple[np.ndarray, np.ndarray, float]] = []
         self._finite = False
-        self._begun: tuple[Any, int] | None = None  # of the run in flight: ticket and batches
+        self._begun = 0  # batches of the run in flight
 
     @classmethod
     def of(cls, call: BoundCall, columns: Mapping[str, np.ndarray],
@@ -165,21 +169,27 @@ class RemoteSteps(NativeSteps):
             column = self._columns.get(name)
             target[:count] = self.call.inputs[name] if column is None else (
                 column[rows].reshape(count, *target.shape[1:]))
-        self._begun = self._several.submit(count), count
+        self._several.submit(count)
+        self._begun = count
 
     def finish(self) -> int:
-        assert self._begun is not None, "no run is in flight"
-        (ticket, count), self._begun = self._begun, None
-        self._several.finish(ticket)
+        assert self._begun, "no run is in flight"
+        count, self._begun = self._begun, 0
+        self._several.finish()
         if self._finite and self._scores:
             _, losses, _ = self._scores[0]
             bad = np.flatnonzero(~np.isfinite(losses[:count]).all(1))
-            count = int(bad[0]) + 1 if len(bad) else count
+            if len(bad):  # training ends, and its error describes the inputs of this batch
+                count = int(bad[0]) + 1
+                _copy_batch(self._several.inputs, count - 1, self.call.inputs)
         for sums, values, weight in self._scores:
             each = values[:count].astype(np.float64) * weight
             sums[...] = np.add.accumulate(np.vstack([sums, each]))[-1]  # in order
-        for mine, blocks in ((self.call.outputs, self._several.outputs),
-                            (self.call.inputs, self._several.inputs)):
-            for name, array in mine.items():  # those of the last batch are read there
-                array[...] = blocks.batches[name][count - 1]
+        # The inputs of the call stay: they may hold the next batch already.
+        _copy_batch(self._several.outputs, count - 1, self.call.outputs)
         return count
+
+
+def _copy_batch(block: PortBlock, batch: int, arrays: Mapping[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        array[...] = block.batches[name][batch]
