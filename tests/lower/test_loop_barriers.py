@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
@@ -62,6 +65,15 @@ def test_all_workers_read_whether_a_loop_goes_on_before_anyone_may_change_it() -
     assert meetings(steps, [replace(loop, end=2)]) == [False, True, True]
     inner = [LoopSpan(0, 2, 4), LoopSpan(1, 2, 8, proceed=place(512))]
     assert meetings([[(turns, True)], [(state, True)]], inner) == [True, False]
+
+
+@pytest.mark.parametrize(("make", "name"), [(loop_gradient, "cond"), (loop_value, "while")])
+def test_gpus_read_no_bool_of_a_loop_so_kernels_wait_at_their_own_barriers(make: Callable[..., Job],
+                                                                           name: str) -> None:
+    job = make(next(c for c in LOOPS if c.name == name), f32)
+    plan = plan_of(job.alone("j"), MACHINES["wide grid"])[0]
+    assert not any(loop.proceed for loop in plan.loops)
+    agree(job, interpreted(job, MACHINES["wide grid"], backwards=True), terms=50)
 
 
 def test_loops_inside_one_another_run_in_order() -> None:
@@ -121,3 +133,16 @@ def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
     inside = sum(loop.end - loop.first for loop in loops)
     assert len(list(plan.runs(lambda at: False))) == len(plan.steps) - inside
     assert np.all([step.cycles >= 0 for step in plan.steps])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_branch_that_is_not_taken_has_no_gradient(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing reads what it would have stored: no buffer is where another one was."""
+    def apart(buffers: list[ArenaBuffer]) -> tuple[dict[Any, int], int]:
+        ends = list(itertools.accumulate((-(-b.size // b.align) * b.align for b in buffers), initial=0))
+        return {b.id: at for b, at in zip(buffers, ends, strict=False)}, ends[-1]
+
+    monkeypatch.setattr("ztorch.lower.placement.place_buffers", apart)
+    job = loop_gradient(next(c for c in LOOPS if c.name == "cond"), f32)
+    job = Job(job.graph, {v: sign * a for v, a in job.feeds.items()}, job.label)
+    agree(job, interpreted(job, MACHINES["avx2"]), terms=50)

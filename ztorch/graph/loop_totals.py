@@ -38,7 +38,10 @@ class Totals:
     def of(self, v: Value) -> Callable[..., Value]:
         """The sum of v over all iterations, as a function of the results of this loop. A sum of
         products is one product of stacks, unless iterations are recomputed to save memory: then
-        each iteration adds its term. A block is one iteration, which is recomputed as a whole."""
+        each iteration adds its term. A block is one iteration, which is recomputed as a whole. A
+        branch adds its term, too: one that is not taken stores no stack."""
+        if self.body.is_branch:
+            return self._own_sum(v)
         if self.body.recompute and self.body.trip_count == 1:
             self.outs.append(v)
             return lambda stacks, sums: OPS.reshape(stacks[v], v.shape)
@@ -60,6 +63,10 @@ class Totals:
             part = self.of(v.args[0])
             return lambda stacks, sums: Value(v.op, (part(stacks, sums),), v.attrs, v.shape,
                                               v.dtype)
+        return self._own_sum(v)
+
+    def _own_sum(self, v: Value) -> Callable[..., Value]:
+        """The sum of v in a carry of its own."""
         if v not in self.own_sums:
             self.own_sums.append(v)
         return lambda stacks, sums: sums[v]

@@ -179,6 +179,7 @@ class _LoopPlaces:
         self.trip_count = self.body.trip_count
         inits, sequences, shared = arguments(self.body, loop.args)
         align = placement.limits.buffer_align
+        self.all_iterations = placement.limits.grid is not None
         results = {v.attrs["index"]: v for r in placement.regions if loop in r.flat
                    for v in r.members if v.op.kind == "result"}
 
@@ -216,8 +217,9 @@ class _LoopPlaces:
         return Location(base.space, base.offset + start, location.size, 0, strides)
 
     def proceed(self) -> Location | None:
-        """The location of the bool that ends the loop."""
-        if self.body.proceed is None:
+        """The location of the bool that ends the loop. GPUs run all iterations: they read no bool,
+        and no barrier is before it."""
+        if self.body.proceed is None or self.all_iterations:
             return None
         location, _ = self.slots["carries"][self.body.proceed]
         return replace(location, strides=(0,))
