@@ -185,8 +185,7 @@ class RemoteCall(BoundCall):
         self.ports = RemotePorts(program, function)
         for block in (self._input_block, self._output_block):
             self.ports.device.pin(block)
-        self.overlaps = self.ports.device.overlaps
-        self._remote = program
+        self._remote, self.overlaps = program, self.ports.device.overlaps
 
     def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
         from ztorch.runtime.remote_steps import RemoteSteps  # not needed to predict
@@ -215,8 +214,7 @@ class RemoteCall(BoundCall):
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             self.ports.device.finish(ticket)
-        several: SeveralBatches | None = self.__dict__.get("_several")  # made if it was needed
-        if several is not None:
+        if several := self.__dict__.get("_several"):  # which is made when it is needed
             several.finish()
 
     def release(self) -> None:
