@@ -50,11 +50,23 @@ def is_deep(v: Value) -> bool:
 
 def _is_deep_for_loop(v: Value) -> bool:
     """Whether a product should be a loop over short blocks of k in one kernel. This includes
-    products of smaller k whose operands are large compared with the result that a block updates."""
-    return is_deep(v) or (
-        v.op.kind == "contract" and v.args[0].rank == v.args[1].rank == 2
-        and v.args[0].shape[1] >= LOOP_PARTS * max(LOOP_DEPTH, *v.shape)
-        and min(v.shape) >= DEEP_PRODUCT_SIZE)
+    products of smaller k whose operands are large compared with the result that a block updates.
+    The stack of a loop, such as an LSTM's slopes, need not be that large: blocks of it are read in
+    place, while a whole product may pack all of it."""
+    if is_deep(v):
+        return True
+    if v.op.kind != "contract" or v.args[0].rank > 2 or v.args[1].rank > 2 or (
+            min(v.shape) < DEEP_PRODUCT_SIZE):
+        return False
+    (m, n), k = v.shape, v.args[0].shape[1]
+    return k >= LOOP_PARTS * max(LOOP_DEPTH, m, n) or (
+        k > LOOP_DEPTH and k * (m + n) >= 2 * LOOP_PARTS * m * n and _is_stack(v.args[1]))
+
+
+def _is_stack(b: Value) -> bool:
+    """Whether the rows of a matrix are kept by a loop."""
+    base = view_of(b, (Index.of(Var("row", b.shape[0])), Index.of(Var("column", b.shape[1]))))
+    return base is not None and base[0].op.kind == "result"
 
 
 def depth_of_parts(k: int) -> int:

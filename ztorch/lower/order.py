@@ -77,10 +77,15 @@ def _before_readers(order: list[int], needs: Mapping[int, Collection[int]],
                     late: set[int]) -> list[int]:
     """The order with each region of `late` moved right before the first region that needs it."""
     done: dict[int, None] = {}
+
+    def place(k: int) -> None:
+        for h in sorted(late.intersection(needs[k]) - done.keys(), key=lambda h: (not needs[h], h)):
+            place(h)
+        done[k] = None
+
     for k in order:
         if k not in late:
-            done |= dict.fromkeys(sorted(late.intersection(needs[k]) - done.keys()))
-            done[k] = None
+            place(k)
     return list(done | dict.fromkeys(order))
 
 

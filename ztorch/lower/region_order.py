@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ztorch.graph.body import CARRY
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.insets import BORDER, INSET
 from ztorch.lower.order import bits, copies_of, ordered
-from ztorch.lower.region import Region
+from ztorch.lower.region import COPY, Region
 from ztorch.lower.waves import in_waves
 
 
@@ -56,11 +56,20 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
     reads = {k: {s for v in r.members for s in sources(v)
                  if s in home and s not in r.flat and s not in roots}
              for k, r in regions.items()}
-    late = [k for k, r in regions.items() if r.members[0].op is BORDER]
+    late = [k for k, r in regions.items() if r.members[0].op is BORDER or (
+        not parallel and _copies_stack(r, reads[k]))]
     order = ordered(needs, reads, writes, late)
     if parallel:
         order = in_waves(order, needs, reads, writes, copies_of(needs, reads, writes, late))
     return [regions[k] for k in order]
+
+
+def _copies_stack(region: Region, reads: Collection[Value]) -> bool:
+    """Whether a region only copies what a loop keeps, such as states for a weight gradient. It runs
+    right before its first reader: earlier, the copy and the stack are both alive where the most
+    memory is needed, which is at the start of the loop that goes back."""
+    return bool(reads) and all(v.op is COPY for v in region.members) and all(
+        v.op.kind == "result" for v in reads)
 
 
 def _must_follow(end: int, start: int, before: Mapping[int, int],

@@ -89,7 +89,7 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
     outs, out_tree = flatten(kept)
     body = Body(trip_count, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs),
                 recompute=recompute)
-    last, stacks = looped(body, inits, sequences)
+    last, stacks = looped(body, inits, sequences, ahead=not recompute)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
 
 

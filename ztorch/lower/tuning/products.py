@@ -203,8 +203,10 @@ LOOP_DEPTH = row(
     "on Zen 5, against 2048: 256 x 16384 x 768 184 to 222 GFLOP/s, 128 x 2048 x 512 194 to 209")
 LOOP_PARTS = row(
     "LOOP_PARTS", 4, "times LOOP_DEPTH, rows and columns",
-    "the least k of a smaller product that is also summed by a loop",
-    "on Zen 5 1024 x 2048 x 1024 takes longer in parts: 241 to 235 GFLOP/s")
+    "the least k of a smaller product that is also summed by a loop; if its right operand is the "
+    "stack of a loop, the least ratio of k (m + n) to 2 m n",
+    "on Zen 5 1024 x 2048 x 1024 takes longer in parts: 241 to 235 GFLOP/s; training a GRU over 40 "
+    "steps of 32 rows, 128 wide, takes 6.5 ms in place of 6.8 (Zen 4)")
 DEEP_PRODUCT_SIZE = row(
     "DEEP_PRODUCT_SIZE", 64, "rows and columns",
     "the least size of a product that is cut along k", CHOSEN)
