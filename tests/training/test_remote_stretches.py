@@ -84,6 +84,41 @@ def test_a_loss_that_is_not_finite(ran: list[int], monkeypatch: pytest.MonkeyPat
     assert messages[0] == messages[1] and "is not finite: clean the data" in messages[0]
 
 
+class OnlySums(zt.Model):
+    """Its step returns no loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = L.Dense(1)
+        self.total, self.rows = zt.metrics.Mean(name="total"), zt.metrics.Mean(name="rows")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.layer(x)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        self.total.update_state(zt.ops.sum(x))
+        self.rows.update_state(zt.ops.sum(zt.ops.ones_like(x)))
+        weights = self.trainable_weights
+        loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        self.optimizer.apply(self.gradients(loss, weights), weights)
+        return {"total": self.total.result(), "rows": self.rows.result()}
+
+
+def test_a_sum_that_is_not_finite_ends_no_epoch(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = X.copy()
+    x[2, 3] = np.nan  # in the first of four batches of a call
+    available.device("vulkan")
+    scores = []
+    for of in (RemoteSteps.of, classmethod(lambda *_: None)):
+        monkeypatch.setattr(RemoteSteps, "of", of)
+        model = OnlySums()
+        model.compile("vulkan", batch_size=BATCH, optimizer="sgd", loss="mse")
+        scores.append(model.fit(x, Y, verbose=0, shuffle=False).history)
+    np.testing.assert_equal(*scores)
+    assert ran == [4, 2] and np.isnan(scores[0]["total"])
+
+
 @pytest.mark.parametrize("limit", ["MOST_LAUNCHES", "MOST_BYTES"])
 def test_large_steps_are_calls_of_their_own(limit: str, ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_steps, limit, 1)

@@ -81,7 +81,8 @@ class ArrayBatches:
             if scores is not None and stage is not None and native is not None:
                 if native not in begun:
                     begun.add(native)
-                    native.add_to(scores.places(stage.call, float(self.batch_size)), scores.finite)
+                    native.add_to(scores.places(stage.call, float(self.batch_size)),
+                                  scores.ends_at(stage.call))
                 stage.fill_weights()
                 data_pass, position = divmod(step, self.steps)
                 stretch = Stretch(native, self._order(data_pass), position * self.batch_size,

@@ -71,6 +71,11 @@ class EpochScores:
         readers = self._readers[call]
         return readers[0]() if readers else 0.0
 
+    def ends_at(self, call: BoundCall) -> bool:
+        """Whether an epoch ends where the first of the `places` of a call is not finite. Sums of a
+        custom step that returns no loss do not end it."""
+        return self.finite and bool(self._readers[call])
+
     def means(self) -> dict[str, Any]:
         """The scores so far."""
         weight = self._weight or 1.0  # an epoch without weight scores 0
