@@ -45,6 +45,7 @@ from_library: Callable[[str], Any]  # a public name of `library/` -> its object
 call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port
 predict: Callable[[Any, Any], Any]  # a program, tensors -> its outputs by port
 feed: Callable[[Any, Any], Any]  # a program, x -> a feed of its tensors; None: x has no tensors
+row_gather: Callable[..., Any]  # a device, columns, counts -> a program that gathers rows
 encode: Callable[[Any, Any, Any], Any]  # a host layer, input, keywords -> symbolic value or None
 serialize: Callable[[Any], Any]  # a layer, loss ... -> its description
 deserialize: Callable[..., Any]  # a description, custom_objects= -> a layer, loss ...

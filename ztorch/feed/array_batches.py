@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.feed.adapter import Columns, DataAdapter, rows_of
-from ztorch.feed.staging import Batch, Rows, Stage
+from ztorch.feed.staging import Batch, Kept, Rows, Stage
 from ztorch.feed.stretches import Stretch
 
 if TYPE_CHECKING:
@@ -66,11 +66,16 @@ class ArrayBatches:
         self._ordered: tuple[int, np.ndarray] | None = None  # a pass, and the order of its rows
         self._staged_for: BorrowedCalls | None = None
         self._stages: dict[BoundCall, Stage] = {}
+        self._begun = False  # whether an epoch has begun
+        self._kept: Kept | None = None  # from the second epoch on: the device's copy of the rows
 
     def epoch(self, calls: BorrowedCalls, number: int = 0, steps: int | None = None,
               scores: EpochScores | None = None) -> Iterator[Batch | Stretch]:
         """For each step of an epoch, fills the buffers of the call that fits it. With `scores`,
         full batches that follow one another come as a stretch where a native call can run them."""
+        if self._begun and self._kept is None:
+            self._kept, self._stages = Kept(), {}
+        self._begun = True
         count = steps or self.steps
         step, end = number * count, (number + 1) * count
         begun: set[NativeSteps] = set()  # that know where to add scores
@@ -107,7 +112,7 @@ class ArrayBatches:
         stage = self._stages.get(call)
         if stage is None:
             stage = self._stages[call] = Stage(self.columns, self.weights, call,
-                                               self._adapter.dtypes)
+                                               self._adapter.dtypes, self._kept)
         return stage
 
     def _at_once(self, step: int, end: int) -> int:

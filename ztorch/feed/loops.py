@@ -49,7 +49,7 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
     begins, ends = hooks.has("on_test_batch_begin"), hooks.has("on_test_batch_end")
     with calls_of.of_each_bucket("evaluate") as calls:
         scores, done = EpochScores(program, "evaluate"), 0
-        under_way = UnderWay(lambda _, batch: batch.add_to(scores))
+        under_way = UnderWay(lambda step, batch, begun: batch.add_to(scores))
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
         if progress:
@@ -87,7 +87,7 @@ def predict(pool: CallPool, batches: BatchSource, results: Results,
         done = 0
         if progress:
             progress.begin(steps=steps or batches.steps)
-        under_way = UnderWay(lambda _, batch: results.add(batch))
+        under_way = UnderWay(lambda step, batch, begun: results.add(batch))
         for batch in batches.epoch(calls, steps=steps):
             assert isinstance(batch, Batch), "only scores are added in stretches"
             if begins:

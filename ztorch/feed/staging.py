@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -99,11 +99,33 @@ class _SequenceCopier:
         self.gather(np.arange(rows.start, rows.stop))
 
 
+class Kept:
+    """The columns of a data set in the memory of the device that reads them again and again."""
+
+    def __init__(self) -> None:
+        self._columns: Any = None
+        self._asked = False
+
+    def of(self, call: BoundCall, columns: Mapping[str, np.ndarray]) -> Any:
+        """The columns for `steps` of a call; None where the device keeps none."""
+        if not self._asked:
+            self._columns, self._asked = call.program.keep(columns), True
+        return self._columns
+
+
 class Stage:
-    """Fills the input buffers of one call."""
+    """Fills the input buffers of one call.
+
+    Args:
+        columns: All rows, by input and target.
+        row_weights: The weight of each row; None where all weigh the same.
+        call: The call.
+        dtypes: The dtype of each input and target.
+        kept: Where the rows are read again, their place on the device. Default: `None`.
+    """
 
     def __init__(self, columns: Columns, row_weights: np.ndarray | None, call: BoundCall,
-                 dtypes: Mapping[str, DType]):
+                 dtypes: Mapping[str, DType], kept: Kept | None = None):
         staging = call.inputs
         self.call = call
         self._copiers = [
@@ -115,7 +137,7 @@ class Stage:
         self._row_weights = row_weights
         self.size = len(next(iter(staging.values())))
         self._ones = False  # whether all of `_weights` are 1 now
-        self._columns, self._dtypes = columns, dtypes
+        self._columns, self._dtypes, self._kept = columns, dtypes, kept
 
     @functools.cached_property
     def native(self) -> NativeSteps | None:
@@ -131,7 +153,7 @@ class Stage:
             arrays[name] = array
         if self._row_weights is not None:
             arrays["w"] = self._row_weights
-        return self.call.steps(arrays)
+        return self.call.steps(arrays, self._kept and self._kept.of(self.call, arrays))
 
     def fill_weights(self) -> None:
         """Makes ready for full batches, whose rows all are real. Weights of rows come with them."""

@@ -15,15 +15,13 @@ class UnderWay:
     next batch is fetched and begun.
 
     Args:
-        done: Called with each run when its outputs are there, in the order of runs.
+        done: Called with the step of each run, its batch and how many runs after it have begun,
+            when its outputs are there, in the order of runs.
     """
 
-    def __init__(self, done: Callable[[int, Any], object]):
+    def __init__(self, done: Callable[[int, Any, int], object]):
         self._done = done
         self._begun: deque[tuple[int, Batch | Stretch]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._begun)
 
     def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
         """Runs the call of a batch. With `ahead`, it may still run when this returns."""
@@ -35,11 +33,11 @@ class UnderWay:
         if self._begun:
             self.finish()
         batch.run()
-        self._done(step, batch)
+        self._done(step, batch, 0)
 
     def finish(self, most: int = 0) -> None:
         """Waits until at most `most` runs are in flight."""
         while len(self._begun) > most:
             step, batch = self._begun.popleft()
             batch.finish()
-            self._done(step, batch)
+            self._done(step, batch, len(self._begun))

@@ -61,6 +61,11 @@ class LoadedProgram(ABC):
         self.writes[name] = self.writes.get(name, 0) + 1
         self.weights_changed()
 
+    def keep(self, columns: Mapping[str, np.ndarray]) -> Any:
+        """Copies columns to the device, so that `BoundCall.steps` gathers rows there. Returns None
+        if there is no such memory, or too little. They stay as long as the result."""
+        return None
+
     def prepare_run(self, function: FunctionSpec) -> None:
         """Brings the program up to date before a run of a function. The caller holds the lock."""
         if self.stale:
@@ -173,9 +178,14 @@ class BoundCall(ABC):
         """Has runs read and write `inputs` and `outputs` again."""
         return
 
-    def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
+    def steps(self, columns: Mapping[str, np.ndarray], kept: Any = None) -> NativeSteps | None:
         """Runs of this call for all batches of the rows of these inputs, in one native call. None
-        if each batch must be a separate run."""
+        if each batch must be a separate run.
+
+        Args:
+            columns: All rows of some inputs.
+            kept: What `LoadedProgram.keep` returned for them. Default: `None`.
+        """
         return None
 
     @abstractmethod

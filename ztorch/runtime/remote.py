@@ -29,10 +29,12 @@ from ztorch.errors import OutOfMemory
 from ztorch.host.memory import aligned
 from ztorch.runtime.device_check import check_device
 from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall, NativeSteps
-from ztorch.runtime.port_blocks import PortBlock, offsets_of
+from ztorch.runtime.port_blocks import PortBlock
+from ztorch.runtime.remote_ports import RemotePorts
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec, TensorSpec
 
 if TYPE_CHECKING:
+    from ztorch.runtime.kept_columns import KeptColumns
     from ztorch.runtime.remote_steps import SeveralBatches
 
 MAX_RECORDINGS = 16  # recordings of a function on different buffers that are kept for reuse
@@ -76,6 +78,11 @@ class Remote(LoadedProgram):
     def buffer(self, space: str) -> DeviceBuffer:
         """The buffer of params or of the arena."""
         return self._params if space == "params" else self._arena
+
+    def keep(self, columns: Mapping[str, np.ndarray]) -> KeptColumns | None:
+        from ztorch.runtime.kept_columns import KeptColumns  # not needed to predict
+
+        return KeptColumns.of(self.opened_device, columns)
 
     def recorded(self, function: FunctionSpec,
                  ports: Mapping[str, Sequence[tuple[DeviceBuffer, int]]]) -> Recording:
@@ -145,31 +152,6 @@ class Remote(LoadedProgram):
                 self.opened_device.free(getattr(self, name))
 
 
-class RemotePorts:
-    """Buffers of a function's inputs and outputs on a device, and a recording that uses them."""
-
-    def __init__(self, program: Remote, function: FunctionSpec):
-        self.device = program.opened_device
-        *self.input_offsets, input_bytes = offsets_of(function.inputs.values())
-        *self.output_offsets, output_bytes = offsets_of(function.outputs.values())
-        self.inputs = self.device.alloc(max(input_bytes, 1))
-        self.outputs = self.device.alloc(max(output_bytes, 1))
-        self.recording = program.recorded(function, self.places)
-
-    @property
-    def places(self) -> dict[str, list[tuple[DeviceBuffer, int]]]:
-        """The buffer and offset of each input and output."""
-        return {"inputs": [(self.inputs, at) for at in self.input_offsets],
-                "outputs": [(self.outputs, at) for at in self.output_offsets]}
-
-    def __del__(self) -> None:
-        if self.device.closed:
-            return
-        for name in ("inputs", "outputs"):  # freeing them drops the recording
-            if hasattr(self, name):
-                self.device.free(getattr(self, name))
-
-
 class RemoteCall(BoundCall):
     """A function with its own arrays of inputs and outputs. A run is a copy to the device, a replay
     and a copy back."""
@@ -186,17 +168,20 @@ class RemoteCall(BoundCall):
         for block in (self._input_block, self._output_block):
             self.ports.device.pin(block)
         self._remote, self.overlaps = program, self.ports.device.overlaps
+        self._in_flight: list[SeveralBatches] = []
 
-    def steps(self, columns: Mapping[str, np.ndarray]) -> NativeSteps | None:
+    def steps(self, columns: Mapping[str, np.ndarray],
+              kept: KeptColumns | None = None) -> NativeSteps | None:
         from ztorch.runtime.remote_steps import RemoteSteps  # not needed to predict
 
-        return RemoteSteps.of(self, columns, lambda: self._several)
+        return RemoteSteps.of(self, columns, lambda: (kept and kept.batches(
+            self, self._remote, columns, self._in_flight)) or self._several)
 
     @functools.cached_property
     def _several(self) -> SeveralBatches | None:
-        from ztorch.runtime.remote_steps import SeveralBatches
+        from ztorch.runtime.remote_steps import UploadedBatches
 
-        return SeveralBatches.of(self._remote, self.function)
+        return UploadedBatches.of(self._remote, self.function, self._in_flight)
 
     def __call__(self) -> None:
         self.start()
@@ -214,8 +199,8 @@ class RemoteCall(BoundCall):
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             self.ports.device.finish(ticket)
-        if several := self.__dict__.get("_several"):  # which is made when it is needed
-            several.finish()
+        while self._in_flight:
+            self._in_flight[0].finish()
 
     def release(self) -> None:
         self.finish()

@@ -3,7 +3,8 @@ of the launches of all batches, one copy back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from ztorch.errors import OutOfMemory
 from ztorch.runtime.loaded_program import BoundCall, NativeSteps, ScoreSum
 from ztorch.runtime.native_call import floats_at
 from ztorch.runtime.port_blocks import PortBlock, offsets_of
-from ztorch.runtime.spec import FunctionSpec
+from ztorch.runtime.spec import FunctionSpec, TensorSpec
 
 # Limits of a call, all guesses. Beyond them a batch takes so long that the share of
 # the host is small.
@@ -24,7 +25,7 @@ MOST_BYTES = 8 << 20  # of the inputs of all batches
 
 
 class _Run(NamedTuple):
-    """The launches of some batches, and the blocks of the host with their inputs and outputs."""
+    """The launches of some batches, and the blocks of the host that are copied there and back."""
 
     recording: Recording
     inputs: np.ndarray
@@ -45,64 +46,88 @@ class OnDevice(Protocol):
                  ) -> Iterator[tuple[int, Launch]]: ...
 
 
-class SeveralBatches:
+class SeveralBatches(ABC):
     """Memory for the inputs and outputs of several batches of a call, and their launches.
 
     Args:
         program: The program on a device.
         function: The function of the call.
         count: The most batches.
+        in_flight: Contains this object during a run.
     """
 
-    _ticket: Any = None  # ticket of the run in flight
-
-    def __init__(self, program: OnDevice, function: FunctionSpec, count: int):
+    def __init__(self, program: OnDevice, function: FunctionSpec, count: int,
+                 in_flight: list[SeveralBatches]):
         self.count, self._program, self._function = count, program, function
         self._device = program.opened_device
-        self.inputs = PortBlock(function.inputs.values(), count)
-        self.outputs = PortBlock(function.outputs.values(), count)
+        self._in_flight = in_flight
+        self._tickets: list[Any] = []  # of the run in flight
         self._buffers: list[DeviceBuffer] = []
+        self._blocks: list[PortBlock] = []  # copied to the device or back
         self._runs: dict[int, _Run] = {}  # by number of batches
-        for block in (self.inputs, self.outputs):
-            self._buffers.append(self._device.alloc(block.array.nbytes))
-            self._device.pin(block.array)
+        self.outputs, self._output_buffer = self._copied(function.outputs.values(), count)
 
-    @classmethod
-    def of(cls, program: OnDevice, function: FunctionSpec) -> SeveralBatches | None:
-        """Memory for as many batches as are worth it; None if each is a call of its own."""
-        *_, nbytes = offsets_of(function.inputs.values())
-        count = min(MOST_STEPS, MOST_LAUNCHES // max(1, function.runs),
-                    MOST_BYTES // max(1, nbytes))
-        if count < 2:
-            return None
-        try:
-            return cls(program, function, count)
-        except OutOfMemory:
-            return None
+    @abstractmethod
+    def fill(self, inputs: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray],
+             rows: slice | np.ndarray, count: int) -> None:
+        """Sets the inputs of the first batches: consecutive rows of the columns, or rows by their
+        numbers. The other `inputs` are the same for all batches."""
+
+    @abstractmethod
+    def _places(self, batch: int) -> list[tuple[DeviceBuffer, int]]:
+        """The buffer and offset of each input of a batch."""
+
+    @abstractmethod
+    def _copied_in(self, count: int) -> tuple[DeviceBuffer, np.ndarray]:
+        """What is copied to the device before so many batches run."""
+
+    def _before(self) -> None:  # noqa: B027
+        """Submits work that comes before the launches."""
+
+    def _alloc(self, nbytes: int) -> DeviceBuffer:
+        self._buffers.append(self._device.alloc(max(1, nbytes)))
+        return self._buffers[-1]
+
+    def _copied(self, tensors: Iterable[TensorSpec], count: int) -> tuple[PortBlock, DeviceBuffer]:
+        """A block of the host, and the buffer that it is copied to or from."""
+        block = PortBlock(tensors, count)
+        buffer = self._alloc(block.array.nbytes)
+        self._device.pin(block.array)
+        self._blocks.append(block)
+        return block, buffer
 
     def submit(self, count: int) -> None:
         """Starts the first batches."""
         run, program = self._runs.get(count) or self._recorded(count), self._program
         with program.lock:
             program.prepare_run(self._function)
-            self._ticket = self._device.submit(run.recording, self._buffers[0], run.inputs,
-                                               self._buffers[1], run.outputs)
+            self._in_flight.append(self)
+            self._before()
+            self._begin(run.recording, self._copied_in(count)[0], run.inputs,
+                        self._output_buffer, run.outputs)
+
+    def _begin(self, recording: Recording, *copies: Any) -> None:
+        """Submits a recording with its copies."""
+        ticket = self._device.submit(recording, *copies)
+        if ticket is not None:
+            self._tickets.append(ticket)
 
     def finish(self) -> None:
         """Waits for the batches in flight, if any."""
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            self._device.finish(ticket)
+        if self in self._in_flight:
+            self._in_flight.remove(self)
+        while self._tickets:
+            self._device.finish(self._tickets.pop(0))
 
     def _recorded(self, count: int) -> _Run:
         launches: list[Launch] = []
         for k in range(count):
-            places = {"inputs": [(self._buffers[0], at) for at in self.inputs.offsets(k)],
-                      "outputs": [(self._buffers[1], at) for at in self.outputs.offsets(k)]}
+            places = {"inputs": self._places(k), "outputs": [
+                (self._output_buffer, at) for at in self.outputs.offsets(k)]}
             first, *others = (x for _, x in self._program.launches(self._function, places))
             launches += [first._replace(barrier=True), *others]
         made = _Run(self._device.record(self._program.module, launches),
-                    self.inputs.first(count), self.outputs.first(count))
+                    self._copied_in(count)[1], self.outputs.first(count))
         return self._runs.setdefault(count, made)
 
     def __del__(self) -> None:
@@ -110,8 +135,56 @@ class SeveralBatches:
             return
         for buffer in self._buffers:  # this drops the recordings that use them
             self._device.free(buffer)
-        for block in (self.inputs, self.outputs):
+        for block in self._blocks:
             self._device.unpin(block.array)
+
+
+def batches_of_a_call(function: FunctionSpec) -> int:
+    """How many batches of a function are worth a call; less than 2 if each is a call of its
+    own."""
+    *_, nbytes = offsets_of(function.inputs.values())
+    return min(MOST_STEPS, MOST_LAUNCHES // max(1, function.runs), MOST_BYTES // max(1, nbytes))
+
+
+class UploadedBatches(SeveralBatches):
+    """Batches whose rows the host gathers. All go to the device in one copy.
+
+    Args:
+        program: The program on a device.
+        function: The function of the call.
+        count: The most batches.
+        in_flight: Contains this object during a run.
+    """
+
+    def __init__(self, program: OnDevice, function: FunctionSpec, count: int,
+                 in_flight: list[SeveralBatches]):
+        super().__init__(program, function, count, in_flight)
+        self._inputs, self._input_buffer = self._copied(function.inputs.values(), count)
+
+    @classmethod
+    def of(cls, program: OnDevice, function: FunctionSpec,
+           in_flight: list[SeveralBatches]) -> UploadedBatches | None:
+        """Memory for as many batches as are worth it; None if each is a call of its own."""
+        count = batches_of_a_call(function)
+        if count < 2:
+            return None
+        try:
+            return cls(program, function, count, in_flight)
+        except OutOfMemory:
+            return None
+
+    def fill(self, inputs: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray],
+             rows: slice | np.ndarray, count: int) -> None:
+        for name, target in self._inputs.batches.items():
+            column = columns.get(name)
+            target[:count] = inputs[name] if column is None else (
+                column[rows].reshape(count, *target.shape[1:]))
+
+    def _places(self, batch: int) -> list[tuple[DeviceBuffer, int]]:
+        return [(self._input_buffer, at) for at in self._inputs.offsets(batch)]
+
+    def _copied_in(self, count: int) -> tuple[DeviceBuffer, np.ndarray]:
+        return self._input_buffer, self._inputs.first(count)
 
 
 class RemoteSteps(NativeSteps):
@@ -131,6 +204,7 @@ class RemoteSteps(NativeSteps):
         self._scores: list[tuple[np.ndarray, np.ndarray, float]] = []
         self._finite = False
         self._begun = 0  # batches of the run in flight
+        self._begun_rows: slice | np.ndarray = slice(0)  # their rows
 
     @classmethod
     def of(cls, call: BoundCall, columns: Mapping[str, np.ndarray],
@@ -165,12 +239,9 @@ class RemoteSteps(NativeSteps):
         rows: slice | np.ndarray = slice(first, first + count * self._rows)
         if order is not None:
             rows = order[rows]
-        for name, target in self._several.inputs.batches.items():
-            column = self._columns.get(name)
-            target[:count] = self.call.inputs[name] if column is None else (
-                column[rows].reshape(count, *target.shape[1:]))
+        self._several.fill(self.call.inputs, self._columns, rows, count)
         self._several.submit(count)
-        self._begun = count
+        self._begun, self._begun_rows = count, rows
 
     def finish(self) -> int:
         assert self._begun, "no run is in flight"
@@ -181,15 +252,19 @@ class RemoteSteps(NativeSteps):
             bad = np.flatnonzero(~np.isfinite(losses[:count]).all(1))
             if len(bad):  # training ends, and its error describes the inputs of this batch
                 count = int(bad[0]) + 1
-                _copy_batch(self._several.inputs, count - 1, self.call.inputs)
+                self._read_inputs(count - 1)
         for sums, values, weight in self._scores:
             each = values[:count].astype(np.float64) * weight
             sums[...] = np.add.accumulate(np.vstack([sums, each]))[-1]  # in order
         # The inputs of the call stay: they may hold the next batch already.
-        _copy_batch(self._several.outputs, count - 1, self.call.outputs)
+        for name, array in self.call.outputs.items():
+            array[...] = self._several.outputs.batches[name][count - 1]
         return count
 
-
-def _copy_batch(block: PortBlock, batch: int, arrays: Mapping[str, np.ndarray]) -> None:
-    for name, array in arrays.items():
-        array[...] = block.batches[name][batch]
+    def _read_inputs(self, batch: int) -> None:
+        """Sets the inputs of the call to a batch of the last run."""
+        rows, at = self._begun_rows, batch * self._rows
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
+        for name, column in self._columns.items():
+            self.call.inputs[name][...] = column[rows[at:at + self._rows]]

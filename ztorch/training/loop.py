@@ -149,11 +149,11 @@ class TrainingLoop:
         scores = EpochScores(program, "train", stop_at_nan)
         step = 0
 
-        def score(done: int, batch: Batch | Stretch) -> None:
+        def score(done: int, batch: Batch | Stretch, begun: int) -> None:
             loss = batch.add_to(scores)
             if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
                 raise self._not_finite(batch.call, loss, epoch, done + batch.steps - 1,
-                                       len(under_way))
+                                       begun)
 
         under_way = UnderWay(score)
         in_a_row = None if begins or ends else scores  # hooks need each batch separately
