@@ -73,6 +73,7 @@ DECLARED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.ReLU(max_value="a"), ConfigError, "max_value.*'a'"),
     (lambda: L.Rescaling(None), ConfigError, "scale.*None"),
     (lambda: zt.Sequential(L.Dense(3)), ConfigError, "takes a list of layers"),
+    (lambda: zt.Sequential(L.Dense(3), L.Dense(2)), ConfigError, "takes a list of layers"),
     (lambda: zt.Sequential(5), ConfigError, "takes a list of layers, not 5"),
     (lambda: zt.Sequential([L.Dense]), ConfigError, "not the class Dense"),
     (lambda: model().fit(X, Y), ConfigError, "cannot train before it is compiled"),

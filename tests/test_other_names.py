@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import ztorch as zt
 from ztorch import layers as L
 from ztorch.cli import main
-from ztorch.errors import UnknownName, unknown
+from ztorch.errors import ConfigError, UnknownName, unknown
 from ztorch.layers import LAYERS, Layer
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.losses import Loss
@@ -65,7 +65,7 @@ def test_dtypes_commands_and_arguments_of_others() -> None:
 def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -> None:
     with pytest.raises(UnknownName, match=re.escape(said)):
         call()
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+    with pytest.raises(ConfigError, match=r"^Dense needs units: Dense\(units\)$"):
         L.Dense(name="a", kernel_regularizer="l2", dtype="float32")  # type: ignore[call-arg]
 
 

@@ -174,7 +174,7 @@ def test_odd_arguments_of_writing() -> None:
      r"Sequential\.compile takes 2 \(device, loss\) without a name, not 3; name the others: batch_size=, "
      "optimizer="),
     (lambda: model().compile(optimiser="adam"), UnknownName, "did you mean 'optimizer'"),
-    (lambda: program().fit(), ConfigError, r"^Program\.fit needs x$"),
+    (lambda: program().fit(), ConfigError, r"^Program\.fit needs x: Program\.fit\(x\)$"),
     (lambda: program().evaluate(X, Y, sample_weigths=Y), UnknownName, "mean 'sample_weight'"),
     (lambda: zt.load(None), ConfigError, r"^load\(path=\.\.\.\) must be the name of a file, not None"),
     (lambda: zt.load(b"x.zt"), ConfigError, r"the name of a file, not b'x\.zt'"),

@@ -37,7 +37,7 @@ def checked(function: _F) -> _F:
         try:
             bound = signature.bind(*args, **keywords).arguments
         except TypeError as error:
-            raise _misfit(_label(function, args), signature.parameters, args, keywords,
+            raise misfit(_label(function, args), signature.parameters, args, keywords,
                           str(error)) from None
         for name, optional in files:
             if name in bound and not (optional and bound[name] is None):
@@ -118,21 +118,22 @@ def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
     return owner if function.__name__ == "__init__" else f"{owner}.{function.__name__}"
 
 
-def _misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
+def misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
             keywords: Mapping[str, Any], reason: str) -> ZtorchError:
-    """The error for a call that the signature does not allow."""
-    names = [name for name in takes if name != "self"]
+    """The error for a call that the signature does not allow; `args` begins with `self`, if any."""
+    others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name in takes if name != "self" and takes[name].kind not in others]
     placed = [name for name in names if takes[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     more = [name for name in names if name not in placed]
     count = len(args) - ("self" in takes)
     for name in keywords:
-        if name not in names:
+        if name not in names and len(names) + ("self" in takes) == len(takes):
             return unknown(f"argument of {label}", name, names)
     if count > len(placed):
         allowed = f"{len(placed)} ({', '.join(placed)})" if placed else "none"
         fix = f"; name the others: {', '.join(f'{name}=' for name in more)}" if more else ""
         return ConfigError(f"{label} takes {allowed} without a name, not {count}{fix}")
-    missing = [name for name in names[count:] if name not in keywords
-               and takes[name].default is inspect.Parameter.empty]
-    return ConfigError(f"{label} needs {' and '.join(missing)}" if missing else
-                       f"{label}: {reason}")
+    required = [name for name in names if takes[name].default is inspect.Parameter.empty]
+    missing = [name for name in required if name in names[count:] and name not in keywords]
+    return ConfigError(f"{label} needs {' and '.join(missing)}: {label}({', '.join(required)})"
+                       if missing else f"{label}: {reason}")

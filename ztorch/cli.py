@@ -264,8 +264,8 @@ def verify(model: str, **settings: Any) -> None:
 @main.command()
 @options.model
 @options.custom
-@click.option("--batch-sizes", type=BatchSizes(), default="1,32,128", show_default=True,
-              metavar="N,N,...", help="Batch sizes to measure.")
+@click.option("--batch-sizes", "--batch-size", type=BatchSizes(), default="1,32,128",
+              show_default=True, metavar="N,N,...", help="Batch sizes to measure.")
 @click.option("--seconds", type=click.FloatRange(0.01), default=0.5, show_default=True,
               help="Seconds for each measurement.")
 @options.sizes

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.arguments import misfit
 from ztorch.errors import ConfigError
 
 
@@ -31,10 +32,12 @@ def with_flags_checked(init: Callable[..., None],
     def checked(self: Any, *args: Any, **keywords: Any) -> None:
         try:
             bound = signature.bind(self, *args, **keywords)
-        except TypeError:
-            if init.__module__.startswith("ztorch."):  # others may take what they do not name
-                refuse_unknown(type(self), keywords)
-            return init(self, *args, **keywords)  # raises the error that names the argument
+        except TypeError as error:
+            if not init.__module__.startswith("ztorch."):  # may take what it does not name
+                return init(self, *args, **keywords)
+            refuse_unknown(type(self), keywords)
+            raise misfit(type(self).__name__, signature.parameters, (self, *args), keywords,
+                         str(error)) from None
         for name in flags:
             if name in bound.arguments:
                 bound.arguments[name] = flag(f"{type(self).__name__}({name}=...)",

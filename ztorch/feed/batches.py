@@ -53,7 +53,10 @@ def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
     is_pair = isinstance(data, (tuple, list)) and len(data) in (2, 3)
     inputs_in_a_tuple = isinstance(data, tuple) and adapter.several_inputs
     if is_pair and (inputs_in_a_tuple or not isinstance(data[0], tuple)):
-        return batches(adapter, batch_size, *data, feed=feed_for(data[0]))
+        try:
+            return batches(adapter, batch_size, *data, feed=feed_for(data[0]))
+        except DataError as error:
+            raise DataError(f"validation_data: {error}") from None
     need_no_splits(data, "validation_data")
     if not adapter.reads_table(data) and not is_stream(data, None):
         raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "

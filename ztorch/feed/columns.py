@@ -80,9 +80,10 @@ def _reason(value: Any, error: Exception) -> str:
 
 def _repair(array: np.ndarray) -> str:
     if array.dtype.kind in "USO":
-        return ("encode texts as numbers first: categories (Series.astype('category'), an Enum in "
-                "polars, dataset.class_encode_column(name)) are taken as they are (rows of unequal "
-                "length end here too)")
+        other = ("; replace None by a number, and pad rows of unequal length"
+                 if array.dtype.kind == "O" else "")
+        return ("encode texts as numbers, or make them categories (Series.astype('category'), an "
+                f"Enum in polars, dataset.class_encode_column(name)){other}")
     if array.dtype.kind == "c":
         return "split it into real and imaginary parts"
     return "convert it with .astype('float32')"

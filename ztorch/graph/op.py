@@ -197,8 +197,8 @@ def constant(data: Any, d: DType | str | None = None) -> Value:
 def shape_error(problem: str, *shapes: Any, fix: str = "") -> ShapeError:
     """A ShapeError: the current layer, the problem, the shapes and the fix.
 
-    >>> str(shape_error("cannot reshape", (2, 3), (4,), fix="the 6 elements must stay 6"))
-    'cannot reshape (2, 3) and (4,); the 6 elements must stay 6'
+    >>> str(shape_error("cannot join", (2, 3), (4,), fix="both need two axes"))
+    'cannot join (2, 3) and (4,); both need two axes'
     """
     message = f"layer {current_layer()!r}: {problem}" if current_layer() else problem
     if shapes:

@@ -139,6 +139,12 @@ class Value(ComparedByElement):
     def __array__(self, *args: Any, **options: Any) -> Any:
         raise TypeError("a symbolic tensor has no numbers yet; use zt.ops instead of NumPy")
 
+    def __float__(self) -> float:
+        raise TypeError("a symbolic tensor has no numbers yet, so float(), int() and math.exp() "
+                        "cannot take it; use zt.ops")
+
+    __int__ = __float__
+
     def __bool__(self) -> bool:
         raise TypeError("a symbolic tensor has no truth value, since Python runs once, before "
                         "there are numbers; use ops.where to choose by element, or ops.cond")

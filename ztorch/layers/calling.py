@@ -39,6 +39,21 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
         raise _wrong_arguments(layer, error) from None
 
 
+def without_call(layer: type) -> ConfigError:
+    """The error for a class of layers that defines no `call`."""
+    fix = "rename its method forward to call" if hasattr(layer, "forward") else "define it"
+    return ConfigError(f"{layer.__name__} has no method call(self, x); {fix}")
+
+
+def model_without_call(model: type) -> ConfigError:
+    """The error for a model without inputs and outputs whose class defines no `call`."""
+    if hasattr(model, "forward"):
+        return without_call(model)
+    return ConfigError(f"{model.__name__} takes inputs and outputs, such as x = Input((4,)), then "
+                       "Model(x, Dense(3)(x)); or define a class with layers as attributes and "
+                       "call(self, x, training=False)")
+
+
 def _not_a_tensor(layer: LayerNode, x: Any) -> Exception:
     """The error for an argument that is not a tensor."""
     fix = "declare with x = Input(shape) and call the layer on x, or on an array of numbers"

@@ -142,6 +142,11 @@ class Input(Layer, names=("InputLayer",)):
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.symbol.__array__()
 
+    def __float__(self) -> float:
+        return float(self.symbol)
+
+    __int__ = __float__
+
     def __getitem__(self, key: Any) -> Any:
         return self.symbol[key]
 

@@ -14,7 +14,7 @@ from ztorch.initializers import Initializer, Shape
 from ztorch.layers.axes import OpenSize, checked_shape
 from ztorch.layers.building import BuiltLayer
 from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, made_with_model, never_called
-from ztorch.layers.calling import check_call, need_adopted, need_floats
+from ztorch.layers.calling import check_call, need_adopted, need_floats, without_call
 from ztorch.layers.context import Context
 from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
@@ -105,7 +105,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
 
     def call(self, x: Value, context: Context) -> Value:
         """The output for x, a tensor whose axis 0 is the batch."""
-        raise NotImplementedError(f"{type(self).__name__}.call")
+        raise without_call(type(self))
 
     def __call__(self, *inputs: Any, context: Context | None = None, **keywords: Any) -> Any:
         """Computes the output for numbers, traces the layer, or declares a part of a Model.

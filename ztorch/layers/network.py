@@ -17,6 +17,7 @@ from ztorch.host import processor
 from ztorch.layers import wiring
 from ztorch.layers.axes import OpenSize, named_axes, traced_with_open_axes
 from ztorch.layers.called import ModelTensors
+from ztorch.layers.calling import model_without_call
 from ztorch.layers.context import Context, States
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
@@ -55,9 +56,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             self.is_plain = self.is_plain or not self.is_class
             return
         if inputs is None or outputs is None:
-            raise ConfigError(f"{type(self).__name__} takes inputs and outputs, such as x = "
-                              "Input((4,)), then Model(x, Dense(3)(x)); or define a class with "
-                              "layers as attributes and call(self, x, training=False)")
+            raise model_without_call(type(self))
         self.wiring = wiring.find_wiring(inputs, outputs, self.name)
         for layer in sorted(self.wiring.layers, key=lambda layer: layer.serial):
             self.adopt(layer, self.wiring.names)

@@ -82,7 +82,7 @@ class Reshape(Layer):
         fits = (known_size == size if open_axes == 0 else
                 known_size > 0 and size % known_size == 0)
         if not fits:
-            raise shape_error("cannot reshape each example from", x.shape[1:], target,
+            raise shape_error(f"cannot reshape each example from {x.shape[1:]} to", target,
                               fix=f"its {size} elements must stay {size}")
         return OPS.reshape(x, (x.shape[0], *(size // known_size if n == -1 else n for n in target)))
 

@@ -121,6 +121,11 @@ class SymbolicTensor(StandIn):
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         self._refuse(fix="zt.ops rather than NumPy, such as zt.ops.mean(x, axis=1)")
 
+    def __float__(self) -> NoReturn:
+        self._refuse(fix="zt.ops rather than float(), int() and math, such as zt.ops.exp(x)")
+
+    __int__ = __float__
+
     def __bool__(self) -> NoReturn:
         self._refuse(fix="zt.ops.where(x > 0.0, x, 0.0) in place of if")
 

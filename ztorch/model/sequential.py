@@ -53,12 +53,12 @@ class Sequential(Model):
     @checked
     def __init__(self, layers: Iterable[Layer] | None = None, name: str | None = None,
                  seed: int | None = None, trainable: bool = True):
-        self._input: Input | None = None
-        self._declared: list[tuple[Layer, Any]] = []  # layers and their symbolic tensors
-        self._begin(name, seed, trainable)
         if isinstance(layers, Layer) or not isinstance(layers, Iterable | None):
             raise ConfigError(f"Sequential takes a list of layers, not {layers!r}; write "
                               "Sequential([Input(...), Dense(10)])")
+        self._input: Input | None = None
+        self._declared: list[tuple[Layer, Any]] = []  # layers and their symbolic tensors
+        self._begin(name, seed, trainable)
         for layer in layers or ():
             self.add(layer)
 

@@ -102,7 +102,7 @@ def reshape(x: Value, shape: Shape) -> Value:
         rest = x.size // known if known and x.size % known == 0 else -1
         shape = tuple(rest if n == -1 else n for n in shape)
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
-        raise shape_error("cannot reshape", x.shape, shape,
+        raise shape_error(f"cannot reshape {x.shape} to", shape,
                           fix=f"the {x.size} elements must stay {x.size}")
     return x if x.shape == shape else _RESHAPE(x, shape=shape)
 

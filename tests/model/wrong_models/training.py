@@ -78,6 +78,8 @@ CASES: dict[str, Case] = {
     "another batch size": lambda: fitted(X, LABELS, batch_size=8),
     "epochs below zero": lambda: fitted(X, LABELS, epochs=-1),
     "all for validation": lambda: fitted(X, LABELS, validation_split=0.99),
+    "validation of other rows": lambda: fitted(X, LABELS, validation_data=(X[:, :2], LABELS)),
+    "objects for numbers": lambda: fitted(np.full((8, 6), None), LABELS),
     "validation of x alone": lambda: fitted(X, LABELS, validation_data=5),
     "a callback that is none": lambda: fitted(X, LABELS, callbacks=[3]),
     "a stream of x alone": lambda: fitted(iter([X]), None),
