@@ -178,7 +178,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
 
     def memory(place: Location) -> np.ndarray:
         if place.space in ("inputs", "outputs"):
-            return (inputs if place.space == "inputs" else outputs)[place.offset]
+            slot = (inputs if place.space == "inputs" else outputs)[place.offset]
+            return slot[place.start:place.start + place.size]
         return spaces[place.space][place.offset:place.offset + place.size]
 
     def run_group() -> None:

@@ -53,6 +53,15 @@ def test_a_turn_waits_for_what_the_turn_before_left() -> None:
     assert meetings(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
 
 
+def test_parts_of_an_output_are_apart() -> None:
+    """Each turn stores its part of an output, or all turns store one."""
+    part, whole = (Location("outputs", 1, 64, strides=(n,)) for n in (64, 0))
+    for stored, waits in ((part, False), (whole, True)):
+        assert meetings([[(place(0), False), (stored, True)]], [LoopSpan(0, 1, 8)]) == [waits]
+    after = [(Location("outputs", 1, 512), False)]
+    assert meetings([[(part, True)], after], [LoopSpan(0, 1, 8)]) == [False, True]
+
+
 def test_all_workers_read_whether_a_loop_goes_on_before_anyone_may_change_it() -> None:
     state, flag = place(0), Location("arena", 512, 64)
     loop, turns, after = LoopSpan(0, 1, 8, proceed=flag), place(512), [(flag, True)]

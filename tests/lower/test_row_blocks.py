@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases.attention import attention, fed
 from tests.cases.grouping import together
-from tests.parity import HERE, NARROW, SUBGROUPS, Job, Module, agree, interpreted
+from tests.parity import HERE, NARROW, SUBGROUPS, Job, Module, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import plan_functions
@@ -112,6 +112,19 @@ def test_on_processors(target: str) -> None:
 def test_on_other_machines(number: int, limits: Limits) -> None:
     job = jobs_in_blocks()[number]
     agree(job, interpreted(job, limits, workers=3), terms=9)
+
+
+def test_blocks_read_inputs_and_store_outputs_where_the_caller_has_them() -> None:
+    """A head of attention: only the two operands of products are copied, a head at a time."""
+    q, k, v = (leaf("input", n, (3, 512, 16), "float32") for n in "qkv")
+    plan, _ = plan_of(Graph({"y": ops.attention(q, k, v)}), ZEN3)
+    accesses = [(p, writes, step.schedule.kind) for step in plan.steps
+                for p, writes in zip(step.locations, step.writes, strict=True)]
+    head = 512 * 16 * 4
+    moves = {(p.space, p.offset): p.strides[0] for p, _, _ in accesses if p.space != "arena"}
+    assert moves == {("inputs", 0): head, ("inputs", 1): head, ("inputs", 2): head, ("outputs", 0): head}
+    assert [w for p, w, kind in accesses if p.space == "outputs"] == [True]
+    assert all(p.size <= head for p, _, kind in accesses if kind in ("elements", "transpose"))
 
 
 def test_what_is_needed_as_a_whole_stays_whole() -> None:

@@ -34,7 +34,7 @@ from ztorch.codegen.elf_object import Object, read_object
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch
-from ztorch.lower.locations import Location
+from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.work_line import at, counted
@@ -145,14 +145,13 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
 
     def pointer(place: Location, around: list[int], fixed: list[dict[str, Any]]) -> int:
         """The number of a pointer, which is added to those of its loop or to `fixed`."""
-        space, offset, strides = pointer_of(place)
-        key = (space, offset, strides), tuple(around[:len(strides)])
+        space, slot, offset, strides = pointer_of(place)
+        key = (space, slot, offset, strides), tuple(around[:len(strides)])
         if strides and key in moving:
             return moving[key]
         number = next(ids)
         moves = [{"loop": around[k], "bytes": stride} for k, stride in enumerate(strides) if stride]
-        data = {"id": number, "space": space, "offset": offset, "moves": moves,
-                "slot": offset if space in ("inputs", "outputs") else None}
+        data = {"id": number, "space": space, "slot": slot, "offset": offset, "moves": moves}
         if strides:
             moving[key] = number
         (loops[around[len(strides) - 1]]["pointers"] if strides else fixed).append(data)
@@ -187,19 +186,21 @@ def _flushes(plan: Plan) -> bool:
                                    for step in plan.steps)
 
 
-Pointer = tuple[str, int, tuple[int, ...]]  # space, offset (or slot), strides
+Pointer = tuple[str, int | None, int, tuple[int, ...]]  # space, slot, offset in bytes, strides
 
 
 def pointer_of(place: Location) -> Pointer:
     """The identity of a pointer. Strides end with the innermost loop that moves it.
 
     >>> pointer_of(Location("arena", 64, 4, strides=(8, 0)))
-    ('arena', 64, (8,))
+    ('arena', None, 64, (8,))
     """
     strides = place.strides
     while strides and not strides[-1]:
         strides = strides[:-1]
-    return place.space, place.offset, strides
+    if place.space in SLOTS:
+        return place.space, place.offset, place.start, strides
+    return place.space, None, place.offset, strides
 
 
 def _file_name(name: str) -> str:

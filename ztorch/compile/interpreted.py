@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.host.memory import aligned
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.locations import Location
+from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.executable import HostProgram
 from ztorch.runtime.loaded_program import BoundCall, MemoryCall
@@ -47,11 +47,12 @@ class Interpreted(HostProgram):
 
         def part(place: Location) -> tuple[np.ndarray, np.ndarray | None]:
             """The bytes at a location, and which of them were written; None: all were."""
+            if place.space in SLOTS:
+                bounds = slice(place.start, place.start + place.size)
+                if place.space == "inputs":
+                    return inputs[place.offset][bounds], None
+                return outputs[place.offset][bounds], results[place.offset][bounds]
             bounds = slice(place.offset, place.offset + place.size)
-            if place.space == "inputs":
-                return inputs[place.offset], None
-            if place.space == "outputs":
-                return outputs[place.offset], results[place.offset]
             if place.space == "params":
                 return self._params[bounds], None
             return arena[bounds], written[bounds]

@@ -4,11 +4,11 @@ since the last barrier."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ztorch.abi import runs
-from ztorch.lower.locations import SLOTS, Location
+from ztorch.lower.locations import Location
 
 
 @dataclass(frozen=True)
@@ -83,18 +83,17 @@ def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[
 def _moved(location: Location, iterations: Mapping[int, int]) -> Location:
     """The location in an iteration of the enclosing loops."""
     distance = sum(t * s for t, s in zip(iterations.values(), location.strides, strict=False))
-    return replace(location, offset=location.offset + distance)
+    return location.moved(distance)
 
 
 def _extent(location: Location, trip_counts: Sequence[int]) -> Location:
     """All bytes that a location covers in all iterations."""
     distances = [(n - 1) * s for n, s in zip(trip_counts, location.strides, strict=False)]
     low, high = sum(d for d in distances if d < 0), sum(d for d in distances if d > 0)
-    return replace(location, offset=location.offset + low, size=location.size + high - low)
+    return location.moved(low, high - low)
 
 
 def _conflict(a: Sequence[Location], b: Sequence[Location]) -> bool:
     """Whether two buffers overlap. Each is a pair: its location in the current iteration, and its
     extent over all iterations."""
-    same_strides = a[0].strides == b[0].strides or a[0].space in SLOTS
-    return a[0].overlaps(b[0]) if same_strides else a[1].overlaps(b[1])
+    return a[0].overlaps(b[0]) if a[0].strides == b[0].strides else a[1].overlaps(b[1])

@@ -220,6 +220,12 @@ def segments(rows: int, block: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
+def _order_inside(x: Value) -> tuple[int, ...]:
+    """The order of the axes of each part of a sequence if it is a transposed one; empty if not."""
+    axes = x.attrs["axes"] if x.op.name == "transpose" else (1,)
+    return () if axes[0] else tuple(a - 1 for a in axes[1:])
+
+
 def _joined_rows(stack: Value) -> Value:
     """A stack of blocks as the rows of one matrix."""
     return OPS.reshape(stack, (stack.shape[0] * stack.shape[1], *stack.shape[2:]))
@@ -228,9 +234,13 @@ def _joined_rows(stack: Value) -> Value:
 def _loop(trip_count: int, sequences: list[Value],
           iteration: Callable[[Sequence[Value]], list[Value]]) -> list[Value]:
     """The results of a function for each iteration, stacked. Reshapes at its end are those of the
-    stacks, so that a loop inside stores its results there."""
+    stacks, so that a loop inside stores its results there. Sequences are transposed inside, where
+    a product packs them."""
+    orders = [_order_inside(s) for s in sequences]
+    sequences = [s.args[0] if order else s for s, order in zip(sequences, orders, strict=True)]
     slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
-    results = iteration(slices)
+    results = iteration([OPS.transpose(s, order) if order else s
+                         for s, order in zip(slices, orders, strict=True)])
     outs = tuple(y.args[0] if y.op.name == "reshape" else y for y in results)
     body = Body(trip_count, False, (), tuple(slices), (), (), outs)
     body, shared = closed(body)

@@ -73,7 +73,8 @@ def _has_invariant_loops(body: Body) -> bool:
 
 
 def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
-                  roots: Collection[int] = (), derived: Derived | None = None) -> Value:
+                  roots: Collection[int] = (), derived: Derived | None = None,
+                  from_caller: bool = False) -> Value:
     """The loop with a prepared body, and arguments that are in buffers.
 
     Args:
@@ -83,6 +84,8 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
         roots: The numbers of results that are roots of the graph. A stack among them is written
             to the root's buffer, even if it is a stack of states. Default: `()`.
         derived: The states that are derived from weights that never change. Default: `None`.
+        from_caller: Whether iterations can read their parts of an input where the caller has it.
+            Default: `False`.
     """
     body: Body = loop.attrs["body"]
     copied = [k for k in state_outs(body) if k + len(body.carries) in roots]
@@ -96,7 +99,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
         if derived is not None:
             derived.passed(body.shared, shared)
         body, shared = _closed_again(_prepared(body, prepare), shared, with_roots=False)
-    args = (*map(COPY, inits), *(_in_rows(x, align) for x in sequences), *shared)
+    args = (*map(COPY, inits), *(_in_rows(x, align, from_caller) for x in sequences), *shared)
     return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)
 
 
@@ -140,7 +143,7 @@ def _opened(body: Body, shared: Sequence[Value]) -> Body:
     return replace(body.with_roots(substituted(body.roots, known)), shared=())
 
 
-def _in_rows(x: Value, align: int) -> Value:
+def _in_rows(x: Value, align: int, from_caller: bool) -> Value:
     """A sequence in a buffer, with each iteration's part aligned: its own, or an iteration's part
     of a sequence of the loop outside."""
     trip_count, size = x.shape[0], math.prod(x.shape[1:])
@@ -149,7 +152,7 @@ def _in_rows(x: Value, align: int) -> Value:
     base = view_of(x, loops)
     padded = flatten(loops[1:], x.shape[1:]) + loops[0] * row
     if base is not None and base[1] == padded and base[0].size == trip_count * row and (
-            base[0].attrs.get("role") not in ("input", CARRY, SHARED)):
+            base[0].attrs.get("role") not in (CARRY, SHARED, *(() if from_caller else ("input",)))):
         return base[0]
     if row == size:
         return COPY(x)

@@ -18,7 +18,7 @@ from ztorch.lower.grid_rows import stored_between_passes
 from ztorch.lower.histories import Histories
 from ztorch.lower.index import Index
 from ztorch.lower.locations import Location
-from ztorch.lower.overwritten import Overwritten
+from ztorch.lower.overwritten import Overwritten, is_stack
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
 from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
@@ -139,8 +139,9 @@ class Placement:
             for source, at in self._reads_at(region, copy):  # none for a fill
                 buffer = memory_of(source)
                 maker = makers.get(buffer)
-                if maker is not None and maker.kind in PLAIN and at == region.flat[copy] and (
-                        buffer.size == copy.size and buffer not in {*slots, *self.locations}):
+                if maker is not None and (maker.kind in PLAIN or is_stack(buffer)) and (
+                        at == region.flat[copy] and buffer.size == copy.size
+                        and buffer not in {*slots, *self.locations}):
                     self.locations[buffer] = Location("outputs", slots[copy], self._bytes(copy))
                     self.regions.remove(region)
 

@@ -102,7 +102,8 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
                 inside = functools.partial(prepare, limits=limits, derived=derived,
                                            fixed_role=SHARED, often=runs_often)
                 stacks = {y.attrs["index"] for y in read if y in inner_roots}
-                out = prepared_loop(out, inside, limits.buffer_align, stacks, derived)
+                out = prepared_loop(out, inside, limits.buffer_align, stacks, derived,
+                                    from_caller=limits.grid is None)
             elif v.op.kind == "scatter":
                 out = scatter_on_buffers(out)
             elif v.op is ATTENTION:

@@ -17,7 +17,7 @@ from ztorch.compile.watch import Watch
 from ztorch.dtypes import DType, to_storage
 from ztorch.host.settings import using
 from ztorch.lower.barriers import LoopSpan
-from ztorch.lower.locations import Location
+from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan
 from ztorch.lower.region_kernel import KernelStep
@@ -102,13 +102,11 @@ def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
     moved: dict[Location, Location] = {}
     end = 0
     for group in groups:
-        numbered = group[0].space not in ("params", "arena")
-        low = 0 if numbered else min(place.offset for place in group)
-        size = max((place.start if numbered else place.offset - low) + place.size
-                   for place in group)
-        for place in group:
-            inside = place.start if numbered else place.offset - low
-            moved[place] = Location("arena", end + inside, place.size)
+        begins = [place.start if place.space in SLOTS else place.offset for place in group]
+        low = min(begins)
+        size = max(begin - low + place.size for begin, place in zip(begins, group, strict=True))
+        for begin, place in zip(begins, group, strict=True):
+            moved[place] = Location("arena", end + begin - low, place.size)
         end += -(-size // BUFFER_ALIGN) * BUFFER_ALIGN
     return tuple(moved[replace(place, strides=())] for place in locations), end
 
