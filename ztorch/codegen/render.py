@@ -189,7 +189,7 @@ class Renderer:
         for named in _MEMORY_ATTRS:
             if attrs.get(named):
                 m = memories[attrs[named]][1]
-                key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled
+                key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled, m.streamed
         rendered = self._texts.get(key)
         if rendered is None:
             if len(self._texts) >= MAX_CACHED_TEXTS:  # constants are part of the key

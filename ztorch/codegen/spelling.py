@@ -50,6 +50,7 @@ class MemoryView:
     access: str  # r, w or rw
     atomic: bool  # whether elements are updated atomically
     swizzled: bool  # whether the chunks of each line are permuted
+    streamed: bool  # whether stores pass by the caches
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Spelling:
         d = self.register_dtype(m.dtype)
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
-                          m.space, m.access, m.atomic, m.swizzled)
+                          m.space, m.access, m.atomic, m.swizzled, m.streamed)
 
     def registers(self, o: Operand) -> tuple[str, int]:
         """The type and the number of the registers that hold an operand."""

@@ -176,9 +176,11 @@ class _Parser:
                                 "a memory has no lanes")
             vec = self.find(r"vec=(\d)\b")
             swizzled = self.find(r"swizzled\b") is not None
+            streamed = self.find(r"streamed\b") is not None
             self.end()
             self.memories[name] = Memory(name, dtype(element), int(size), space, access,
-                                         int(vec[1]) if vec else 1, swizzled=swizzled)
+                                         int(vec[1]) if vec else 1, swizzled=swizzled,
+                                         streamed=streamed)
         elif match := self.find(r"var\s+%(\d{1,9}):"):
             d, lanes, fragment = self.type()
             self.end()

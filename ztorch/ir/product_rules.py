@@ -118,5 +118,7 @@ class ProductRules(ScopeRules):
         """Check the declaration of a memory."""
         self.rule(not m.swizzled or (m.space == "shared" and m.vec == 1),
                   "{}: only shared memory of single elements is swizzled", m.name)
+        self.rule(not m.streamed or (m.space == "global" and m.access == "w"),
+                  "{}: only global memory that is never read is streamed", m.name)
         self.rule(not m.swizzled or m.size * m.dtype.bytes % SWIZZLE_REPEAT == 0,
                   "{}: a swizzled memory has a multiple of {} bytes", m.name, SWIZZLE_REPEAT)

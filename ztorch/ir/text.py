@@ -53,8 +53,8 @@ def show(kernel: Kernel) -> str:
         lines.append(f"  origin {json.dumps(list(k.origin))}")
     for m in k.memories:
         vec = f" vec={m.vec}" if m.vec != 1 else ""
-        swizzled = " swizzled" if m.swizzled else ""
-        lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}{swizzled}")
+        kind = " swizzled" * m.swizzled + " streamed" * m.streamed
+        lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}{kind}")
     lines += [f"  var %{v.id}:{_type(v)}" for v in k.variables]
     written = [*k.variables, *(i.dest for i in k.body if i.dest.kind != "token")]
     depth, ids = 1, Ids({v.id for v in written})

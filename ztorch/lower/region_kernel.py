@@ -27,6 +27,7 @@ from ztorch.lower.schedule_hints import Hinted
 from ztorch.lower.shared_kernels import Span, rebased, shape_of
 from ztorch.lower.tails import stored_in_pieces
 from ztorch.lower.thread_blocks import written_first
+from ztorch.lower.tuning import STREAMED_BYTES, STREAMED_SHARE
 
 
 @dataclass(frozen=True)
@@ -141,10 +142,13 @@ class RegionKernel:
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
         """The loop nest of the region, with the chosen schedule or that of the rules."""
         b = Builder("shared", self.limits.index, exact=not self.limits.fma)
-        for v in self.buffers:
-            if (name := self.names[self.at[v]]) not in b.memories:
-                b.memory(name, storage_dtype(v.dtype), v.size, access=access[self.at[v]])
         schedule = self.chosen or self.proposal()
+        streams = schedule.kind == "elements" and self._leaves_the_caches()
+        for v in self.buffers:
+            at = self.at[v]
+            if (name := self.names[at]) not in b.memories:
+                b.memory(name, storage_dtype(v.dtype), v.size, access=access[at],
+                         streamed=streams and access[at] == "w" and v.dtype.bytes > 1)
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
@@ -158,6 +162,13 @@ class RegionKernel:
         if grid is None and not self.limits.mask_registers:
             nest = stored_in_pieces(nest)
         return rebased(nest, spans), schedule
+
+    def _leaves_the_caches(self) -> bool:
+        """Whether a reader of the results would not find them in a cache anyway."""
+        if self.limits.grid is not None or self.region.in_place:
+            return False
+        touched = sum(p.size for p in self.names)
+        return touched >= max(STREAMED_BYTES, STREAMED_SHARE * self.limits.processor.l3_bytes)
 
     def _is_fixed(self, v: Value) -> bool:
         """Whether a buffer must be passed from its first element on: slots are passed unchanged,
