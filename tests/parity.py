@@ -177,9 +177,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     group: list[tuple] = []
 
     def memory(place: Location) -> np.ndarray:
-        if place.space in ("inputs", "outputs"):
-            slot = (inputs if place.space == "inputs" else outputs)[place.offset]
-            return slot[place.start:place.start + place.size]
+        if slots := {"inputs": inputs, "outputs": outputs}.get(place.space):
+            return slots[place.offset][place.start:place.start + place.size]
         return spaces[place.space][place.offset:place.offset + place.size]
 
     def run_group() -> None:
