@@ -185,6 +185,12 @@ def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
         safe = np.exp2(x) if opcode == "raw_exp2" else 1 / x
         assert (meaning(x) != safe).tolist() == [True, opcode == "raw_rcp", False]
         return
+    if opcode in ("raw_exponent", "raw_significand"):  # negative numbers: NaN, and any number
+        x = np.array([0.75, 1.4375, 1.5, 5, 2.0**-149, 0, np.inf, -1, np.nan], np.float32)
+        parts = {"raw_exponent": [0, 0, 1, 2, -149, -np.inf, np.inf, np.nan, np.nan],
+                 "raw_significand": [0.75, 1.4375, 0.75, 1.25, 1, 1, 1, 1, np.nan]}
+        np.testing.assert_array_equal(meaning(x), parts[opcode])
+        return
     x, y = np.array([5, 5, -128, -128, 127], np.int8), np.array([0, 3, -1, 1, -1], np.int8)
     safe = OPCODES[opcode.removeprefix("raw_")].meaning(x, y)  # type: ignore[misc]
     assert (meaning(x, y) != safe).tolist() == [True, False, True, False, False]

@@ -117,7 +117,8 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
     """A row for a level of x86-64 with vectors of so many bits and so many vector registers."""
     no_fma = frozenset() if fma else frozenset({"fma"})
     limits = Limits(bits, registers, fma, mask_registers=bits == 512)
-    return Target(name, ("llvm",), "ll", limits, "x86_64",
+    folders = ("avx512", "llvm") if bits == 512 else ("llvm",)
+    return Target(name, folders, "ll", limits, "x86_64",
                   "x86_64-unknown-linux-gnu", "x86-64", features, features,
                   no_fma | _FMOD,
                   converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from ztorch.dtypes import f32, f64
+import numpy as np
+
+from ztorch.dtypes import DType, f32, f64
 from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.floating import (
     FORMATS,
@@ -46,16 +48,17 @@ EXP2: Coefficients = {
           0.001333355814556781, 0.00961812910757592, 0.05550410866482458, 0.24022650695910175,
           0.6931471805599453)}
 
-# f32: (log(1 + t) - t + t^2 / 2) / t^3 for sqrt(1/2) < 1 + t < sqrt(2), error of the log 2^-27.2.
+# f32: (log(1 + t) - t + t^2 / 2) / t^3 for 3/4 < 1 + t < 3/2, error of the log 2^-27.5.
 # f64: (log(1 + t) / s - 2) / s^2 in s^2, with s = t / (2 + t): a division, but half the terms that
-# a polynomial in t needs; error 2^-59.5.
+# a polynomial in t needs; error 2^-55.9.
 LOG: Coefficients = {
-    f32: (-0.0764424279, 0.127683401, -0.131598666, 0.142008439, -0.166232929, 0.200012624,
-          -0.250008225, 0.333333313),
-    f64: (0.14795723725293913, 0.15314076728271556, 0.1818356312842373, 0.22222198600603862,
-          0.28571428742061244, 0.3999999999941655, 0.6666666666666734)}
+    f32: (-0.0450750776, 0.104630008, -0.131611213, 0.144784078, -0.166473091, 0.199908435,
+          -0.250000954, 0.333334506),
+    f64: (0.15367315828684938, 0.15250310028653194, 0.181863494799505, 0.22222138677421205,
+          0.2857142939291694, 0.399999999961764, 0.6666666666667268)}
 
-# (log2(1 + t) / s - 2 / ln 2) / s^2 in s^2, error of the log 2^-35.9, 2^-66.0
+# (log2(1 + t) / s - 2 / ln 2) / s^2 in s^2 for sqrt(1/2) < 1 + t < sqrt(2), error of the log
+# 2^-35.9, 2^-66.0
 LOG2_TAIL: Coefficients = {
     f32: (0.336489528, 0.411927283, 0.577078819, 0.961796701),
     f64: (0.1909143948784706, 0.19119094515352714, 0.22198717981468818, 0.2623076185544622,
@@ -115,22 +118,47 @@ def expm1(b: Arithmetic, x: Operand) -> Operand:
     return zero_kept(b, b.mul(step(b, fraction, half, b.sub(half, 0.5)), 2.0), x)
 
 
-def _exponent(b: Arithmetic, bits: Operand, mantissa: int) -> Operand:
-    """k of the positive number m * 2 ** k with m from sqrt(1/2) to sqrt(2), from its bits. With m
+def _exponent(b: Arithmetic, bits: Operand, least: float, d: DType) -> Operand:
+    """k of the positive number m * 2 ** k with m from `least` to twice that, from its bits. With m
     around one, no digits cancel where the logarithm is small."""
-    sqrt_half = {23: 0x3F3504F3, 52: 0x3FE6A09E667F3BCD}[mantissa]
-    return b.shr(b.sub(bits, sqrt_half), mantissa)
+    return b.shr(b.sub(bits, int(np.array(least, d.numpy).view(FORMATS[d].ints.numpy))),
+                 FORMATS[d].mantissa)
 
 
-def _split(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
-    """k and t with x = (1 + t) * 2 ** k for x > 0, subnormal or not."""
+def _parts(b: Arithmetic, x: Operand, least: float) -> tuple[Operand, Operand]:
+    """k and m with x = m * 2 ** k for x > 0, subnormal or not."""
     f = FORMATS[x.dtype]
     small = b.lt(x, f.smallest)
     bits = bits_of(b, b.select(small, b.mul(x, 2.0**f.mantissa), x))
-    k = _exponent(b, bits, f.mantissa)
+    k = _exponent(b, bits, least, x.dtype)
     m = b.bitcast(b.sub(bits, b.shl(k, f.mantissa)), dtype=x.dtype)
     scaled = b.select(small, b.const(f.mantissa, x.dtype), 0.0)
-    return b.sub(b.cast(k, dtype=x.dtype), scaled), b.sub(m, 1.0)
+    return b.sub(b.cast(k, dtype=x.dtype), scaled), m
+
+
+def _log_ends(b: Arithmetic, x: Operand, y: Operand) -> Operand:
+    """A part y of the logarithm of x, corrected for infinity, zero, negative numbers and NaN."""
+    ends = b.select(b.eq(x, 0.0), b.const(-inf, x.dtype), nan)
+    return b.select(b.gt(x, 0.0), b.select(b.lt(x, inf), y, x), ends)
+
+
+@widened
+def exponent(b: Arithmetic, x: Operand) -> Operand:
+    """k with x = m * 2 ** k and m from 3/4 to 3/2, and the logarithm where that is not finite: of
+    zero, infinity, negative numbers and NaN."""
+    return _log_ends(b, x, _parts(b, x, 0.75)[0])
+
+
+@widened
+def significand(b: Arithmetic, x: Operand) -> Operand:
+    """m with x = m * 2 ** k and m from 3/4 to 3/2, and 1 of zero and infinity."""
+    return _parts(b, x, 0.75)[1]
+
+
+def _split(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
+    """k and t with x = (1 + t) * 2 ** k. Where the logarithm is not finite it is k, and t is a
+    number that does not change it."""
+    return b.raw_exponent(x), b.sub(b.raw_significand(x), 1.0)
 
 
 def _log_terms(b: Arithmetic, t: Operand) -> tuple[Operand, Operand]:
@@ -151,16 +179,10 @@ def _natural(b: Arithmetic, k: Operand, t: Operand) -> Operand:
     return step(b, k, high, b.add(t, rest))
 
 
-def _log_ends(b: Arithmetic, x: Operand, y: Operand) -> Operand:
-    """The logarithm y of x, corrected for infinity, zero, negative numbers and NaN."""
-    ends = b.select(b.eq(x, 0.0), b.const(-inf, x.dtype), nan)
-    return b.select(b.gt(x, 0.0), b.select(b.lt(x, inf), y, x), ends)
-
-
 @widened
 def log(b: Arithmetic, x: Operand) -> Operand:
     """The natural logarithm."""
-    return _log_ends(b, x, _natural(b, *_split(b, x)))
+    return _natural(b, *_split(b, x))
 
 
 @widened
@@ -171,7 +193,7 @@ def log2(b: Arithmetic, x: Operand) -> Operand:
     q, c = _log_terms(b, t)
     rest = step(b, q, -0.5, c)
     y = step(b, t, LOG2_E - 1.0, b.mul(rest, LOG2_E - 1.0))
-    return _log_ends(b, x, b.add(k, b.add(t, b.add(rest, y))))
+    return b.add(b.add(k, t), b.add(rest, y))
 
 
 @widened
@@ -182,7 +204,7 @@ def log1p(b: Arithmetic, x: Operand) -> Operand:
     """
     f = FORMATS[x.dtype]
     y = b.add(x, 1.0)
-    k = _exponent(b, bits_of(b, y), f.mantissa)
+    k = _exponent(b, bits_of(b, y), 0.75, x.dtype)
     scale = b.bitcast(b.sub(b.const((f.bias + 2) << f.mantissa, f.ints), b.shl(k, f.mantissa)),
                       dtype=x.dtype)
     t = step(b, b.mul(x, 0.25), scale, step(b, scale, 0.25, -1.0))
@@ -196,7 +218,8 @@ def _log2_parts(b: Arithmetic, x: Operand) -> tuple[Operand, Operand]:
     log2(1 + t) = s (2 / ln 2 + s^2 ...), s = t / (2 + t), with s and the first term in two parts;
     the series adds at most 1% and is an ordinary number.
     """
-    k, t = _split(b, x)
+    k, m = _parts(b, x, 0.5**0.5)
+    t = b.sub(m, 1.0)
     d = b.add(t, 2.0)
     inverse = b.div(1.0, d)
     s_high, d_high = upper_half(b, b.mul(t, inverse)), upper_half(b, d)

@@ -96,6 +96,28 @@ def raw_reciprocal(a: Any) -> Any:
     return np.where(np.abs(y) < least, np.copysign(np.zeros_like(y), y), y)
 
 
+def _parts(a: Any) -> tuple[Any, Any]:
+    """m and k of |a| = m * 2 ** k with m from 3/4 to 3/2."""
+    a = np.abs(a)
+    m, k = np.frexp(np.where(np.isfinite(a) & (a != 0), a, np.ones_like(a)))
+    below = m < 0.75
+    return np.where(below, m * 2, m), k - below
+
+
+def exponent(a: Any) -> Any:
+    """The logarithm where that is not finite: of zero, infinity, negative numbers and NaN."""
+    a = np.asarray(a)
+    k = np.where(np.isinf(a), np.abs(a), _parts(a)[1])
+    k = np.where(a == 0, -np.inf, np.where(a > 0, k, np.nan))
+    return k.astype(a.dtype)
+
+
+def significand(a: Any) -> Any:
+    """1 where the number has no digits."""
+    a = np.asarray(a)
+    return np.where(np.isnan(a), a, _parts(a)[0]).astype(a.dtype)
+
+
 def _wrong_where(undefined: Any, result: Any) -> Any:
     """The result with wrong bits where it is undefined: the complement, which is never correct."""
     return np.where(undefined, ~result, result)

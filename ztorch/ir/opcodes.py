@@ -43,7 +43,7 @@ class Opcode:
     via_whole: Via | None = None  # of a builder and the instruction, where attributes count
     cost: int = 1  # rough number of issue slots, for decisions about recomputing
     attrs: tuple[str, ...] = ()
-    raw: bool = False  # wrong for operands on which machines trap or differ
+    raw: bool = False  # rewritings alone emit it: machines may trap or differ
     wraps: bool = False  # on integers: a wider register would not hold the same result
     by_dtype: bool = False  # targets may have it on some dtypes only
     variadic: bool = False  # takes more operands than `arity`
@@ -160,17 +160,19 @@ _row("bitcast", 1, "the same bits read as another dtype", meanings.bitcast, kind
      result="attr", grad=lambda o, g, y, a, dtype: (None,))
 
 # -- raw: the machine's own instructions ---------------------------------------------------------
-_row("raw_div", 2, "a / b for b not 0 and quotients in range", meanings.raw_divide,
-     kinds="su", raw=True)
+_row("raw_div", 2, "a / b where that is defined", meanings.raw_divide, kinds="su", raw=True)
 _row("raw_rem", 2, "a rem b where raw_div is defined", meanings.raw_remainder, kinds="su",
      via=safe.raw_rem, raw=True)
 _row("raw_cast", 1, "float to an integer that is in range, towards zero", meanings.raw_cast,
      kinds="f", result="attr", raw=True)
 _row("raw_exp2", 1, "2 ** a to 22 bits, and 0 where that is less than 2 ** -126",
      meanings.raw_exp2, kinds="f", via=poly.exp2, cost=2, raw=True)
-_row("raw_rcp", 1, "1 / a to 22 bits, of a number that is at least 2 ** -126 and less than "
-     "2 ** 126", meanings.raw_reciprocal, kinds="f", via=lambda b, a: b.div(1.0, a), cost=2,
-     raw=True)
+_row("raw_rcp", 1, "1 / a to 22 bits, for a from 2 ** -126 to 2 ** 126", meanings.raw_reciprocal,
+     kinds="f", via=lambda b, a: b.div(1.0, a), cost=2, raw=True)
+_row("raw_exponent", 1, "k of a = m * 2 ** k, m from 3/4 to 3/2; log(a) where that is not finite",
+     meanings.exponent, kinds="f", via=poly.exponent, cost=8, raw=True)
+_row("raw_significand", 1, "m of a = m * 2 ** k, m from 3/4 to 3/2; 1 of 0 and inf, any if a < 0",
+     meanings.significand, kinds="f", via=poly.significand, cost=6, raw=True)
 
 # -- lanes -----------------------------------------------------------------------------------------
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
@@ -194,8 +196,8 @@ _row("prefetch", 1, "prefetch the cache line of an element; changes no value",
      kinds="fsub", result="none", attrs=("mem", "off", "cache"))
 _row("loop", 3, "counted loop (start, stop, step)", kinds="su", result="attr", attrs=("kind",))
 _row("end_loop", 4, "end of a loop (counter, start, stop, step)", kinds="su", result="none")
-_row("while", 2, "ends the innermost loop unless some lane of x holds, which may be rare "
-     "(counter, x)", kinds="b", result="none", attrs=("rare",))
+_row("while", 2, "ends the innermost loop unless some lane of x holds (counter, x)", kinds="b",
+     result="none", attrs=("rare",))
 _row("if", 1, "runs where the condition holds", kinds="b", result="none", attrs=("els",))
 _row("else", 1, "splits an if", kinds="b", result="none")
 _row("end_if", 1, "end of an if", kinds="b", result="none", attrs=("els",))
@@ -204,8 +206,7 @@ _row("end_if", 1, "end of an if", kinds="b", result="none", attrs=("els",))
 _row("worker", 0, "number of this CPU worker", kinds="su", result="attr", attrs=("axis",))
 _row("workers", 0, "how many CPU workers run", kinds="su", result="attr", attrs=("axis",))
 _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=("axis",))
-_row("block_id", 0, "number of this thread in its workgroup", kinds="su", result="attr",
-     attrs=("axis",))
+_row("block_id", 0, "number of this thread in it", kinds="su", result="attr", attrs=("axis",))
 _row("barrier", 0, "a barrier of the threads of a workgroup", result="none")
 _row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
 
