@@ -33,6 +33,11 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    from tests.cases import bytecode
+
+    bytecode.begin()  # before ztorch is imported, which takes a second where its own bytecode is missing, too
+
 import pytest
 from _pytest.doctest import DoctestModule
 
@@ -78,6 +83,15 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
     collectors = outcome.get_result()  # type: ignore[attr-defined]
     if any(isinstance(c, DoctestModule) for c in collectors) and b">>>" not in file_path.read_bytes():
         outcome.force_result([c for c in collectors if not isinstance(c, DoctestModule)])  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The inner loop makes no items of cases that it does not run."""
+    if metafunc.config.getoption("few"):
+        every = metafunc.parametrize
+        metafunc.parametrize = lambda names, argvalues, **options: every(  # type: ignore[method-assign]
+            names, **inner_loop.first_value(argvalues, **options))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k looks

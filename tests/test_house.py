@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cases.grouping import together
+from tests.cases.sources import statements, tree
 from ztorch import dtypes
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ztorch"
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py"))
 TABLE = (ROOT / "docs/rooms.md").read_text()
-
-
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-KINDS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-
-
-@functools.cache
-def _nodes(path: Path) -> list[Any]:
-    """The imports, classes and functions of a file, for the rules."""
-    return [node for node in ast.walk(_tree(path)) if isinstance(node, KINDS)]
 
 
 def _table() -> tuple[set[str], dict[str, set[str]]]:
@@ -59,7 +44,7 @@ def _room(path: Path) -> str:
 def _imports(path: Path) -> list[tuple[str, int]]:
     """(dotted name, line) of every import, in functions and for type hints too."""
     imports = []
-    for node in _nodes(path):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             imports += [(a.name, node.lineno) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -103,7 +88,7 @@ def _files_below() -> dict[Path, set[Path]]:
              for p in SOURCES}
     below: dict[Path, set[Path]] = {p: set() for p in SOURCES}
     for path in SOURCES:
-        for node in _nodes(path):
+        for node in statements(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = [f"{node.module}.{a.name}" for a in node.names]
@@ -194,7 +179,7 @@ def test_templates_hold_all_target_text() -> None:
     """Python builds no target text: no LLVM or C keywords in string literals outside templates."""
     target = re.compile(r"\b(getelementptr|insertelement|br label|alloca|#include)\b")
     for path in SOURCES:
-        for node in ast.walk(_tree(path)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not target.search(node.value), f"{path} holds target text: {node.value!r}"
 
@@ -206,7 +191,7 @@ def test_dtypes_are_named_in_their_rows_alone() -> None:
         keys = set(re.findall(r"'(\w+)': ", path.read_text())) & names
         assert len(keys) <= MOST_KEYS, f"{path} has a table of {sorted(keys)}"
     for path in SOURCES:
-        for node in ast.walk(_tree(path)) if path != PACKAGE / "dtypes.py" else ():
+        for node in ast.walk(tree(path)) if path != PACKAGE / "dtypes.py" else ():
             if isinstance(node, ast.Dict):
                 sides = [{n for x in side if (n := getattr(x, "value", getattr(x, "id", None))) in names}
                          for side in (node.keys, node.values)]
@@ -249,7 +234,7 @@ BESIDE = {"cases", "machines", "zoo", "tools", "__pycache__"}
 def test_no_test_imports_another() -> None:
     """Code that two tests share is in tests/cases, or in a file beside them that is not a test."""
     for path in TESTS:
-        for node in _nodes(path):
+        for node in statements(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
@@ -274,7 +259,7 @@ SAYING_NOTHING = {"found", "given", "what"}  # names that do not describe their 
 def test_no_two_classes_have_one_name() -> None:
     places: dict[str, set[str]] = {}
     for path in SOURCES:
-        for node in _nodes(path):
+        for node in statements(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, set()).add(path.relative_to(PACKAGE).as_posix())
     twice = {name: sorted(files) for name, files in places.items() if len(files) > 1}
@@ -284,7 +269,7 @@ def test_no_two_classes_have_one_name() -> None:
 def test_no_name_with_an_underscore_is_imported() -> None:
     borrowed = set()
     for path in SOURCES:
-        for node in _nodes(path):
+        for node in statements(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ztorch."):
                 borrowed |= {f"{node.module}.{a.name}".removeprefix("ztorch.") for a in node.names
                              if a.name.startswith("_") and not a.name.startswith("__")}
@@ -293,7 +278,7 @@ def test_no_name_with_an_underscore_is_imported() -> None:
 
 def test_variables_say_what_they_hold() -> None:
     for path in SOURCES:
-        for node in _nodes(path):
+        for node in statements(path):
             if isinstance(node, ast.FunctionDef):
                 bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
                 bound |= {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}

@@ -86,6 +86,13 @@ METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16", "swapaxes": 
 
 def page() -> str:
     """The page."""
+    return HEAD + word_rows() + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
+        ", ".join(f"`{_name(f)}`" for f in CONSTANT_FUNCTIONS), 100), threads=_threads(),
+        targets=_targets())
+
+
+def word_rows() -> str:
+    """The rows of the first table: words, and what they give."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for function, word in FUNCTIONS.items():
         name = _name(function)
@@ -98,11 +105,8 @@ def page() -> str:
         call = f"x, {arguments}" if arguments else "x"
         key = name, _result(word, call, f32), _result(word, call, i32)
         rows.setdefault(key, []).append(f"`x.{name}({arguments})`")
-    table = "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
-                      for (_, a, b), calls in sorted(rows.items()))
-    return HEAD + table + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
-        ", ".join(f"`{_name(f)}`" for f in CONSTANT_FUNCTIONS), 100), threads=_threads(),
-        targets=_targets())
+    return "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
+                     for (_, a, b), calls in sorted(rows.items()))
 
 
 def calls() -> list[str]:

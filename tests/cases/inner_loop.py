@@ -6,7 +6,9 @@ out. `python -m pytest --few --update-few` runs all and writes the list anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,19 @@ def name_of(nodeid: str) -> str:
     'tests/test_house.py::test_floors'
     """
     return nodeid.partition("[")[0]
+
+
+def first_value(values: Iterable[Any], ids: Any = None, **options: Any) -> dict[str, Any]:
+    """The arguments of a `parametrize` with only the first value that is not marked as slow or for --full: a run
+    of first cases need not make items for the others.
+
+    >>> first_value([pytest.param(3, marks=pytest.mark.slow), 4, 5], ["a", "b", "c"])
+    {'argvalues': [4], 'ids': ['b']}
+    """
+    values = list(values)
+    at = next((k for k, v in enumerate(values) if not any(
+        m.name in ("slow", "full") for m in getattr(v, "marks", ()))), 0)
+    return {"argvalues": values[at:at + 1], "ids": ids if ids is None or callable(ids) else [*ids][at:at + 1], **options}
 
 
 def left_out() -> set[str]:

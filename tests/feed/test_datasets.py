@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,25 @@ from ztorch.feed.array_batches import permutation
 from ztorch.feed.row_shapes import row_shapes
 from ztorch.model.model import Model
 
-torch_data = pytest.importorskip("torch.utils.data")
 X, Y = flowers(20)
 
 
-class Rows(torch_data.Dataset):
+def torch_data() -> Any:
+    """PyTorch's datasets. Only here: its import takes two seconds."""
+    return pytest.importorskip("torch.utils.data")
+
+
+def torch_rows() -> Any:
     """A map-style dataset of PyTorch: it never raises an IndexError."""
 
-    def __len__(self) -> int:
-        return len(X)
+    class Rows(torch_data().Dataset):
+        def __len__(self) -> int:
+            return len(X)
 
-    def __getitem__(self, k: int) -> Any:
-        return X[k % len(X)], Y[k % len(X)]
+        def __getitem__(self, k: int) -> Any:
+            return X[k % len(X)], Y[k % len(X)]
+
+    return Rows()
 
 
 class PlainRows:
@@ -77,12 +84,15 @@ class HubDataset:
         raise AssertionError("it is read by index")
 
 
-@pytest.mark.parametrize("dataset", [
-    Rows(), PlainRows(), KerasBatches(), HubDataset(), torch_data.DataLoader(Rows(), batch_size=3),
-    torch_data.Subset(Rows(), range(20)),
-], ids=["torch", "protocol", "keras", "hub", "loader", "subset"])
-def test_datasets_are_the_arrays_that_they_hold(dataset: Any) -> None:
-    a, b = classifier(), classifier()
+DATASETS: dict[str, Callable[[], Any]] = {
+    "protocol": PlainRows, "torch": torch_rows, "keras": KerasBatches, "hub": HubDataset,
+    "loader": lambda: torch_data().DataLoader(torch_rows(), batch_size=3),
+    "subset": lambda: torch_data().Subset(torch_rows(), range(20))}
+
+
+@pytest.mark.parametrize("kind", DATASETS)
+def test_datasets_are_the_arrays_that_they_hold(kind: str) -> None:
+    a, b, dataset = classifier(), classifier(), DATASETS[kind]()
     a.fit(X, Y, epochs=2, shuffle=False, verbose=0)
     history = b.fit(dataset, epochs=2, shuffle=False, verbose=0, validation_data=dataset)
     assert same_states(a, b)
@@ -119,14 +129,14 @@ def test_columns_that_are_read_by_slices_are_arrays(form: Any) -> None:
     np.testing.assert_array_equal(a.predict(X), b.predict(x))
     assert row_shapes(x) == (None, *X.shape[1:])
     with pytest.raises(DataError, match="x is a dataset; y and sample_weight must come from it"):
-        a.fit(Rows(), y)
+        a.fit(torch_rows(), y)
 
 
 def test_rows_are_shuffled_and_batches_too() -> None:
     """Rows as those of arrays are; of batches their order, as in Keras."""
     a, b, c = classifier(), classifier(), classifier()
     a.fit(X, Y, epochs=2, verbose=0)
-    b.fit(Rows(), epochs=2, verbose=0)
+    b.fit(torch_rows(), epochs=2, verbose=0)
     assert same_states(a, b)
     batches = KerasBatches()
     c.fit(batches, epochs=1, verbose=0)
@@ -160,16 +170,16 @@ def test_columns_are_inputs_by_their_names() -> None:
 
 
 def test_what_is_wrong_with_a_dataset() -> None:
-    class Empty(Rows):
+    class Empty(type(torch_rows())):  # type: ignore[misc]
         def __len__(self) -> int:
             return 0
 
     with pytest.raises(DataError, match=r"this Empty is empty: its len\(\) is 0"):
         classifier().fit(Empty(), verbose=0)
     with pytest.raises(DataError, match="x is a dataset; y and sample_weight must come from it"):
-        classifier().fit(Rows(), Y, verbose=0)
+        classifier().fit(torch_rows(), Y, verbose=0)
 
-    class Alone(Rows):
+    class Alone(type(torch_rows())):  # type: ignore[misc]
         def __getitem__(self, k: int) -> Any:
             return X[k]
 

@@ -16,14 +16,14 @@ from ztorch.errors import ArtifactError, Unsupported, ZtorchError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 
-torch = pytest.importorskip("torch")
-
+torch: Any = None  # imported by the first test: it takes two seconds, and collection must be quick
 BATCH = {0: "batch"}
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch writes long records for whoever listens, and pytest does."""
+    globals()["torch"] = pytest.importorskip("torch")
     monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import ztorch as zt
@@ -84,11 +83,13 @@ HOW: dict[str, Any] = {"batch_size": 4, "optimizer": "adam", "loss": "binary_cro
 
 
 def test_training_is_that_on_numbers_and_artifacts_read_text(tmp_path: Path) -> None:
+    import pandas
+
     words = L.TextVectorization(output_sequence_length=4)
     words.adapt(REVIEWS)
     program = classifier(words).compile("cpu:scalar", **HOW)
     numbers = zt.Sequential([L.Input((4,), dtype="int32"), *classifier(words).adopted], seed=3).compile("cpu:scalar", **HOW)
-    for x, y in ((REVIEWS, GLAD), (np.array(REVIEWS), GLAD), (pd.Series(REVIEWS), GLAD), (list(batches()), None),
+    for x, y in ((REVIEWS, GLAD), (np.array(REVIEWS), GLAD), (pandas.Series(REVIEWS), GLAD), (list(batches()), None),
                  (Reviews(), None)):
         got = program.fit(x, y, epochs=2, shuffle=False, verbose=0).history["loss"]
         want = numbers.fit(words(REVIEWS), GLAD, epochs=2, shuffle=False, verbose=0).history["loss"]
@@ -122,6 +123,8 @@ def test_the_longest_text_decides_where_no_length_is_said() -> None:
 
 
 def test_texts_stand_beside_numbers(tmp_path: Path) -> None:
+    import pandas
+
     kind, size, place = L.Input((1,), dtype="string", name="kind"), L.Input((1,), name="size"), L.Input(
         (), dtype="string", name="place")
     trees, places = L.StringLookup(**KNOWN, output_mode="one_hot"), L.Hashing(4, output_mode="one_hot")
@@ -129,7 +132,7 @@ def test_texts_stand_beside_numbers(tmp_path: Path) -> None:
     program = model.compile("cpu:scalar", batch_size=4)
     data = {"kind": ["oak", "fir", "elm"], "size": [1.0, 2.0, 3.0], "place": ["p", "q", "r"]}
     want = np.concatenate([trees(data["kind"]), np.array(data["size"])[:, None], places(data["place"])], 1)
-    frame = pd.DataFrame(data)
+    frame = pandas.DataFrame(data)
     frame.to_csv(tmp_path / "trees.csv", index=False)
     program.save(tmp_path / "trees.zt")
     for x in (data, list(data.values()), frame, read_inputs(str(tmp_path / "trees.csv"), program)):
