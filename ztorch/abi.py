@@ -124,6 +124,7 @@ _FIELDS = (
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
     ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
     ControlField("busy", "i32", 3, "whether a run that Python started is under way; `BUSY`"),
+    ControlField("caller", "u32", 3, "the core of worker 0 while it yields it; else `NO_CORE`"),
     ControlField("body", "address", 4, "function that the current run calls on each worker"),
     ControlField("inputs", "address", 4, "arguments of the body: addresses of the inputs,"),
     ControlField("outputs", "address", 4, "addresses of the outputs,"),
@@ -166,6 +167,7 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
                           "offsets": [f.offset for f in CONTROL_FIELDS],
                           "itemsize": CONTROL_BYTES})
 
+NO_CORE = (1 << 32) - 1
 WORKER_ENTRY = "zt_worker"  # the function that worker threads run, in every CPU library
 
 # Functions that train or evaluate have a second entry, which runs many batches in one call. Its

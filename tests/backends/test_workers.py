@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import threading
 import time
@@ -27,14 +28,15 @@ from ztorch.runtime.devices import best_level
 # Internal functions of the frames, made visible.
 EXPOSED = {
     "ll": """
-define void @meet(ptr %control, i64 %workers) { call void @zt.barrier(ptr %control, i64 %workers) ret void }
+define void @meet(ptr %control, i64 %worker, i64 %workers) {
+  call void @zt.barrier(ptr %control, i64 %worker, i64 %workers) ret void }
 define void @start(ptr %body, ptr %i, ptr %o, ptr %p, ptr %a, ptr %control) {
   call void @zt.dispatch(ptr %body, ptr %i, ptr %o, ptr %p, ptr %a, ptr %control) ret void }
 attributes #0 = { nounwind }
 """,
     "c": """
-void meet(control *c, int64_t workers);
-void meet(control *c, int64_t workers) { barrier(c, workers); }
+void meet(control *c, int64_t worker, int64_t workers);
+void meet(control *c, int64_t worker, int64_t workers) { barrier(c, worker, workers); }
 void start(body_type *body, void **i, void **o, unsigned char *p, unsigned char *a, control *c);
 void start(body_type *body, void **i, void **o, unsigned char *p, unsigned char *a, control *c) {
   dispatch(body, i, o, p, a, c);
@@ -62,7 +64,7 @@ def library(suffix: str) -> ctypes.CDLL:
             for k, f in enumerate(abi.CONTROL_FIELDS)) + "}\n"
     exports = ["meet", "start", abi.WORKER_ENTRY, *(["layout"] if suffix == "c" else [])]
     made = load_library(link(assemble_text(text, target), soname="workers.so", exports=exports), "workers")
-    made.meet.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    made.meet.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.start.argtypes = [ctypes.c_void_p] * 6
     made.meet.restype = made.start.restype = None
     return made
@@ -112,7 +114,7 @@ def test_fields_lie_where_they_are_aligned_and_apart() -> None:
 def test_saved_artifacts_find_the_fields_where_they_were() -> None:
     assert abi.CONTROL_OFFSETS == {
         "generation": 0, "arrived": 64, "phase": 128, "sleepers": 192, "workers": 200, "spin": 208,
-        "syscall": 216, "waker": 224, "busy": 228, "body": 256, "inputs": 264, "outputs": 272, "params": 280,
+        "syscall": 216, "waker": 224, "busy": 228, "caller": 232, "body": 256, "inputs": 264, "outputs": 272, "params": 280,
         "arena": 288}
     assert abi.WORKER_ENTRY == "zt_worker"
 
@@ -144,7 +146,7 @@ def _meet_three_times(suffix: str, spin: int, workers: int) -> None:
     def work(k: int) -> None:
         for turn in range(3):
             gates[k].acquire()
-            meet(block.ctypes.data, workers)
+            meet(block.ctypes.data, k, workers)
             passed.append((turn, k))
 
     threads = in_threads(workers, work)
@@ -168,9 +170,31 @@ def _meet_three_times(suffix: str, spin: int, workers: int) -> None:
 def test_one_worker_meets_nobody() -> None:
     for suffix in FRAMES:
         block = control(0)
-        library(suffix).meet(block.ctypes.data, 1)
-        library(suffix).meet(None, 1)  # not even a control block is needed
+        library(suffix).meet(block.ctypes.data, 0, 1)
+        library(suffix).meet(None, 0, 1)  # not even a control block is needed
         assert number(block, "arrived") == number(block, "phase") == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2,
+                    reason="needs two cores")
+def test_a_worker_leaves_the_core_of_the_caller() -> None:
+    """Linux may start both on one core: each barrier then takes the time for which one spins."""
+    usable, core_of = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
+    shared = min(usable)
+    for suffix in FRAMES:
+        meet, block, cores = library(suffix).meet, control(1 << 40), list[int]()
+
+        def work(k: int, meet: Any = meet, block: Any = block, cores: list[int] = cores) -> None:
+            os.sched_setaffinity(0, {shared})
+            if k:
+                os.sched_setaffinity(0, usable)  # it stays there for now
+            for _ in range(40):
+                meet(block.ctypes.data, k, 2)
+                cores += [core_of()] * k
+
+        for thread in in_threads(2, work):
+            thread.join(20)
+        assert len(cores) == 40 and {*cores} - {shared}
 
 
 # -- runs ------------------------------------------------------------------------------------------

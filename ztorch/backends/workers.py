@@ -20,6 +20,7 @@ from ztorch.abi import (
     CONTROL_BLOCK,
     CONTROL_OFFSETS,
     FRAME_SLOTS,
+    NO_CORE,
     SHARING,
     SHARING_RULE,
     WORKER_ENTRY,
@@ -39,6 +40,7 @@ class Workers:
         self.block = aligned(CONTROL_BLOCK.itemsize).view(CONTROL_BLOCK)
         self.block["workers"] = count
         self.block["spin"] = current().spin
+        self.block["caller"] = NO_CORE
         self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
         self.control = ctypes.c_void_p(self.block.ctypes.data)
         self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])

@@ -13,9 +13,9 @@ from statistics import median
 TRIED_CYCLES = 4e7  # cycles of one worker (some 10 ms) from which a step has no trials
 AWAKE_CYCLES = 40_000  # work of a step for each further worker, if awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4  # duration of a trial of steps
-# Least number and duration of single calls in a trial. The first call wakes sleeping workers, and
-# the system takes a few milliseconds to move a worker that it woke on the caller's core.
-SINGLE_RUNS, SINGLE_SECONDS = 3, 8e-3
+# Least number of single calls in a trial, and least duration of all but the first. Their median
+# leaves out calls during which another process had a core.
+SINGLE_RUNS, SINGLE_SECONDS = 8, 8e-3
 TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
 SLOW_SHARE = 0.25  # weight of a slower measurement, which another process may have caused
 SLOW_SECONDS = 0.05  # duration of single calls that get this weight together
@@ -77,14 +77,16 @@ class WorkerTrials:
         else:
             self._seconds[last] = self._updated(self._seconds.get(last, seconds), seconds, total)
         if self.trial:
-            self._trial_seconds += total
+            # The first single call of a trial starts or wakes workers, and is not judged.
             self._trial_runs += 1
+            first = self._single and self._trial_runs == 1
+            self._trial_seconds += 0.0 if first else total
             if self._trial_runs < self._min_trial[0] or self._trial_seconds < self._min_trial[1]:
                 return
             self._last_trial_seconds[last] = self._trial_seconds
             self._trial_seconds, self._trial_runs = 0.0, 0
             if self._single:
-                self._seconds[last], self._run_seconds = median(self._run_seconds), []
+                self._seconds[last], self._run_seconds = median(self._run_seconds[1:]), []
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
         self.trial = self.workers != last
         self.untimed = 0 if self.trial else int(self._timed_seconds / max(seconds, 1e-6))
