@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from ztorch.dtypes import boolean
@@ -39,6 +40,8 @@ class Emitter:
     aligned: bool = False  # vectors are read and written at multiples of their length
     pairs: bool = False  # every second element is taken from two vectors, not gathered
     inside: bool = False  # no element is in a border, except where its index alone decides it
+    outside: Mapping[Value, Sequence[Var]] = field(default_factory=dict)  # loops that no element
+    # of a value in a local array depends on: it holds those of one iteration
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: it sees the values known here, and this scope does not see its values."""
@@ -106,6 +109,7 @@ class Emitter:
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""
         b, mem = self.b, self.memory[v]
+        flat = reduce(Index.without, self.outside.get(v, ()), flat)
         if where is not None and where.is_const:  # the condition is known
             if not where.number:
                 return b.const(0, v.dtype)
@@ -159,7 +163,7 @@ class Emitter:
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""
-        at, off, lanes = self.address(flat)
+        at, off, lanes = self.address(reduce(Index.without, self.outside.get(v, ()), flat))
         x = self.b.splat(x, lanes)
         if v.dtype is boolean:
             x = self.b.cast(x, dtype=self.b.memories[mem].dtype)

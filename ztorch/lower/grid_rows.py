@@ -26,7 +26,7 @@ from ztorch.lower.grid import (
 from ztorch.lower.grid_teams import Team, grid_axes, team
 from ztorch.lower.loops import evaluate, summing
 from ztorch.lower.positions import unflatten
-from ztorch.lower.reduction import Axes, Phases
+from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRowSchedule
 from ztorch.lower.tuning import (
@@ -59,9 +59,15 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
-    """Members that a later pass reads and that threads do not keep in registers."""
-    held = limits.grid is not None and propose(region, limits).turns_held
-    return [] if held else Phases(region).used_later()
+    """Members that a later pass reads, and that are kept neither in the registers of threads nor
+    in a local array."""
+    if limits.grid is not None and propose(region, limits).turns_held:
+        return []
+    phases = Phases(region)
+    if not (late := phases.used_later()):
+        return []
+    local = phases.in_row(axes_of(region), limits)
+    return [v for v in late if v not in local]
 
 
 def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:

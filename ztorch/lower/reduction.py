@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from ztorch.dtypes import storage_dtype
 from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads, view_of
-from ztorch.lower.tuning import RECOMPUTE_SLOTS
+from ztorch.lower.tuning import LOCAL_ROW_BYTES, RECOMPUTE_SLOTS
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,20 @@ class Phases:
             if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE_SLOTS:
                 late.append(v)
         return late
+
+    def in_row(self, axes: Axes, limits: Limits) -> list[Value]:
+        """Members of which a processor keeps one row, for later passes, in a local array."""
+        if limits.grid is not None or axes.beside or not axes.inner:
+            return []
+        size = math.prod(v.extent for v in axes.inner)
+
+        def fits(v: Value) -> bool:
+            at = self.region.flat[v].replace(axes.full)
+            row = functools.reduce(Index.without, axes.outer, at)
+            return at.is_affine and row.range == (0, size - 1) and (
+                size * storage_dtype(v.dtype).bytes <= LOCAL_ROW_BYTES)
+
+        return [v for v in self.used_later() if v not in self.region.stores and fits(v)]
 
     def cost(self, v: Value) -> int:
         """Issue slots to recompute one element from per-row values."""

@@ -3,9 +3,10 @@ along a kept axis."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from math import prod
 
+from ztorch.dtypes import storage_dtype
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -36,7 +37,7 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
     """All lanes, and several accumulators along a row, or several vectors of columns: with one
     accumulator, each addition would wait for the previous one."""
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
-    passes = list(phases.passes(region.stores))
+    passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
     if not axes.beside:
         sums = tuple(_sums(phases, axes, lanes, s, kept) if lanes > 1 else 1
                      for _, kept, s in passes)
@@ -64,7 +65,7 @@ def _columns(region: Region, most: int) -> int:
 def refusal(s: RowSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     phases, axes = Phases(region), axes_of(region)
-    passes = len(list(phases.passes(region.stores)))
+    passes = len(list(phases.passes([*region.stores, *phases.in_row(axes, limits)])))
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
     if len(s.sums) != passes:
@@ -85,10 +86,13 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
          limits: Limits, s: RowSchedule) -> None:
     """All results of a reducing region."""
     axes = axes_of(region)
-    nest = _RowNest(b, region, memory, target, axes, s, limits)
-    e = Emitter(b, memory, members=region.flat)
+    size = math.prod(v.extent for v in axes.inner)
+    local = {v: b.memory(f"row{k}", storage_dtype(v.dtype), size, "local", "rw")
+             for k, v in enumerate(Phases(region).in_row(axes, limits))}
+    nest = _RowNest(b, region, memory, {**target, **local}, axes, s, limits)
+    e = Emitter(b, memory, members=region.flat, outside=dict.fromkeys(local, axes.outer))
     if not axes.beside:
-        with b.loop(0, prod(v.extent for v in axes.outer), kind="parallel") as r:
+        with b.loop(0, math.prod(v.extent for v in axes.outer), kind="parallel") as r:
             nest.one_outer([e.within(bound=spread(e, r, axes.outer))], 1, along=s.lanes > 1)
         return
     *rows, column = axes.outer
@@ -96,7 +100,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         for scopes in side_by_side(e, column, s.lanes, True, s.columns):
             nest.one_outer(scopes, s.lanes if scopes[0].lane else 1, along=False)
         return
-    with b.loop(0, prod(v.extent for v in rows), kind="parallel") as r:
+    with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
         bound = spread(e, r, rows)
         for scopes in side_by_side(e.within(bound=bound), column, s.lanes, False, s.columns):
             nest.one_outer(scopes, s.lanes if scopes[0].lane else 1, along=False)
