@@ -221,25 +221,26 @@ def part_dtype(*dtypes: Any) -> DType:
     >>> part_dtype(f32), part_dtype(complex64, f64), part_dtype(i8)
     (f32, f64, f32)
     """
-    floats = [f32 if d is bf16 else d for d in dtypes]
+    floats = [f32 if isinstance(d, DType) and d.codes else d for d in dtypes]
     wide = np.result_type(np.complex64, *(d.numpy for d in floats))
     return f64 if wide == np.complex128 else f32
 
 
 @functools.cache
 def result_type(*dtypes: DType) -> DType:
-    """The dtype that can hold all of these, by the rules of `numpy.result_type`. bfloat16 with
-    integers stays bfloat16.
+    """The dtype that can hold all of these, by the rules of `numpy.result_type`. A float that NumPy
+    lacks, such as bfloat16, stays itself beside integers, and becomes float32 beside another float
+    of fewer than 32 bits.
 
     >>> result_type(i8, u8), result_type(f16, bf16), result_type(i64, f32)
     (i16, f32, f64)
     """
-    if bf16 not in dtypes:
+    if all(d.in_numpy for d in dtypes):
         return dtype(np.result_type(*(d.numpy for d in dtypes)))
-    floats = {d for d in dtypes if d.is_float and d is not bf16}
-    if not floats:
-        return bf16
-    return f32 if floats == {f16} else result_type(*(floats - {f16}))
+    floats = {d for d in dtypes if d.is_float}
+    if len(floats) == 1:
+        return floats.pop()
+    return result_type(f32, *(d for d in floats if d.bits >= 32))
 
 
 def codes_dtype(d: DType) -> DType:

@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ztorch.dtypes import DType, bf16, codes_dtype, f16, f32, f64, from_storage, i32, to_storage
+from ztorch.dtypes import (
+    Codes,
+    DType,
+    bf16,
+    codes_dtype,
+    f16,
+    f32,
+    f64,
+    from_storage,
+    i32,
+    part_dtype,
+    result_type,
+    to_storage,
+)
 from ztorch.ir import halves
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -71,3 +84,14 @@ def test_other_types_go_by_way_of_float32(d: DType) -> None:
     np.testing.assert_array_equal(
         from_storage(other, converted(half, d, other)),
         from_storage(other, to_storage(other, from_storage(d, half).astype(np.float32))))
+
+
+def test_a_float_that_numpy_lacks_mixes_like_bfloat16() -> None:
+    """A new one is a row of the table: no rule names bfloat16."""
+    small = DType("f8", "float8_e5m2", "f", 8, 3, "unsigned char", "", 23, 19, None, bf16.spelled,
+                  Codes(np.uint8, lambda x: x.astype(np.uint8), lambda codes: codes.astype(np.float32)))
+    for d in (small, bf16):
+        assert result_type(d) is result_type(d, d) is result_type(i32, d) is d
+        assert [result_type(d, other) for other in (f16, f32, f64)] == [f32, f32, f64]
+        assert part_dtype(d) is f32 and part_dtype(d, f64) is f64
+    assert result_type(small, bf16) is f32

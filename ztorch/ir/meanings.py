@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, from_storage, to_storage
+from ztorch.dtypes import ALL, DType, from_storage, to_storage
 
 
 def divide(a: Any, b: Any) -> Any:
@@ -133,8 +133,8 @@ def mulhi(a: Any, b: Any) -> Any:
 def bitcast(x: Any, dtype: DType) -> Any:
     """The same bits as another dtype."""
     x = np.asarray(x)
-    if dtype.bits == 16 and x.dtype == np.float32:  # bfloat16 values, as NumPy holds them
-        x = to_storage(bf16, x)
+    if dtype.bits < 32 and x.dtype == np.float32:  # values of a float that NumPy lacks
+        x = to_storage(next(d for d in ALL if d.codes and d.bits == dtype.bits), x)
     return from_storage(dtype, x.view(dtype.numpy))
 
 
