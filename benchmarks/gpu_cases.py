@@ -55,7 +55,7 @@ def resident(call: Any) -> Callable[[], object]:
 
     def run() -> None:
         device.run(recording)
-        device.synchronise()
+        device.synchronize()
 
     return run
 

@@ -100,7 +100,7 @@ def _repeated(call: Any) -> Callable[[], object]:
     def run() -> None:
         for _ in range(REPEATS):
             device.run(recording)
-        device.synchronise()
+        device.synchronize()
 
     return run
 

@@ -1,5 +1,5 @@
 """The binary interface between compiled code and the process that runs it: alignments, and the
-control block that synchronises the workers of a CPU program."""
+control block that synchronizes the workers of a CPU program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classifier of tables: normalised numbers, categories, rare cases weighted, the best kept."""
+"""A classifier of tables: normalized numbers, categories, rare cases weighted, the best kept."""
 
 import os
 import tempfile

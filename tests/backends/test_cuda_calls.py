@@ -43,7 +43,7 @@ def everything() -> None:
         d.write(buffers["inputs"], np.ones(doubled.N, np.float32))
         independent = [launches[0], launches[0]._replace(barrier=False), launches[1]]
         d.run(d.record(module, independent))
-        d.synchronise()
+        d.synchronize()
         out = np.empty(doubled.N, np.float32)
         d.read(buffers["outputs"], out)
         assert (out == 4).all()
@@ -55,9 +55,9 @@ def everything() -> None:
         one.run(d.record(module, independent))
         other.wait(one.event())
         last = other.event()
-        last.synchronise()
+        last.synchronize()
         assert last.done() and first.done() and last.seconds_since(first) > 0
-        one.synchronise()
+        one.synchronize()
         d.run(d.record(module, launches))
         one.run(d.record(module, launches))
         more = np.full_like(out, 2)
@@ -200,7 +200,7 @@ def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* are lost: compile"):
         program.predict(x)
-    for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronise, d.memory):
+    for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronize, d.memory):
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
             use()
     again = compiled(small("digits_mlp"), "cuda", BATCH)  # nobody has to close it by hand
@@ -214,7 +214,7 @@ def test_a_context_that_others_hold_is_left_to_them(fake: FakeCuda) -> None:
     d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match="uses it too, start a new process"):
-        d.synchronise()
+        d.synchronize()
     with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
         registry.open_device("cuda")
     assert "cuDevicePrimaryCtxReset" not in fake.calls and not fake.retained

@@ -80,7 +80,7 @@ def test_a_run_is_these_calls(modern: bool) -> None:
         mac.calls.clear()
         d.run(recording)
         assert [c[0] for c in mac.calls].count("memoryBarrier") == 1
-        d.synchronise()
+        d.synchronize()
         for _ in range(100):  # a queue has room for so many
             d.run(recording)
             assert len(d._pending) <= metal.PENDING  # type: ignore[attr-defined]
@@ -133,10 +133,10 @@ def test_what_goes_wrong_on_the_gpu_is_told_when_somebody_waits(mac: Mac, code: 
         mac.fails["completed"] = Problem("page fault", code)
         d.run(recording)
         with pytest.raises(kind, match=rf"page fault \(code {code}\)"):
-            d.synchronise()
+            d.synchronize()
         mac.fails.clear()
         d.run(recording)
-        d.synchronise()
+        d.synchronize()
 
 
 def test_memory_that_is_not_there(mac: Mac) -> None:

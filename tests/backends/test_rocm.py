@@ -129,7 +129,7 @@ def used(d: Any) -> None:
             d.finish(d.submit(recording, buffers["inputs"], x, buffers["outputs"], out))
             d.unpin(x)
             d.unpin(out)
-            d.synchronise()
+            d.synchronize()
         np.testing.assert_array_equal(out, 2 * x)
     d.copy(buffers["inputs"], buffers["outputs"], 64)
     d.memory()

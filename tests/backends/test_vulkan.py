@@ -134,7 +134,7 @@ VulkanDevice._barrier = lambda *a, **k: None
 d = device("vulkan")
 module, launches, buffers = loaded(d, chained=3)
 d.run(d.record(module, launches))
-d.synchronise()
+d.synchronize()
 """
 
 

@@ -63,7 +63,7 @@ def test_nothing_leaks_in_the_driver(name: str) -> None:
                 d.run(recording)
                 d.drop(recording)
                 d.free(large)
-            d.synchronise()
+            d.synchronize()
             sizes.append(resident())
         assert min(b - a for a, b in pairwise(sizes)) < 20 * data.nbytes // 2, sizes
 

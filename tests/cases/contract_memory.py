@@ -47,7 +47,7 @@ def test_nothing_works_after_closing(name: str) -> None:
     d = fresh(name)
     buffer = d.alloc(64)
     d.close()
-    for use in (lambda: d.alloc(64), lambda: d.free(buffer), lambda: d.synchronise(),
+    for use in (lambda: d.alloc(64), lambda: d.free(buffer), lambda: d.synchronize(),
                 lambda: d.write(buffer, np.zeros(4)), lambda: d.read(buffer, np.zeros(4)),
                 lambda: d.load(b"x", [KernelEntry("x", 0, 1, (1, 1, 1))]), lambda: d.memory()):
         with pytest.raises(DeviceError, match=f"{name}:0 is closed"):

@@ -38,7 +38,7 @@ def test_streams_keep_their_order_and_wait_for_events(name: str) -> None:
     last = one.event()
     one.run(there)
     end = one.event()
-    end.synchronise()
+    end.synchronize()
     assert last.done() and end.done() and end.seconds_since(last) >= 0
     out = np.empty(N, np.float32)
     d.read(buffers["outputs"], out)

@@ -27,7 +27,7 @@ BACKENDS = {2: "cuda", 10: "rocm"}  # their buffers are addresses, usable by oth
 TYPES = {name: number for number, name in BACKENDS.items()}
 # DLPack's code of each kind of dtype, and of those that NumPy lacks.
 _CODES = {"s": 0, "u": 1, "f": 2, "b": 6, "bfloat16": 4}
-_NO_SYNC = -1  # stream argument: the consumer synchronises by itself
+_NO_SYNC = -1  # stream argument: the consumer synchronizes by itself
 
 
 def device_of(place: str) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def lent(node: TensorNode, stream: Any, versioned: bool) -> Any:
     pool = memory(own.memory)
     assert isinstance(pool, DevicePool) and isinstance(block, Allocation)
     if stream != _NO_SYNC:
-        pool.device.synchronise()
+        pool.device.synchronize()
     description = ForeignMemory(block.handle.handle, (number, ordinal), *_code(own.dtype), 1,
                                 own.shape, packed_strides(own.shape))
     return backend_dlpack.export_capsule(description, block, versioned, _library())

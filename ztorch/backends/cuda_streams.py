@@ -46,7 +46,7 @@ class CudaStream(Stream):
         assert isinstance(event, CudaEvent)
         self.call("StreamWaitEvent", self.queue, event.handle, 0)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self.call("StreamSynchronize", self.queue)
 
     def __del__(self) -> None:
@@ -66,7 +66,7 @@ class CudaEvent(Event):
     def done(self) -> bool:
         return self.stream.device.reached(self.handle)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         self.stream.call("EventSynchronize", self.handle)
 
     def seconds_since(self, earlier: Event) -> float:

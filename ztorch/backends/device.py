@@ -31,7 +31,7 @@ class Device(DeviceMemory):
     """An open device: its memory, its code and its queue of work.
 
     Work runs in the order in which it is submitted. `read` and `write` return when their copy is
-    done. `run` may return earlier; `synchronise` waits for its launches.
+    done. `run` may return earlier; `synchronize` waits for its launches.
     """
 
     def __init__(self, backend: str, info: DeviceInfo):
@@ -186,14 +186,14 @@ class Device(DeviceMemory):
         with self._guard:
             recording = self.record(module, [launch])
             self.run(recording)
-            self.synchronise()
+            self.synchronize()
             self.drop(recording)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Waits until all submitted work is done."""
         with self._guard:
             self._need_open()
-            self._synchronise()
+            self._synchronize()
 
     def stream(self) -> Stream:
         """A new stream, whose launches are ordered among themselves only."""

@@ -47,7 +47,7 @@ class DeviceMemory(DriverCalls):
             for recording in [r for r in self._recordings if buffer in r.buffers]:
                 self.drop(recording)
             if isinstance(buffer, BorrowedBuffer):
-                self._synchronise()
+                self._synchronize()
                 buffer.release()
             else:
                 self._free(buffer.handle)

@@ -30,7 +30,7 @@ class DriverCalls(ABC):
         if data_out.nbytes:
             self._read(outputs, 0, data_out)
         else:
-            self._synchronise()
+            self._synchronize()
 
     def _finish(self, ticket: Any) -> None:  # noqa: B027
         """Waits for a ticket. Called without the lock, so other threads can use the device."""
@@ -89,4 +89,4 @@ class DriverCalls(ABC):
     def _run(self, handle: Any) -> None: ...
 
     @abstractmethod
-    def _synchronise(self) -> None: ...
+    def _synchronize(self) -> None: ...

@@ -288,6 +288,6 @@ class GpuDevice(Device):
                 self._call("GraphLaunch", handle.launches_only, self._queue)
                 self._running = True
 
-    def _synchronise(self) -> None:
+    def _synchronize(self) -> None:
         with self._current():
             self._wait()

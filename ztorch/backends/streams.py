@@ -21,7 +21,7 @@ class Queue(Protocol):
 
     def run(self, recording: Recording) -> None: ...
 
-    def synchronise(self) -> None: ...
+    def synchronize(self) -> None: ...
 
 
 class Event:
@@ -35,10 +35,10 @@ class Event:
         """Whether the event is known to be reached. Does not wait."""
         return self._reached is not None
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Waits until the event is reached."""
         if self._reached is None:
-            self.stream.synchronise()
+            self.stream.synchronize()
 
     def seconds_since(self, earlier: Event) -> float:
         """Seconds between two reached events, measured on the host."""
@@ -55,7 +55,7 @@ class Event:
 def not_reached(device: str) -> DeviceError:
     """The error for a time between events that are not both reached."""
     return DeviceError(f"{device}: the time between two events is known when both are reached; "
-                       "call their synchronise() first")
+                       "call their synchronize() first")
 
 
 class Stream:
@@ -81,11 +81,11 @@ class Stream:
             raise ConfigError(f"{self.device.id}: a stream waits for an event, not for {event!r}")
         if event.stream.device is not self.device:
             raise DeviceError(f"{self.device.id}: an event of {event.stream.device.id} is on "
-                              "another device; wait for it on the host with its synchronise()")
+                              "another device; wait for it on the host with its synchronize()")
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Waits until all work of this stream is done."""
-        self.device.synchronise()
+        self.device.synchronize()
         events, self._events = self._events, []
         for event in events:
             event.reached()

@@ -65,7 +65,7 @@ class VulkanQueue:
 
     def send(self, submit: Any) -> None:
         """Submits work once all earlier work is done."""
-        self.synchronise()
+        self.synchronize()
         self._submit(submit, self._fence)
         self._sent = True
 
@@ -73,7 +73,7 @@ class VulkanQueue:
         """Submits work that may overlap earlier work. `commands` is the command buffer in it that
         can be in flight only once."""
         if self._sent or any(t.commands is commands for t in self._tickets):
-            self.synchronise()
+            self.synchronize()
         fence = self._free.pop() if self._free else self._new_fence()
         self._submit(submit, fence)
         self._tickets.append(Ticket(commands, fence))
@@ -92,7 +92,7 @@ class VulkanQueue:
         self._calls.on("vkResetFences", 1, [ticket.fence])
         self._free.append(ticket.fence)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Waits for all submitted work."""
         fences = [t.fence for t in self._tickets] + [self._fence] * self._sent
         if not fences:

@@ -1,7 +1,7 @@
 """From plans to processor code: text, object file, and one library for the program.
 
 A function of the program becomes one native function, which runs its kernels in order. All worker
-threads call it; each computes its part of every kernel, and they synchronise at the barriers of the
+threads call it; each computes its part of every kernel, and they synchronize at the barriers of the
 plan.
 
 For some targets, each kernel is assembled separately, and so are the functions and the code of the

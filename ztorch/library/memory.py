@@ -40,7 +40,7 @@ class Store(ABC):
     def memory(self) -> tuple[int, int]: ...
 
     @abstractmethod
-    def synchronise(self) -> None: ...
+    def synchronize(self) -> None: ...
 
     @abstractmethod
     def stream(self) -> Stream: ...
@@ -93,7 +93,7 @@ class HostStore(Store):
     def memory(self) -> tuple[int, int]:
         return processor.free_memory_bytes(), processor.memory_bytes()
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Does nothing: work is done when its call returns."""
 
     def run(self, recording: Any) -> None:
@@ -145,8 +145,8 @@ class DeviceStore(Store):
     def memory(self) -> tuple[int, int]:
         return self.device.memory()
 
-    def synchronise(self) -> None:
-        self.device.synchronise()
+    def synchronize(self) -> None:
+        self.device.synchronize()
 
     def stream(self) -> Stream:
         return self.device.stream()

@@ -232,20 +232,20 @@ class RawDevice:
 
     def synchronize(self) -> None:
         """Waits until all submitted work is done."""
-        self._store.synchronise()
+        self._store.synchronize()
 
     def stream(self) -> Stream:
         """A new stream: kernels launched in it are ordered among themselves only.
 
         `stream.event()` is a point in it, `stream.wait(event)` lets one stream wait for another,
-        `event.synchronise()` lets the host wait. On devices with one queue all streams share it.
+        `event.synchronize()` lets the host wait. On devices with one queue all streams share it.
         Routines run in the device's own order, not in a stream.
 
         Examples:
             >>> import ztorch as zt
             >>> stream = zt.backends.get("cpu").stream()
             >>> event = stream.event()
-            >>> stream.synchronise()
+            >>> stream.synchronize()
             >>> event.done()
             True
         """

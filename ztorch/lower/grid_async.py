@@ -1,7 +1,7 @@
 """Matrix products by asynchronous instructions: threads continue while the product runs. Strips of
 both operands pass through stages of swizzled shared memory. Four subgroups start the product of a
 strip and then copy a later one. So copies to two or more stages and products of two are in flight
-at once, and threads synchronise once a strip.
+at once, and threads synchronize once a strip.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Solvers for batches of small matrices, composed of other ops, with gradients.
 
 Each column is an iteration of a loop over the whole matrix: a few kernels, whatever the size. All
-workers synchronise in each iteration, and gradients store the matrix of each iteration; larger
+workers synchronize in each iteration, and gradients store the matrix of each iteration; larger
 matrices are an error.
 """
 

@@ -56,6 +56,6 @@ def call_seconds(run: Callable[[], object], call: RemoteCall) -> float:
     for _ in range(ROUNDS + 1):  # the first is not counted: it may load code to the device
         start = perf_counter()
         run()
-        call.ports.device.synchronise()
+        call.ports.device.synchronize()
         times.append(perf_counter() - start)
     return median(times[1:])

@@ -85,7 +85,7 @@ class DummyDevice(Device):
     def _run(self, handle: Any) -> None:
         self.launched += handle
 
-    def _synchronise(self) -> None: ...
+    def _synchronize(self) -> None: ...
 
 
 def _pages(at: int, data: np.ndarray) -> list[tuple[int, int, np.ndarray]]:

@@ -113,7 +113,7 @@ class MetalDevice(Device):
         return value
 
     def _close(self) -> None:
-        self._synchronise()
+        self._synchronize()
         self._queue = None
 
     # -- memory ----------------------------------------------------------------------------------
@@ -130,12 +130,12 @@ class MetalDevice(Device):
 
     def _free(self, handle: Any) -> None:
         """Frees the pages at once, even if other references to the object remain."""
-        self._synchronise()
+        self._synchronize()
         self._try("setPurgeableState", handle.setPurgeableState_, EMPTY)
 
     def _bytes(self, handle: Any) -> np.ndarray:
         """Waits for all work, and returns the bytes of a buffer."""
-        self._synchronise()
+        self._synchronize()
         contents = self._some("contents", handle.contents)
         return np.frombuffer(contents.as_buffer(handle.length()), np.uint8)
 
@@ -204,7 +204,7 @@ class MetalDevice(Device):
 
     def _run(self, handle: Any) -> None:
         if len(self._pending) >= PENDING:
-            self._synchronise()
+            self._synchronize()
         self._pending.append(self._try("commit", self._committed, handle))
 
     def _committed(self, handle: Any) -> Any:
@@ -222,7 +222,7 @@ class MetalDevice(Device):
         commands.commit()
         return commands
 
-    def _synchronise(self) -> None:
+    def _synchronize(self) -> None:
         pending, self._pending = self._pending, []
         for commands in pending:
             self._try("waitUntilCompleted", commands.waitUntilCompleted)

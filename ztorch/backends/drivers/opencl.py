@@ -120,7 +120,7 @@ class OpenCLDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _close(self) -> None:
-        self._synchronise()
+        self._synchronize()
         self._queue = self._copies = self._context = None
 
     def _alloc(self, nbytes: int) -> Any:
@@ -152,7 +152,7 @@ class OpenCLDevice(Device):
         return block
 
     def _free(self, handle: Any) -> None:
-        self._synchronise()
+        self._synchronize()
         self._try("clReleaseMemObject", handle.release)
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
@@ -229,7 +229,7 @@ class OpenCLDevice(Device):
         return ready
 
     def _drop(self, handle: Any) -> None:
-        self._synchronise()
+        self._synchronize()
         handle.clear()
 
     def _run(self, handle: Any) -> None:
@@ -261,7 +261,7 @@ class OpenCLDevice(Device):
     def _finish(self, ticket: Any) -> None:
         self._try("clWaitForEvents", ticket[-1].wait)
 
-    def _synchronise(self) -> None:
+    def _synchronize(self) -> None:
         for queue in (self._copies, self._queue):
             self._try("clFinish", queue.finish)
 

@@ -62,8 +62,8 @@ class VulkanDevice(Device):
 
     # -- submission --------------------------------------------------------------------------------
 
-    def _synchronise(self) -> None:
-        self._queue.synchronise()
+    def _synchronize(self) -> None:
+        self._queue.synchronize()
 
     def _submit(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
                 data_out: np.ndarray) -> Any:
@@ -103,7 +103,7 @@ class VulkanDevice(Device):
 
     def _close(self) -> None:
         try:
-            self._synchronise()
+            self._synchronize()
         finally:
             self._memories.close()
             self._pipelines.close()
@@ -122,40 +122,40 @@ class VulkanDevice(Device):
     def _host_view(self, handle: Any) -> np.ndarray | None:
         if not handle.is_host:
             return None
-        self._synchronise()
+        self._synchronize()
         return handle.host_view
 
     def _free(self, handle: Any) -> None:
-        self._synchronise()
+        self._synchronize()
         self._memories.free(handle)
 
     def _write(self, handle: Any, at: int, data: np.ndarray) -> None:
         if handle.host_view is not None:
-            self._synchronise()
+            self._synchronize()
             handle.host_view[at:at + data.size] = data
             return
         stage, seen = self._memories.stage()
         for start in range(0, data.size, STAGE):
             part = data[start:start + STAGE]
-            self._synchronise()
+            self._synchronize()
             seen[:part.size] = part
             self._copy(stage, 0, handle, at + start, part.size)
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
         if handle.host_view is not None:
-            self._synchronise()
+            self._synchronize()
             out[...] = handle.host_view[at:at + out.size]
             return
         stage, seen = self._memories.stage()
         for start in range(0, out.size, STAGE):
             part = out[start:start + STAGE]
             self._copy(handle, at + start, stage, 0, part.size)
-            self._synchronise()
+            self._synchronize()
             part[...] = seen[:part.size]
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:
-        self._synchronise()  # the one command buffer for copies may still be in use
+        self._synchronize()  # the one command buffer for copies may still be in use
         self._record_copy(self._copies, source, source_at, target, target_at, nbytes)
         self._queue.send(submission(self._copies))
 
@@ -176,7 +176,7 @@ class VulkanDevice(Device):
         return self._pipelines.load(code, entries)
 
     def _unload(self, handles: Any) -> None:
-        self._synchronise()
+        self._synchronize()
         self._pipelines.unload(handles)
 
     # -- recordings --------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class VulkanDevice(Device):
             raise DeviceError(f"{self.id}: a grid of {launch.grid} workgroups exceeds its limits")
 
     def _drop(self, handle: Any) -> None:
-        self._synchronise()
+        self._synchronize()
         self._calls.destroy("DescriptorPool", handle.pool)
         exchange, commands = handle.exchange, [handle.commands]
         if exchange is not None:

@@ -120,7 +120,7 @@ class WebGPUDevice(Device):
             raise DeviceError(f"{self.id}: {call}: {error}") from None
 
     def _close(self) -> None:
-        self._synchronise()
+        self._synchronize()
         self._layouts.clear()
         self._device.destroy()
 
@@ -226,7 +226,7 @@ class WebGPUDevice(Device):
         work.end()
         self._try("submit", self._device.queue.submit, [self._try("finish", encoder.finish)])
 
-    def _synchronise(self) -> None:
+    def _synchronize(self) -> None:
         """Waits by reading four bytes, the only way that works in all versions of wgpu."""
         probe = self._alloc(4)
         self._try("readBuffer", self._device.queue.read_buffer, probe, 0, 4)

@@ -95,7 +95,7 @@ class NumpyDevice(Device):
         for kernel, buffers, grid in handle:
             interpret(kernel, buffers, grid=grid, races=False)
 
-    def _synchronise(self) -> None: ...
+    def _synchronize(self) -> None: ...
 
 
 BACKEND = Numpy()
