@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 def chain(n: int, dtype: str = "float32") -> Graph:
     x = leaf("input", "x", (n,), dtype)
-    return Graph({"y": ops.relu(x * 1.5) + 0.25})
+    return Graph({"y": ops.maximum(x, 3) + 2})
 
 
 def streamed(plan: Plan) -> list[str]:
@@ -42,13 +42,18 @@ def test_rules() -> None:
         assert streamed(plan_of(chain(n), small)[0]) == expected
     large = replace(limits, processor=here._replace(l3_bytes=96 * MIB))
     assert not streamed(plan_of(chain(6 * MIB), large)[0])
+    y = ops.softmax(leaf("input", "x", (6 * MIB // 1024, 1024), "float32"))
+    assert streamed(plan_of(Graph({"y": y}), small)[0]) == ["m1"]  # its exponentials are in a local array
+    x = leaf("input", "x", (600, 1 << 14), "float32")  # here they are in a buffer, and read again
+    [kernel] = [s.kernel for s in plan_of(Graph({"y": ops.softmax(x)}), small)[0].steps]
+    assert [m.streamed for m in kernel.memories] == [False, True, False]
     state = leaf("state", "w", (16 * MIB,), "float32", np.zeros(16 * MIB, np.float32), kind="weight")
     update = Graph({}, {"w": state * 0.5})
     assert not streamed(plan_of(update, limits)[0])  # in place: its lines are in the cache
 
 
 @pytest.mark.parametrize("level", HERE)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
 def test_results(level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a result begins between two vectors, and for a rest of less than a vector."""
     monkeypatch.setattr(region_kernel, "STREAMED_BYTES", 0)
@@ -58,10 +63,10 @@ def test_results(level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> Non
     [kernel] = [step.kernel for step in compiled.plans["f"].steps]
     assert [m.streamed for m in kernel.memories] == [False, True] and parse(show(kernel)) == kernel
     call = Executable(compiled.spec, compiled.code, compiled.params, 1).bind_memory("f")
-    x = np.random.default_rng(0).standard_normal(n).astype(dtype)
+    x = (np.random.default_rng(0).standard_normal(n) * 8 + 30).astype(dtype)
     for start in (0, 1, 4):
         y = aligned((n + 8) * x.itemsize).view(dtype)
         y[:] = 7
         call([x.ctypes.data], [y[start:].ctypes.data])
-        np.testing.assert_allclose(y[start:start + n], np.maximum(x * 1.5, 0) + 0.25, rtol=1e-6)
+        np.testing.assert_array_equal(y[start:start + n], np.maximum(x, 3) + x.dtype.type(2))
         assert (np.delete(y, np.s_[start:start + n]) == 7).all()

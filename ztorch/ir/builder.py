@@ -46,12 +46,12 @@ class Builder(Rings):
 
     def memory(
         self, name: str, dtype: DType, size: int, space: str = "global", access: str = "r",
-        vec: int = 1, swizzled: bool = False, streamed: bool = False,
+        vec: int = 1, swizzled: bool = False,
     ) -> str:
         """Declare a buffer. Returns its name."""
         assert name not in self.memories, f"memory {name} is declared twice"
         self.memories[name] = Memory(name, dtype, size, space, access, vec,
-                                     swizzled=swizzled, streamed=streamed)
+                                     swizzled=swizzled)
         return name
 
     def var(self, dtype: DType, lanes: int = 1, init: Arg | None = None) -> Operand:

@@ -211,6 +211,23 @@ def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
     return replace(kernel, body=tuple(body)), launch_grid(kernel)
 
 
+def streamed_stores(kernel: Kernel) -> Kernel:
+    """The kernel with stores that pass by the caches, to memories that it does not read.
+
+    >>> from ztorch.dtypes import f32
+    >>> b = Builder("copy")
+    >>> _ = b.memory("x", f32, 1), b.memory("y", f32, 1, access="w")
+    >>> b.store("y", 0, b.load("x", 0))
+    >>> [m.streamed for m in streamed_stores(b.kernel()).memories]
+    [False, True]
+    """
+    read = {i.attrs["mem"] for i in kernel.body if i.opcode in ("load", "gather")}
+    return replace(kernel, memories=tuple(
+        replace(m, access="w", streamed=True)
+        if "w" in m.access and m.space == "global" and m.name not in read else m
+        for m in kernel.memories))
+
+
 def share_out(kernel: Kernel) -> Kernel:
     """Divides the iterations of each parallel loop among the workers, in contiguous ranges."""
     if not any(i.opcode == "loop" and i.attrs["kind"] == "parallel" for i in kernel.body):

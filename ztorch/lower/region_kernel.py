@@ -20,8 +20,9 @@ from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import main_of, stem_of
 from ztorch.lower.locations import SLOTS, Location
-from ztorch.lower.passes import hoist, lane_by_lane, share_out
+from ztorch.lower.passes import hoist, lane_by_lane, share_out, streamed_stores
 from ztorch.lower.placement import Placement
+from ztorch.lower.reduction import axes_of
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.schedule_hints import Hinted
 from ztorch.lower.shared_kernels import Span, rebased, shape_of
@@ -143,15 +144,14 @@ class RegionKernel:
         """The loop nest of the region, with the chosen schedule or that of the rules."""
         b = Builder("shared", self.limits.index, exact=not self.limits.fma)
         schedule = self.chosen or self.proposal()
-        streams = schedule.kind == "elements" and self._leaves_the_caches()
         for v in self.buffers:
-            at = self.at[v]
-            if (name := self.names[at]) not in b.memories:
-                b.memory(name, storage_dtype(v.dtype), v.size, access=access[at],
-                         streamed=streams and access[at] == "w" and v.dtype.bytes > 1)
+            if (name := self.names[self.at[v]]) not in b.memories:
+                b.memory(name, storage_dtype(v.dtype), v.size, access=access[self.at[v]])
         nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
                    {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
         nest = b.kernel()
+        if self._leaves_the_caches(schedule):
+            nest = streamed_stores(nest)
         if self.region.kind == "threads":  # no hoisting: a loop without iterations must not read
             return rebased(nest, spans), schedule
         grid = self.limits.grid
@@ -163,9 +163,12 @@ class RegionKernel:
             nest = stored_in_pieces(nest)
         return rebased(nest, spans), schedule
 
-    def _leaves_the_caches(self) -> bool:
-        """Whether a reader of the results would not find them in a cache anyway."""
-        if self.limits.grid is not None or self.region.in_place:
+    def _leaves_the_caches(self, schedule: Schedule) -> bool:
+        """Whether the results are written line by line, and a reader would not find them in a cache
+        anyway."""
+        in_lines = schedule.kind == "elements" or (
+            schedule.kind == "rows" and not axes_of(self.region).beside)
+        if not in_lines or self.region.in_place:
             return False
         touched = sum(p.size for p in self.names)
         return touched >= max(STREAMED_BYTES, STREAMED_SHARE * self.limits.processor.l3_bytes)
