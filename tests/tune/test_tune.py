@@ -28,6 +28,7 @@ from ztorch.lower.schedule import Schedule, parse
 from ztorch.runtime.devices import resolve
 from ztorch.tune import search, tuner
 from ztorch.tune.candidates import alternatives, other_kinds, stages
+from ztorch.tune.clocks import ProcessorClock
 from ztorch.tune.kernel_benchmark import KernelBenchmark
 from ztorch.tune.tuner import kernel_works, tune_functions
 
@@ -81,28 +82,30 @@ def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
     fast_seconds, slow_seconds = KernelBenchmark(
         [kernel.with_schedule(s).step() for s in (rule, slow)], target, 1).seconds(5)
     assert 0 < fast_seconds < slow_seconds / 1.5
-    finding = search.search(kernel, target, 1, until=0)
+    finding = search.search(kernel, ProcessorClock(target, 1), until=0)
     assert finding.rule == finding.best == rule and finding.seconds > 0
 
 
 def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, kernel, _ = product_of(small(), TARGETS[LEVEL])
+    target = target_for(resolve("cpu"))
+    _, kernel, _ = product_of(small(), target)
     rule = kernel.proposal()
     for share, gains in ((0.98, False), (0.9, True)):
         monkeypatch.setattr(search, "_seconds", lambda kernel, schedules, *_, share=share: [
             1.0 if s == rule else share for s in schedules])
-        finding = search.search(kernel, TARGETS[LEVEL], 1)
+        finding = search.search(kernel, ProcessorClock(target, 1))
         assert (finding.best != rule) == gains and finding.rule == rule
         assert finding.seconds == (share if gains else 1.0)
 
 
 def test_no_stage_begins_when_time_is_up(last_wins: list[Schedule]) -> None:
-    _, kernel, _ = product_of(small(), TARGETS[LEVEL])
+    target = target_for(resolve("cpu"))
+    _, kernel, _ = product_of(small(), target)
     first = [kernel.proposal(), *other_kinds(kernel, kernel.proposal())]
-    search.search(kernel, TARGETS[LEVEL], 1, until=0)
+    search.search(kernel, ProcessorClock(target, 1), until=0)
     assert len(last_wins) == len(first) + 2 * (len(first) > 1)  # and the last race
     raced = len(last_wins)
-    search.search(kernel, TARGETS[LEVEL], 1)
+    search.search(kernel, ProcessorClock(target, 1))
     assert len(last_wins) > 2 * raced
 
 
@@ -158,8 +161,8 @@ def test_time_that_is_up_and_ctrl_c_keep_what_was_found(
 
 def test_what_cannot_be_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = small().trace(batch_size=7).functions
-    for target, reason in ((TARGETS["opencl"], "measured on the CPU, not for 'opencl'"),
-                           (TARGETS["c"], "not for 'c'"), (TARGETS["neon" if LEVEL != "neon" else "avx2"], "does not run"),
+    for target, reason in ((TARGETS["opencl"], "can neither be measured here nor be predicted"),
+                           (TARGETS["c"], "not measured for 'c'"), (TARGETS["neon" if LEVEL != "neon" else "avx2"], "does not run"),
                            (TARGETS[LEVEL], "this processor is not any")):
         with pytest.raises(Unsupported, match=reason):
             tune_functions(functions, target, "m")
@@ -202,5 +205,5 @@ def test_commands(run: Any, tmp_path: Path, last_wins: list[Schedule]) -> None:
     assert f"Removed {count} files" in ok(run("clear"))
     assert f"Read {count} kernels from s.json" in ok(run("import", "s.json"))
     fails(run("import", "net.py"), "net.py holds no schedules")
-    fails(run("net.py", "--device", "dummy"), "measured on the CPU")
+    fails(run("net.py", "--device", "dummy"), "computes nothing")
     fails(run("digts_mlp"), "did you mean 'digits_mlp'")

@@ -78,7 +78,8 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
     from ztorch.performance.step import predict_functions
 
     with working(f"explain {model}"):
-        predicted = predict_functions({function: graph}, target, row, assemble=assemble)[function]
+        predicted = predict_functions({function: graph}, target, row, assemble=assemble,
+                                      tuned=True)[function]
         if measure:
             from ztorch.commands.explain_measured import measured
 

@@ -1,4 +1,4 @@
-"""ztorch tune: measures schedules, and manages the measurements."""
+"""ztorch tune: measures or predicts schedules, and manages the measurements."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class TuneGroup(click.Group):
 @click.group(cls=TuneGroup, subcommand_metavar="MODEL [OPTIONS] | list | export | import | clear")
 @examples("""ztorch tune digits_mlp --batch-size 64
              ztorch tune lenet --device cpu:avx2 --threads 1 --seconds 120
+             ztorch tune resnet18 --device cuda:sm_90a
              ztorch tune list
              ztorch tune export schedules.json""")
 def tune() -> None:
@@ -37,8 +38,9 @@ def tune() -> None:
 
     Tries other tiles, orders of loops and the like than the rules of the compiler choose, and keeps
     the fastest in the cache, where every later compilation finds them. Tuning is optional: results
-    are the same but for rounding. `ztorch tune model --help` has the options of `ztorch tune
-    MODEL`.
+    are the same but for rounding. On a device of this machine, kernels are run; for a chip, such as
+    cuda:sm_90a, the performance model predicts their times. `ztorch tune model --help` has the
+    options of `ztorch tune MODEL`.
     """
 
 

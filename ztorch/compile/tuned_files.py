@@ -36,7 +36,7 @@ class TunedKernel(Record):
     work: str = field(String("[0-9a-f]{64}", "a digest"))  # a digest of its computation
     title: str = field(TEXT)  # the computation for people: ops, dtype and shape
     machine: str = field(TEXT)  # in the form of `machine_of`
-    threads: int = field(Whole(1, MOST_THREADS))  # that shared the kernel
+    threads: int = field(Whole(0, MOST_THREADS))  # that shared the kernel; 0: those of a GPU
     version: str = field(TEXT)  # of ztorch
     schedule: str = field(TEXT)  # the fastest schedule
     rule: str = field(TEXT)  # the schedule that the rules propose
@@ -49,13 +49,25 @@ class TunedKernel(Record):
         return file_name(self.work, self.machine, self.threads, self.version)
 
 
-def machine_of(target: Target) -> str:
-    """The machine that a target's kernels are measured on: SIMD level, processor and caches.
+def machine_of(target: Target, predicted: bool = False) -> str:
+    """The machine that a target's kernels are measured on: SIMD level, processor and caches; of a
+    GPU its chip and units, and the bits of float32 that count in products.
+
+    Args:
+        target: The target.
+        predicted: Whether times are predicted for the machine, not measured. Default: `False`.
 
     >>> from ztorch.codegen.targets import target
     >>> machine_of(target("avx2"))
     'avx2 any 32K 1024K 8192K'
+    >>> machine_of(target("cuda:sm_80"))
+    'cuda:sm_80, 108 units, 23 bits'
     """
+    grid = target.limits.grid
+    if grid is not None:
+        without = ", no matrix instructions" * (not grid.mma_shapes)
+        return (f"{target.name}, {grid.compute_units} units, "
+                f"{target.limits.product_mantissa_bits} bits{without}{', predicted' * predicted}")
     row = target.limits.processor
     caches = (f"{n >> 10}K" for n in (row.l1_bytes, row.l2_bytes, row.l3_bytes))
     return " ".join((target.name, row.name, *caches))

@@ -1,4 +1,4 @@
-"""Makes the compiler use measured schedules instead of those of its rules.
+"""Makes the compiler use schedules that `tune` chose instead of those of its rules.
 
 A file that is damaged, or whose schedule does not fit the kernel, is ignored with a warning.
 """
@@ -21,19 +21,22 @@ from ztorch.lower.schedule import IllegalSchedule, Schedule
 def chooser(target: Target, threads: int | None = None) -> Chooser | None:
     """The source of schedules for the compiler, if any were measured on a machine like this."""
     place = tuned_files.folder()
-    if target.limits.grid is not None or place is None or not current().tuned:
+    if place is None or not current().tuned:
         return None
     there = set(tuned_files.names())
     if not there:
         return None
-    machine = tuned_files.machine_of(target)
-    count = tuned_files.usual_threads(threads)
+    on_gpu = target.limits.grid is not None
+    count = 0 if on_gpu else tuned_files.usual_threads(threads)
+    # What was measured goes before what was predicted.
+    machines = [tuned_files.machine_of(target, p) for p in ((False, True) if on_gpu else (False,))]
 
     def choose(kernel: RegionKernel) -> Schedule | None:
         if kernel.hints is not None:  # the user's own hints take precedence
             return None
-        name = tuned_files.file_name(kernel.work, machine, count)
-        return _schedule(place / name, kernel) if name in there else None
+        names = (tuned_files.file_name(kernel.work, m, count) for m in machines)
+        name = next((n for n in names if n in there), None)
+        return None if name is None else _schedule(place / name, kernel)
 
     return choose
 

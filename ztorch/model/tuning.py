@@ -1,4 +1,4 @@
-"""Models whose kernels are measured on this machine before compilation."""
+"""Models whose kernels are measured or predicted before compilation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         Omitted arguments are those of the last `compile`, or its defaults.
 
         Args:
-            device: "cpu" or an instruction level, such as "cpu:avx2". Default: `"cpu"`.
+            device: "cpu", an instruction level, such as "cpu:avx2", or a device of this machine,
+                such as "cuda:0". For a chip, such as "cuda:sm_90a", times are predicted by the
+                performance model. Default: `"cpu"`.
             batch_size: As in `compile`. Default: `None`.
             optimizer: As in `compile`. Default: `None`.
             loss: As in `compile`. Default: `None`.
@@ -56,7 +58,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
 
         Raises:
             ConfigError: An argument is invalid, or there is no cache.
-            Unsupported: The device is not a CPU, or not this one.
+            Unsupported: Kernels of the device can neither be run here nor be predicted.
 
         Examples:
             >>> import ztorch as zt
@@ -72,8 +74,9 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         traced = self._traced_as_compiled(
             batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
             metrics=metrics)
-        return tune_functions(traced.functions, target_for(resolve(device)), self.name, seconds,
-                              threads, again)
+        place = resolve(device)
+        return tune_functions(traced.functions, target_for(place), self.name, seconds, threads,
+                              again, place.ordinal)
 
     @checked
     def explain(self, function: str = "predict", device: str = "cpu", *,

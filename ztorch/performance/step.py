@@ -9,6 +9,7 @@ from typing import Any
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels, in_words
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
+from ztorch.compile.tuned_schedules import chooser
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
@@ -112,7 +113,8 @@ class FunctionPrediction:
 
 def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, *,
                       assemble: bool = False, cached: bool | None = None,
-                      optional: tuple[str, ...] = passes.DEFAULT) -> dict[str, FunctionPrediction]:
+                      optional: tuple[str, ...] = passes.DEFAULT,
+                      tuned: bool = False) -> dict[str, FunctionPrediction]:
     """The predicted time of the functions of a program on a GPU, which need not be installed.
 
     Args:
@@ -124,6 +126,7 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
         cached: Whether the operands of kernels are in the shared cache. Default: `None`, if the
             whole program fits into it.
         optional: The graph passes to run. Default: `passes.DEFAULT`.
+        tuned: Whether schedules that `tune` found replace those of the rules. Default: `False`.
 
     Examples:
         >>> from ztorch import ops
@@ -139,7 +142,8 @@ def predict_functions(functions: Mapping[str, Graph], target: Target, gpu: Gpu, 
     """
     watch = Watch()
     params = declare_states(functions, target)
-    plans = plan_functions(simplify(functions, optional, watch), target, params, watch)
+    plans = plan_functions(simplify(functions, optional, watch), target, params, watch,
+                           chooser=chooser(target) if tuned else None)
     if cached is None:
         io = [v.size * v.dtype.bytes for plan in plans.values() for v in plan.inputs]
         arena = max(plan.arena for plan in plans.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, permutations, product
+from math import log2
 from typing import Any
 
 from ztorch.lower import contract, nests
@@ -27,6 +28,20 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sliding": (("places",), ("lanes",)),
     "correlation": (("steps",), ("lanes",)),
     "recurrence": (("vectors",), ("lanes",)),
+    "grid_product": (("tile_rows", "tile_columns"), ("thread_rows", "thread_columns"),
+                     ("tile_depth", "teams"), ("epilogue_bands",)),
+    "grid_matrix": (("tile_rows", "tile_columns"), ("subgroups_down", "subgroups_across"),
+                    ("tile_depth", "stages"), ("epilogue_bands",)),
+    "grid_async": (("tile_rows", "tile_columns"), ("stages", "epilogue_bands")),
+    "grid_roles": (("tile_rows", "tile_columns"), ("cluster", "epilogue_bands"), ("stages",)),
+    "grid_windows": (("tile_columns", "taps"), ("cluster", "epilogue_bands"), ("stages",)),
+    "grid_rows": (("team_rows", "team_ways"), ("width", "turns_held")),
+    "grid_elements": (("threads", "width"),),
+    "grid_transpose": (("threads", "edge"),),
+    "grid_recurrence": (("threads",),),
+    "grid_attention": (("threads", "ways"), ("block", "step")),
+    "grid_attention_matrix": (("subgroups", "high", "block"), ("stages", "held")),
+    "grid_attention_roles": (("teams", "block", "stages"),),
 }
 # The values of a field to try.
 VALUES: dict[str, Iterable[int]] = {
@@ -42,7 +57,34 @@ VALUES: dict[str, Iterable[int]] = {
     "places": range(1, SIDE_BY_SIDE_MAX + 1),
     "steps": range(1, SIDE_BY_SIDE_MAX + 1),
     "vectors": POWERS,
+    "tile_depth": (8, 16, 32, 64, 128),
+    "thread_rows": (1, 2, 4, 8, 16),
+    "thread_columns": (1, 2, 4, 8, 16),
+    "epilogue_bands": (1, 2, 4, 8),
+    "teams": (1, 2, 4),
+    "subgroups_down": (1, 2, 4, 8),
+    "subgroups_across": (1, 2, 4, 8),
+    "stages": range(1, 7),
+    "cluster": (1, 2, 4),
+    "taps": range(1, 10),
+    "team_rows": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    "team_ways": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+    "width": (1, 2, 4, 8),
+    "turns_held": (0, 1, 2, 4, 8, 16),
+    "threads": (32, 64, 128, 256, 512),
+    "edge": (16, 32, 64),
+    "ways": (1, 2, 4, 8, 16),
+    "block": (16, 32, 64, 128),
+    "step": (1, 2, 4, 8),
+    "subgroups": (2, 4, 8),
+    "high": (1, 2),
+    "held": (0, 2, 4, 8),
 }
+_TILES = (16, 32, 64, 96, 128, 192, 256)
+# Those of fields that have other values on a grid than on a processor.
+ON_GRIDS: dict[tuple[str, str], Iterable[int]] = {
+    (kind, side): _TILES for kind in ("grid_product", "grid_matrix", "grid_async", "grid_roles",
+                                      "grid_windows") for side in ("tile_rows", "tile_columns")}
 
 
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
@@ -56,28 +98,33 @@ def stages(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
     return STAGES.get(schedule.kind, ())
 
 
-def alternatives(kernel: RegionKernel, best: Schedule, fields: tuple[str, ...]) -> list[Schedule]:
+def alternatives(kernel: RegionKernel, best: Schedule, fields: tuple[str, ...],
+                 most: int = MAX_SCHEDULES) -> list[Schedule]:
     """Legal schedules of the kernel that differ from `best` in some of these fields, the most
-    promising first."""
+    promising first; at most as many as `most`."""
     others: Iterable[Any] = (s for s in _varied(best, fields) if s != best)
     if isinstance(best, ProductSchedule) and "tile_rows" in fields:
         others = sorted(others, key=contract.estimator(kernel.region, kernel.limits))
+    elif kernel.limits.grid is not None:  # those that are most like it
+        others = sorted(others, key=lambda s: sum(
+            abs(log2(max(0.5, getattr(s, name)) / max(0.5, getattr(best, name))))
+            for name in fields))
     legal = (s for s in others if nests.may_have(s, kernel.region, kernel.limits))
-    return list(islice(legal, MAX_SCHEDULES))
+    return list(islice(legal, most))
 
 
 def _varied(best: Schedule, fields: tuple[str, ...]) -> Iterator[Schedule]:
     """All schedules that differ from `best` only in these fields, legal or not."""
-    values = [_values(name, getattr(best, name)) for name in fields]
+    values = [_values(best.kind, name, getattr(best, name)) for name in fields]
     for combination in product(*values):
         yield replace(best, **dict(zip(fields, combination, strict=True)))
 
 
-def _values(field: str, current: Any) -> Iterable[Any]:
+def _values(kind: str, field: str, current: Any) -> Iterable[Any]:
     """The values of a field to try, given its current value."""
     if field == "order":
         every = len(current) <= MAX_ORDER_AXES
         return permutations(current) if every else (current, tuple(reversed(current)))
     if field == "sums":
         return [(n,) * len(current) for n in POWERS]
-    return VALUES[field]
+    return ON_GRIDS.get((kind, field)) or VALUES[field]

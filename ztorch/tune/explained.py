@@ -16,10 +16,10 @@ from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.tune.clocks import clock_for
 from ztorch.tune.kernel_benchmark import KernelBenchmark
 from ztorch.tune.kernel_times import FunctionTimes, KernelTime
 from ztorch.tune.peaks import Peaks, measured_peaks
-from ztorch.tune.tuner import need_this_machine
 from ztorch.work_line import at, working
 
 ROUNDS = 7  # measurements of each kernel
@@ -41,7 +41,7 @@ def explain_function(title: str, function: str, graph: Graph, target: Target,
         raise Unsupported(f"explain has no cost model for kernels of {target.name!r}; it needs a "
                           "CPU target")
     if measure:
-        need_this_machine(target)
+        clock_for(target)  # raises an error unless this machine runs the target
     count = threads or usable_cores()
     with working(f"explain {title}"):
         planned = planned_kernels({function: graph}, target, threads)[function]

@@ -41,7 +41,7 @@ class KernelBenchmark:
     """
 
     def __init__(self, steps: Sequence[KernelStep], target: Target, threads: int):
-        locations, arena = _compact(steps[0].locations)
+        locations, arena = compact(steps[0].locations)
         self.runs = max(1, min(MAX_RUNS, int(CALL_SECONDS * CYCLES_PER_SECOND
                                              / max(steps[0].cycles, 1.0))))
         plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=locations, barrier=True)],
@@ -53,7 +53,7 @@ class KernelBenchmark:
         self.program = Executable(spec, code, threads=threads)
         self.calls = [self.program.bind(name) for name in plans]
         self.workers = max(call.workers for call in self.calls)  # workers that share a kernel
-        self._initial = _values(steps[0], locations, arena)
+        self._initial = initial_values(steps[0], locations, arena)
         self._restores = any(m.access == "rw" for m in steps[0].kernel.memories
                              if m.space == "global")
         self.program.arena[:arena] = self._initial
@@ -90,7 +90,8 @@ class KernelBenchmark:
         return [statistic(t) for t in times]
 
 
-def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
+def compact(locations: Sequence[Location],
+            align: int = BUFFER_ALIGN) -> tuple[tuple[Location, ...], int]:
     """New locations one after another in the arena, and its bytes. Locations that overlap keep
     their distances."""
     groups: list[list[Location]] = []  # groups of overlapping locations
@@ -107,11 +108,11 @@ def _compact(locations: Sequence[Location]) -> tuple[tuple[Location, ...], int]:
         size = max(begin - low + place.size for begin, place in zip(begins, group, strict=True))
         for begin, place in zip(begins, group, strict=True):
             moved[place] = Location("arena", end + begin - low, place.size)
-        end += -(-size // BUFFER_ALIGN) * BUFFER_ALIGN
+        end += -(-size // align) * align
     return tuple(moved[replace(place, strides=())] for place in locations), end
 
 
-def _values(step: KernelStep, locations: Sequence[Location], arena: int) -> np.ndarray:
+def initial_values(step: KernelStep, locations: Sequence[Location], arena: int) -> np.ndarray:
     """Initial values of the buffers: floats of moderate size, and zeros for integers, which may be
     indices."""
     block = np.zeros(arena, np.uint8)

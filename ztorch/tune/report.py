@@ -18,18 +18,21 @@ class TuningReport:
         measured: The number of kernels that were measured this time.
         left: The number of kernels that were not measured for lack of time. Default: `0`.
         interrupted: Whether Ctrl-C ended the tuning. Default: `False`.
+        predicted: Whether times are predicted, and nothing was run. Default: `False`.
     """
 
     kernels: tuple[TunedKernel, ...]
     measured: int
     left: int = 0
     interrupted: bool = False
+    predicted: bool = False
 
     def __str__(self) -> str:
         known = len(self.kernels) - self.measured
         better = sum(k.schedule != k.rule for k in self.kernels)
         lines = [kernel_table(self.kernels), ""] if self.kernels else []
-        lines.append(f"{self.measured} kernels measured, {known} known before; {better} have a "
+        tried = "predicted" if self.predicted else "measured"
+        lines.append(f"{self.measured} kernels {tried}, {known} known before; {better} have a "
                      "better schedule than the rules give them")
         if self.interrupted:
             lines.append(f"Interrupted: {self.left} kernels are left; measurements are kept")
@@ -52,8 +55,8 @@ def stored_table(kernels: Sequence[TunedKernel]) -> str:
     """A table of kernels for each machine, number of threads and version."""
     groups: dict[str, list[TunedKernel]] = {}
     for k in kernels:
-        threads = "1 thread" if k.threads == 1 else f"{k.threads} threads"
-        groups.setdefault(f"{k.machine}, {threads}, ztorch {k.version}", []).append(k)
+        threads = f", {k.threads} thread{'s' * (k.threads > 1)}" if k.threads else ""
+        groups.setdefault(f"{k.machine}{threads}, ztorch {k.version}", []).append(k)
     if not groups:
         return "Nothing was measured yet; run `ztorch tune MODEL`"
     return "\n\n".join(f"{title}\n{kernel_table(group)}" for title, group in groups.items())

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
-from ztorch.compile.tuned_files import TunedKernel, file_name, machine_of
+from ztorch.compile.tuned_files import TunedKernel, file_name
 from ztorch.compile.watch import Watch
-from ztorch.errors import ConfigError, FileError, Unsupported
+from ztorch.errors import ConfigError, FileError
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.host import detect
-from ztorch.host import processor as this_processor
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.runtime.spec import PREPARE
+from ztorch.tune.clocks import Clock, clock_for
 from ztorch.tune.report import TuningReport
 from ztorch.tune.search import search
 from ztorch.version import __version__
@@ -34,43 +33,46 @@ class KernelWork:
 
 
 def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
-                   seconds: float = 60.0, threads: int | None = None,
-                   again: bool = False) -> TuningReport:
-    """Measures schedules of the kernels of a program, those with the most work first.
+                   seconds: float = 60.0, threads: int | None = None, again: bool = False,
+                   ordinal: int | None = None) -> TuningReport:
+    """Measures schedules of the kernels of a program, those with the most work first; for a GPU
+    that is not here, predicts their times.
 
     Each result is stored at once, so Ctrl-C loses only the kernel that is being measured.
 
     Args:
         functions: The graph of each function, by name.
-        target: The target, which this machine must run.
+        target: The target: of this processor, of a device of this machine or of a chip.
         name: The name of the program.
         seconds: The time limit. Default: `60.0`.
         threads: The worker threads of the program. Default `None`: one per core.
         again: Whether to repeat stored measurements. Default: `False`.
+        ordinal: The number of the device. Default: `None`, which a processor and a chip have.
     """
-    need_this_machine(target)
+    clock = clock_for(target, threads, ordinal)
     if tuned_files.folder() is None:
         raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
-    count = tuned_files.usual_threads(threads)
     end = time.perf_counter() + seconds
     results: list[TunedKernel] = []
     measured, interrupted = 0, False
     with working(f"tune {name}"):
         work_items = kernel_works(functions, target)
         for number, work in enumerate(work_items):
-            cached = None if again else _cached(work.work, target, count)
+            cached = None if again else _cached(work.work, clock)
             if cached is None and time.perf_counter() > end:
                 continue
-            at(f"measure {work.kernel.title}", number, len(work_items))
+            at(f"{'predict' if clock.predicted else 'measure'} {work.kernel.title}", number,
+               len(work_items))
             try:
-                results.append(cached or _measured(work, target, count, end))
+                results.append(cached or _measured(work, clock, end))
             except KeyboardInterrupt:
                 interrupted = True
                 break
             if cached is None:
                 measured += 1
                 tuned_files.write(results[-1:])
-    return TuningReport(tuple(results), measured, len(work_items) - len(results), interrupted)
+    return TuningReport(tuple(results), measured, len(work_items) - len(results), interrupted,
+                        clock.predicted)
 
 
 def kernel_works(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
@@ -95,33 +97,19 @@ def kernel_works(functions: Mapping[str, Graph], target: Target) -> list[KernelW
     return sorted(work_items.values(), key=lambda work: -work.cycles)
 
 
-def need_this_machine(target: Target) -> None:
-    """Raises an error unless this machine runs the target."""
-    if target.limits.grid is not None or target.emits_source:
-        raise Unsupported(f"schedules are measured on the CPU, not for {target.name!r}; tune for "
-                          "'cpu' or a level of it, such as 'cpu:avx2'")
-    if not this_processor.features().issuperset(target.required_features) or (
-            target.arch != this_processor.architecture()):
-        raise Unsupported(f"this machine does not run {target.name}, so nothing can be measured "
-                          "for it; tune on a machine that does, and use `ztorch tune export`")
-    if target.limits.processor != detect.detected():
-        raise Unsupported(f"this processor is not {target.limits.processor.name}; tune for 'cpu' "
-                          "or a level of it, such as 'cpu:avx2'")
-
-
-def _cached(work: str, target: Target, threads: int) -> TunedKernel | None:
+def _cached(work: str, clock: Clock) -> TunedKernel | None:
     """The stored measurement of a kernel, if there is one."""
     folder = tuned_files.folder()
     assert folder is not None
-    path = folder / file_name(work, machine_of(target), threads)
+    path = folder / file_name(work, clock.machine, clock.threads)
     try:
         return tuned_files.read(path) if path.exists() else None
     except FileError:
         return None
 
 
-def _measured(work: KernelWork, target: Target, threads: int, until: float) -> TunedKernel:
-    finding = search(work.kernel, target, threads, until)
+def _measured(work: KernelWork, clock: Clock, until: float) -> TunedKernel:
+    finding = search(work.kernel, clock, until)
     return TunedKernel(
-        work.work, work.kernel.title, machine_of(target), threads, __version__,
+        work.work, work.kernel.title, clock.machine, clock.threads, __version__,
         repr(finding.best), repr(finding.rule), finding.seconds, finding.rule_seconds)
