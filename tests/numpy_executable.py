@@ -66,6 +66,9 @@ class NumpyExecutable:
     def bind(self, function: str) -> NumpyCall:
         return NumpyCall(self, function, self._graphs[function])
 
+    def keep(self, columns: object) -> None:
+        """The arrays of a data set stay where they are."""
+
     def state(self, name: str) -> np.ndarray:
         with self.lock:
             return self._values[name].copy()
@@ -101,7 +104,7 @@ class CopyingCall:
     def release(self) -> None:
         pass
 
-    def steps(self, columns: object) -> None:
+    def steps(self, columns: object, kept: object = None) -> None:
         """Each batch is a run of its own."""
 
 
@@ -112,10 +115,10 @@ class NumpyCall(CopyingCall):
         signature = executable.functions[function]
         self.inputs = {n: np.zeros(s.shape, s.dtype.numpy) for n, s in signature.inputs.items()}
         self.outputs = {n: np.zeros(s.shape, s.dtype.numpy) for n, s in signature.outputs.items()}
-        self._executable, self._graph = executable, graph
+        self.program, self._graph = executable, graph
 
     def __call__(self) -> None:
-        e, g = self._executable, self._graph
+        e, g = self.program, self._graph
         with e.lock:
             feeds: dict[Any, Any] = {v: self.inputs[v.attrs["name"]] for v in g.leaves("input")}
             feeds |= {v: e._values[v.attrs["name"]] for v in g.leaves("state")}
@@ -130,7 +133,7 @@ class NullCall(CopyingCall):
     """A step that takes no time, to measure the loop itself."""
 
     def __init__(self, call: NumpyCall):
-        self.inputs, self.outputs = call.inputs, call.outputs
+        self.inputs, self.outputs, self.program = call.inputs, call.outputs, call.program
 
     def __call__(self) -> None:
         pass
