@@ -8,19 +8,20 @@ workers are tried briefly from time to time. Results have the same bits for any 
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import fmean, median
 
 TRIED_CYCLES = 4e7  # cycles of one worker (some 10 ms) from which a step has no trials
 AWAKE_CYCLES = 40_000  # work of a step for each further worker, if awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4  # duration of a trial of steps
-# Least number of single calls in a trial, and least duration of all but the first. Their median
-# leaves out calls during which another process had a core.
+# Least number of single calls in a trial, and least duration of all but the first. Their mean
+# counts: a worker whose core another process uses delays a call by up to a tenth of a second.
 SINGLE_RUNS, SINGLE_SECONDS = 8, 8e-3
 TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
 SLOW_SHARE = 0.25  # weight of a slower measurement, which another process may have caused
 SLOW_SECONDS = 0.05  # duration of single calls that get this weight together
 TIMED_SECONDS = 5e-4  # one single call is timed per this duration, as timing takes some 2 us
 MAX_SLOWDOWN = 2.0  # a slower measurement counts as at most this multiple of the previous one
+MAX_DELAY = 8.0  # a single call of a trial counts as at most this multiple of the trial's median
 
 
 class WorkerTrials:
@@ -52,7 +53,7 @@ class WorkerTrials:
         self._min_trial = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)
         self._full_weight_seconds = SLOW_SECONDS if single else TRIAL_SECONDS
         self._single, self._timed_seconds = single, TIMED_SECONDS if single else 0.0
-        self._run_seconds: list[float] = []  # of each single call of a trial: their median counts
+        self._run_seconds: list[float] = []  # of each single call of a trial
         self.untimed = 0  # number of single calls before the next timed one
         self._calls_per_timed = 1  # number of calls that a timed call represents
         self._trial_runs = 0
@@ -86,7 +87,9 @@ class WorkerTrials:
             self._last_trial_seconds[last] = self._trial_seconds
             self._trial_seconds, self._trial_runs = 0.0, 0
             if self._single:
-                self._seconds[last], self._run_seconds = median(self._run_seconds[1:]), []
+                judged, self._run_seconds = self._run_seconds[1:], []
+                most = MAX_DELAY * median(judged)
+                self._seconds[last] = fmean(min(seconds, most) for seconds in judged)
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
         self.trial = self.workers != last
         self.untimed = 0 if self.trial else int(self._timed_seconds / max(seconds, 1e-6))
