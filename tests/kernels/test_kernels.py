@@ -12,6 +12,7 @@ import ztorch as zt
 from models.kernels.convolution import conv2d, depthwise_conv2d
 from models.kernels.k_means import k_means_step
 from ztorch import layers as L
+from ztorch.backends.python_calls import has_python_functions
 from ztorch.errors import ConfigError, KernelError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import topological
@@ -278,12 +279,13 @@ def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:
     x, y = zt.tensor(X[0]), zt.tensor(X[1])
     calls = [((x, y), {}), ((y, x), {}), ((x, y, 3), {}), ((x, y, 3.0), {}), ((x, y, True), {}),
              ((), {"y": y, "x": x}), ((x,), {"y": y, "bias": 2.0}), ((x, X[1]), {}), ((x, y, 2, 0.25), {})]
-    for _ in range(2):
+    for _ in range(4):  # a native function may record the last ones
         for args, named in calls:
             plain = [np.asarray(a) if isinstance(a, zt.Tensor) else a for a in args]
             expected = scaled.debug(*plain, **{n: np.asarray(a) for n, a in named.items()})
             np.testing.assert_allclose(scaled(*args, **named).numpy(), expected, rtol=1e-12)
     assert scaled(zt.tensor(X[0], dtype="float32"), y).numpy().dtype == np.float64
+    assert (scaled.recorder is not None) is has_python_functions()
 
 
 def test_explain_says_why_threads_stay_apart() -> None:

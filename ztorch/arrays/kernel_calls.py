@@ -11,6 +11,7 @@ from ztorch.arrays.calls import Call
 from ztorch.arrays.elements import array_of, node_from
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import device
+from ztorch.arrays.quick_recording import BITS, recorder_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
@@ -21,12 +22,13 @@ from ztorch.graph.value import Value
 from ztorch.kernels.source import DefaultNumber
 
 CAPACITY = 1024  # cached kernels with their shapes
+ALL_OPERANDS = (1 << BITS) - 1  # a bit for each argument
 _PLAIN = {bool, int, str, type(None)}
 # types of arguments that are not inputs
 _COMPILED_IN = (bool, int, str, tuple, type(None), DefaultNumber)
 
-_calls: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by kernel, shapes and dtypes
-_written: Recent[Any, tuple[Call, bool]] = Recent(CAPACITY)  # by calls as the user wrote them
+_calls: Recent[Any, Call] = Recent(CAPACITY)  # by kernel, shapes and dtypes
+_written: Recent[Any, Call] = Recent(CAPACITY)  # by calls as the user wrote them
 
 
 def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -40,7 +42,15 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
     """
     seen = _as_written(kernel, args, named)
     call = None if seen is None else _written.get(seen[0])
-    return None if seen is None or call is None else _results(call, tuple(seen[1]))
+    if seen is None or call is None:
+        return None
+    if kernel.recorder is None and call.quick and all(map(_is_operand, args)):
+        kernel.recorder = recorder_of(_written.newest, kernel, ALL_OPERANDS)
+    return _results(call, tuple(seen[1]))
+
+
+def _is_operand(x: Any) -> bool:
+    return type(x) is Tensor or type(x) is float
 
 
 def _as_written(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]
@@ -63,9 +73,9 @@ def _as_written(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]
     return tuple(key), operands
 
 
-def _results(call: tuple[Call, bool], operands: tuple[Any, ...]) -> Any:
-    nodes = record(call[0], operands)
-    return tensor_of(nodes[0]) if call[1] else tuple(map(tensor_of, nodes))
+def _results(call: Call, operands: tuple[Any, ...]) -> Any:
+    nodes = record(call, operands)
+    return tensor_of(nodes[0]) if call.single else tuple(map(tensor_of, nodes))
 
 
 def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
@@ -97,19 +107,15 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
     key = (kernel, kinds, tuple(inputs), repr(known))
     call = _calls.get(key)
     if call is None:
-        single = [False]
         numbers = [n for n, o in zip(inputs, operands, strict=True) if type(o) is float]
         dtypes = [o.spec.dtype for o in operands if isinstance(o, TensorNode)]
         floating = f64 if f64 in dtypes else f32  # the dtype of Python floats
 
-        def build(values: Sequence[Value]) -> list[Value]:
-            result = kernel.trace({**known, **dict(zip(inputs, values, strict=True))}, numbers)
-            single[0] = not isinstance(result, tuple)
-            return [result] if single[0] else list(result)
+        def build(values: Sequence[Value]) -> Any:
+            return kernel.trace({**known, **dict(zip(inputs, values, strict=True))}, numbers)
 
-        made = Call(name, kinds, [o.spec.dtype if isinstance(o, TensorNode) else floating
+        call = Call(name, kinds, [o.spec.dtype if isinstance(o, TensorNode) else floating
                                   for o in operands], build, place)
-        call = (made, single[0])
         _calls.put(key, call)
     if of_tensors:
         seen = _as_written(kernel, *written) if written else None
@@ -117,6 +123,6 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
                 map(operator.is_, seen[1], operands)):
             _written.put(seen[0], call)
         return _results(call, tuple(operands))
-    nodes = record(call[0], tuple(operands))
+    nodes = record(call, tuple(operands))
     realize(nodes)
-    return array_of(nodes[0]) if call[1] else tuple(map(array_of, nodes))
+    return array_of(nodes[0]) if call.single else tuple(map(array_of, nodes))

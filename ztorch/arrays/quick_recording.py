@@ -44,17 +44,30 @@ def recorder(name: str) -> Recorder | None:
 
 @functools.cache
 def _recorder(name: str) -> Recorder | None:
+    positions, rest, _ = tensor_places(name) if name != INDEXING else ((0,), BITS, ())
+    places = sum(1 << k for k in range(BITS) if k in positions or k >= rest)
+    return recorder_of(recorded.newest, name, places, rest == 0)
+
+
+def recorder_of(table: dict[Any, Call], name: Any, places: int, unpacks: bool = False
+                ) -> Recorder | None:
+    """The native function that records the calls of a table; None where there is none.
+
+    Args:
+        table: The calls by their keys.
+        name: The first part of the keys.
+        places: Bit k says that argument k is an operand, also if it is a number.
+        unpacks: Whether a single list stands for its items. Default: `False`.
+    """
     library = python_calls() if has_python_functions() else None
     if library is None:
         return None
-    positions, rest, _ = tensor_places(name) if name != INDEXING else ((0,), BITS, ())
-    places = sum(1 << k for k in range(BITS) if k in positions or k >= rest)
     node, call = slot_offsets(TensorNode), slot_offsets(Call)
     numbers = {
-        "places": places - (places >> BITS - 1 << BITS), "unpacks": rest == 0,
+        "places": places - (places >> BITS - 1 << BITS), "unpacks": unpacks,
         "most_depth": MAX_DEPTH, "tensor_node": slot_offsets(Handle)["node"],
         "call_quick": call["quick"], "call_result": call["result"],
         **{f"node_{slot}": at for slot, at in node.items()}}
-    objects = {"table": recorded.newest, "name": name, "eager": eager, "node_type": TensorNode,
+    objects = {"table": table, "name": name, "eager": eager, "node_type": TensorNode,
                "tensor_type": _tensor[0]}
     return recording_function(library, numbers, objects, (*objects.values(),))

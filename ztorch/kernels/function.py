@@ -48,11 +48,17 @@ class KernelFunction:
         self.max_steps = max_steps
         self.signature = signature
         self.hints = hints
+        # A native function that records calls like earlier ones, or returns NotImplemented.
+        self.recorder: Callable[..., Any] | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if _debugging.get():
             return self._plain(*args, **named)
+        if self.recorder is not None:
+            result = self.recorder(*args, **named)
+            if result is not NotImplemented:
+                return result
         result = dispatch.on_known_kernel(self, args, named)
         if result is not None:
             return result
