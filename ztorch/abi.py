@@ -53,10 +53,11 @@ PYTHON_RECORDING = "zt.python_record"
 RECORDING_RECORD = {
     **dict.fromkeys(("places", "unpacks", "most_depth", "node_spec", "node_block", "node_call",
                      "node_operands", "node_index", "node_depth", "node_siblings", "tensor_node",
-                     "call_quick", "call_result"), "i64"),
+                     "call_quick", "call_single", "call_result", "call_results"), "i64"),
     **dict.fromkeys(("table", "name", "eager", "keep", "give_up", "dict_get", "new_object",
-                     "new_tuple", "as_long", "from_long", "list_type", "tuple_type", "node_type",
-                     "tensor_type", "none", "yes", "other", "zero"), "ptr")}
+                     "new_tuple", "new_list", "new_weak", "as_long", "from_long", "list_type",
+                     "tuple_type", "node_type", "tensor_type", "none", "yes", "other", "zero"),
+                    "ptr")}
 MOST_RECORDED_OPERANDS = 1 << 10
 # The steps that read its arguments, and the steps that build its result.
 PYTHON_STEPS = {name: k for k, name in enumerate((

@@ -32,6 +32,13 @@ CASES: dict[str, tuple[str, Callable[[Any], Any], Any]] = {  # an op, a call of 
     "three": ("where", lambda x: OPS.where(x > 1.5, x, -x), np.where(X > 1.5, X, -X)),
     "integer": (INDEXING, lambda x: x[2], X[2]),
     "slice": (INDEXING, lambda x: x[1:3], X[1:3])}
+# The same of ops that return several tensors.
+SEVERAL: dict[str, tuple[str, Callable[[Any], Any], Any]] = {
+    "top_k": ("top_k", lambda x: OPS.top_k(x, 2), (-np.sort(-X, 1)[:, :2], np.argsort(-X, 1)[:, :2])),
+    "split": ("split", lambda x: OPS.split(x, 3, axis=1), np.split(X, 3, axis=1)),
+    "one": ("unstack", lambda x: OPS.unstack(x[:1]), [X[0]]),
+    "unstack": ("unstack", lambda x: OPS.unstack(x), [*X]),
+    "meshgrid": ("meshgrid", lambda x: OPS.meshgrid(x[0], x[1]), np.meshgrid(X[0], X[1]))}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -46,6 +53,28 @@ def test_it_records_what_the_general_path_does(name: str) -> None:
     assert seen.block is None and seen.depth >= 1
     with zt.lazy(False):
         assert f(x).node.block is not None
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_results_are_computed_together_as_far_as_they_are_used(name: str) -> None:
+    op, f, true = SEVERAL[name]
+    x = zt.tensor(X, device="cpu")
+    for kept in (slice(None), slice(None, 1), slice(1, None), slice(None), slice(None, 1)):
+        for _ in range(3):
+            tensors = f(x)
+            assert type(tensors) is tuple and len(tensors) == len(true)
+            tensors = tensors[kept]  # others are dropped
+            for got, want in zip(tensors, true[kept], strict=True):
+                np.testing.assert_array_equal(got.numpy(), want)
+                assert all(t.node.block is not None for t in tensors)
+    if sys.implementation.name == "cpython":
+        assert recorder(op) is not None
+    first, *others = f(x)
+    assert first.node.block is None and [t.node.index for t in others] == [*range(1, len(true))]
+    total = first.sum() + sum(t.sum() for t in others)
+    assert total.item() == pytest.approx(sum(np.sum(t, dtype=np.float64) for t in true))
+    with zt.lazy(False):
+        assert all(t.node.block is not None for t in f(x))
 
 
 def test_other_arguments_are_left_to_the_general_path() -> None:
@@ -66,7 +95,7 @@ def test_other_arguments_are_left_to_the_general_path() -> None:
 def test_it_keeps_no_reference_and_drops_none() -> None:
     x = zt.tensor(X, device="cpu")
     calls = [lambda: x + x, lambda: OPS.max(x, axis=1), lambda: OPS.concat([x, x]), lambda: x[1], lambda: x.sum(0),
-             lambda: OPS.maximum(x, x[0] if x.ndim > 9 else X)]
+             lambda: OPS.maximum(x, x[0] if x.ndim > 9 else X), lambda: OPS.top_k(x, 2)[1], lambda: OPS.unstack(x)[3]]
     for f in calls:
         for _ in range(3):
             node = f().node

@@ -24,14 +24,15 @@ from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.passes import decompose
 
-# WGSL lets an implementation assume that no float is infinite or NaN, and the one here does: it
-# takes x != x for false. So these tests of special numbers leave it out; its ops have their own.
-computing = pytest.mark.parametrize("backend", [n for n in COMPUTING if n != "webgpu"])
+computing = pytest.mark.parametrize("backend", COMPUTING)
+# WGSL lets an implementation assume that no float is infinite or NaN, and the one here does in
+# arithmetic: it takes x - x and 0 * x for 0, and drops signs of zeros.
+ASSUMED = {"add", "sub", "mul", "div"}
 
 
 Buffers = dict[str, np.ndarray]
 TRIED = [*among_devices([d for d in ALL if d.is_int], (i32, u32)),
-         *(pytest.param(n, d) for d in (f32, f64, boolean) for n in COMPUTING if n != "webgpu"),
+         *(pytest.param(n, d) for d in (f32, f64, boolean) for n in COMPUTING),
          *pairs(("opencl", "vulkan"), (f16, bf16)),
          *(pytest.param(n, d) for d in (f16, bf16) for n in COMPUTING if n not in PLAYED)]
 
@@ -42,7 +43,8 @@ TRIED = [*among_devices([d for d in ALL if d.is_int], (i32, u32)),
     for p in TRIED])
 def test_every_opcode(backend: str, d: DType) -> None:
     words = renderer(target_of(device(backend)))
-    made = {opcode: kernel_for(opcode, d, 1, i32) for opcode in opcodes_of(d)}
+    made = {opcode: kernel_for(opcode, d, 1, i32) for opcode in opcodes_of(d)
+            if not (backend == "webgpu" and d.is_float and opcode in ASSUMED)}
     for opcode, got in computed(made, backend).items():
         kernel, held = made[opcode]
         want = answer(decompose(kernel, words.supports, backend), held)
@@ -133,6 +135,8 @@ def test_masks(backend: str, d: DType) -> None:
 @pytest.mark.parametrize("opcode", ["sub", "div", "eq", "ne", "le", "max", "mul", "add"])
 def test_a_value_and_itself(backend: str, opcode: str) -> None:
     """inf - inf is not zero, and NaN is not itself, whatever a compiler sees."""
+    if (backend, opcode) == ("webgpu", "sub"):
+        return  # as above
     device(backend)
     numbers = np.array([1.5, 0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
     b = Builder("itself", i32)

@@ -7,6 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+import ztorch as zt
+from tests.cases.available import device as available
 from tests.cases.grouping import together
 from ztorch import ops
 from ztorch.dtypes import dtype, f64
@@ -62,6 +64,22 @@ def test_products_with_zeros_have_a_gradient(row: list[float]) -> None:
 def test_nan_is_the_largest_and_the_smallest() -> None:
     x = constant([1.0, np.nan, 2.0])
     assert np.isnan(value(ops.max(x))) and np.isnan(value(ops.min(x)))
+
+
+def test_nan_on_devices_whose_compilers_know_none() -> None:
+    available("webgpu")
+    data = np.array([[1, np.nan, 3, -2], [np.nan, 1, 2, 0], [1, 2, 3, np.nan], [5, 4, -3, 0]], np.float32)
+    turned = np.ascontiguousarray(data.T)
+    with zt.device("webgpu:0"):
+        x, y = zt.tensor(data), zt.tensor(turned)
+        got = {name: getattr(ops, name)(x, axis=1) for name in ("max", "min", "argmax", "argmin", "any", "all")}
+        got |= {name: getattr(ops, name)(x, y) for name in ("maximum", "minimum", "not_equal", "hypot")}
+        got["equal"] = ops.equal(x, x)
+    for name, result in got.items():
+        function = getattr(np, name)
+        both = {"equal": data}.get(name, turned)
+        want = function(data, axis=1) if result.ndim == 1 else function(data, both)
+        np.testing.assert_allclose(result.numpy(), want, rtol=1e-6, err_msg=name)
 
 
 def test_variance_of_large_numbers_is_exact() -> None:

@@ -49,7 +49,7 @@ class Call:
         aliases: For each result, the index of an operand that it equals (a no-op), or None.
         single: Whether the op returns one result rather than a tuple.
         integers: Positions and ranges of the numbers that must fit an integer dtype.
-        quick: Whether recording only needs to create a node: one result, nothing to check.
+        quick: Whether recording only needs to create nodes: there is nothing to check.
         reshapes: Whether the result is a reshape of the only operand.
         natives: Native functions for nodes whose last call this is; `programs.py` adds them.
     """
@@ -80,9 +80,9 @@ class Call:
         self.aliases = tuple(same.get(id(y)) for y in results)
         self.integers = tuple((k, *integer_range(d)) for k, (o, d) in enumerate(
             zip(operands, dtypes, strict=True)) if not isinstance(o, Spec) and d.is_int)
-        self.quick = self.single and self.aliases == (None,) and not self.integers
-        self.reshapes = self.quick and len(inputs) == 1 and results[0].op.name == "reshape" and (
-            id(results[0].args[0]) in same)
+        self.quick = not (any(a is not None for a in self.aliases) or self.integers)
+        self.reshapes = self.quick and self.single and len(inputs) == 1 and (
+            results[0].op.name == "reshape" and id(results[0].args[0]) in same)
 
     def build(self, operands: Sequence[Value]) -> list[Value]:
         """The results as values of a graph."""

@@ -1,5 +1,5 @@
 """Records calls of ops that were recorded before, by a native function for each op: it builds the
-key of the call, finds it in the table, and makes the pending node and its tensor."""
+key of the call, finds it in the table, and makes the pending nodes and their tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ztorch.compile.python_calls import python_calls
 INDEXING = "[]"  # in place of an op's name: one integer, or `slice` and its three bounds
 BITS = 64  # of the word that tells operands from other arguments; the last is for all after it
 
-# From the arguments of an op to a tensor; NotImplemented: the general path is needed.
+# From the arguments of an op to a tensor or a tuple; NotImplemented: the general path is needed.
 Recorder = Callable[..., Any]
 
 _tensor: list[type[Handle]] = []  # the class of tensors
@@ -66,7 +66,7 @@ def recorder_of(table: dict[Any, Call], name: Any, places: int, unpacks: bool = 
     numbers = {
         "places": places - (places >> BITS - 1 << BITS), "unpacks": unpacks,
         "most_depth": MAX_DEPTH, "tensor_node": slot_offsets(Handle)["node"],
-        "call_quick": call["quick"], "call_result": call["result"],
+        **{f"call_{slot}": call[slot] for slot in ("quick", "single", "result", "results")},
         **{f"node_{slot}": at for slot, at in node.items()}}
     objects = {"table": table, "name": name, "eager": eager, "node_type": TensorNode,
                "tensor_type": _tensor[0]}

@@ -81,7 +81,7 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
     for o in operands:
         if type(o) is TensorNode and o.depth > depth:
             depth = o.depth
-    if call.quick:
+    if call.quick and call.single:
         return [record_quick(call, operands, depth)]
     if call.integers:
         call, operands = call.fitting(operands)
@@ -100,7 +100,7 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
 
 
 def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNode:
-    """The result of a call of which `call.quick` is true, pending.
+    """The only result of a call of which `call.quick` is true, pending.
 
     Args:
         call: The call that computes them.

@@ -120,6 +120,7 @@ _FUNCTIONS = {
     "keep": "Py_IncRef", "give_up": "Py_DecRef", "dict_get": "PyDict_GetItem",
     "dict_size": "PyDict_Size", "dict_set": "PyDict_SetItem", "new_object": "PyType_GenericAlloc",
     "new_tuple": "PyTuple_New", "new_list": "PyList_New", "new_dict": "PyDict_New",
+    "new_weak": "PyWeakref_NewRef",
     "equal": "PyObject_RichCompareBool"}
 
 

@@ -22,6 +22,7 @@ from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import identity
 
 SHORT = 1 << 8  # elements up to which counting is the best everywhere
+COUNTED_FIRST = 48  # the same on processors where only the first elements are wanted
 DIGITS_FROM = 1 << 9  # elements from which on digits beat a network on many rows
 FEW_GROUPS = 8  # groups for each wanted element from which on groups save work
 COUNTED = 2048  # elements up to which counting (two kernels) beats a network of many kernels
@@ -38,11 +39,20 @@ def order_of(rows: Value) -> Value:
 
 
 def first_of(rows: Value, k: int) -> Value:
-    """The positions of the first k elements in order, along the middle one of three axes. Of long
-    rows, groups of neighbours are compared by their first element: the first k elements are in the
-    first k groups."""
+    """The positions of the first k elements in order, along the middle one of three axes."""
+    n = rows.shape[1]
+    if n <= SHORT and rows.size * n <= COMPARED:
+        return FIRST(rows, k=k) if k and n >= FEW_GROUPS * k else _counted(rows, k)
+    return _first_by_groups(rows, k)
+
+
+def _first_by_groups(rows: Value, k: int) -> Value:
+    """The same. Of long rows, groups of neighbours are compared by their first element: the first k
+    elements are in the first k groups."""
     outer, n, inner = rows.shape
-    if not k or n < FEW_GROUPS * k or (n <= SHORT and rows.size * n <= COMPARED):
+    if n <= COUNTED_FIRST and rows.size * n <= COMPARED:
+        return _counted(rows, k)
+    if not k or n < FEW_GROUPS * k:
         return order_of(rows)[:, :k]
     size = math.isqrt(n // k)
     groups = -(-n // size)
@@ -167,14 +177,15 @@ def _places(ties: Value, n: int) -> Value:
     return OPS.where(ties >= n, ties - n, ties)
 
 
-def _counted(rows: Value) -> Value:
-    """The positions in order: each element's place is how many come before it."""
+def _counted(rows: Value, k: int | None = None) -> Value:
+    """The positions in order, or the first k: each element's place is how many come before it."""
     key, tie = _keys(rows)
     outer, n, inner = key.shape
     mine = [OPS.reshape(x, (outer, 1, n, inner)) for x in (key, tie)]
     theirs = [OPS.reshape(x, (outer, n, 1, inner)) for x in (key, tie)]
     place = OPS.sum(OPS.cast(_before(*theirs, *mine), "int32"), axis=1)
-    here = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), OPS.iota((1, 1, n, 1), 2))
+    wanted = OPS.iota((1, 1, n if k is None else k, 1), 2)
+    here = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), wanted)
     return _places(OPS.sum(OPS.where(here, theirs[1], 0), axis=1), n)
 
 
@@ -248,3 +259,23 @@ def sorted_before(a: Value, b: Value) -> Value:
     nan, other_nan = OPS.isnan(a), OPS.isnan(b)  # compilers of WGSL take no number to be NaN
     number = OPS.bitwise_not(nan)
     return OPS.bitwise_and(number, OPS.bitwise_or(other_nan, OPS.less(a, b)))
+
+
+# -- the first elements ----------------------------------------------------------------------------
+
+
+def _infer_first(rows: Value, k: int) -> tuple[tuple[int, ...], DType]:
+    outer, _, inner = rows.shape
+    return (outer, k, inner), i32
+
+
+def _batch_first(one: Value, many: Examples, k: int) -> Value:
+    rows, (outer, _, inner) = many.args[0], one.shape
+    n = one.args[0].shape[1]
+    first = first_of(OPS.reshape(rows, (many.count * outer, n, inner)), k)
+    return OPS.reshape(first, (many.count, *one.shape))
+
+
+# Of short rows: machines with many threads take few kernels, processors few comparisons.
+FIRST = Op("first", "order", _infer_first, lambda rows, k: _numpy(rows)[:, :k], cost=64,
+           batch=_batch_first, others=_counted, serial=_first_by_groups)
