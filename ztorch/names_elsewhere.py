@@ -25,6 +25,7 @@ REPLACEMENTS = {
     "Operation": "zt.Layer", "name_scope": "the name= of layers",
     "remat": "zt.ops.checkpoint(function), and zt.layers.Checkpoint",
     "RematScope": "zt.layers.Checkpoint, and compile(memory_limit=...)",
+    "GradientTape": "self.gradients(loss, weights) in a train_step, and zt.grad(f) elsewhere",
     "StatelessScope": "zt.grad of functions, and model.stateless_call",
     "SymbolicScope": "nothing: layers are called on the result of zt.Input",
     "Variable": "add_weight of a layer, or zt.tensor, which never changes",
@@ -51,7 +52,8 @@ _OF_LAYERS = {  # and of models, in PyTorch
     "load_state_dict": "set_weights(arrays), or load_weights(path) for a file",
     **dict.fromkeys(("to", "cuda", "cpu"), "the device of compile, such as model.compile('cuda')"),
     "train": "fit", "eval": "nothing: predict and evaluate never act as in training",
-    "forward": "call", "zero_grad": "nothing: gradients do not add up from step to step",
+    "forward": "call; predict(x) computes it for arrays",
+    "zero_grad": "nothing: gradients do not add up from step to step",
     "modules": "layers", "children": "layers", "requires_grad_": "trainable = False",
     **dict.fromkeys(("half", "bfloat16", "float", "double"), "compile(dtype=...)")}
 

@@ -173,3 +173,14 @@ def test_scores_are_sent_to_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
         C.RemoteMonitor("http://absent").on_epoch_end(0, {})
     with pytest.raises(ConfigError, match="must start with http"):
         C.RemoteMonitor("localhost")
+
+
+def test_a_backup_into_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("")
+    with pytest.raises(ConfigError, match="is a file; name a folder"):
+        C.BackupAndRestore(tmp_path / "b").on_train_begin()
+
+
+def test_misspelled_hooks_are_named() -> None:
+    with pytest.warns(UserWarning, match="Mine defines on_epoch_ends, .* did you mean 'on_epoch_end'"):
+        type("Mine", (C.Callback,), {"on_epoch_ends": lambda self, epoch, logs=None: None})

@@ -82,8 +82,8 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
         if call is None:
             if node.block is None or within is not None:
                 raise NotTraced("a tensor has no value while the function that takes it is "
-                                "compiled or differentiated as a whole; use ops.where to choose "
-                                "by its value")
+                                "compiled or differentiated as a whole; compute with zt.ops, not "
+                                "NumPy, and use ops.where in place of if")
             return walk(roots, arguments)  # another thread has just computed it
         if node.siblings is not None:
             first = applied.setdefault((call, id(operands)), slots[node])

@@ -69,7 +69,11 @@ class BackupAndRestore(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._batches = 0
-        self.backup_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.backup_dir.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ConfigError(f"BackupAndRestore(backup_dir=...): {self.backup_dir} is a file; "
+                              "name a folder") from None
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         self._batches += 1

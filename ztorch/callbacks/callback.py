@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+from ztorch.errors import nearest
 
 Logs = dict[str, Any]  # scores by name: numbers, and arrays of metrics that have several
 SHORTER = {"on_train_batch_begin": "on_batch_begin",  # other names of hooks, as in Keras
@@ -27,6 +30,15 @@ class Callback:
     params: dict[str, Any] = {}  # epochs, steps, verbose, and the names of metrics
     shows_progress = False  # whether it shows the progress in place of `fit`
     order = 0  # callbacks with a lower order run first; the history has 1
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        hooks = [*(name for name in vars(Callback) if name.startswith("on_")), *SHORTER.values()]
+        for name in vars(cls):
+            hint = name.startswith("on_") and name not in hooks and nearest(name, hooks, 0.85)
+            if hint:
+                warnings.warn(f"{cls.__name__} defines {name}, which nothing calls{hint}",
+                              stacklevel=2)
 
     @property
     def model(self) -> Any:
