@@ -104,8 +104,8 @@ def _names(program: Program) -> list[str]:
             names.append(function)
             run()
 
-        def steps(columns: Any) -> Any:
-            native = in_a_row(columns)
+        def steps(*arguments: Any) -> Any:
+            native = in_a_row(*arguments)
             run_all = native.run
 
             def noted_all(*where: Any) -> int:
