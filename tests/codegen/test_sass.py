@@ -23,6 +23,7 @@ from ztorch.dtypes import f32, u32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.performance.assembled import assembled_resources
 from ztorch.performance.walk import work_of
 
 pytest.importorskip("cuda.bindings.nvjitlink", reason="needs nvJitLink: pip install 'ztorch[cuda]'")
@@ -170,3 +171,14 @@ def test_without_a_program(name: str, call: Callable[[], object], monkeypatch: p
     monkeypatch.setattr(nvidia_programs, "installed", lambda name: "")
     with pytest.raises(Unsupported, match=f"pip install {nvidia_programs.PACKAGES[name]}"):
         call()
+
+
+def test_a_gradient_of_few_channels_spills_nothing() -> None:
+    """Of a convolution of 1 x 1 with strides: 64 sums of a thread, and 24 loads that no vector holds."""
+    x, g = leaf("input", "x", (32, 56, 56, 64), f32), leaf("input", "g", (32, 28, 28, 128), f32)
+    rows = 32 * 28 * 28
+    y = ops.matmul(ops.transpose(ops.reshape(x[:, ::2, ::2], (rows, 64))), ops.reshape(g, (rows, 128)))
+    target, graphs = TARGETS["cuda:sm_90a"], {"y": Graph({"y": y})}
+    [product, _] = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
+    assert product.kernel.name.endswith("64x128")
+    assert assembled_resources({0: product.kernel}, target)[0].spilled == 0

@@ -19,19 +19,25 @@ from ztorch.lower import grid_async, grid_mma
 from ztorch.lower.contract import product_of
 from ztorch.lower.grid import threads, where, workgroups
 from ztorch.lower.grid_epilogue import Bands, Block
-from ztorch.lower.grid_operands import contiguous_along_k
+from ztorch.lower.grid_operands import contiguous_along_k, strip_registers
 from ztorch.lower.grid_strips import Strip, Strips
 from ztorch.lower.grid_tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
-from ztorch.lower.tuning import STRIP_PADDING, THREAD_UNROLL
+from ztorch.lower.tuning import MMA_REGISTERS, STRIP_PADDING, THREAD_UNROLL
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridProductSchedule) -> None:
-    """All tiles of the product of the region, multiplied by threads."""
+    """All tiles of the product of the region, multiplied by threads. Where these hold much, one
+    workgroup less shares a compute unit's registers."""
     product, tile = product_of(region), tile_of(s)
+    grid = limits.grid
+    assert grid is not None
+    held = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits)
+    if held > MMA_REGISTERS and grid.resident_threads > tile.threads:
+        b.resident_threads = grid.resident_threads - tile.threads
     with _tiles(b, product, tile, limits) as (which, first, left, t):
         nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
         nest.run(which, first, left, t, through=len(region.members) > 1)
