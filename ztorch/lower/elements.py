@@ -8,6 +8,7 @@ from math import prod
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.halves import HALVES
+from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
@@ -20,10 +21,12 @@ from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import ElementSchedule
 from ztorch.lower.tuning import (
     ELEMENT_VECTORS,
+    FETCHED_ROW_BYTES,
     LINE_BYTES,
     LONG_ELEMENT,
     LONG_ROW_VECTORS,
     PAGE_BYTES,
+    ROWS_AHEAD,
     SCATTER_BYTES_MAX,
     SCATTER_RUNS,
     SCATTER_STRIDE_BYTES,
@@ -155,7 +158,11 @@ def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], 
     shared, own = rows[:share], rows[share:]
     within = own[-1:] if own and _columns_outermost(region, part, own[-1], limits) else []
     own = own[:len(own) - len(within)]
-    with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
+    count = prod(v.extent for v in shared)
+    with b.loop(0, count, kind="parallel") as r:
+        if not own and not within and count > ROWS_AHEAD:
+            later = spread(e, b.min(b.add(r, ROWS_AHEAD), count - 1), shared)
+            _fetch_rows(e, region, flat, {**later, column: b.const(0, b.index)}, limits)
         bound = spread(e, r, shared)
         with nested(b, own) as counters:
             bound |= dict(zip(own, counters, strict=True))
@@ -163,6 +170,31 @@ def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], 
                 with nested(b, within) as last:
                     places = {**scope.bound, **dict(zip(within, last, strict=True))}
                     evaluate(scope.within(bound=places), region.members, region, full, target)
+
+
+class _Fetching(Emitter):
+    """A scope that prefetches what it reads, except for indices."""
+
+    def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
+        if v.dtype.is_int:
+            return super().load(v, flat, where)
+        self.prefetch(v, flat)
+        return self.b.const(0, v.dtype)
+
+
+def _fetch_rows(e: Emitter, region: Region, flat: Index, bound: dict[Var, Operand],
+                limits: Limits) -> None:
+    """Prefetches the first line of the rows that a later iteration looks up in a large table: no
+    processor can guess their addresses."""
+    for v in region.members:
+        if v.op.opcode or len(v.args) != 2 or not v.args[1].dtype.is_int:
+            continue
+        table = v.args[0]
+        row = table.shape[-1] * table.dtype.bytes if table.shape[-1:] == v.shape[-1:] else 0
+        if table in e.memory and row >= FETCHED_ROW_BYTES and (
+                table.nbytes > limits.processor.l2_bytes):
+            at = region.flat[v].replace({region.outer: flat})
+            _Fetching(e.b, e.memory, bound).element(v, unflatten(at, v.shape))
 
 
 def _columns_outermost(region: Region, part: Part, row: Var, limits: Limits) -> bool:
