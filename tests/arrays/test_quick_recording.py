@@ -108,6 +108,15 @@ def test_it_keeps_no_reference_and_drops_none() -> None:
     assert max(abs(b - a) for a, b in zip(after, before, strict=True)) < 100
 
 
+def test_the_deepest_operand_counts_wherever_it_is() -> None:
+    x = zt.tensor(X, device="cpu")
+    for _ in range(3):
+        deep = (x + 1.0) * 2.0
+        joined = OPS.concat([x, deep, x])
+    assert joined.node.depth == deep.node.depth + 1 == 3
+    np.testing.assert_array_equal(joined.numpy(), np.concatenate([X, (X + 1) * 2, X]))
+
+
 def test_long_chains_end() -> None:
     y = zt.tensor([0.0], device="cpu")
     for _ in range(3 * MAX_DEPTH + 5):

@@ -17,7 +17,7 @@ from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry
 from tests.machines.ptx.running import rendered
-from ztorch.backends import gpu, registry
+from ztorch.backends import cuda_calls, gpu, registry
 from ztorch.backends.drivers import cuda
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen.render import shared_offsets
@@ -246,6 +246,15 @@ def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(y, np.roll(x, n // 2))
     with pytest.raises(DeviceError, match="INVALID_VALUE"):
         d.launch(d.load(code, [entry._replace(shared=300 << 10)]), launch)
+
+
+def test_kernels_that_wait_may_start_early(fake: FakeCuda) -> None:
+    """If one of a module does not wait for the kernels before it, none starts early."""
+    code, _, _ = doubled.doubling(registry.open_device("cuda"))
+    assert cuda_calls.waits(code)
+    impatient = code.replace(b"griddepcontrol.wait;", b"")
+    assert impatient != code and not cuda_calls.waits(impatient)
+    assert not cuda_calls.waits(code.rstrip(b"\0") + impatient)
 
 
 def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:

@@ -37,6 +37,12 @@ def test_split_covers_everything_once(total: int, most: int) -> None:
     assert sum(r.count for r in runs) == -(-total // most)  # no more tiles than needed
 
 
+def test_a_partial_vector_is_a_panel_of_its_own() -> None:
+    tiles = tiling(4, 2, 8, 5 * 8 + 3, 8)
+    assert covered(tiles.panels) == [0, 1, 2, 3, 4, 5] and tiles.tail == 3
+    assert tiles.panels[-1].count == 1 and covered(tiles.panels[-1:])[-1] == 5
+
+
 def test_tiles_have_several_panels_of_a_narrow_packed_operand() -> None:
     """All functions of a program read weights that are packed once, for the one with most rows."""
     wide = WIDE

@@ -52,7 +52,7 @@ def test_rules() -> None:
     assert not streamed(plan_of(update, limits)[0])  # in place: its lines are in the cache
 
 
-@pytest.mark.parametrize("level", HERE)
+@pytest.mark.parametrize("level", HERE[::-1])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
 def test_results(level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a result begins between two vectors, and for a rest of less than a vector."""

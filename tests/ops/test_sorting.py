@@ -18,6 +18,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value
+from ztorch.ops.kernel_sorting import order_by_digits
 
 random = np.random.default_rng(5)
 WAYS = {"counted": {"COUNTED": 1 << 30}, "network": {"COUNTED": 1}, "merged": {"RUN": 2, "LONGEST": 4},
@@ -50,6 +51,16 @@ def test_every_length_with_many_ties(n: int, way: str) -> None:
                                   np.argsort(data, -1, kind="stable"))
     down = value(ops.argsort(constant(data), descending=True), way)
     np.testing.assert_array_equal(down, np.argsort(-data, -1, kind="stable"))
+
+
+def test_digits_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of four chunks, the last of them shorter; keys of three digits."""
+    monkeypatch.setattr("ztorch.ops.kernel_sorting.CHUNK", 5)
+    monkeypatch.setattr("ztorch.ops.kernel_sorting.CHUNKS", 4)
+    keys = random.integers(0, 1 << 20, (3, 23)).astype(np.uint32)
+    order = order_by_digits(constant(keys), 20)
+    np.testing.assert_array_equal(compiled(Job(Graph({"y": order}), {}), HERE[-1])[0],
+                                  np.argsort(keys, -1, kind="stable"))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
