@@ -14,7 +14,7 @@ import pytest
 import ztorch as zt
 from tests import references
 from ztorch import layers as L
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, UnknownName
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("f")
 Y = np.arange(24) % 3
@@ -220,3 +220,20 @@ def test_notebooks_show_the_summary() -> None:
     assert "Parameters: 139" in shown
     program = model.compile("cpu:scalar")
     assert "dense_1 (Dense)" in program._repr_html_()
+
+
+def test_saving_before_shapes_are_known_says_so(tmp_path: Path) -> None:
+    open_axis = zt.Sequential([L.Input((None, 4)), L.LSTM(2)])
+    for model, said in ((type("Net", (zt.Model,), {"call": lambda self, x: x})(), "know the shape of its inputs"),
+                        (zt.Sequential([L.Dense(2)]), "start with Input"), (open_axis, "open axes from data")):
+        with pytest.raises(ConfigError, match=said):
+            model.save(tmp_path / "a.zt")
+
+
+def test_a_compile_that_fails_leaves_the_model_as_it_was() -> None:
+    model = zt.Sequential([L.Input((3,)), L.Dense(2)])
+    model.compile(loss="mse", optimizer="sgd")
+    with pytest.raises(UnknownName, match="acuracy"):
+        model.compile(loss="mse", optimizer="sgd", metrics="acuracy")
+    assert model.predict(np.ones((1, 3))).shape == (1, 2)
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)

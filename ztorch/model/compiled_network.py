@@ -41,8 +41,9 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compile_when_known(self, **arguments: Any) -> Any:
         """Compiles the network, for arguments of `compile`, once its inputs and the sizes of open
         axes are known. Returns the program, or the network while it waits for data."""
-        self._asked = LateCompile(arguments)
         self.batch_sizes(arguments["batch_size"])  # wrong ones are an error before data arrive
+        before = self._asked, self._late, self._takes_given
+        self._asked = LateCompile(arguments)
         self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
         if not waits:
@@ -55,6 +56,9 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 program = self.compile_now(**arguments)
             except UnfitTargets:  # the data will determine their form
                 self._late.needs_targets = True
+            except Exception:  # the model stays as it was
+                self._asked, self._late, self._takes_given = before
+                raise
             else:
                 self._late.keep()
                 if not (program.metadata.whole_batches or self._late.takes_any(self)):
@@ -64,6 +68,14 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self._programs.close()
             self._programs = None
         return self
+
+    def _without_sizes(self) -> ConfigError:
+        """The error for a use without data of a model that takes the sizes of its inputs from
+        data."""
+        if not self.knows_inputs:
+            self.build()  # raises the error that says how to give shapes
+        return ConfigError(f"model {self.name!r} takes the sizes of its open axes from data: call "
+                           "fit or predict first, or pass sizes= to compile")
 
     def compile_later(self, arguments: dict[str, Any], resume: Callable[[Program], None]) -> None:
         """Compiles the network for these arguments of `compile` when it is first trained or

@@ -43,7 +43,8 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             if function != "predict":
                 raise not_compiled(self.name, function)
             self.compile()
-        assert self._programs is not None
+        if self._programs is None:
+            raise self._without_sizes()
         return self._programs.running(function, batch_size, weighted or {})
 
     @as_in_keras("x batch_size verbose steps callbacks")
