@@ -153,6 +153,8 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     ("def biuld(): pass\n", "build", r"unknown attribute 'build'; did you mean 'biuld'"),
     ("build = 3\n", "build", "build is a int, not a ztorch.Sequential"),
     ("from ztorch import Sequential\nnet = Sequential([])\n", "", "has no layers"),
+    ("from ztorch import Sequential\na, b = Sequential([]), Sequential([])\n", "",
+     r"bad\.py has several models \(a, b\); name one: bad\.py:a"),
     ("number = 3\n", "build", r"bad\.py has no model; write a function build\(\) that returns"),
     ("def build(): pass\n", "build", r"build\(\) returned None, not a ztorch.Sequential"),
     ("def build(): pass\n", "", r"build\(\) returned None"),

@@ -73,7 +73,7 @@ def test_rank_errors_name_layer_shape_and_fix():
 
 
 def test_reshape_names_both_shapes():
-    with pytest.raises(ShapeError, match=r"layer 'reshape'.*\(6,\) and \(4, 2\).*6 elements"):
+    with pytest.raises(ShapeError, match=r"layer 'reshape'.*\(6,\) to \(4, 2\).*6 elements"):
         build(L.Input((6,)), L.Reshape((4, 2)))
     with pytest.raises(ShapeError, match=r"\(-1, 4\)"):
         build(L.Input((6,)), L.Reshape((-1, 4)))

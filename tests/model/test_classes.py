@@ -224,7 +224,7 @@ def test_notebooks_show_the_summary() -> None:
 
 def test_saving_before_shapes_are_known_says_so(tmp_path: Path) -> None:
     open_axis = zt.Sequential([L.Input((None, 4)), L.LSTM(2)])
-    for model, said in ((type("Net", (zt.Model,), {"call": lambda self, x: x})(), "know the shape of its inputs"),
+    for model, said in ((type("Unbuilt", (zt.Model,), {"call": lambda self, x: x})(), "know the shape of its inputs"),
                         (zt.Sequential([L.Dense(2)]), "start with Input"), (open_axis, "open axes from data")):
         with pytest.raises(ConfigError, match=said):
             model.save(tmp_path / "a.zt")

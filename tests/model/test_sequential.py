@@ -102,7 +102,7 @@ def test_input_is_first_and_once():
 
 def test_errors_deep_in_a_model_name_the_layer():
     model = Sequential([L.Input((5,)), L.Dense(4), L.Reshape((3, 3), name="square"), L.Dense(2)])
-    with pytest.raises(ShapeError, match=r"layer 'square'.*\(4,\) and \(3, 3\)"):
+    with pytest.raises(ShapeError, match=r"layer 'square'.*\(4,\) to \(3, 3\)"):
         model.compile("cpu")
 
 

@@ -99,6 +99,9 @@ def _default(module: ModuleType) -> str:
     models = [name for name, value in vars(module).items() if isinstance(value, Model)]
     if hasattr(module, "build") or not models:
         return "build"
+    if len(models) > 1 and "model" not in models:
+        raise ConfigError(f"{module.__file__} has several models ({', '.join(models)}); name one: "
+                          f"{Path(str(module.__file__)).name}:{models[0]}")
     return models[0] if len(models) == 1 else "model"
 
 

@@ -107,9 +107,10 @@ CASES: dict[str, Case] = {
     "a normalisation of integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
     "a layer that returns nothing": lambda: row(Silent()),
-    "a layer without call": lambda: row(type("Mine", (L.Layer,), {})()),
-    "a layer with forward": lambda: row(type("Mine", (L.Layer,), {"forward": lambda self, x: x})()),
-    "a model with forward": type("Net", (zt.Model,), {"forward": lambda self, x: x}),
+    "a layer without call": lambda: row(type("WithoutCall", (L.Layer,), {})()),
+    "a layer with forward": lambda: row(
+        type("WithForward", (L.Layer,), {"forward": lambda self, x: x})()),
+    "a model with forward": type("ModelWithForward", (zt.Model,), {"forward": lambda self, x: x}),
     "a layer without units": lambda: L.Dense(),
     "a convolution without windows": lambda: L.Conv2D(3),
     "a symbolic tensor as a number": lambda: math.exp(L.Dense(1)(L.Input((3,)))),
