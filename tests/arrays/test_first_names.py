@@ -44,7 +44,8 @@ INSTEAD = {  # required text of an error
     "zt.ops.indices((2, 3))": "ops.meshgrid", "zt.fft.rfft(x)": "zt.ops.rfft", "zt.ops.piecewise(x)": "ops.select",
     "zt.jacrev(len)": "zt.jacobian", "zt.ops.broadcast_shapes((2,))": "np.broadcast_shapes",
     "x.to('float64')": "x.astype(...)", "x.to(np.float32)": "x.astype(...)", "zt.ones(3, 4)": "one tuple, such as (3, 4)",
-    "zt.ops.cat([x, x], dim=1)": "dim is axis here", "x.__setitem__(0, 1)": "a tensor never changes"}
+    "zt.ops.cat([x, x], dim=1)": "dim is axis here", "x.__setitem__(0, 1)": "a tensor never changes",
+    "zt.ops.cummin(x)": "associative_scan(ops.minimum", "zt.ops.gradient(x, x[0, 0])": "a tensor; its number is x.item()"}
 
 
 def value(text: str, x: Any, v: Any) -> Any:

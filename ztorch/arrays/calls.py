@@ -17,6 +17,7 @@ import numpy as np
 
 from ztorch.arguments import written
 from ztorch.arrays.device_dtypes import need_dtypes_of
+from ztorch.arrays.node import Handle
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import AnyDType, DType, dtype
@@ -117,10 +118,6 @@ def _known_comparison(result: Spec, operand: Spec, answer: bool) -> Call:
     """The call for a comparison with a constant result, whatever the tensor holds."""
     return Call("full", (operand,), (operand.dtype,),
                 lambda values: OPS.full(result.shape, answer, result.dtype), result.memory)
-
-
-# -- binding the arguments of an op ----------------------------------------------------------------
-
 
 class TensorPlaces(NamedTuple):
     """The tensor parameters of an op."""
@@ -246,8 +243,8 @@ def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build:
     """
     known = _calls.get((key, operands))
     if known is None:
-        dtypes = [o.dtype for o in operands]
-        known = _only((key, operands), Call(name, operands, dtypes, build, operands[0].memory))
+        call = Call(name, operands, [o.dtype for o in operands], build, operands[0].memory)
+        known = _only((key, operands), call)
     return known
 
 
@@ -297,4 +294,5 @@ def as_attribute(label: str, x: Any) -> Any:
     try:
         return dtype(x)  # np.float32 and similar
     except UnknownName:
-        raise ConfigError(f"{label} takes plain values, not {x!r}") from None
+        shown = "a tensor; its number is x.item()" if isinstance(x, Handle) else repr(x)
+        raise ConfigError(f"{label} takes plain values, not {shown}") from None

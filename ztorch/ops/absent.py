@@ -111,6 +111,7 @@ INSTEAD = {
     "cartesian_prod": "use ops.meshgrid and ops.stack",
     "cosine_similarity": "use the sum of ops.normalize(x) * ops.normalize(y)",
     "cummax": "use ops.associative_scan(ops.maximum, x)",
+    "cummin": "use ops.associative_scan(ops.minimum, x)",
     **dict.fromkeys(("delete", "insert"), "use ops.concat of slices"),
     "diag_indices": "use ops.diagonal(x), or x[i, i] with i = zt.arange(n)",
     "place": "use ops.where(mask, values, x)",
