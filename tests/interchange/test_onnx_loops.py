@@ -67,6 +67,31 @@ def test_a_scan_with_a_weight_around_it(inwards: int, outwards: int, tmp_path: P
     assert sorted(w.name for w in model.weights) == ["first", "w"]
 
 
+@pytest.mark.parametrize(("axes", "directions"), [((0, 0, 0, 0), (0, 1, 1, 0)),
+                                                  ((-1, 1, 2, -2), (1, 0, 0, 1))])
+def test_a_scan_of_several_sequences(axes: tuple[int, ...], directions: tuple[int, ...],
+                                     tmp_path: Path) -> None:
+    """s = s + a[t] * b[t], which is kept twice: along any axes, in either direction."""
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["a.t", "b.t"], ["m"]), helper.make_node("Add", ["s", "m"], ["after"]),
+         helper.make_node("Tanh", ["after"], ["y.t"]), helper.make_node("Sub", ["s", "b.t"], ["z.t"])],
+        "body", [info(n, (4, 3)) for n in ("s", "a.t", "b.t")],
+        [info(n, (4, 3)) for n in ("after", "y.t", "z.t")])
+    node = helper.make_node(
+        "Scan", ["first", "a", "b"], ["last", "y", "z"], body=body, num_scan_inputs=2,
+        scan_input_axes=axes[:2], scan_input_directions=directions[:2],
+        scan_output_axes=axes[2:], scan_output_directions=directions[2:])
+    shapes = [[4, 3] for _ in axes]
+    for shape, axis in zip(shapes, axes, strict=True):
+        shape.insert(axis % 3, 6)
+    given = {"first": floats(4, 3), "a": floats(*shapes[0]), "b": floats(*shapes[1])}
+    path = written(model_of([node], [info(n, x.shape) for n, x in given.items()], [
+        info("last", (4, 3)), info("y", tuple(shapes[2])), info("z", tuple(shapes[3]))]), tmp_path / "s.onnx")
+    got = zt.onnx.load_layer(path)([zt.tensor(x) for x in given.values()])
+    for name, y in zip(("last", "y", "z"), runtime(path, *given.values()), strict=True):
+        np.testing.assert_allclose(got[name].numpy(), y, rtol=1e-6, atol=1e-6)
+
+
 def looped(goes_on: list[Any], kept: bool = False) -> Any:
     """h = h * 1.5 + k, until the nodes that make `more` of h say so."""
     return helper.make_graph(
