@@ -1,7 +1,7 @@
 """A layer, a loss and a metric of your own, from the ops of `zt.ops`.
 
-Gradients, fusion and native code follow from the ops; nothing else has to be written. The model
-fits a curve whose noise has rare large errors, and gives a quantile instead of a mean.
+Gradients, fusion and native code follow from the ops. The model fits a curve whose noise has rare
+large errors, and predicts a quantile instead of a mean.
 """
 
 import numpy as np

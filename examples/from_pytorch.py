@@ -1,4 +1,4 @@
-"""Weights from PyTorch, and back. Needs PyTorch for the net to compare with, not for reading."""
+"""Weights from PyTorch, and back. PyTorch is needed only for the comparison, not for reading."""
 
 import tempfile
 from pathlib import Path

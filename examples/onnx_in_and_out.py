@@ -1,4 +1,4 @@
-"""ONNX out and in again, with ONNX Runtime as a witness. Needs `pip install ztorch[onnx]`."""
+"""Write an ONNX file and read it back, checked with ONNX Runtime. Needs `pip install ztorch[onnx]`."""
 
 import tempfile
 from pathlib import Path

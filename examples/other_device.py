@@ -1,4 +1,4 @@
-"""Compile for machines that are not here: an NVIDIA GPU, an AMD GPU, a GPU's SPIR-V, an ARM board.
+"""Compile for devices of other machines: NVIDIA and AMD GPUs, SPIR-V, an ARM board.
 
 The model is trained on this CPU; `ztorch export` then compiles it, with the trained weights, for
 each device. The artifact runs where the device is, without a compiler: zt.load("cuda.zt").

@@ -1,7 +1,7 @@
-"""Train, stop, and go on another day to the very same weights.
+"""Train, stop, and resume another day with the same weights.
 
-A checkpoint holds weights, the optimizer's state, the step and the history. A run that was stopped
-and resumed gives the same bits as one that ran through.
+A checkpoint holds weights, the optimizer's state, the step and the history. A resumed run gives the
+same bits as one that never stopped.
 """
 
 import tempfile

@@ -1,6 +1,6 @@
-"""A small causal transformer that learns letters of verse and then writes.
+"""A small causal transformer learns verse, letter by letter, and then writes some.
 
-A step of generating is one native call: keys and values of earlier letters stay in caches.
+Native code generates the letters; caches hold the keys and values of earlier ones.
 """
 
 import ztorch as zt
