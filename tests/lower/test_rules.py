@@ -47,13 +47,21 @@ def test_elements_that_take_long_fill_several_vectors() -> None:
 
 
 def test_a_pass_that_only_computes_prefetches_the_next_row() -> None:
-    """Of 1.2 MB, which the L2 cache does not hold; a quotient by the sum has no such pass."""
+    """Of 1.2 MB, which the L2 cache does not hold; a quotient by the sum has no such pass. What comes
+    from memory, the processor fetches well enough, unless the pass takes long."""
     def prefetches(y: Value) -> bool:
         return "prefetch" in show(plan_of(Graph({"y": y}), AVX2)[0].steps[-1].kernel)
 
     large, small = x(300, 1024), x(64, 1024)
     assert prefetches(ops.softmax(large)) and not prefetches(ops.softmax(small))
     assert not prefetches(large / ops.sum(large, axis=1, keepdims=True))
+
+    def norm(y: Value) -> Value:
+        far = y - ops.mean(y, 1, keepdims=True)
+        return far * ops.rsqrt(ops.mean(far * far, 1, keepdims=True))
+
+    largest = x(2000, 1024)
+    assert prefetches(norm(large)) and not prefetches(norm(largest)) and prefetches(ops.softmax(largest))
 
 
 def test_columns_are_reduced_side_by_side_while_turns_are_left() -> None:

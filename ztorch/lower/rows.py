@@ -108,8 +108,10 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 def _next_row(region: Region, axes: Axes, limits: Limits) -> list[tuple[Value, Index]]:
     """What the first pass reads of the next row, if it comes from the L3 cache and a pass that
-    neither reads nor writes there can fetch it meanwhile: the second of three."""
-    if not axes.outer or len(axes.inner) != 1 or Phases(region).count <= 2:
+    neither reads nor writes there can fetch it meanwhile: the second of three. From memory it is
+    fetched only if that pass takes long, since the processor fetches ahead as well."""
+    phases = Phases(region)
+    if not axes.outer or len(axes.inner) != 1 or phases.count <= 2:
         return []
     row, [last], cpu = axes.outer[-1], axes.inner, limits.processor
     reads = {(source, at.replace(axes.full)) for v in region.members if v.op.kind == "map"
@@ -120,8 +122,11 @@ def _next_row(region: Region, axes: Axes, limits: Limits) -> list[tuple[Value, I
     nbytes = sum(source.size * source.dtype.bytes for source, _ in rows)
     stored = sum(v.size * v.dtype.bytes for v in region.stores)
     row_bytes = sum(last.extent * source.dtype.bytes for source, _ in rows)
-    comes = cpu.l2_bytes < nbytes and nbytes + stored <= cpu.l3_bytes * NEXT_ROW_CACHE_SHARE
-    return rows if comes and row_bytes <= cpu.l1_bytes * NEXT_ROW_SHARE else []
+    slow = any(v.op.kind == "reduce" and phases.ready[v] == 2 and (
+        phases.cost(v.args[0]) > RECOMPUTE_SLOTS) for v in region.members)
+    near = nbytes + stored <= cpu.l3_bytes * NEXT_ROW_CACHE_SHARE
+    fits = row_bytes <= cpu.l1_bytes * NEXT_ROW_SHARE
+    return rows if cpu.l2_bytes < nbytes and (near or slow) and fits else []
 
 
 class _RowNest:
