@@ -1,4 +1,7 @@
-"""Write an ONNX file and read it back, checked with ONNX Runtime. Needs `pip install ztorch[onnx]`."""
+"""Write an ONNX file, check it with ONNX Runtime, and read it back.
+
+Needs `pip install ztorch[onnx]`.
+"""
 
 import tempfile
 from pathlib import Path
