@@ -17,7 +17,6 @@ import numpy as np
 
 from ztorch.arguments import written
 from ztorch.arrays.device_dtypes import need_dtypes_of
-from ztorch.arrays.node import Handle
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import AnyDType, DType, dtype
@@ -294,5 +293,5 @@ def as_attribute(label: str, x: Any) -> Any:
     try:
         return dtype(x)  # np.float32 and similar
     except UnknownName:
-        shown = "a tensor; its number is x.item()" if isinstance(x, Handle) else repr(x)
+        shown = "a tensor; its number is x.item()" if hasattr(x, "realize") else repr(x)
         raise ConfigError(f"{label} takes plain values, not {shown}") from None
