@@ -158,21 +158,20 @@ class AssignmentRules(CallRules):
                 "write to an array that the function makes, such as np.empty_like(x)")
         index = index_of(self.value(target.slice), old.value.shape)
         self.mark_parts([name])
-        writer = next((loop.sequential for loop in self.loops[old.depth:] if loop.sequential
-                       and name in loop.sequential.deferred), None)
         inner = self.parallel(old.depth)
         try:
-            if writer is not None:
-                writer.defer_write(name, index, new, self.condition(old.masks), inner, reduction)
-                return
             self.store(name, index, new, self.condition(old.masks), inner, reduction)
         except BadIndex as error:
             raise self.source.error(target, str(error)) from None
 
     def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
               inner: tuple[LoopVar, ...], reduction: str | None) -> None:
-        """Writes elements of an array."""
+        """Writes elements of an array, now or after the innermost loop in order."""
         old = self.env[name]
+        around = self.ordered_around(name)
+        if around and name in around[-1].deferred:
+            around[-1].defer_write(name, index, new, condition, inner, reduction)
+            return
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and any(
                 v.iteration is not None for v in p.terms) else p for p in index.places))

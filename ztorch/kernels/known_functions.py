@@ -176,6 +176,6 @@ METHODS: dict[str, FunctionRule] = {
 
 # Functions that only take compile-time constants, such as sizes.
 CONSTANT_FUNCTIONS = (
-    len, range, min, max, abs, round, sum, int, float, bool, tuple, list, enumerate, zip,
+    len, range, min, max, abs, round, sum, ord, int, float, bool, tuple, list, enumerate, zip,
     isinstance, divmod, sorted, all, any, math.ceil, math.floor, math.sqrt, math.log2,
     math.prod, math.gcd, math.log, math.exp, math.pow, math.isqrt, reversed)

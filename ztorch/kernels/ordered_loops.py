@@ -37,6 +37,7 @@ class LoopBuilder:
     def __init__(self, name: str, count: int, deferred: frozenset[str]):
         self.twin = LoopVar(name, count)
         self.deferred = deferred
+        self.states: set[str] = set()  # those of them that are a state of a loop in the body
         self.number = slice_leaf(OPS.iota((count,), 0), 0)
         self.slices: list[tuple[Value, Value]] = [(self.number, OPS.iota((count,), 0))]
         self.var = LoopVar(name, count, self.number, self.twin.serial)
@@ -70,13 +71,17 @@ def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step:
     changed = [n for n in assigned(s.body) if n in t.env and n != name]
     filled = [n for n in written(s.body) if n in t.env and n not in changed]
     deferred = frozenset(n for n in filled if _only_filled(s, n, name, t))
-    names = [n for n in (*changed, *filled) if n not in deferred]
-    state = {n: _state(t, s, n, t.env[n].value) for n in names}
+    state: dict[str, LoopTensor] = {}
     for _ in range(MAX_TRIALS):
+        names = [n for n in (*changed, *filled) if n not in deferred]
+        state = {n: state.get(n) or _state(t, s, n, t.env[n].value) for n in names}
         steps = LoopBuilder(name, count, deferred)
         carries = {n: carry_leaf(x.value, k) for k, (n, x) in enumerate(state.items())}
         after = _translate_body(t, s, steps, name, first, step, last, {
             n: LoopTensor(carries[n], state[n].axes, state[n].weak) for n in names})
+        if steps.states:
+            deferred -= steps.states
+            continue
         grown = {n: _widen(t, s, n, state[n], after[n]) for n in names}
         if all(_same_type(grown[n], state[n]) for n in names):
             break
@@ -181,6 +186,8 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
+        for around in t.ordered_around(n):
+            around.states |= {n} & around.deferred
         x = LoopTensor(y, state[n].axes, state[n].weak)
         if n in plain and not t.parallel(t.env[n].depth):
             t.bind(n, x, t.env[n].fixed)

@@ -48,6 +48,7 @@ class SequentialLoop(Protocol):
 
     twin: LoopVar  # its counter outside of the loop, where all iterations run at once
     deferred: frozenset[str]  # arrays written after the loop, with the results of all iterations
+    states: set[str]  # those of them that are a state of a loop in the body
 
     def sequence(self, value: Value) -> Value:
         """The iteration's element of a tensor with an element for each iteration."""
@@ -85,6 +86,10 @@ class Scope:
     def parallel(self, depth: int) -> Axes:
         """The loops inside of a depth whose iterations all run at once."""
         return tuple(loop.var for loop in self.loops[depth:] if loop.sequential is None)
+
+    def ordered_around(self, name: str) -> list[SequentialLoop]:
+        """The loops in order that run now, within the scope of a variable, outermost first."""
+        return [loop.sequential for loop in self.loops[self.env[name].depth:] if loop.sequential]
 
     def condition(self, first: int) -> Any:
         """The conjunction of the conditions from number `first` on: True, or a tile."""
