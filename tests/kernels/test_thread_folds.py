@@ -38,7 +38,7 @@ def ragged(y, starts):
     for r, _ in zt.threads(5, 1):
         total = np.float32(0)
         for k in range(starts[r], starts[r + 1]):
-            total += y[k] * 2
+            total += y[k] * 2 + 1
         totals[r] = total
         for k in range(starts[r], starts[r + 1]):
             so_far[k] = y[k]
@@ -63,5 +63,5 @@ def test_folds_are_numpys() -> None:
 def test_lanes_leave_out_what_is_behind_a_row_and_wait_for_earlier_elements() -> None:
     totals, so_far = results(ragged, y=Y, starts=STARTS)
     rows = [Y[a:b] for a, b in itertools.pairwise(STARTS)]
-    np.testing.assert_array_equal(totals, [2 * row.sum() for row in rows])
+    np.testing.assert_array_equal(totals, [2 * row.sum() + len(row) for row in rows])
     np.testing.assert_array_equal(so_far, np.concatenate([np.cumsum(row) for row in rows]))
