@@ -13,6 +13,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.attention import ATTENTION, attention_on_buffers, with_attention
+from ztorch.lower.attention_sums import with_sums_over_values
 from ztorch.lower.borders import without_borders
 from ztorch.lower.deep_products import loops_over_k
 from ztorch.lower.frozen import Derived
@@ -42,7 +43,10 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     packing them does not count.
     """
     graph = by_others(graph, serial=limits.grid is None)
-    graph = in_blocks(with_attention(loops_outside(merged(graph)), limits), limits)
+    graph = loops_outside(merged(graph))
+    if limits.grid is not None:
+        graph = with_sums_over_values(graph)
+    graph = in_blocks(with_attention(graph, limits), limits)
     graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:
