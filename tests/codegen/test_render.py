@@ -70,6 +70,15 @@ def test_every_opcode(d: DType, target: str, lanes: int) -> None:
              opcode in ("min", "max"))
 
 
+def test_comparisons_with_nan_and_shifts_of_negative_numbers() -> None:
+    """The words that sign and order choose: what `test_every_opcode` tries, in a moment."""
+    made = [(o, *kernel_for(o, d, 1)) for o, d in (("ne", f32), ("lt", f32), ("lt", i32), ("shr", i32), ("shr", u32))]
+    got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
+    run_kernels([kernel for _, kernel, _ in made], got, BEST)
+    for (opcode, kernel, held), actual in zip(made, got, strict=True):
+        same(numbers(kernel, actual), numbers(kernel, answer(kernel, held)), opcode, False)
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_upper_halves_of_products(lanes: int) -> None:
     kernel, held = kernel_for("mulhi", u32, lanes)
