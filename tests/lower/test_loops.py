@@ -53,6 +53,12 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
     "rows of long elements": (lambda: ops.erf(x(5, 64)) * ops.reshape(x(5, 64), (320,))[:64], (5, 64)),
     "every second element": (lambda: ops.exp(ops.slice(x(5, 141), (0, 1), (1, 2), (5, 70))), (5, 70)),
     "the last is the end": (lambda: COPY(ops.slice(x(129), (0,), (2,), (65,))), (65,)),
+    "channels last": (lambda: COPY(ops.transpose(x(2, 19, 5, 7), (0, 2, 3, 1))), (2, 35, 19)),
+    "channels first": (lambda: ops.relu(ops.transpose(x(2, 5, 7, 19), (0, 3, 1, 2))), (2, 19, 35)),
+    "channels last in a frame": (lambda: ops.pad(
+        ops.transpose(x(2, 20, 5, 19), (0, 2, 3, 1)), (0, 1, 2, 0), (0, 1, 1, 0)), (2, 7, 22, 20)),
+    "channels first in a frame": (lambda: ops.pad(
+        ops.transpose(x(2, 5, 19, 20), (0, 3, 1, 2)), (0, 0, 1, 2), (0, 0, 1, 1)), (2, 20, 7, 22)),
     "one element": (lambda: ops.exp(x(1, 1)), (1,)),
 }
 

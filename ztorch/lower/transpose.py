@@ -14,7 +14,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower.elements import lanes_refusal
+from ztorch.lower.elements import lanes_refusal, merged_axes
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.loops import evaluate, spread, widest
@@ -30,11 +30,14 @@ class TransposePattern:
 
     source: Value
     along: int  # the axis along which its elements are contiguous
+    shape: tuple[int, ...]  # that loops run over: neighbouring axes are one where they can be
 
 
 def find_transpose(region: Region) -> TransposePattern | None:
     """The value that an elementwise region reads across rows, if tiles for it pay."""
-    shape = region.shape
+    if len(region.shape) < 2:
+        return None
+    shape = merged_axes(region)
     if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
     loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
@@ -53,7 +56,7 @@ def find_transpose(region: Region) -> TransposePattern | None:
     if len(across) != 1:
         return None
     [(source, _, along)] = across
-    return TransposePattern(source, along)
+    return TransposePattern(source, along, shape)
 
 
 def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
@@ -84,7 +87,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """Tiles over the two axes. Workers share the rows of tiles and all other axes."""
     lanes, pattern = s.lanes, find_transpose(region)
     assert pattern is not None
-    shape, along = region.shape, pattern.along
+    shape, along = pattern.shape, pattern.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]
     row_tiles, column_tiles = math.ceil(rows / lanes), columns // lanes
@@ -123,7 +126,7 @@ class _Tile:
     def one(self, bound: dict[Var, Operand], row: Operand, height: int, column: Operand,
             width: int, columns: int) -> None:
         """height x width elements: read as `width` vectors down, written as `height` across."""
-        b, lanes, shape = self.b, self.lanes, self.region.shape
+        b, lanes, shape = self.b, self.lanes, self.pattern.shape
         down = Var("r", shape[self.pattern.along] - (lanes if height == lanes else height) + 1)
         across = Var("c", columns - width + 1)
         lane_down, lane_across = Var("i", height, kept=True), Var("j", width, kept=True)
@@ -150,13 +153,20 @@ class _Tile:
 
     def _at(self, row: Index, column: Index) -> Index:
         rest = iter([Index.of(v) for v in self.outer])
-        shape = self.region.shape
+        shape = self.pattern.shape
         index = [row if k == self.pattern.along else next(rest) for k in range(len(shape) - 1)]
         return flatten([*index, column], shape)
 
     def _read(self, e: Emitter, at: Index) -> Operand:
-        flat = source_at(self.region, self.pattern, at)
-        return e.element(self.pattern.source, unflatten(flat, self.pattern.source.shape))
+        """A vector of the source. At the edges of a padded one, lanes lie outside of it: they are
+        not read, and not used."""
+        source, flat = self.pattern.source, source_at(self.region, self.pattern, at)
+        low, high = flat.range
+        if source not in e.memory or (low >= 0 and high < source.size):
+            return e.element(source, unflatten(flat, source.shape))
+        position = e.value(flat)
+        inside = e.b.and_(e.b.ge(position, 0), e.b.lt(position, source.size))
+        return e.load(source, flat, inside)
 
 
 def transposed(b: Builder, rows: list[Operand]) -> list[Operand]:
