@@ -13,7 +13,8 @@ from typing import Any
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.node import TensorNode, pending
+from ztorch.arrays.long_loops import compute_turns
+from ztorch.arrays.node import TensorNode, keeps_operands, pending
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
 
@@ -122,9 +123,11 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
 
 
 def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
-    """The depth of operands after they were computed, which ends a long loop that nothing looks
-    into."""
+    """The depth of operands after most of what they depend on was computed, for a long loop that
+    nothing looks into."""
     if is_tracing():
         return depth
-    realize([o for o in operands if type(o) is TensorNode])
-    return 0
+    if keeps_operands():
+        realize([o for o in operands if type(o) is TensorNode])
+        return 0
+    return compute_turns(operands)

@@ -1,0 +1,76 @@
+"""Loops that nothing looks into are computed in parts of one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch.arrays import realize
+from ztorch.arrays.recording import MAX_DEPTH
+
+pytestmark = pytest.mark.usefixtures("by_numpy")
+
+START = np.random.default_rng(0).uniform(-1, 1, (3, 4))
+Turn = Callable[[Any, list[Any], Any], list[Any]]  # the functions, what a loop carries, a constant
+
+
+def pendulums(f: Any, state: list[Any], x: Any) -> list[Any]:
+    """Two tensors are carried, and a term depends on neither."""
+    angle, speed = state
+    speed = speed - 0.1 * f.sin(2 * angle) * f.exp(-x * x)
+    return [angle + 0.1 * speed, speed]
+
+
+def sums(f: Any, state: list[Any], x: Any) -> list[Any]:
+    """The same call follows itself inside a turn."""
+    [y] = state
+    total = y + x + x + x + x
+    return [f.sin(total) / 2 + f.max(y)]
+
+
+@pytest.mark.parametrize("turn", [pendulums, sums])
+def test_they_take_few_programs_whatever_their_length(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    structures: set[Any] = set()
+    find = realize.program_for
+    monkeypatch.setattr(realize, "program_for", lambda key, slots, code: (
+        structures.add((key, slots)), find(key, slots, code))[1])
+
+    def looped(f: Any, x: Any, turns: int) -> list[Any]:
+        state = [x, x * 0.5][:2 if turn is pendulums else 1]
+        for _ in range(turns):
+            state = turn(f, state, x)
+        return state
+
+    depth = 5  # of a turn, at least
+    for turns in (2 * MAX_DEPTH // depth, 2 * MAX_DEPTH // depth + 1, 6 * MAX_DEPTH // depth):
+        structures.clear()
+        got = looped(zt.ops, zt.tensor(START, device="cpu"), turns)
+        for y, want in zip(got, looped(np, START, turns), strict=True):
+            np.testing.assert_allclose(y.numpy(), want, rtol=1e-9, atol=1e-12)
+        assert len(structures) <= 4, len(structures)  # first and last parts, those between, the rest
+
+
+def test_what_has_no_turns_is_computed_at_once() -> None:
+    x, random = zt.tensor(START, device="cpu"), np.random.default_rng(1)
+    y, want = x, START
+    for k in random.integers(0, 4, 3 * MAX_DEPTH):
+        name = ("sin", "cos", "tanh", "abs")[k]
+        y, want = getattr(zt.ops, name)(y), getattr(np, name)(want)
+        assert y.node.depth <= MAX_DEPTH + 1
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-9)
+
+
+def test_users_keep_what_they_refer_to() -> None:
+    x = zt.tensor(START, device="cpu")
+    seen, want, y = [], [], START
+    for k in range(MAX_DEPTH):
+        x, y = zt.ops.sin(x * 2.0) + 1.0, np.sin(y * 2.0) + 1.0
+        if k % 7 == 0:
+            seen.append(x)
+            want.append(y)
+    for got, true in zip(seen, want, strict=True):
+        np.testing.assert_allclose(got.numpy(), true, rtol=1e-7)
