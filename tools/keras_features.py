@@ -17,10 +17,10 @@ from ztorch.names_elsewhere import REPLACEMENTS
 HEAD = """# Keras, name by name
 
 The features of Keras {version} and where they are here, by `python -m tools.keras_features >
-docs/keras_features.md` from the registries. A dash: it is not here, and where
-it would be asked for, why. Layers take Keras' arguments, with its defaults and weights; what a
-layer lacks it refuses by name. A layer that was called with `training=False` stays so, as Keras'
-guides say; Keras 3 itself trains it once it is unfrozen.
+docs/keras_features.md` from the registries. A dash means that a name is missing, with the reason.
+Layers take Keras' arguments, defaults and weights, and refuse unsupported arguments by name. A layer
+called with `training=False` stays in that mode, as Keras' guides say; Keras 3 itself trains it once
+it is unfrozen.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,

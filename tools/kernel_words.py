@@ -31,11 +31,11 @@ HEAD = """# Words of kernels
 The functions that a [kernel](guides/kernels.md) may call, from
 `ztorch/kernels/known_functions.py` by `python -m tools.kernel_words > docs/kernel_words.md`.
 
-A word is found by the function itself: `np.exp`, `numpy.exp` and `from numpy import exp` are the
+The function counts, not its spelling: `np.exp`, `numpy.exp` and `from numpy import exp` are the
 same. `x` and `y` stand for arrays, `n` and `m` for numbers such as `x[i]`, `c` for a condition.
-Functions of arrays take numbers too. The last two columns say which dtype comes out where the
-arguments are float32, and where they are int32; a dash: they cannot be. Integers that become
-float32 here become float64 in a kernel with an argument in float64.
+Functions of arrays take numbers, too. The last two columns are the dtype of the result for float32
+and for int32 arguments; a dash means that the function does not take them. Integers that become
+float32 here become float64 in a kernel with a float64 argument.
 
 | word | of float32 | of int32 |
 | --- | --- | --- |
@@ -43,28 +43,27 @@ float32 here become float64 in a kernel with an argument in float64.
 KNOWN_HEAD = """
 ## While compiling
 
-These functions also take what is known while the kernel is compiled, such as shapes, integers that
-are compiled in, and tuples of them. They run as Python then.
+These functions also take compile-time values: shapes, integers that are compiled in, and tuples of
+them. They then run as Python.
 
 {known}
 
 ## Threads
 
-Functions that a thread may call beside those of numbers, in a loop over
-[zt.threads](guides/kernels.md#threads).
+A thread, in a loop over [zt.threads](guides/kernels.md#threads), may call the functions of numbers
+above, and these:
 
 {threads}
 
 ### On each target
 
-Words of numbers and arrays work on every target, in every dtype that it has
-([capabilities](capabilities.md)); so do shared memory, barriers and the words of subgroups. The
-table has the most threads of a block and bytes of shared memory that a target promises, which a
-device may raise; by what subgroups exchange values of 32 bits (other values, and those of a lane
-that is data, pass through memory everywhere); and atomic updates. *native*: there is an
-instruction. *via*: there are several, as a compare-and-swap that is tried until it succeeds. *no*:
-a kernel that asks for it is refused. On processors the threads of a block run one after the other
-from barrier to barrier.
+Functions of numbers and arrays work on every target, in every dtype that it has
+([capabilities](capabilities.md)). So do shared memory, barriers and the functions of subgroups. The
+table has the guaranteed number of threads of a block and bytes of shared memory (a device may have
+more), how subgroups exchange 32-bit values (other values, and those of a lane chosen by data, go
+through memory), and atomic updates. *native*: one instruction. *via*: several, such as a
+compare-and-swap that repeats until it succeeds. *no*: the kernel is an error. On a CPU the threads
+of a block run one after the other from barrier to barrier.
 
 {targets}
 
