@@ -21,12 +21,12 @@ HEAD = """# Capabilities
 
 From the registries, by `python -m tools.capabilities > docs/capabilities.md`; needs no device.
 
-*native*: the target's templates have a macro for the opcode. *via*: the compiler rewrites the opcode
-into others with the same meaning (a polynomial for `exp`, a guarded machine division for `div`).
-*no*: there is no rewriting, and a model that needs the opcode does not compile. A cell is about
-float32, or int32 for opcodes without floats, and names the dtypes that differ. The first table lists
-the dtypes that a target lacks. If a cell says *via* for 16-bit floats, they are computed in float32;
-8- and 16-bit integers are computed in 32 bits.
+*native*: the target's templates have a macro for the opcode. *via*: the compiler rewrites the
+opcode into others with the same meaning (a polynomial for `exp`, a guarded machine division for
+`div`). *no*: there is no rewriting, and a model that needs the opcode does not compile. A cell is
+about float32, or int32 for opcodes without floats, and names the dtypes that differ. The first
+table lists the dtypes that a target lacks. If a cell says *via* for 16-bit floats, they are
+computed in float32; 8- and 16-bit integers are computed in 32 bits.
 """
 
 

@@ -18,9 +18,9 @@ HEAD = """# Keras, name by name
 
 The features of Keras {version} and where they are here, by `python -m tools.keras_features >
 docs/keras_features.md` from the registries. A dash means that a name is missing, with the reason.
-Layers take Keras' arguments, defaults and weights, and refuse unsupported arguments by name. A layer
-called with `training=False` stays in that mode, as Keras' guides say; Keras 3 itself trains it once
-it is unfrozen.
+Layers take Keras' arguments, defaults and weights, and refuse unsupported arguments by name. A
+layer called with `training=False` stays in that mode, as Keras' guides say; Keras 3 itself trains
+it once it is unfrozen.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,

@@ -33,9 +33,9 @@ The functions that a [kernel](guides/kernels.md) may call, from
 
 The function counts, not its spelling: `np.exp`, `numpy.exp` and `from numpy import exp` are the
 same. `x` and `y` stand for arrays, `n` and `m` for numbers such as `x[i]`, `c` for a condition.
-Functions of arrays take numbers, too. The last two columns are the dtype of the result for float32
-and for int32 arguments; a dash means that the function does not take them. Integers that become
-float32 here become float64 in a kernel with a float64 argument.
+Functions of arrays take numbers, too. The last two columns are the dtype of the result for
+float32 and for int32 arguments; a dash means that the function does not take them. Integers that
+become float32 here become float64 in a kernel with a float64 argument.
 
 | word | of float32 | of int32 |
 | --- | --- | --- |
@@ -43,8 +43,8 @@ float32 here become float64 in a kernel with a float64 argument.
 KNOWN_HEAD = """
 ## While compiling
 
-These functions also take compile-time values: shapes, integers that are compiled in, and tuples of
-them. They then run as Python.
+These functions also take compile-time values: shapes, integers that are compiled in, and tuples
+of them. They then run as Python.
 
 {known}
 
@@ -58,12 +58,12 @@ above, and these:
 ### On each target
 
 Functions of numbers and arrays work on every target, in every dtype that it has
-([capabilities](capabilities.md)). So do shared memory, barriers and the functions of subgroups. The
-table has the guaranteed number of threads of a block and bytes of shared memory (a device may have
-more), how subgroups exchange 32-bit values (other values, and those of a lane chosen by data, go
-through memory), and atomic updates. *native*: one instruction. *via*: several, such as a
-compare-and-swap that repeats until it succeeds. *no*: the kernel is an error. On a CPU the threads
-of a block run one after the other from barrier to barrier.
+([capabilities](capabilities.md)). So do shared memory, barriers and the functions of subgroups.
+The table has the guaranteed number of threads of a block and bytes of shared memory (a device may
+have more), how subgroups exchange 32-bit values (other values, and those of a lane chosen by
+data, go through memory), and atomic updates. *native*: one instruction. *via*: several, such as a
+compare-and-swap that repeats until it succeeds. *no*: the kernel is an error. On a CPU the
+threads of a block run one after the other from barrier to barrier.
 
 {targets}
 

@@ -24,23 +24,27 @@ HEAD = """# The vocabulary
 
 Every op of `zt.ops`, from the registry by `python -m tools.vocabulary > docs/ops.md`.
 
-Given arrays (NumPy's, or objects with `__array__` or `__dlpack__`), numbers and lists, an op returns
-NumPy arrays. Inside a model it takes values of the graph, and is fused and differentiated. Either
-way it runs as compiled code, and the same arguments give the same bits for any number of threads.
+Given arrays (NumPy's, or objects with `__array__` or `__dlpack__`), numbers and lists, an op
+returns NumPy arrays. Inside a model it takes values of the graph, and is fused and
+differentiated. Either way it runs as compiled code, and the same arguments give the same bits for
+any number of threads.
 
 `scan`, `while_loop`, `cond` and `checkpoint` take functions, so they are not in these tables:
 [Loops and branches](guides/arrays.md#loops-and-branches).
 
-*Dtypes* are those of the tests: f float (16-bit floats are computed in float32), s signed integer, u
-unsigned integer, b bool. *Gradient* is the formula for each argument if the table of opcodes has one
-(g is the gradient of the result y), else whether there is one. *Example*, *FLOPs* and *bytes* belong
-to the op's first sample in float64. FLOPs count one operation for each element and opcode,
-comparisons and choices included, and 2mnk for a product; bytes are those of arguments and results.
+*Dtypes* are those of the tests: f float (16-bit floats are computed in float32), s signed
+integer, u unsigned integer, b bool. *Gradient* is the formula for each argument if the table of
+opcodes has one (g is the gradient of the result y), else whether there is one. *Example*, *FLOPs*
+and *bytes* belong to the op's first sample in float64. FLOPs count one operation for each element
+and opcode, comparisons and choices included, and 2mnk for a product; bytes are those of arguments
+and results.
 """
 
 
-COMPLEX = """`complex`, `polar`, `view_as_complex` and `view_as_real` convert between real and
-complex tensors. For complex tensors and arrays, `fft` and its relatives take NumPy's arguments. An op that is not in this list raises `Unsupported`:"""
+COMPLEX = """\
+`complex`, `polar`, `view_as_complex` and `view_as_real` convert between real and complex tensors.
+For complex tensors and arrays, `fft` and its relatives take NumPy's arguments. An op that is not
+in this list raises `Unsupported`:"""
 COLUMNS = ("op", "result", "dtypes", "gradient", "example", "FLOPs", "bytes")
 # Gradients of ops that no sample can describe.
 _UNSAMPLED = {"slice_by": "yes", "einsum": "yes", "dropout": "yes"}
