@@ -54,8 +54,8 @@ ROOT = Path(__file__).parent.parent
 PEERS = ("torch", "keras")
 collect_ignore = ["interchange/torch_networks.py"]  # imports PyTorch, and has no examples to run
 
-# PoCL takes one or two seconds to optimise a kernel, and a tenth of that without; most kernels run once
-# or twice here. Tests of the optimiser turn it on.
+# PoCL takes one or two seconds to optimize a kernel, and a tenth of that without; most kernels run once
+# or twice here. Tests of the optimizer turn it on.
 os.environ.setdefault("ZTORCH_OPENCL_OPTIONS", "-cl-opt-disable")
 
 # Mesa's Vulkan on processors takes a fifth less time without, for the same reason.

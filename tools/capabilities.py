@@ -53,7 +53,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
     others = [o for o in OPCODES if o not in COMPUTING]
     lines += ["", "Words that compute nothing by themselves: memory, structure, lanes, threads. "
               "What is missing here is not needed there: lowering for a grid uses lanes only to "
-              "load neighbours at once, that for a processor uses no workgroups, and threads "
+              "load neighbors at once, that for a processor uses no workgroups, and threads "
               "exchange values through shared memory where they have no `shuffle_xor`.", "",
               *table(("opcode", *titles), [(f"`{o}`", *(c[o] for c in cells)) for o in others])]
     return [*lines, "", *matrices_part()]

@@ -41,7 +41,7 @@ EXPLAINED = {  # (op, dtype or version): why onnx.reference is not a measure the
                               "equal within 2e-15",
     ("Erf", "double"): "the reference rounds to float32",
     ("Gelu", "double"): "the reference has constants in float32",
-    ("GridSample", "integers"): "the reference rounds the shares of neighbours to integers; we "
+    ("GridSample", "integers"): "the reference rounds the shares of neighbors to integers; we "
                                 "interpolate, and round the result",
     ("GroupNormalization", "double"): "the standard computes in float32, and we in float64",
     ("HardSwish", "double"): "the reference has 1/6 in float32",

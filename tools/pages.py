@@ -45,7 +45,7 @@ MODEL, DEVICE = "digits_mlp", "cpu:avx2"
 FAMILIES = {  # of layers, by the file that holds them
     "core": "Input, Dense and shapes", "activation": "Activations",
     "convolution": "Convolutions", "pooling": "Pooling, resampling and borders",
-    "normalization": "Normalisation", "regularization": "Dropout and noise",
+    "normalization": "Normalization", "regularization": "Dropout and noise",
     "gated": "Recurrent layers", "bidirectional": "Both ways", "rnn": "Loops over cells",
     "cells": "Cells", "conv_lstm": "Convolutions with a state",
     "embedding": "Embeddings", "attention": "Attention",

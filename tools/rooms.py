@@ -22,7 +22,7 @@ COMPILE_SIDE = {"compile", "artifact", "codegen", "lower", "ops", "graph", "ir",
                 "tune", "verify"}
 RUN_SIDE = {"program", "training", "feed", "callbacks", "runtime", "backends", "files", "host",
             "tabular"}
-COLOURS = ("#7a5cd6", "#2f6fdb", "#2a9d62")
+COLORS = ("#7a5cd6", "#2f6fdb", "#2a9d62")
 
 FLOOR, HIGH, GAP = 62, 30, 12  # heights of a floor and a room, space between rooms
 MARGIN, BETWEEN, NARROWEST = 20, 32, 270  # beside columns, between them, and their least width
@@ -127,26 +127,26 @@ def picture(text: str) -> str:
            'font-family="ui-monospace, monospace" font-size="13">',
            "<title>The rooms of ztorch: imports go down only</title>",
            f'<rect width="{picture_width:g}" height="{height:g}" fill="#ffffff"/>']
-    for (left, width), title, colour in zip(columns, COLUMNS, COLOURS, strict=True):
-        out += [_box(left - 8, 8, width + 16, bottom + 4, colour, 0.07),
-                _text(left + width / 2, 28, title, colour, 'font-weight="bold"')]
+    for (left, width), title, color in zip(columns, COLUMNS, COLORS, strict=True):
+        out += [_box(left - 8, 8, width + 16, bottom + 4, color, 0.07),
+                _text(left + width / 2, 28, title, color, 'font-weight="bold"')]
     out += [_line(place[a], place[b]) for a, b in lines(rooms)]
     for room, (x, y, w) in place.items():
-        colour = COLOURS[column(room)]
-        out += [_box(x, y, w, HIGH, colour, 1), _text(x + w / 2, y + 20, room, "#ffffff")]
+        color = COLORS[column(room)]
+        out += [_box(x, y, w, HIGH, color, 1), _text(x + w / 2, y + 20, room, "#ffffff")]
     out += [_box(12, bottom + 24, picture_width - 24, HIGH + 8, "#5b7083", 1),
             _text(picture_width / 2, bottom + 48, "ground floor: " + "  ".join(ground), "#ffffff"),
             "</svg>"]
     return "\n".join(out) + "\n"
 
 
-def _box(x: float, y: float, w: float, h: float, colour: str, opacity: float) -> str:
-    return (f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" fill="{colour}" '
+def _box(x: float, y: float, w: float, h: float, color: str, opacity: float) -> str:
+    return (f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" fill="{color}" '
             f'fill-opacity="{opacity:g}"/>')
 
 
-def _text(x: float, y: float, text: str, colour: str, more: str = "") -> str:
-    return (f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="{colour}" {more}>'
+def _text(x: float, y: float, text: str, color: str, more: str = "") -> str:
+    return (f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="{color}" {more}>'
             f"{escape(text)}</text>")
 
 

@@ -18,7 +18,7 @@ PAGED_BYTES = 1 << 14
 PAGE = 1 << 12
 
 # Bytes of a cache line. A number that one thread writes and another polls has its own line;
-# otherwise each write would disturb its neighbours.
+# otherwise each write would disturb its neighbors.
 CACHE_LINE = 64
 
 # A device gets all inputs in one buffer and all outputs in another. Each starts at a multiple of

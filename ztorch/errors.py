@@ -50,7 +50,7 @@ class VerifyError(ZtorchError):
 
 
 class InterpretError(VerifyError):
-    """A kernel broke a rule while it ran: an index out of bounds, a race, an uninitialised read."""
+    """A kernel broke a rule while it ran: an index out of bounds, a race, an uninitialized read."""
 
 
 class LinkError(ZtorchError):

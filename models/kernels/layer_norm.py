@@ -1,7 +1,7 @@
-"""Layer normalisation fused with the residual before it, as between the parts of a transformer.
+"""Layer normalization fused with the residual before it, as between the parts of a transformer.
 
 A row is a value: `row.mean()` and arithmetic on it need no inner loop. Two arrays come back: the
-sum, which is the next residual, and the normalised rows.
+sum, which is the next residual, and the normalized rows.
 """
 
 import math
@@ -18,11 +18,11 @@ def add_layer_norm(x, residual, gamma, beta, eps=1e-5):
     out = np.empty_like(x)
     for i in range(x.shape[0]):
         row = x[i] + residual[i]
-        centred = row - row.mean()
-        variance = (centred * centred).mean()
+        centered = row - row.mean()
+        variance = (centered * centered).mean()
         scale = 1.0 / math.sqrt(variance + eps)  # one division for the row
         total[i] = row
-        out[i] = centred * scale * gamma + beta
+        out[i] = centered * scale * gamma + beta
     return total, out
 
 

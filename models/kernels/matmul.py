@@ -1,6 +1,6 @@
 """Matrix products.
 
-A sum of products is recognised: the three loops become one matrix product, with the
+A sum of products is recognized: the three loops become one matrix product, with the
 blocks and vectors that the machine likes best. Later work on `acc` is fused with it.
 A signature names sizes: a call in which two sizes of one name differ is an error.
 """

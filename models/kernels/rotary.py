@@ -1,6 +1,6 @@
 """Rotary position embedding: pairs of features turn by an angle that grows with the position.
 
-Two layouts are in use. `rotary_interleaved` turns neighbours (0, 1), (2, 3); `rotary_halves` turns
+Two layouts are in use. `rotary_interleaved` turns neighbors (0, 1), (2, 3); `rotary_halves` turns
 feature d of the first half with feature d of the second.
 """
 

@@ -15,7 +15,7 @@ import ztorch as zt
 def sort_rows(x):
     """Each row from its least to its largest element."""
     rows, n = x.shape
-    columns = x.T.copy()  # neighbours are of different rows: whole vectors are compared
+    columns = x.T.copy()  # neighbors are of different rows: whole vectors are compared
     for size in tuple(range(1, math.ceil(math.log2(n)) + 1)):
         for step in tuple(range(size)):
             distance = 2 ** size - 1 if step == 0 else 2 ** (size - step - 1)

@@ -106,7 +106,7 @@ def label_products(labels, x, groups=4, size=64):
 
 @zt.kernel(max_steps=16)
 def running_median(x, width=5, size=64):
-    """The median of each `width` neighbours. A thread sorts them in an array of its own."""
+    """The median of each `width` neighbors. A thread sorts them in an array of its own."""
     n = x.shape[0] - width + 1
     out = np.empty(n, x.dtype)
     for block, thread in zt.threads(math.ceil(n / size), size):

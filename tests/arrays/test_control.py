@@ -1,4 +1,4 @@
-"""Loops and branches over tensors: eager, compiled, differentiated, vectorised, on every device."""
+"""Loops and branches over tensors: eager, compiled, differentiated, vectorized, on every device."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_on_a_device(name: str) -> None:
                                                       abs=1e-4)
 
 
-def test_compiled_and_vectorised_it_is_the_same() -> None:
+def test_compiled_and_vectorized_it_is_the_same() -> None:
     xs = zt.tensor(np.stack([X, X * 0.5, -X]))
     w = zt.tensor(W)
     many = zt.vmap(decayed, in_axes=(0, None))(xs, w).numpy()

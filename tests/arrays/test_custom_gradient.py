@@ -149,7 +149,7 @@ def test_examples_by_themselves(around: Callable[..., Any]) -> None:
 
 
 @fast
-def test_the_gradient_of_a_vectorised_function() -> None:
+def test_the_gradient_of_a_vectorized_function() -> None:
     rows = ops.stack([X, X * 2.0], axis=0)
     near(zt.grad(lambda x: zt.vmap(cube)(x).sum())(rows), 3.0 * rows * rows)
     product = zt.custom_gradient(lambda x, w: (x * w, lambda g: (g * w, g * x * 10.0)))

@@ -32,7 +32,7 @@ def test_the_line_of_a_lacking_dtype_raises(purpose: str, dtype: str,
     available("webgpu")
     with zt.device("webgpu:0"), pytest.raises(
             Unsupported, match=rf"^backend webgpu:0 cannot {purpose} of {dtype}: webgpu has no"):
-        make()  # not realised
+        make()  # not realized
 
 
 def test_the_default_integers_have_a_way_out() -> None:

@@ -83,7 +83,7 @@ def test_ops_stay_on_the_device(device: str, builds: list[str]) -> None:
     assert len(builds) == 2
 
 
-def test_many_realisations_keep_their_order(device: str) -> None:
+def test_many_realizations_keep_their_order(device: str) -> None:
     """Numbers, inputs and results of calls that are under way must not be overwritten."""
     x = zt.tensor(np.zeros(64, np.float32), device=device)
     kept = []

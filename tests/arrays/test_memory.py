@@ -59,7 +59,7 @@ def run_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the process cannot be measured")
-def test_ten_thousand_realisations_take_no_memory() -> None:
+def test_ten_thousand_realizations_take_no_memory() -> None:
     x = zt.tensor(np.ones(5000, np.float32))
     total = 0.0
     for turn in range(10_000):

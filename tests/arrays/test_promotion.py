@@ -152,11 +152,11 @@ def test_numbers_that_are_not_pythons_own() -> None:
     class Level(enum.IntEnum):
         LOW = 2
 
-    class Metres(float):
+    class Meters(float):
         pass
 
     x = zt.tensor([1.0, 2.0])
-    for number, d in ((Level.LOW, "float32"), (Metres(2), "float32"), (np.float64(2), "float64"),
+    for number, d in ((Level.LOW, "float32"), (Meters(2), "float32"), (np.float64(2), "float64"),
                       (np.float32(2), "float32"), (np.int8(2), "float32"), (np.int64(2), "float64"),
                       (np.bool_(True), "float32"), (np.array(2.0), "float64"), ([2.0, 2.0], "float64")):
         for y in (x * number, number * x) if not isinstance(number, list) else (x * number,):

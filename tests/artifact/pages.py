@@ -41,7 +41,7 @@ def choose(tab: Tab, path: Path) -> None:
 
 
 def png(path: Path, value: int) -> Path:
-    """A picture of one grey."""
+    """A picture of one gray."""
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

@@ -67,17 +67,17 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("library", ["so", "a"])
-@pytest.mark.parametrize("flavour", ["static", "caller"])
+@pytest.mark.parametrize("flavor", ["static", "caller"])
 def test_a_c_program_computes_the_same_bits(exported: Exported, language: str, library: str,
-                                            flavour: str) -> None:
-    folder, label = exported.folder, f"{language}_{library}_{flavour}"
+                                            flavor: str) -> None:
+    folder, label = exported.folder, f"{language}_{library}_{flavor}"
     compiler, *standard = LANGUAGES[language]
     linked = ("libnet.a",) if library == "a" else ("-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN")
     run(compiler, *standard, *WARN, f"-Dnumber={exported.real}", f"-DALL_STATES={exported.states}",
-        f'-DOUT="{label}.out"', *(["-DCALLER"] if flavour == "caller" else []), f"-I{folder}",
+        f'-DOUT="{label}.out"', *(["-DCALLER"] if flavor == "caller" else []), f"-I{folder}",
         DRIVER, "-x", "none", *linked, "-o", label, cwd=folder)
     run(folder / label, cwd=folder)
-    assert (folder / f"{label}.out").read_bytes() == (folder / f"{flavour}.bin").read_bytes()
+    assert (folder / f"{label}.out").read_bytes() == (folder / f"{flavor}.bin").read_bytes()
 
 
 def test_nothing_is_imported_and_only_functions_are_exported(exported: Exported) -> None:

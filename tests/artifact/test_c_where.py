@@ -129,7 +129,7 @@ int main(void)
 @pytest.mark.parametrize(("level", "code"), [("sse4.1", 0), ("avx2", 0), ("avx512", 7)])
 def test_memory_is_respected_and_a_lesser_processor_refused(tmp_path: Path, level: str,
                                                             code: int) -> None:
-    """Every access past a buffer, and every use of uninitialised memory, shows in valgrind; and the
+    """Every access past a buffer, and every use of uninitialized memory, shows in valgrind; and the
     processor that it plays has no AVX-512."""
     if not set(TARGETS["avx2"].required_features) <= features():
         pytest.skip("this processor lacks AVX2")

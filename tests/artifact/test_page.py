@@ -70,7 +70,7 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
         return pixels.reshape(8, 8)
 
     tab.evaluate("seen = undefined, document.querySelectorAll('#samples button')[7].click()")
-    np.testing.assert_array_equal(shown(), x[y == 7][0, :, :, 0])  # not rounded to a screen's 256 greys
+    np.testing.assert_array_equal(shown(), x[y == 7][0, :, :, 0])  # not rounded to a screen's 256 grays
     seven = []
     for words in ("", "Clear"):  # the first stroke on a sample begins a picture, as the button does
         if words:
@@ -82,7 +82,7 @@ def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> 
         seven.append(shown())
     assert seven[0][1].max() > 0.5 and seven[0][:, 0].max() == 0  # a 7
     np.testing.assert_array_equal(*seven)
-    choose(tab, png(tmp_path / "grey.png", 51))
+    choose(tab, png(tmp_path / "gray.png", 51))
     tab.until("Math.abs(seen[0][0] - 0.2) < 1e-6")
     np.testing.assert_allclose(shown(), 0.2, atol=1e-6)
     (tmp_path / "text.png").write_text("no picture")

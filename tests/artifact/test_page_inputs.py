@@ -64,7 +64,7 @@ def test_white_may_be_255(browser: Browser, tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((8, 8, 3)), L.GlobalAveragePooling2D()], name="means")
     tab = browser.open(model.export(tmp_path, format="web")[-1], NO_GPU)
     tab.until(READY)
-    choose(tab, png(tmp_path / "grey.png", 51))
+    choose(tab, png(tmp_path / "gray.png", 51))
     tab.until("document.querySelector('#outputs td:last-child')?.innerText === '0.2000'")
     tab.evaluate("document.querySelector('.row input[type=number]').value = 255; document.querySelector('.row input[type=number]').oninput()")
     tab.until("document.querySelector('#outputs td:last-child').innerText === '51.00'")

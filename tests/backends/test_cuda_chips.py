@@ -163,7 +163,7 @@ def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.Mon
         compiled(recipe, f"cuda:{chip}", 2)
 
 
-# -- recognising a new GPU -----------------------------------------------------------------------------
+# -- recognizing a new GPU -----------------------------------------------------------------------------
 
 
 def test_smoke_names_the_call_that_failed(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch,

@@ -265,7 +265,7 @@ def test_float64_where_the_device_has_it(install: Any) -> None:
 
 
 def test_vectors_and_shared_arrays_are_aligned() -> None:
-    """Four neighbours are loaded at once only from where they may be: arrays that begin with a line."""
+    """Four neighbors are loaded at once only from where they may be: arrays that begin with a line."""
     x = leaf("input", "x", (64, 64), f32)
     made = modules_of(Graph({"y": ops.matmul(x, x)}))
     assert "OpLoad %f32x4" in made.text and "Aligned 16" in made.text

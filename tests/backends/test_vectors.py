@@ -1,4 +1,4 @@
-"""Neighbours that are loaded or stored at once, on every device that is here: aligned or not, beside elements
+"""Neighbors that are loaded or stored at once, on every device that is here: aligned or not, beside elements
 loaded or written one by one, and in products that do all of that."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
 @pytest.mark.parametrize("lanes", [2, 4])
 def test_what_many_threads_write_is_read_at_once(backend: str, lanes: int, space: str) -> None:
     """Each thread writes one element; in the second half of the turns they are far apart. No element
-    of a neighbour may be lost."""
+    of a neighbor may be lost."""
     device(backend)
     n, turns = 128, 16
     b = Builder("written", i32)

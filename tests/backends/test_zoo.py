@@ -25,8 +25,8 @@ def test_predicting_and_training(backend: str, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_driver_optimises_computes_the_same() -> None:
-    """These tests take OpenCL C as it stands; users get the result of the driver's optimiser."""
+def test_what_a_driver_optimizes_computes_the_same() -> None:
+    """These tests take OpenCL C as it stands; users get the result of the driver's optimizer."""
     here = device("opencl")
     reference, x, _ = program("digits_cnn", "cpu")
     with settings.using(opencl_options=()):

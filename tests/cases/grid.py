@@ -1,4 +1,4 @@
-"""Graphs whose kernels on machines of workgroups load and store neighbours at once."""
+"""Graphs whose kernels on machines of workgroups load and store neighbors at once."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ ELEMENTWISE = {
 
 
 def normal(x: Value, scale: Value, axis: int = -1) -> Value:
-    centred = x - ops.mean(x, axis=axis, keepdims=True)
-    return centred * ops.rsqrt(ops.mean(centred * centred, axis=axis, keepdims=True) + 1e-3) * scale
+    centered = x - ops.mean(x, axis=axis, keepdims=True)
+    return centered * ops.rsqrt(ops.mean(centered * centered, axis=axis, keepdims=True) + 1e-3) * scale
 
 
-# Memory access of reducing kernels: rows of neighbours, and neighbours of many rows.
+# Memory access of reducing kernels: rows of neighbors, and neighbors of many rows.
 REDUCING = {
     "softmax": (ops.softmax, (260, 128)),
     "odd softmax": (ops.softmax, (260, 129)),

@@ -15,7 +15,7 @@ INF, NAN = math.inf, math.nan
 
 
 def ulp(d: DType, x: float) -> float:
-    """The distance of neighbours around x."""
+    """The distance of neighbors around x."""
     digits, largest = PRECISION[d.name]
     exponent = math.frexp(x)[1] - 1 if x else -largest
     return math.ldexp(1.0, max(exponent, 1 - largest) - digits + 1)

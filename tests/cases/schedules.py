@@ -34,7 +34,7 @@ def job(make: Any, *shapes: tuple[int, ...]) -> Job:
     return Job(Graph({"y": make(*leaves)}), {v: rng.normal(size=v.shape).astype(np.float32) for v in leaves})
 
 
-def normalised(x: Value) -> Value:
+def normalized(x: Value) -> Value:
     far = x - ops.mean(x, -1, keepdims=True)
     return far * ops.rsqrt(ops.mean(far * far, -1, keepdims=True) + 1e-3)
 
@@ -52,7 +52,7 @@ JOBS = {
                            (1, 4, 9, 12), (3, 3, 1, 12), (1, 4, 9, 12)),
     "depthwise": job(lambda x, w: ops.tanh(ops.conv(x, w, padding="same", groups=12)), (1, 4, 9, 12), (3, 3, 1, 12)),
     "softmax": job(lambda x: ops.softmax(x, axis=-1), (3, 88)),
-    "layer norm": job(normalised, (2, 3, 72)),
+    "layer norm": job(normalized, (2, 3, 72)),
     "sums of columns": job(lambda x: ops.sum(ops.exp(x), axis=0), (12, 76)),
     "maxima of columns": job(lambda x: ops.max(x, axis=1), (3, 5, 36)),
     "elements": job(lambda x, b: ops.tanh(x[:, ::2]) * b, (3, 6, 40), (40,)),

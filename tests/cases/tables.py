@@ -37,7 +37,7 @@ def write_csv(path: Path, columns: dict[str, list[str]], rows: slice = slice(Non
 
 
 def logistic_regression(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
-    """Probabilities of class 1 by Newton's method with a slight penalty, on standardised columns."""
+    """Probabilities of class 1 by Newton's method with a slight penalty, on standardized columns."""
     mean, deviation = x.mean(0), np.maximum(x.std(0), 1e-9)
     a, b = (np.c_[np.ones(len(part)), (part - mean) / deviation] for part in (x, x_test))
     w = np.zeros(a.shape[1])

@@ -1,4 +1,4 @@
-"""Kernels that load and store neighbours at once."""
+"""Kernels that load and store neighbors at once."""
 
 from __future__ import annotations
 

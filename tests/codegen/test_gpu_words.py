@@ -64,7 +64,7 @@ def test_random_kernels(name: str) -> None:
 
 
 def exchanging(d: DType, mask: int) -> Builder:
-    """Each of 128 threads gets its neighbour's number, twice over, and through shared memory
+    """Each of 128 threads gets its neighbor's number, twice over, and through shared memory
     another's."""
     b = Builder("exchange", i32)
     b.memory("x", d, 256)

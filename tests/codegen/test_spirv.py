@@ -31,13 +31,13 @@ from ztorch.lower.plan import KernelStep, Plan
 VULKAN = TARGETS["vulkan"].on_device({"subgroup": 8, "max_buffers": 64})
 OPENCL = TARGETS["opencl:spirv"]
 # A target, with the name of its rules in Khronos' tools.
-FLAVOURS = {"vulkan": (VULKAN, "vulkan1.1"), "opencl": (OPENCL, "opencl2.0")}
-both = pytest.mark.parametrize("flavour", FLAVOURS)
+FLAVORS = {"vulkan": (VULKAN, "vulkan1.1"), "opencl": (OPENCL, "opencl2.0")}
+both = pytest.mark.parametrize("flavor", FLAVORS)
 tools = pytest.mark.skipif(not (shutil.which("spirv-as") and shutil.which("spirv-val")),
                            reason="the package spirv-tools is not installed")
 
 
-def texts_of(kernels: list[Kernel], flavour: str = "vulkan") -> list[str]:
+def texts_of(kernels: list[Kernel], flavor: str = "vulkan") -> list[str]:
     """The module of each kernel."""
     plans = {}
     for k, kernel in enumerate(kernels):
@@ -45,7 +45,7 @@ def texts_of(kernels: list[Kernel], flavour: str = "vulkan") -> list[str]:
                        for at, m in enumerate(kernel.memories))
         step = KernelStep(kernel, places, tuple(m.access != "r" for m in kernel.memories), 0.0)
         plans[f"k{k}"] = Plan(f"k{k}", [], [], [step], 0, [])
-    return _split(device_code(plans, FLAVOURS[flavour][0], Watch()).text)
+    return _split(device_code(plans, FLAVORS[flavor][0], Watch()).text)
 
 
 def _split(text: str) -> list[str]:
@@ -54,10 +54,10 @@ def _split(text: str) -> list[str]:
     return [first + part for part in text.split(first)[1:]]
 
 
-def agree_with_khronos(texts: list[str], folder: Path, flavour: str = "vulkan",
+def agree_with_khronos(texts: list[str], folder: Path, flavor: str = "vulkan",
                        valid: bool = True) -> None:
     """The same words as spirv-as makes, which spirv-val accepts."""
-    target, rules = FLAVOURS[flavour]
+    target, rules = FLAVORS[flavor]
     for number, text in enumerate(texts):
         (folder / f"{number}.spvasm").write_text(text)
     (folder / "each.sh").write_text(
@@ -72,19 +72,19 @@ def agree_with_khronos(texts: list[str], folder: Path, flavour: str = "vulkan",
 
 
 @tools
-@pytest.mark.parametrize(("flavour", "d"), pairs([*FLAVOURS], ALL), ids=str)
-def test_every_opcode(flavour: str, d: DType, tmp_path: Path) -> None:
-    texts = texts_of([kernel_for(o, d, 1, i32)[0] for o in opcodes_of(d)], flavour)
+@pytest.mark.parametrize(("flavor", "d"), pairs([*FLAVORS], ALL), ids=str)
+def test_every_opcode(flavor: str, d: DType, tmp_path: Path) -> None:
+    texts = texts_of([kernel_for(o, d, 1, i32)[0] for o in opcodes_of(d)], flavor)
     assert len(texts) > 5
-    agree_with_khronos(texts, tmp_path, flavour)
+    agree_with_khronos(texts, tmp_path, flavor)
 
 
 @tools
 @both
-def test_several_at_once(flavour: str, tmp_path: Path) -> None:
+def test_several_at_once(flavor: str, tmp_path: Path) -> None:
     kernels = [loads(d, lanes) for d in ALL if d is not boolean for lanes in (2, 4)]
     kernels += [stores(d, aligned) for d in ALL if d is not boolean for aligned in (True, False)]
-    agree_with_khronos(texts_of(kernels, flavour), tmp_path, flavour)
+    agree_with_khronos(texts_of(kernels, flavor), tmp_path, flavor)
 
 
 # The driver here takes more of Vulkan's modules than the rules allow; OpenCL's it does not take at all.
@@ -94,12 +94,12 @@ PARTS = [QUICK, *(OTHERS[k::12] for k in range(12))]
 
 
 @tools
-@pytest.mark.parametrize(("flavour", "part"), pairs([*FLAVOURS], range(len(PARTS)), [(f, 0) for f in FLAVOURS]))
-def test_kernels_of_ops(flavour: str, part: int, tmp_path: Path) -> None:
-    some = [job for op in PARTS[part] for job in share(jobs()[op], [*FLAVOURS].index(flavour), 4)]
+@pytest.mark.parametrize(("flavor", "part"), pairs([*FLAVORS], range(len(PARTS)), [(f, 0) for f in FLAVORS]))
+def test_kernels_of_ops(flavor: str, part: int, tmp_path: Path) -> None:
+    some = [job for op in PARTS[part] for job in share(jobs()[op], [*FLAVORS].index(flavor), 4)]
     graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(some)}
-    made = compile_functions(graphs, FLAVOURS[flavour][0], "ops")
-    agree_with_khronos(_split(made.text), tmp_path, flavour)
+    made = compile_functions(graphs, FLAVORS[flavor][0], "ops")
+    agree_with_khronos(_split(made.text), tmp_path, flavor)
 
 
 @tools
@@ -227,7 +227,7 @@ def test_the_grammar_is_khronos_own() -> None:
         assert {k: published["enums"][kind][k] for k in rows} == rows
 
 
-def test_the_grammar_ships_with_its_licence() -> None:
+def test_the_grammar_ships_with_its_license() -> None:
     notice = (VENDORED.parent / "README.md").read_text()
     assert "Khronos Group" in notice and "Permission is hereby granted" in notice
     assert len(grammar().forms) > 400

@@ -125,9 +125,9 @@ def test_a_picture_and_a_table_come_through_a_pipe(tmp_path: Path) -> None:
 
     zt.Sequential([L.Input((4, 4, 1)), L.Flatten(), L.Dense(1, kernel_initializer="ones")]).compile(
         "cpu:scalar", batch_size=1).save(tmp_path / "net.zt")
-    Image.new("L", (4, 4), 51).save(tmp_path / "grey.png")
+    Image.new("L", (4, 4), 51).save(tmp_path / "gray.png")
     table = ",".join(["0.2"] * 16).encode() + b"\n"
-    for source, arguments in (((tmp_path / "grey.png").read_bytes(), ["-"]), (table, [])):
+    for source, arguments in (((tmp_path / "gray.png").read_bytes(), ["-"]), (table, [])):
         ran = subprocess.run([sys.executable, str(ROOT / "cli.py"), "run", "net.zt", *arguments],
                              cwd=tmp_path, input=source, capture_output=True, check=True,
                              env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -87,9 +87,9 @@ def test_a_report_of_images(artifact: Path, run: Run, no_plots: None) -> None:
 
 def test_a_report_of_files_names_them(run: Run, no_plots: None) -> None:
     pillow = pytest.importorskip("PIL.Image")
-    for name, grey in (("bright/1.png", 255), ("dark/<2>.png", 0), ("bright/3.png", 100)):
+    for name, gray in (("bright/1.png", 255), ("dark/<2>.png", 0), ("bright/3.png", 100)):
         Path("all", name).parent.mkdir(parents=True, exist_ok=True)
-        pillow.new("L", (8, 8), grey).save(Path("all", name))
+        pillow.new("L", (8, 8), gray).save(Path("all", name))
     model = zt.Sequential([zt.layers.Input((4, 4, 1)), zt.layers.GlobalAveragePooling2D(), zt.layers.Dense(2, use_bias=False), zt.layers.Softmax()], name="light")
     model.set_weights([np.array([[9.0, -9.0]])])  # bright, or it cannot tell
     model.pipeline = zt.Pipeline.of_classes(["bright", "dark"], images=True)

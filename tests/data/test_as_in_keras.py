@@ -191,7 +191,7 @@ def test_single_images_are_those_of_keras(tmp_path: Path) -> None:
     theirs = references.keras().utils
     x = RANDOM.random((9, 12, 3)) * 200
     utils.save_img(tmp_path / "a.png", x)
-    utils.save_img(tmp_path / "grey.png", x[..., :1].transpose(2, 0, 1), data_format="channels_first", scale=False)
+    utils.save_img(tmp_path / "gray.png", x[..., :1].transpose(2, 0, 1), data_format="channels_first", scale=False)
     theirs.save_img(tmp_path / "b.png", x)
     same(np.asarray(Image.open(tmp_path / "a.png")), np.asarray(Image.open(tmp_path / "b.png")))
     for how in ({}, {"color_mode": "grayscale"}, {"color_mode": "rgba", "target_size": (4, 5)},
@@ -200,7 +200,7 @@ def test_single_images_are_those_of_keras(tmp_path: Path) -> None:
         same(utils.img_to_array(ours), theirs.img_to_array(other))
         same(utils.img_to_array(ours, "channels_first", "uint8"), theirs.img_to_array(other, "channels_first", "uint8"))
     same(np.asarray(utils.array_to_img(x)), np.asarray(theirs.array_to_img(x)))
-    same(utils.img_to_array(utils.load_img(tmp_path / "grey.png", "grayscale"))[..., 0], x[..., 0].astype(np.uint8).astype("f"))
+    same(utils.img_to_array(utils.load_img(tmp_path / "gray.png", "grayscale"))[..., 0], x[..., 0].astype(np.uint8).astype("f"))
     with pytest.warns(UserWarning, match="no transparency"):
         utils.save_img(tmp_path / "c.jpg", np.ones((4, 4, 4)))
     (tmp_path / "bad.png").write_bytes(b"no image")

@@ -13,7 +13,7 @@ from ztorch import layers as L
 from ztorch.data import csv_files
 from ztorch.errors import ConfigError, DataError
 
-FLOWERS = "width,colour,height,kind\n1,red,2.5,rose\n3,blue,4,tulip\n\n5,red,6,rose\n"
+FLOWERS = "width,color,height,kind\n1,red,2.5,rose\n3,blue,4,tulip\n\n5,red,6,rose\n"
 
 
 def opened(tmp_path: Path, text: str | bytes, name: str = "t.csv", **how: Any) -> zt.data.CsvFile:
@@ -24,8 +24,8 @@ def opened(tmp_path: Path, text: str | bytes, name: str = "t.csv", **how: Any) -
 
 def test_numbers_and_categories(tmp_path: Path) -> None:
     rows = opened(tmp_path, FLOWERS)
-    assert rows.columns == ("width", "colour", "height") and rows.classes == ("rose", "tulip")
-    assert rows.categories == {"colour": ("blue", "red")} and rows.rows == 3 and len(rows) == 1
+    assert rows.columns == ("width", "color", "height") and rows.classes == ("rose", "tulip")
+    assert rows.categories == {"color": ("blue", "red")} and rows.rows == 3 and len(rows) == 1
     [(x, y)] = rows
     assert x.tolist() == [[1, 1, 2.5], [3, 0, 4], [5, 1, 6]] and x.dtype == np.float32
     assert y.tolist() == [0, 1, 0] and y.dtype == np.int32
@@ -84,21 +84,21 @@ def test_spellings(tmp_path: Path, text: str, names: tuple, x: list, y: list) ->
 
 
 def test_a_header_of_texts_over_texts_must_be_said(tmp_path: Path) -> None:
-    text = "colour,kind\nred,rose\nblue,tulip\n"
+    text = "color,kind\nred,rose\nblue,tulip\n"
     assert opened(tmp_path, text).rows == 3
     rows = opened(tmp_path, text, header=True)
-    assert rows.rows == 2 and rows.columns == ("colour",) and rows.classes == ("rose", "tulip")
+    assert rows.rows == 2 and rows.columns == ("color",) and rows.classes == ("rose", "tulip")
 
 
 def test_a_test_file_means_the_same(tmp_path: Path) -> None:
     train = opened(tmp_path, FLOWERS)
-    test = opened(tmp_path, "width,colour,height,kind\n7,red,1,tulip\n", "test.csv", like=train)
+    test = opened(tmp_path, "width,color,height,kind\n7,red,1,tulip\n", "test.csv", like=train)
     x, y = test.arrays()
     assert x.tolist() == [[7, 1, 1]] and y.tolist() == [1] and test.classes == train.classes
-    with pytest.raises(DataError, match=r"column 2 \(colour\) holds 'green', which .*t\.csv does not"):
-        opened(tmp_path, "width,colour,height,kind\n7,green,1,rose\n", "test.csv", like=train)
+    with pytest.raises(DataError, match=r"column 2 \(color\) holds 'green', which .*t\.csv does not"):
+        opened(tmp_path, "width,color,height,kind\n7,green,1,rose\n", "test.csv", like=train)
     with pytest.raises(DataError, match="does not have the columns of"):
-        opened(tmp_path, "width,colour,kind\n7,red,rose\n", "test.csv", like=train)
+        opened(tmp_path, "width,color,kind\n7,red,rose\n", "test.csv", like=train)
 
 
 def test_fit_and_split(tmp_path: Path) -> None:

@@ -48,18 +48,18 @@ def pets(tmp_path: Path) -> Path:
 
 
 def test_folders_are_classes_in_order(tmp_path: Path) -> None:
-    grey = save(tmp_path / "b" / "x.png", np.full((4, 5), 51, np.uint8))
-    colour = save(tmp_path / "a" / "deep" / "y.PNG", random.integers(0, 256, (4, 5, 3)).astype(np.uint8))
+    gray = save(tmp_path / "b" / "x.png", np.full((4, 5), 51, np.uint8))
+    color = save(tmp_path / "a" / "deep" / "y.PNG", random.integers(0, 256, (4, 5, 3)).astype(np.uint8))
     clear = save(tmp_path / "a" / "z.bmp", np.zeros((4, 5, 3), np.uint8))
     (tmp_path / "a" / "notes.txt").write_text("no image")
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "empty").mkdir()
     folder = zt.data.image_folder(tmp_path, size=(4, 5))
-    assert folder.classes == ("a", "b", "empty") and folder.files == [colour, clear, grey]
+    assert folder.classes == ("a", "b", "empty") and folder.files == [color, clear, gray]
     [(x, y)] = folder
     assert x.shape == (3, 4, 5, 3) and x.dtype == np.float32
     assert y.tolist() == [0, 0, 1] and y.dtype == np.int32
-    np.testing.assert_allclose(x[0], np.asarray(Image.open(colour)) / 255.0, rtol=1e-6)
+    np.testing.assert_allclose(x[0], np.asarray(Image.open(color)) / 255.0, rtol=1e-6)
     assert (x[1] == 0).all() and np.allclose(x[2], 0.2)
 
 

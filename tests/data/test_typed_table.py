@@ -45,7 +45,7 @@ def test_what_the_user_says_counts() -> None:
 
 
 class Frame:
-    """The common behaviour of frames of several libraries."""
+    """The common behavior of frames of several libraries."""
 
     def __init__(self, columns: dict[str, Any]):
         self.columns, self._arrays = list(columns), columns

@@ -85,7 +85,7 @@ def test_gradients_of_many_examples(case: Case) -> None:
 @together()
 @pytest.mark.parametrize("case", [c for c in FLOATS if c.number == 0], ids=str)
 def test_the_gradient_of_many_examples_at_once(case: Case) -> None:
-    """Differentiated after it was vectorised: the sum over examples of each one's gradient."""
+    """Differentiated after it was vectorized: the sum over examples of each one's gradient."""
     leaves = case.leaves(f64)
     y = case.call(*leaves)
     wrt = [v for v in leaves if v.dtype is f64]

@@ -41,7 +41,7 @@ def test_operators_mean_what_they_mean_in_numpy(formula: Callable) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_numbers_take_the_dtype_of_their_neighbour() -> None:
+def test_numbers_take_the_dtype_of_their_neighbor() -> None:
     for d in ("float16", "bfloat16", "float64", "int8"):
         x = leaf("input", "x", (2,), d)
         assert str((x + 1).dtype) == str((1 - x).dtype) == d

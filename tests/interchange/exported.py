@@ -7,7 +7,7 @@ import numpy as np
 from ztorch.model.model import Model
 
 
-def randomised(model: Model) -> Model:
+def randomized(model: Model) -> Model:
     """With weights that are nowhere 0 or 1, and variances above 0."""
     random = np.random.default_rng(1)
     for w in model.weights:

@@ -16,7 +16,7 @@ import ztorch as zt
 from tests.cases.grouping import together
 from tests.cases.samples import Case, cases
 from tests.cases.zoo import NAMES, small
-from tests.interchange.exported import randomised
+from tests.interchange.exported import randomized
 from tests.interchange.onnx_files import UNWRITABLE, agrees, kinds, ours, rows, runtime
 from ztorch import layers as L
 from ztorch import ops
@@ -124,7 +124,7 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], list[Layer]], dict[str, in
 def test_layers(name: str) -> None:
     shape, make, expected = LAYERS[name]
     dtype = "int32" if name == "embedding" else None
-    model = randomised(zt.Sequential([L.Input(shape, dtype=dtype), *make()]))
+    model = randomized(zt.Sequential([L.Input(shape, dtype=dtype), *make()]))
     assert kinds(agrees(model)) == expected
 
 
@@ -149,7 +149,7 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], list[Layer]]]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_layers_that_become_smaller_nodes(name: str) -> None:
     shape, make = OTHERS[name]
-    agrees(randomised(zt.Sequential([L.Input(shape), *make()])))
+    agrees(randomized(zt.Sequential([L.Input(shape), *make()])))
 
 
 @together()

@@ -11,7 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
-from tests.interchange.exported import randomised
+from tests.interchange.exported import randomized
 from tests.interchange.onnx_files import kinds, ours, rows, runtime
 from ztorch import layers as L
 from ztorch import ops
@@ -45,7 +45,7 @@ def test_windows_of_any_tensor() -> None:
 
 
 def test_another_opset(tmp_path: Path) -> None:
-    model = randomised(zt.Sequential([
+    model = randomized(zt.Sequential([
         L.Input((6, 6, 2)), L.Conv2D(3, 3, activation="relu"), L.MaxPooling2D(2), L.Flatten(),
         L.Dense(3, activation="softmax")]))
     [x] = rows(model, 2)
@@ -62,7 +62,7 @@ def test_another_opset(tmp_path: Path) -> None:
 
 def test_ops_that_an_older_opset_lacks(tmp_path: Path) -> None:
     """They are replaced by their definitions in the standard, some of them in two steps."""
-    model = randomised(zt.Sequential([
+    model = randomized(zt.Sequential([
         L.Input((4, 6)), L.Dense(6, activation="gelu"), L.GroupNormalization(2), L.RMSNormalization(),
         L.Dense(3, activation="mish")]))
     [x] = rows(model, 2)
@@ -146,10 +146,10 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 
 
 def test_computing_with_the_batch_size_needs_one() -> None:
-    def centred(x: Any) -> Any:
+    def centered(x: Any) -> Any:
         return x - ops.mean(x, axis=0) * (1.0 * x.shape[0])
 
-    model = zt.Sequential([L.Input((3,)), L.Lambda(centred)])
+    model = zt.Sequential([L.Input((3,)), L.Lambda(centered)])
     with pytest.raises(Unsupported, match="batch_size="):
         encode(model)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -1,4 +1,4 @@
-"""Files of every layer of the catalogue, run by ONNX Runtime and OpenVINO."""
+"""Files of every layer of the catalog, run by ONNX Runtime and OpenVINO."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ JOINED = [
     Case("ExpandDims", [X], [np.array(1, np.int32)]),
 ]
 
-NORMALISED = [
+NORMALIZED = [
     Case("SkipLayerNormalization", [X, floats(2, 3, 8)], [floats(8), floats(8), floats(8)]),
     Case("SkipLayerNormalization", [X, floats(2, 3, 8)], [floats(8), floats(8)],
          {"epsilon": 1e-3}),
@@ -142,7 +142,7 @@ SIGMOID = [np.float32(1 / 256), np.array(0, np.uint8)]
 CODES, *CODE_TYPE = code(2, 4, 6, 5)
 # Of 7 bits: with 8, ONNX Runtime's sums of two products saturate at 16 bits on CPUs without VNNI.
 WEIGHTS = [ints(-60, 60, 8, 6, dtype=np.int8), *code(1, dtype=np.int8)[1:]]
-QUANTISED = [
+QUANTIZED = [
     *(Case(op, [code(2, 3)[0]], [np.float32(0.05), np.array(99, np.uint8), *code(1, 3), *RESULT],
            {}, (UINT8,), close=1) for op in ("QLinearAdd", "QLinearMul")),
     Case("QLinearSigmoid", [CODES], [*CODE_TYPE, *SIGMOID], {}, (UINT8,), close=1),
@@ -170,7 +170,7 @@ QUANTISED = [
     Case("DequantizeLinear", [CODES], CODE_TYPE),
 ]
 
-CASES = [*JOINED, *NORMALISED, *ATTENTION, *QUANTISED]
+CASES = [*JOINED, *NORMALIZED, *ATTENTION, *QUANTIZED]
 
 
 def label(case: Case) -> str:

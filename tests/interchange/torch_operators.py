@@ -164,7 +164,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.affine_grid(x[:, 0, :2, :3], [x.shape[0], 3, 5, 4], align_corners=False),
     lambda x: F.unfold(x, (2, 3), padding=1, stride=2, dilation=(1, 2)),
     lambda x: F.fold(F.unfold(x, 2, padding=1), (6, 6), 2, padding=1),
-    # -- normalisations
+    # -- normalizations
     lambda x: F.layer_norm(x, (6,)),
     lambda x: F.layer_norm(x, (6, 6), weight=torch.ones(6, 6) * 2), lambda x: F.rms_norm(x, (6,)),
     lambda x: F.group_norm(x, 2), lambda x: F.instance_norm(x), lambda x: F.softmax(x, 1),

@@ -24,7 +24,7 @@ THREADS, SLABS, STAGES = 32, 5, 3
 
 def ring(d: DType = f32, elements: int = 4, pending: int = STAGES - 2, barrier: bool = True,
          stages: int = STAGES, behind: int = 0) -> Kernel:
-    """Sums over slabs that pass through a ring of stages; the last slab is not full. A thread reads its neighbour's
+    """Sums over slabs that pass through a ring of stages; the last slab is not full. A thread reads its neighbor's
     copy. Arguments other than the usual ones are mistakes."""
     b, part = Builder("ring", i32), THREADS * elements
     size = SLABS * part - part // 2

@@ -169,7 +169,7 @@ def test_out_of_bounds(index: int, lanes: int) -> None:
             run(b, x=np.zeros(8, np.float32), i=np.array([index if index > 0 else -4]))
 
 
-def test_uninitialised_shared_memory() -> None:
+def test_uninitialized_shared_memory() -> None:
     b = Builder("fresh")
     b.workgroup = (4, 1, 1)
     b.memory("s", f32, 8, space="shared", access="rw")
@@ -205,7 +205,7 @@ def test_a_trip_of_a_parallel_loop_inherits_no_variable() -> None:
         interpret(b.kernel(), {})
 
 
-def test_access_is_honoured() -> None:
+def test_access_is_honored() -> None:
     b = Builder("access")
     b.memory("x", f32, 4)
     b.store("x", 0, b.const(1.0, f32))

@@ -227,7 +227,7 @@ def test_workers_share_a_loop() -> None:
 
 
 def test_trips_of_a_parallel_loop_must_not_touch_each_other() -> None:
-    b = Builder("neighbours")
+    b = Builder("neighbors")
     b.memory("y", f32, 9, access="rw")
     with b.loop(0, 8, kind="parallel") as i:
         b.store("y", i, b.load("y", i, off=1))

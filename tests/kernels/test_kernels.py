@@ -238,14 +238,14 @@ def test_what_is_written_beside_other_elements_is_joined_to_them() -> None:
 
 
 def test_windows_and_distances_are_read_where_they_lie() -> None:
-    """Zeros go around an image once, so its windows stay a convolution; centres are turned once."""
+    """Zeros go around an image once, so its windows stay a convolution; centers are turned once."""
     image = np.ones((1, 56, 56, 32), np.float32)
     explanation = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
     assert "winograd" in explanation and "pad" not in explanation
     explanation = depthwise_conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32), np.float32), padding=1)
     assert "sliding" in explanation and "pad" not in explanation
-    points, centres = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
-    explanation = k_means_step.on("cpu:avx2").explain(points, centres)
+    points, centers = np.ones((64, 4), np.float32), np.ones((16, 4), np.float32)
+    explanation = k_means_step.on("cpu:avx2").explain(points, centers)
     assert len(re.findall(r"^k\d+_copy", explanation, re.MULTILINE)) == 1
 
 

@@ -92,7 +92,7 @@ def test_compiled(level: str) -> None:
 
 @pytest.mark.slow
 def test_interpreted() -> None:
-    """With checks of bounds, races and reads of uninitialised elements."""
+    """With checks of bounds, races and reads of uninitialized elements."""
     for job in _jobs("float64"):
         agree(job, interpreted(job, NARROW, workers=2), terms=50)
 

@@ -113,7 +113,7 @@ def outside(x, starts, places):
 
 @zt.kernel
 def in_lanes(x, starts, places):
-    """Turns that a processor computes in lanes: sums of all kinds, single elements, neighbours."""
+    """Turns that a processor computes in lanes: sums of all kinds, single elements, neighbors."""
     rows = starts.shape[0] - 1
     out, sums, tops, bits = np.zeros_like(x), np.empty(rows), np.empty(rows), np.empty(rows, np.int32)
     for r in zt.grid(rows):

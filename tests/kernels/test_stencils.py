@@ -1,4 +1,4 @@
-"""Stencils: reads of neighbours, whatever happens at the borders, are one kernel without copies."""
+"""Stencils: reads of neighbors, whatever happens at the borders, are one kernel without copies."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_values_and_gradients(kernel: Any) -> None:
 
 
 @pytest.mark.parametrize("kernel", ONE_KERNEL, ids=lambda k: k.__name__)
-def test_neighbours_are_read_in_place(kernel: Any) -> None:
+def test_neighbors_are_read_in_place(kernel: Any) -> None:
     """In vectors: no lookup, and no shifted copy."""
     explained = kernel.on("cpu:avx2").explain(X.astype(np.float32))
     assert "k0_" in explained and "k1_" not in explained and "take" not in explained

@@ -113,6 +113,6 @@ CASES: dict[str, tuple[Layer, int, Outcome]] = {
     "brightness": (L.RandomBrightness(0.5, (0, 1)), 1, brightened(-0.5, 0.5, 1)),
     "brightness, pair": (L.RandomBrightness((0.1, 0.2)), 1, brightened(0.1, 0.2, 255)),
     "erase": (L.RandomErasing(fill_value=0.5), 6, erased((0, 1), (0.02, 0.33), 0.5)),
-    "erase, colour": (L.RandomErasing((0.9, 1.0), 0.5, (0.1, 0.2, 0.3)), 6,
-                      erased((0.9, 1), (0, 0.5), (0.1, 0.2, 0.3))),
+    "erase, color": (L.RandomErasing((0.9, 1.0), 0.5, (0.1, 0.2, 0.3)), 6,
+                     erased((0.9, 1), (0, 0.5), (0.1, 0.2, 0.3))),
 }

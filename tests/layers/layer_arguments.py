@@ -1,4 +1,4 @@
-"""The shape of a row that each layer of the catalogue takes, and arguments that it can be made with."""
+"""The shape of a row that each layer of the catalog takes, and arguments that it can be made with."""
 
 from __future__ import annotations
 

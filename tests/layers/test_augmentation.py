@@ -53,7 +53,7 @@ def test_gradients_are_differences(name: str) -> None:
     np.testing.assert_allclose((slope * step).sum(), ((later - y) * case.slope).sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["flip", "crop", "move", "contrast", "erase, colour"])
+@pytest.mark.parametrize("name", ["flip", "crop", "move", "contrast", "erase, color"])
 def test_channels_first(name: str) -> None:
     layer, _, _ = CASES[name]
     first = type(layer).from_config({**layer.get_config(), "data_format": "channels_first"})

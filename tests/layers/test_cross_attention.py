@@ -49,7 +49,7 @@ def in_torch(ours: Model, path: Path, first: bool, activation: str) -> Any:
     return module
 
 
-ACTIVATIONS = {False: "relu", True: "gelu"}  # by whether the block normalises first
+ACTIVATIONS = {False: "relu", True: "gelu"}  # by whether the block normalizes first
 FORMS = pytest.mark.parametrize(("first", "activation"), ACTIVATIONS.items(), ids=["post", "pre"])
 
 

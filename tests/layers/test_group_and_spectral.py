@@ -125,7 +125,7 @@ def test_spectral_steps_are_those_of_keras(kind: str) -> None:
         np.testing.assert_allclose(array, want, rtol=2e-4, atol=2e-5)
 
 
-def test_the_matrix_of_an_embedding_is_normalised() -> None:
+def test_the_matrix_of_an_embedding_is_normalized() -> None:
     layer = L.SpectralNormalization(L.Embedding(6, 4), 20)
     program = zt.Sequential([L.Input((3,), dtype="int32"), layer]).compile(
         "cpu:scalar", batch_size=2, optimizer=zt.optimizers.SGD(0.0), loss="mse")

@@ -112,8 +112,8 @@ def test_layer_normalization(axis, shape):
     y = run(layer, x, weights=[gamma, beta])
     axes = tuple(a % 3 for a in (axis if isinstance(axis, (list, tuple)) else [axis]))
     spread = [n if k in axes else 1 for k, n in enumerate(x.shape)]
-    centred = x - x.mean(axes, keepdims=True)
-    expected = centred / np.sqrt(x.var(axes, keepdims=True) + 1e-3)
+    centered = x - x.mean(axes, keepdims=True)
+    expected = centered / np.sqrt(x.var(axes, keepdims=True) + 1e-3)
     np.testing.assert_allclose(y, expected * gamma.reshape(spread) + beta.reshape(spread),
                                rtol=1e-10)
 

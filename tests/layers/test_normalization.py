@@ -1,4 +1,4 @@
-"""Normalisations against PyTorch and Keras: values, gradients, moving statistics, hard inputs."""
+"""Normalizations against PyTorch and Keras: values, gradients, moving statistics, hard inputs."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_compiled_program_learns_statistics_and_predicts_by_them(device: str) 
     np.testing.assert_allclose(program.predict(x[:3]), program.predict(x)[:3], rtol=1e-5)
 
 
-def test_a_tail_is_normalised_with_its_own_rows_again() -> None:
+def test_a_tail_is_normalized_with_its_own_rows_again() -> None:
     """3 rows in a batch of 4: the first counts twice in the statistics."""
     model = Sequential([L.Input((2,)), L.BatchNormalization(momentum=0.0, name="bn")])
     program = model.compile("cpu", batch_size=4, optimizer=SGD(0.0), loss="mse")

@@ -31,7 +31,7 @@ INPUTS = {
     "tiny": NOISE * 1e-4, "equal": np.full(NOISE.shape, 1e4), "zero": NOISE * 0,
     "one far": np.where(np.arange(6) == 2, 1e4, NOISE),
 }
-NORMALISING: dict[str, Callable[[], Layer]] = {
+NORMALIZING: dict[str, Callable[[], Layer]] = {
     "batch": L.BatchNormalization, "batch, first axis": lambda: L.BatchNormalization(axis=1),
     "group": lambda: L.GroupNormalization(2), "instance": lambda: L.GroupNormalization(-1),
     "layer": L.LayerNormalization, "layer, two axes": lambda: L.LayerNormalization((1, 2)),
@@ -50,9 +50,9 @@ def near(got: list[np.ndarray], want: list[np.ndarray], units: float, what: str,
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_normalisations_keep_their_digits(machine: str) -> None:
+def test_normalizations_keep_their_digits(machine: str) -> None:
     cases = [(f"{name} of {kind}", Traced(make(), x.astype(np.float32), True, "float32"))
-             for name, make in NORMALISING.items() for kind, x in INPUTS.items()]
+             for name, make in NORMALIZING.items() for kind, x in INPUTS.items()]
     jobs = [case.job() for _, case in cases]
     compiled = Module(jobs, machine)
     for k, ((what, _), job) in enumerate(zip(cases, jobs, strict=True)):
@@ -94,7 +94,7 @@ def test_variances_up_to_the_largest_number(machine: str) -> None:
     """They are squares of 1e18 here; beyond 1e19 the variance itself is not a float32."""
     cases = [(f"{name} of {size:g}", Traced(make(), (NOISE * size).astype(np.float32), True,
                                             "float32"))
-             for name, make in NORMALISING.items() for size in (1e18, 1e-18)]
+             for name, make in NORMALIZING.items() for size in (1e18, 1e-18)]
     jobs = [case.job() for _, case in cases]
     compiled = Module(jobs, machine)
     for k, ((what, _), job) in enumerate(zip(cases, jobs, strict=True)):

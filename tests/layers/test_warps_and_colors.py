@@ -1,4 +1,4 @@
-"""Images that are turned, distorted and recoloured by chance: each layer gives the result of Keras' layer of
+"""Images that are turned, distorted and recolored by chance: each layer gives the result of Keras' layer of
 the same name for the same draws."""
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ CASES: dict[str, tuple[str, dict[str, Any], int, Transformation]] = {
     "perspective": ("RandomPerspective", {"scale": 0.6, "fill_value": 0.25}, 10, perspective),
     "hue": ("RandomHue", {"factor": 0.8, **UNIT}, 2, hue),
     "saturation": ("RandomSaturation", {"factor": (0.1, 0.7), **UNIT}, 1, saturation),
-    "grey shares": ("RandomColorDegeneration", {"factor": (0.2, 0.9), **UNIT}, 1, lambda u: {
+    "gray shares": ("RandomColorDegeneration", {"factor": (0.2, 0.9), **UNIT}, 1, lambda u: {
         "factor": between(u, 0.2, 0.9).reshape(-1, 1, 1, 1)}),
-    "grey": ("RandomGrayscale", {"factor": 0.4}, 1, lambda u: references.torch().tensor(
+    "gray": ("RandomGrayscale", {"factor": 0.4}, 1, lambda u: references.torch().tensor(
         (u < 0.4).reshape(-1, 1, 1, 1))),
     "invert": ("RandomInvert", {"factor": (0.3, 0.9), **UNIT}, 2, lambda u: {
         "apply_inversion": u[:, 1] < between(u[:, 0], 0.3, 0.9)}),

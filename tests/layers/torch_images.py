@@ -1,4 +1,4 @@
-"""Convolutions, pooling, frames and normalisations in PyTorch's words, and what all layers' words
+"""Convolutions, pooling, frames and normalizations in PyTorch's words, and what all layers' words
 share. torch_words.py has the other layers."""
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Images(Speaker):
     _ZeroPadding1D = _ZeroPadding3D = _ZeroPadding2D
     _Cropping1D = _Cropping3D = _Cropping2D
 
-    # -- normalisation -----------------------------------------------------------------------------
+    # -- normalization -----------------------------------------------------------------------------
 
     def at_the_end(self, layer: Any, x: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
         """x with the layer's axes last, where they were, and where they are."""

@@ -152,7 +152,7 @@ PLAIN: dict[str, list[Entry]] = {
     "Resizing": windows(IMAGE, {"height": 9, "width": 5}, {"height": 3, "width": 11,
                         "interpolation": "nearest"}, {"height": 3, "width": 4, "antialias": True}),
     "CenterCrop": both(IMAGE, {"height": 4, "width": 3}),
-    # -- normalisation -----------------------------------------------------------------------------
+    # -- normalization -----------------------------------------------------------------------------
     "LayerNormalization": [*at(ROWS, {}, {"axis": 1, "center": False}),
                            *at((3, 4, 5), {"axis": (1, 3), "epsilon": 1e-5})],
     "BatchNormalization": [*at(ROWS, {}, {"axis": 1, "momentum": 0.8}),

@@ -200,8 +200,8 @@ def test_batch_norm(name: str, training: bool) -> None:
                    epsilon=0.01, training=training, momentum=0.9)
     wide = x.astype(float)
     now = (wide.mean((0, 2)), wide.var((0, 2))) if training else (mean, variance)
-    centred = (wide - now[0][:, None]) / np.sqrt(now[1][:, None] + 0.01)
-    close(source.now(), centred * scale[:, None] + offset[:, None], terms=20)
+    centered = (wide - now[0][:, None]) / np.sqrt(now[1][:, None] + 0.01)
+    close(source.now(), centered * scale[:, None] + offset[:, None], terms=20)
     for t, old, new in ((m, mean, now[0]), (v, variance, now[1])):
         close(t.now(), 0.9 * old + 0.1 * new if training else old, terms=20)
 

@@ -61,7 +61,7 @@ def test_softmax_is_one_kernel() -> None:
     assert kinds({"y": ops.softmax(_input("x", 2, 3, 4, 9))}) == ["reduce"]
 
 
-def test_layer_normalisation_is_one_kernel() -> None:
+def test_layer_normalization_is_one_kernel() -> None:
     x, gain, shift = _input("x", 7, 33), _input("gain", 33), _input("shift", 33)
     assert kinds({"y": ops.standardize(x) * gain + shift}) == ["reduce"]
 

@@ -68,8 +68,8 @@ def test_even_rows_are_read_in_twos() -> None:
             assert held["strip_b"] == 2
 
 
-def test_neighbours_of_elements() -> None:
-    """Elementwise kernels read and write four neighbours at once where these are adjacent."""
+def test_neighbors_of_elements() -> None:
+    """Elementwise kernels read and write four neighbors at once where these are adjacent."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
              "in a border", "in an odd border"}
@@ -84,8 +84,8 @@ def test_neighbours_of_elements() -> None:
     assert not any(o.lanes > 1 for i in step.kernel.body for o in (i.dest, *i.args))
 
 
-def test_neighbours_of_sums() -> None:
-    """Reducing kernels read four neighbours at once, and write neighbours."""
+def test_neighbors_of_sums() -> None:
+    """Reducing kernels read four neighbors at once, and write neighbors."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
     apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
     one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}

@@ -52,7 +52,7 @@ def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
-def test_short_neighbours_are_stored_at_once(backend: str) -> None:
+def test_short_neighbors_are_stored_at_once(backend: str) -> None:
     """Even where the rows that are read are no multiple of four long, or lie across; single floats gain nothing."""
     data = np.arange(1, 211, dtype=np.float16)
     source, triples = leaf("input", "v", data.shape, f16), np.reshape(data, (70, 3))
@@ -72,7 +72,7 @@ def test_short_neighbours_are_stored_at_once(backend: str) -> None:
     assert proposed(ops.pad(x(2, 105), (0, 0), (0, 3)), limits).endswith("width(1)")
 
 
-def test_random_numbers_of_neighbours_are_one_vector() -> None:
+def test_random_numbers_of_neighbors_are_one_vector() -> None:
     """Each lane has the number of its own place."""
     seed, step, image = leaf("input", "seed", (2,), "uint32"), leaf("input", "step", (), "uint32"), x(8, 9, 64)
     graph = Graph({"y": image * ops.cast(ops.random_bits(image.shape, seed, step) < 1 << 30, "float32")})
@@ -86,11 +86,11 @@ def test_random_numbers_of_neighbours_are_one_vector() -> None:
 
 def test_threads_that_share_a_result() -> None:
     """Four elements each where there are results for all threads of all units, else two; all of them where
-    neighbours belong to other results."""
+    neighbors belong to other results."""
     assert team(512, 64, False, GridLimits(compute_units=2)) == Team(16, 16, False)
     assert team(511, 64, False, GridLimits(compute_units=2)) == Team(8, 32, False)
     assert team(512, 64, True, GridLimits(compute_units=2)) == Team(256, 1, True)
-    assert team(256, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbours are read together
+    assert team(256, 64, True, GridLimits(compute_units=2)) == Team(32, 8, True)  # 32 neighbors are read together
 
 
 def test_rows_that_threads_hold_are_read_once() -> None:
@@ -105,8 +105,8 @@ def test_rows_that_threads_hold_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (0, 1, 2)], ids=["turned", "plain"])
-def test_threads_read_neighbours_in_memory_however_an_array_is_turned(order: tuple[int, ...]) -> None:
-    """The sum over 4 x 32 rows of a view of 4 x 8 x 32: 128 threads for each result, which are neighbours along the
+def test_threads_read_neighbors_in_memory_however_an_array_is_turned(order: tuple[int, ...]) -> None:
+    """The sum over 4 x 32 rows of a view of 4 x 8 x 32: 128 threads for each result, which are neighbors along the
     rows that are columns in memory."""
     turned = order[1] == 2
     source = x(4, 8, 32) if turned else x(4, 32, 8)

@@ -1,4 +1,4 @@
-"""Transposing copies on machines of workgroups: neighbouring threads have neighbours on both sides."""
+"""Transposing copies on machines of workgroups: neighboring threads have neighbors on both sides."""
 
 from __future__ import annotations
 

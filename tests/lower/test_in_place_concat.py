@@ -65,7 +65,7 @@ def test_loops_of_a_part_ask_for_no_other(name: str, asks: bool) -> None:
     text = text_of(JOINED[name].graph)
     assert ("select" in text) == asks
     if name == "whole vectors":
-        assert text.count("load") == 2 * 3  # an element of a part, and its neighbour
+        assert text.count("load") == 2 * 3  # an element of a part, and its neighbor
 
 
 def test_what_is_inside_a_border_is_copied_in_one_run() -> None:

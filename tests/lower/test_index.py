@@ -80,7 +80,7 @@ SHAPES = [(6,), (2, 3), (3, 3, 4), (2, 3, 2, 2), (1, 5), (5, 1), (2, 1, 3), (1,)
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_an_element_put_together_again_is_the_loop_variable(shape: tuple[int, ...]) -> None:
-    """Fusion rests on this: reading at one's own position is recognised."""
+    """Fusion rests on this: reading at one's own position is recognized."""
     flat = Index.of(Var("o", math.prod(shape)))
     assert flatten(unflatten(flat, shape), shape) == flat
 

@@ -51,7 +51,7 @@ CASES = {
     "concat": lambda y: ops.concat(y, ops.exp(y), axis=1),
     "softmax": lambda y: ops.softmax(y, axis=1),
     "gate": lambda y: y * ops.sigmoid(ops.mean(y, axis=(2, 3), keepdims=True)),
-    "normalised": lambda y: y - ops.mean(y, axis=(0, 2, 3), keepdims=True),
+    "normalized": lambda y: y - ops.mean(y, axis=(0, 2, 3), keepdims=True),
 }
 
 

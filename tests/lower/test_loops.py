@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_neighbouring_axes_are_one_loop(name: str) -> None:
+def test_neighboring_axes_are_one_loop(name: str) -> None:
     make, axes = CASES[name]
     [region] = fuse(Graph({"y": make()}))
     assert merged_axes(region) == axes

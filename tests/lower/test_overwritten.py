@@ -51,7 +51,7 @@ def test_it_changes_no_bit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_interpreter_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds races, and reads of uninitialised memory."""
+    """It finds races, and reads of uninitialized memory."""
     def learned() -> list[np.ndarray]:
         model = zt.Sequential([L.Input((3, 2)), L.LSTM(2)], seed=2)
         with using(cache=None):

@@ -233,7 +233,7 @@ def test_which_rows_are_computed_number_by_number() -> None:
     kept = running(x(40, 30))[1]
     for roots in ((running(x(40, 30), heavy=True)[1],),  # computing takes longer than turning
                   (kept, kept.args[0]),  # it is read in both orders
-                  (running(ops.transpose(x(30, 40), (1, 0)))[1],)):  # a turn's numbers are neighbours
+                  (running(ops.transpose(x(30, 40), (1, 0)))[1],)):  # a turn's numbers are neighbors
         assert in_vectors in schedules(*roots), roots
 
 

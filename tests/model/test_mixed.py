@@ -40,7 +40,7 @@ def test_operands_are_rounded_and_nothing_else(policy: str) -> None:
         return one @ other
 
     want = product(np.tanh(product(X, w1) + b1), w2) + b2
-    # The hidden numbers are computed in float32: few of them round to another neighbour than here.
+    # The hidden numbers are computed in float32: few of them round to another neighbor than here.
     got = program.predict(X)
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-3)
     assert np.median(np.abs(got - want)) < 1e-6

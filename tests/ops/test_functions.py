@@ -1,4 +1,4 @@
-"""Normalisations, convolutions and Adam as functions: PyTorch's, Keras' and the layers' numbers."""
+"""Normalizations, convolutions and Adam as functions: PyTorch's, Keras' and the layers' numbers."""
 
 from __future__ import annotations
 

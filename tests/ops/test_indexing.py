@@ -128,7 +128,7 @@ def test_take_along_axis_and_its_gradient(axis: int, way: str) -> None:
 
 @pytest.mark.parametrize("target", HERE)
 def test_reads_by_data_and_by_loop_at_once(target: str) -> None:
-    """Neighbouring lanes read different rows and different columns."""
+    """Neighboring lanes read different rows and different columns."""
     jobs = []
     for shape, at_shape, axis in (((5, 33), (7, 33), 0), ((5, 33), (5, 40), 1), ((3, 9, 4), (3, 5, 4), 1),
                                   ((5, 33), (7, 1), 0), ((2, 5, 17), (1, 6, 1), 1)):

@@ -88,7 +88,7 @@ def test_they_follow_the_law(dtype: str) -> None:
         assert abs((abs(x) > beyond).sum() - expected) < 4 * math.sqrt(expected)
 
 
-def test_neighbours_are_independent() -> None:
+def test_neighbors_are_independent() -> None:
     x = drawn("float32", 1 << 17).astype(float)
     for apart in (1, 2, 64):
         assert abs(np.corrcoef(x[:-apart], x[apart:])[0, 1]) < 4 / math.sqrt(len(x))

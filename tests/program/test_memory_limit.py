@@ -24,7 +24,7 @@ Wrap = Callable[[Layer], Layer]
 
 
 def model(wrap: Wrap = lambda layer: layer) -> zt.Sequential:
-    """Layers that remember, drop, normalise, and loop; each block is wrapped."""
+    """Layers that remember, drop, normalize, and loop; each block is wrapped."""
     def block() -> zt.Sequential:
         return zt.Sequential([L.Dense(128, activation="gelu"), L.Dropout(0.2), L.Dense(8)],
                              name="block")

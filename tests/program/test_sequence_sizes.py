@@ -40,7 +40,7 @@ def test_results_are_those_of_the_exact_size(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["windows", "wide windows", "strided"])
 def test_windows_are_those_of_every_exact_size(kind: str) -> None:
-    """Where they begin depends on the size, and on its remainder where they are centred."""
+    """Where they begin depends on the size, and on its remainder where they are centered."""
     largest = model(kind).trace(1, sizes=13)
     x = np.random.default_rng(3).normal(size=(1, 13, 4)).astype(np.float32)
     for size in range(1, 14):

@@ -53,7 +53,7 @@ BEST = f"cpu:{HERE[-1]}"
 
 def few(*quick: str, others: pytest.MarkDecorator = pytest.mark.slow) -> pytest.MarkDecorator:
     """The best level and every device, of which the inner loop takes some; or each run, where the others
-    are marked so. Behaviour shared by all devices is tried on a different one by each test."""
+    are marked so. Behavior shared by all devices is tried on a different one by each test."""
     return pytest.mark.parametrize("where", [
         pytest.param(p, marks=() if p in (BEST, *quick) else others) for p in (BEST, *COMPUTING)])
 

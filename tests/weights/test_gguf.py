@@ -91,7 +91,7 @@ def model() -> zt.Sequential:
 FILES = {  # the two weights in several types
     "float": {"dense.weight": (0, (2, 32), KERNEL.tobytes()),
               "dense.bias": (1, (2,), np.array([1, -2], "<f2").tobytes())},
-    "quantised": {"dense.weight": (8, (2, 32), Q8.tobytes()),
+    "quantized": {"dense.weight": (8, (2, 32), Q8.tobytes()),
                   "dense.bias": (30, (2,), np.array([0x3F80, 0xC000], "<u2").tobytes())},
 }
 
@@ -116,7 +116,7 @@ def test_names_of_llama_are_mapped(tmp_path: Path) -> None:
 
 
 def test_damage_is_an_error(tmp_path: Path) -> None:
-    path, data = tmp_path / "w.gguf", gguf(FILES["quantised"])
+    path, data = tmp_path / "w.gguf", gguf(FILES["quantized"])
     end = len(data) - 60  # the last bytes only fill up
     for n in range(4, end, 3):
         path.write_bytes(data[:n])

@@ -13,7 +13,7 @@ from tests import references
 from ztorch import layers as L
 from ztorch.model.sequential import Sequential
 
-EPS = 1e-5  # PyTorch's epsilon of normalisations
+EPS = 1e-5  # PyTorch's epsilon of normalizations
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ CASES = {
                             "f": L.Flatten(), "d": L.Dropout(0.5), "b": L.Dense(4)},
         lambda t: {"a": t.nn.Conv2d(2, 3, 2), "r": t.nn.ReLU(), "p": t.nn.MaxPool2d(2),
                    "f": t.nn.Flatten(), "b": t.nn.Linear(12, 4)}, images=True),
-    "flattened and normalised": Case(
+    "flattened and normalized": Case(
         (4, 5, 2), lambda: {"a": L.Conv2D(3, 2), "n": L.BatchNormalization(epsilon=EPS),
                             "f": L.Flatten(), "m": L.BatchNormalization(epsilon=EPS),
                             "r": L.ReLU(), "b": L.Dense(4), "c": L.Dense(2)},

@@ -158,7 +158,7 @@ class Twin:
     def _GlobalAveragePooling1D(self, layer: Any, x: Tensor) -> Tensor:
         return x.mean(1)
 
-    # -- normalisation -----------------------------------------------------------------------------
+    # -- normalization -----------------------------------------------------------------------------
 
     def _BatchNormalization(self, layer: Any, x: Tensor) -> Tensor:
         """Moves its statistics as well, by the variance of the population, as Keras does."""

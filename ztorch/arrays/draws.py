@@ -190,7 +190,7 @@ def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
     """Draws class indices according to their probabilities.
 
     Args:
-        logits: Unnormalised log-probabilities: `(batch, classes)`.
+        logits: Unnormalized log-probabilities: `(batch, classes)`.
         num_samples: The number of draws for each row.
         dtype: An integer dtype. Default: `"int32"`.
         seed: As for `normal`. Default: `None`.

@@ -52,7 +52,7 @@ def indexed(x: Any, key: Any, compute: Compute, is_tensor: Callable[[Any], bool]
 
 
 def plain(k: Any, is_tensor: Callable[[Any], bool]) -> Any:
-    """A normalised part of a key: integer, slice, None, Ellipsis, array, or integer tensor."""
+    """A normalized part of a key: integer, slice, None, Ellipsis, array, or integer tensor."""
     if k is None or k is Ellipsis or type(k) is int:
         return k
     if isinstance(k, slice):

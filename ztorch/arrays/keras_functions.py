@@ -232,7 +232,7 @@ def elastic_transform(images: Any, alpha: float = 20.0, sigma: float = 5.0,
                       interpolation: str = "bilinear", fill_mode: str = "reflect",
                       fill_value: float = 0.0, seed: Any = None,
                       data_format: str | None = None) -> Any:
-    """Displaces the pixels of images at random; neighbouring pixels move together.
+    """Displaces the pixels of images at random; neighboring pixels move together.
 
     Args:
         images: An image `(rows, columns, channels)`, or a batch of them.

@@ -84,7 +84,7 @@ def placeholder(spec: Spec) -> TensorNode:
 
 
 class Handle:
-    """A user's handle of a node. It is the base class of `Tensor`, for modules that must recognise
+    """A user's handle of a node. It is the base class of `Tensor`, for modules that must recognize
     tensors but cannot import it."""
 
     __slots__ = ("node",)

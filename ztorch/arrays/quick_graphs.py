@@ -50,7 +50,7 @@ def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
 
 
 def structure_of(pending: Pending, apart: bool) -> Matching | None:
-    """How to recognise nodes of the same structure: the same calls, the same numbers, and the same
+    """How to recognize nodes of the same structure: the same calls, the same numbers, and the same
     operands shared. None if such nodes cannot be computed by a native function.
 
     Args:

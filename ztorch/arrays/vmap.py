@@ -1,7 +1,7 @@
 """`zt.vmap`: a function of one example as a function of many.
 
 The function runs once, on tensors of one example, which have no values. The ops that it records
-become one call; its graph is vectorised where the call is built.
+become one call; its graph is vectorized where the call is built.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
 
 class _Arguments:
-    """The arguments of a vectorised function, outside and inside of it."""
+    """The arguments of a vectorized function, outside and inside of it."""
 
     def __init__(self, name: str, args: tuple[Any, ...], named: dict[str, Any], in_axes: Axes):
         if isinstance(in_axes, list):
@@ -160,7 +160,7 @@ def _from_end(name: str, axis: int | None, one: Spec) -> int | None:
 
 
 class _Plan(NamedTuple):
-    """How a function is vectorised."""
+    """How a function is vectorized."""
 
     name: str  # of the function
     examples: int  # how many there are

@@ -1,4 +1,4 @@
-"""The base class of the backends of CUDA and HIP, whose drivers must be initialised."""
+"""The base class of the backends of CUDA and HIP, whose drivers must be initialized."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ztorch.errors import DeviceError
 
 
 class GpuBackend(Backend):
-    """A driver that must be initialised, and that a forked child of the process cannot use."""
+    """A driver that must be initialized, and that a forked child of the process cannot use."""
 
     no_device_codes: ClassVar[tuple[str, ...]]  # errors of a working driver without devices
 
     def __init__(self) -> None:
-        self._process: int | None = None  # id of the process that initialised the driver
+        self._process: int | None = None  # id of the process that initialized the driver
 
     @abstractmethod
     def _missing(self) -> str:
@@ -26,7 +26,7 @@ class GpuBackend(Backend):
 
     @abstractmethod
     def _start(self) -> str:
-        """Initialises the driver; returns an error message, or an empty string."""
+        """Initializes the driver; returns an error message, or an empty string."""
 
     @abstractmethod
     def _count(self) -> int:

@@ -38,7 +38,7 @@ class Section:
     align: int  # bytes, a power of 2
     link: int  # sh_link
     info: int  # sh_info
-    data: memoryview  # the contents; empty for zero-initialised sections
+    data: memoryview  # the contents; empty for zero-initialized sections
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class MachineOptions(NamedTuple):
     triple: str  # architecture and operating system
     cpu: str  # processor or chip
     features: tuple[str, ...]  # instruction sets that the code may use
-    opt_level: int  # optimisation level of the code generator, 0 to 3
+    opt_level: int  # optimization level of the code generator, 0 to 3
     # Whether to run loop strength reduction. It takes a third of the compile time and gains nothing
     # on x86.
     strength_reduction: bool = True
@@ -33,7 +33,7 @@ def object_file(text: str, options: MachineOptions) -> bytes:
     LLVM aborts the process if it cannot select an instruction for another machine.
     """
     with _lock, _loop_passes(options):
-        module = _parse_and_optimise(text, options)
+        module = _parse_and_optimize(text, options)
         code: bytes = _machine(options).emit_object(module)
     return code
 
@@ -41,7 +41,7 @@ def object_file(text: str, options: MachineOptions) -> bytes:
 def assembly(text: str, options: MachineOptions) -> str:
     """The assembly text of a module, for display."""
     with _lock, _loop_passes(options):
-        module = _parse_and_optimise(text, options)
+        module = _parse_and_optimize(text, options)
         listing: str = _machine(options).emit_assembly(module)
     return listing
 
@@ -65,7 +65,7 @@ def _loop_passes(options: MachineOptions) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def binding() -> Any:
-    """The module llvmlite.binding, initialised for all machines."""
+    """The module llvmlite.binding, initialized for all machines."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -87,7 +87,7 @@ def _data_layout(options: MachineOptions) -> str:
     return str(_machine(options).target_data)
 
 
-def _parse_and_optimise(text: str, options: MachineOptions) -> Any:
+def _parse_and_optimize(text: str, options: MachineOptions) -> Any:
     """Parses a module and runs two passes: SROA turns variables into registers, SCCP propagates
     constants.
 
@@ -95,7 +95,7 @@ def _parse_and_optimise(text: str, options: MachineOptions) -> Any:
     to 8 or 16-bit numbers, the code generator emits a branch for each lane of a mask that is not
     constant: rows of 16-bit numbers then take three times as long, with twice the code.
 
-    No other pass of LLVM's optimiser runs, because kernels are already explicit vector code in the
+    No other pass of LLVM's optimizer runs, because kernels are already explicit vector code in the
     final order. Its larger pipelines do not make them faster, take most of the compile time, and
     add calls to memset.
     """

@@ -46,7 +46,7 @@ class Target:
     linked_by_assembler: bool = False  # whether the assembler's output needs no linking
     declares_registers: bool = False  # whether the text declares its registers
     emits_source: bool = False  # whether C libraries can include the text itself
-    llvm_opt_level: int = 1  # optimisation level of LLVM's code generator, 0 to 3
+    llvm_opt_level: int = 1  # optimization level of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # whether LLVM runs loop strength reduction
     template_root: str = ""  # parent of a third party's template folders; empty: ours
 

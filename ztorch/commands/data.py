@@ -84,7 +84,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
         if len(parts) != 2 or not all(parts):
             raise ConfigError(f"{name!r} names {sum(map(bool, parts))} file(s); pass x.npy,y.npy")
         x, y = map(read_rows, parts)
-        return _labelled(x, y, shape)
+        return _labeled(x, y, shape)
     if not name.lower().endswith(_SUFFIXES):
         if name in data.names():
             return TrainingData(*data.load(name))
@@ -99,7 +99,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
         if missing := [column for column in ("x", "y") if column not in rows]:
             raise DataError(f"{name} has no {missing[0]!r}; it has {', '.join(rows)}; write lines "
                             'such as {"x": [[0.5, 1.0], [2.0, 3.0]], "y": 1}')
-        return _labelled(rows["x"], rows["y"], shape)
+        return _labeled(rows["x"], rows["y"], shape)
     table = data.read_table(name)
     if table.y is None:
         raise DataError(f"{name} holds no y")
@@ -107,7 +107,7 @@ def read_training(name: str, shape: tuple[int, ...] | None = None,
     return TrainingData((_shaped(table.x, shape), table.y), test, table.classes)
 
 
-def _labelled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
+def _labeled(x: Any, y: Any, shape: tuple[int, ...] | None) -> TrainingData:
     """Rows with labels, whose texts are replaced by numbers."""
     has_texts = (y[0] if isinstance(y, list) else y).dtype.kind in "US"
     y, classes = labels_of(y) if has_texts else (y, None)
@@ -197,8 +197,8 @@ def read_texts_with_answers(path: str) -> TrainingData:
                         "label is missing; fill it in, or leave the row out")
     if labels.cells.dtype.kind == "f":
         whole = (labels.cells == np.floor(labels.cells)).all()
-        return _labelled(texts.cells, labels.cells.astype(np.int32 if whole else np.float32), None)
-    return _labelled(texts.cells, np.array(labels.texts), None)
+        return _labeled(texts.cells, labels.cells.astype(np.int32 if whole else np.float32), None)
+    return _labeled(texts.cells, np.array(labels.texts), None)
 
 
 def _shaped(x: Any, shape: tuple[int, ...] | None) -> Any:

@@ -1,6 +1,6 @@
 """A program run by the interpreter of the kernel IR, for ZTORCH_INTERPRET=1.
 
-Each access is checked for bounds, races between workers, and reads of uninitialised memory.
+Each access is checked for bounds, races between workers, and reads of uninitialized memory.
 """
 
 from __future__ import annotations

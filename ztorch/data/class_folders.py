@@ -12,7 +12,7 @@ import numpy as np
 from ztorch.errors import ConfigError, DataError
 
 
-class LabelledFiles(NamedTuple):
+class LabeledFiles(NamedTuple):
     """Files and their classes."""
 
     files: list[Path]
@@ -39,9 +39,9 @@ def files_in(paths: Sequence[str], suffixes: Collection[str], kind: str) -> list
     return files
 
 
-def labelled_files(directory: str | os.PathLike[str], suffixes: Collection[str], kind: str,
-                   labels: Any = "inferred", class_names: Sequence[str] | None = None,
-                   follow_links: bool = False) -> LabelledFiles:
+def labeled_files(directory: str | os.PathLike[str], suffixes: Collection[str], kind: str,
+                  labels: Any = "inferred", class_names: Sequence[str] | None = None,
+                  follow_links: bool = False) -> LabeledFiles:
     """The files of a directory with their classes.
 
     Args:
@@ -78,12 +78,12 @@ def labelled_files(directory: str | os.PathLike[str], suffixes: Collection[str],
         raise ConfigError(f"labels must be one class number for each of the {len(files)} files "
                           f"of {root}, in the order of their paths, not {numbers.dtype} of "
                           f"shape {numbers.shape}")
-    return LabelledFiles(files, numbers.astype(np.int32),
-                         tuple(map(str, range(int(numbers.max()) + 1))))
+    return LabeledFiles(files, numbers.astype(np.int32),
+                        tuple(map(str, range(int(numbers.max()) + 1))))
 
 
 def _files_of_folders(root: Path, suffixes: Collection[str], kind: str,
-                      class_names: Sequence[str] | None, follow_links: bool) -> LabelledFiles:
+                      class_names: Sequence[str] | None, follow_links: bool) -> LabeledFiles:
     """The files in the folders of `root`, each of which is a class."""
     names = tuple(sorted(p.name for p in root.iterdir()
                          if p.is_dir() and not p.name.startswith(".")))
@@ -96,6 +96,6 @@ def _files_of_folders(root: Path, suffixes: Collection[str], kind: str,
     if not any(by_class):
         raise DataError(f"{root} should hold a folder of {kind}s for each class; there are "
                         f"{len(names)} folders without any ({' '.join(suffixes)})")
-    return LabelledFiles([file for files in by_class for file in files],
-                         np.repeat(np.arange(len(names), dtype=np.int32), list(map(len, by_class))),
-                         names)
+    return LabeledFiles([file for files in by_class for file in files],
+                        np.repeat(np.arange(len(names), dtype=np.int32), list(map(len, by_class))),
+                        names)

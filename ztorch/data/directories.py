@@ -11,7 +11,7 @@ import numpy as np
 
 from ztorch.arguments import checked
 from ztorch.data.batches import Batches
-from ztorch.data.class_folders import LabelledFiles, labelled_files
+from ztorch.data.class_folders import LabeledFiles, labeled_files
 from ztorch.data.images import IMAGES, Fitting, ImageFolder
 from ztorch.data.sounds import SOUNDS, SoundFolder, read_wav, samples_of
 from ztorch.errors import ConfigError, DataError
@@ -21,14 +21,14 @@ _SUBSETS = ("training", "validation", "both")
 
 
 class DirectoryBatches(Batches):
-    """Batches of files, labelled by their folders.
+    """Batches of files, labeled by their folders.
 
     `class_names` are the names of the folders, `file_paths` the paths of all files.
     """
 
-    def begin(self, labelled: LabelledFiles, label_mode: str | None) -> None:
+    def begin(self, labeled: LabeledFiles, label_mode: str | None) -> None:
         """Sets the files and their labels; `read` uses them."""
-        files, labels, names = labelled
+        files, labels, names = labeled
         if label_mode not in ("int", "binary", "categorical", None):
             raise ConfigError(f"label_mode={label_mode!r} must be 'int', 'binary', 'categorical' "
                               "or None")
@@ -37,7 +37,7 @@ class DirectoryBatches(Batches):
         self.class_names, self.file_paths = list(names), [str(file) for file in files]
         self._label_mode, self._labels = label_mode, labels
 
-    def labelled(self, x: np.ndarray, rows: np.ndarray) -> Any:
+    def labeled(self, x: np.ndarray, rows: np.ndarray) -> Any:
         """(x, y) of some rows, or only x."""
         labels = self._labels[rows]
         if self._label_mode is None:
@@ -52,14 +52,14 @@ class ImageDirectory(DirectoryBatches, ImageFolder):
 
     def __init__(self, directory: str | os.PathLike[str], size: tuple[int, int], channels: int,
                  batch_size: int, seed: int | None, label_mode: str | None,
-                 channels_first: bool, labelled: LabelledFiles, fitting: Fitting):
-        ImageFolder.__init__(self, directory, size, channels, batch_size, seed, labelled, fitting)
-        self.begin(labelled, label_mode)
+                 channels_first: bool, labeled: LabeledFiles, fitting: Fitting):
+        ImageFolder.__init__(self, directory, size, channels, batch_size, seed, labeled, fitting)
+        self.begin(labeled, label_mode)
         self._channels_first = channels_first
 
     def read(self, rows: np.ndarray) -> Any:
         x = np.stack([self.image(int(row)) for row in rows]).astype(np.float32)
-        return self.labelled(x.transpose(0, 3, 1, 2) if self._channels_first else x, rows)
+        return self.labeled(x.transpose(0, 3, 1, 2) if self._channels_first else x, rows)
 
 
 class SoundDirectory(DirectoryBatches, SoundFolder):
@@ -67,25 +67,25 @@ class SoundDirectory(DirectoryBatches, SoundFolder):
 
     def __init__(self, directory: str | os.PathLike[str], length: int | None, rate: int | None,
                  batch_size: int, seed: int | None, label_mode: str | None,
-                 labelled: LabelledFiles):
-        first, file_rate = read_wav(labelled.files[0], most=0)
-        length = max(samples_of(file, rate or file_rate) for file in labelled.files) if (
+                 labeled: LabeledFiles):
+        first, file_rate = read_wav(labeled.files[0], most=0)
+        length = max(samples_of(file, rate or file_rate) for file in labeled.files) if (
             length is None) else length
         SoundFolder.__init__(self, directory, length, rate, first.shape[1], batch_size, seed,
-                             labelled)
-        self.begin(labelled, label_mode)
+                             labeled)
+        self.begin(labeled, label_mode)
 
     def read(self, rows: np.ndarray) -> Any:
-        return self.labelled(SoundFolder.read(self, rows)[0], rows)
+        return self.labeled(SoundFolder.read(self, rows)[0], rows)
 
 
 class TextDirectory(DirectoryBatches):
     """The result of `text_dataset_from_directory`."""
 
     def __init__(self, batch_size: int, seed: int | None, label_mode: str | None,
-                 max_length: int | None, labelled: LabelledFiles):
-        super().__init__(len(labelled.files), batch_size, seed)
-        self.begin(labelled, label_mode)
+                 max_length: int | None, labeled: LabeledFiles):
+        super().__init__(len(labeled.files), batch_size, seed)
+        self.begin(labeled, label_mode)
         self._max_length = max_length
 
     def read(self, rows: np.ndarray) -> Any:
@@ -96,7 +96,7 @@ class TextDirectory(DirectoryBatches):
                 contents[k] = Path(file).read_text("utf-8")[:self._max_length]
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{file} cannot be read as text in UTF-8 ({error})") from None
-        return self.labelled(contents, rows)
+        return self.labeled(contents, rows)
 
 
 @checked
@@ -159,12 +159,12 @@ def image_dataset_from_directory(
     fitting = Fitting(interpolation, "crop" if crop_to_aspect_ratio else
                       "pad" if pad_to_aspect_ratio else "")
     fitting.need_known()
-    labelled = labelled_files(directory, IMAGES, "image", labels, class_names, follow_links)
-    _print_summary(labelled, verbose)
+    labeled = labeled_files(directory, IMAGES, "image", labels, class_names, follow_links)
+    _print_summary(labeled, verbose)
     return _subset(ImageDirectory(directory, image_size, _CHANNELS[color_mode], batch_size,
                                   (seed or 0) if shuffle else None,
                                   None if labels is None else label_mode,
-                                  data_format == "channels_first", labelled, fitting),
+                                  data_format == "channels_first", labeled, fitting),
                    validation_split, subset)
 
 
@@ -206,11 +206,11 @@ def audio_dataset_from_directory(
         >>> train, validation = audio_dataset_from_directory(     # doctest: +SKIP
         ...     "words", output_sequence_length=16000, validation_split=0.2, subset="both")
     """
-    labelled = labelled_files(directory, SOUNDS, "sound", labels, class_names, follow_links)
-    _print_summary(labelled, verbose)
+    labeled = labeled_files(directory, SOUNDS, "sound", labels, class_names, follow_links)
+    _print_summary(labeled, verbose)
     return _subset(SoundDirectory(directory, output_sequence_length, sampling_rate, batch_size,
                                   (seed or 0) if shuffle else None,
-                                  None if labels is None else label_mode, labelled),
+                                  None if labels is None else label_mode, labeled),
                    validation_split, subset)
 
 
@@ -255,16 +255,16 @@ def text_dataset_from_directory(
         ...     reviews.arrays()[0].tolist(), reviews.class_names
         (['Oh no', 'Well done'], ['bad', 'good'])
     """
-    labelled = labelled_files(directory, (".txt",), "text", labels, class_names, follow_links)
-    _print_summary(labelled, verbose)
+    labeled = labeled_files(directory, (".txt",), "text", labels, class_names, follow_links)
+    _print_summary(labeled, verbose)
     return _subset(TextDirectory(batch_size, (seed or 0) if shuffle else None,
-                                 None if labels is None else label_mode, max_length, labelled),
+                                 None if labels is None else label_mode, max_length, labeled),
                    validation_split, subset)
 
 
-def _print_summary(labelled: LabelledFiles, verbose: bool) -> None:
+def _print_summary(labeled: LabeledFiles, verbose: bool) -> None:
     if verbose:
-        print(f"Found {len(labelled.files)} files of {len(labelled.names)} classes.")
+        print(f"Found {len(labeled.files)} files of {len(labeled.names)} classes.")
 
 
 def _subset(batches: Batches, share: float | None, subset: str | None) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.data.batches import Batches
-from ztorch.data.class_folders import LabelledFiles, files_in, labelled_files
+from ztorch.data.class_folders import LabeledFiles, files_in, labeled_files
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, Unsupported
 from ztorch.files.parsing import parsing
@@ -95,7 +95,7 @@ class ImageFolder(Batches):
     """
 
     def __init__(self, path: str | os.PathLike[str], size: tuple[int, int], channels: int,
-                 batch_size: int, seed: int | None, labelled: LabelledFiles | None = None,
+                 batch_size: int, seed: int | None, labeled: LabeledFiles | None = None,
                  fitting: Fitting = STRETCHED):
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             raise ConfigError(f"image_folder(size={size!r}) must be (height, width)")
@@ -105,7 +105,7 @@ class ImageFolder(Batches):
                               "(with transparency)")
         self.channels = channels
         self.decode = _decoder()
-        self.files, self.labels, self.classes = labelled or labelled_files(path, IMAGES, "image")
+        self.files, self.labels, self.classes = labeled or labeled_files(path, IMAGES, "image")
         self.fitting = fitting
         super().__init__(len(self.files), batch_size, seed)
 

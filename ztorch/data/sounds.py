@@ -14,7 +14,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.data.batches import Batches
-from ztorch.data.class_folders import LabelledFiles, files_in, labelled_files
+from ztorch.data.class_folders import LabeledFiles, files_in, labeled_files
 from ztorch.data.registry import Pair
 from ztorch.errors import DataError
 from ztorch.files.parsing import parsing
@@ -81,10 +81,10 @@ class SoundFolder(Batches):
     """
 
     def __init__(self, path: str | os.PathLike[str], length: int, rate: int | None, channels: int,
-                 batch_size: int, seed: int | None, labelled: LabelledFiles | None = None):
+                 batch_size: int, seed: int | None, labeled: LabeledFiles | None = None):
         self.length = positive("sound_folder(length=...)", length)
         self.channels = positive("sound_folder(channels=...)", channels)
-        self.files, self.labels, self.classes = labelled or labelled_files(path, SOUNDS, "sound")
+        self.files, self.labels, self.classes = labeled or labeled_files(path, SOUNDS, "sound")
         self.rate = rate_of(self.files[0]) if rate is None else positive(
             "sound_folder(rate=...)", rate)
         super().__init__(len(self.files), batch_size, seed)

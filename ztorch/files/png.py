@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 
-_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # of PNG, by channels
+_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # of PNG, by channels
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -19,7 +19,7 @@ def png(pixels: np.ndarray) -> bytes:
     height, width, channels = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8),  # each row starts with its filter: none
                            pixels.reshape(height, width * channels)], 1)
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join((
         _chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(rows.tobytes(), 9)),
         _chunk(b"IEND", b"")))

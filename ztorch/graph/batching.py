@@ -1,8 +1,8 @@
-"""Vectorisation: a graph for one example becomes one for many, along a new first axis.
+"""Vectorization: a graph for one example becomes one for many, along a new first axis.
 
 Values that do not depend on the examples stay as they are, and are broadcast where they meet those
 that do. How an op computes many examples at once is a field of its row. An op without that field is
-wrapped in one that shifts the index of its body; its gradient is its own gradient, vectorised.
+wrapped in one that shifts the index of its body; its gradient is its own gradient, vectorized.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
         it are missing: they are unchanged.
 
     Raises:
-        Unsupported: An op cannot be vectorised.
+        Unsupported: An op cannot be vectorized.
 
     Examples:
         >>> from ztorch import ops
@@ -109,7 +109,7 @@ def pointwise(one: Value, many: Examples, **attrs: Any) -> Value:
 
 
 def refused(one: Value, many: Examples, **attrs: Any) -> Value:
-    """The rule of ops that cannot be vectorised."""
+    """The rule of ops that cannot be vectorized."""
     raise Unsupported(f"zt.vmap does not support op {one.op.name}")
 
 

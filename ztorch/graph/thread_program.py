@@ -15,7 +15,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Value
 
-SUBGROUP = 32  # neighbouring threads that exchange values: the same on every device
+SUBGROUP = 32  # neighboring threads that exchange values: the same on every device
 
 
 @dataclass(frozen=True)

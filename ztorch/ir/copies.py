@@ -47,7 +47,7 @@ class Copies:
 
     def start(self, m: Lockstep, at: int, instr: Instr, target: Watched, source: Watched,
               keys: tuple) -> Step:
-        """A copy of `elements` neighbours; zeros for threads that are not inside."""
+        """A copy of `elements` neighbors; zeros for threads that are not inside."""
         attrs = instr.attrs
         lanes = np.arange(attrs["elements"])
 

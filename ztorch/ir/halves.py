@@ -14,7 +14,7 @@ HALVES = tuple(d for d in ALL if d.is_float and d.bits < 32)  # floats that are 
 
 
 def rounds_pairs(i: Instr, into: DType) -> bool:
-    """Whether a store of a matrix to a memory of 16 bits rounds neighbours and stores each pair as
+    """Whether a store of a matrix to a memory of 16 bits rounds neighbors and stores each pair as
     one word."""
     return (i.opcode == "mma_store" and i.args[1].dtype is f32 and into in HALVES
             and i.attrs["align"] >= 2 * into.bytes and not i.attrs["turned"])

@@ -202,7 +202,7 @@ class Interpreter(RingSteps):
         place = np.arange(self.subgroup) ^ mask
 
         def step() -> None:
-            x = self.neighbours(at, regs[a], d.lanes)
+            x = self.neighbors(at, regs[a], d.lanes)
             regs[d.id] = x[:, place].reshape(self.threads, d.lanes)
         return step
 

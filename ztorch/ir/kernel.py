@@ -17,7 +17,7 @@ PRIVATE_KINDS = ("parallel", "grid", "block")  # loops whose iterations may run 
 
 SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
 SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned
-WARPGROUP = 4  # neighbouring subgroups that compute an asynchronous product together
+WARPGROUP = 4  # neighboring subgroups that compute an asynchronous product together
 ASYNC_PRODUCTS = ("mma_async", "mma_held_async")  # opcodes; the third operand on is a variable
 
 Grid = tuple[int, int, int]  # workgroups along x, y and z
@@ -173,7 +173,7 @@ class Kernel:
     exact: bool = True  # no target may fuse a mul and an add
     origin: tuple[str, ...] = ()  # names of the layers it came from
     workgroup: tuple[int, int, int] = (1, 1, 1)  # threads per workgroup along x, y, z on a grid
-    cluster: int = 1  # neighbouring workgroups along x that reach each other's shared memory
+    cluster: int = 1  # neighboring workgroups along x that reach each other's shared memory
     resident_threads: int = 0  # that share a compute unit's registers; 0: as many as usual
     # For errors, the user's line of instructions from an id on, in order; "" if it is not known.
     lines: tuple[tuple[int, str], ...] = field(default=(), compare=False, repr=False)

@@ -28,8 +28,8 @@ class GridLimits:
     compute_units: int = 32  # rough number of workgroups that run at once
     unit: UnitRates = ANY_UNIT  # the rates of a compute unit
     resident_threads: int = 0  # threads per compute unit that registers suffice for; 0: unknown
-    load_width: int = 1  # neighbouring elements that one thread loads at once
-    implicit_simd: bool = False  # the compiler vectorizes across neighbouring threads
+    load_width: int = 1  # neighboring elements that one thread loads at once
+    implicit_simd: bool = False  # the compiler vectorizes across neighboring threads
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     asynchronous_copies: bool = False  # from global to shared memory, while threads continue
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first

@@ -136,7 +136,7 @@ class Lockstep:
             elif not store.known[places].all():
                 place = places[~store.known[places]][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is read but was never written "
-                                "(uninitialised)")
+                                "(uninitialized)")
         if store.races is not None:
             clash = getattr(store.races, how)(places, *access)
             if clash.any():
@@ -171,13 +171,13 @@ class Lockstep:
         return linear // math.prod(extent[:axis]) % extent[axis]
 
     def together(self, at: int, size: int, group: str) -> None:
-        """Check that in each group of `size` neighbours all threads are active, or none is."""
+        """Check that in each group of `size` neighbors all threads are active, or none is."""
         if self.active is not None:
             active = self.active.reshape(-1, size)
             if (active.any(1) != active.all(1)).any():
                 raise self.fail(at, f"divergent: not every thread of a {group} gets here")
 
-    def neighbours(self, at: int, x: np.ndarray, lanes: int) -> np.ndarray:
+    def neighbors(self, at: int, x: np.ndarray, lanes: int) -> np.ndarray:
         """x by subgroups: an array of shape (subgroups, threads of one, lanes)."""
         if self.size % self.subgroup:
             raise self.fail(at, f"a workgroup of {self.size} is not a multiple of the subgroup "

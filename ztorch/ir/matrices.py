@@ -102,7 +102,7 @@ def join(m: Lockstep, instr: Instr, keys: list[int]) -> Step:
 def matrix_of(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
     """The matrices of all subgroups, as an array (subgroups, rows, columns) of float64."""
     assert x.fragment is not None
-    elements = m.neighbours(at, m.regs[key], x.lanes).astype(np.float64)
+    elements = m.neighbors(at, m.regs[key], x.lanes).astype(np.float64)
     matrices = np.empty((len(elements), *x.fragment.extent))
     rows, columns = places(x.fragment)
     matrices[:, rows, columns] = elements.reshape(len(elements), -1)
@@ -133,7 +133,7 @@ class _Reach:
     def __call__(self, store: Watched, index: int, how: str,
                  ) -> tuple[np.ndarray, np.ndarray | None]:
         m = self.m
-        first = m.neighbours(self.at, m.regs[index].astype(np.int64), 1)
+        first = m.neighbors(self.at, m.regs[index].astype(np.int64), 1)
         active = m.present().reshape(-1, m.subgroup, 1)
         if ((first != first[:, :1]) & active).any():
             raise m.fail(self.at, "the index differs between the threads of a subgroup")

@@ -208,7 +208,7 @@ _row("workers", 0, "how many CPU workers run", kinds="su", result="attr", attrs=
 _row("grid_id", 0, "number of this workgroup", kinds="su", result="attr", attrs=("axis",))
 _row("block_id", 0, "number of this thread in it", kinds="su", result="attr", attrs=("axis",))
 _row("barrier", 0, "a barrier of the threads of a workgroup", result="none")
-_row("shuffle_xor", 1, "the value of a neighbour in the subgroup", attrs=("mask",))
+_row("shuffle_xor", 1, "the value of a neighbor in the subgroup", attrs=("mask",))
 
 # -- atomic updates of an element, which return the old one ---------------------------------------
 _row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
@@ -244,7 +244,7 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
      "rounded to its dtype", kinds="f", result="attr", variadic=True)
 
 # -- asynchronous products -------------------------------------------------------------------------
-# Four neighbouring subgroups multiply a, of which each has m rows, by b, which has as many columns
+# Four neighboring subgroups multiply a, of which each has m rows, by b, which has as many columns
 # as all variables c. Both are in swizzled memories, in lines of 128 bytes. Lines of a run along k,
 # or with `turned` along its columns. Lines of b run along its rows, and the next 128 bytes of a row
 # are `panel` elements further; with `source_turned` lines run along k. `fresh`: the variables begin

@@ -43,7 +43,7 @@ __all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "exponent", "fl
            "trunc"]
 
 # Quotients in x^2 for f32. Fits of errors 2^-25.5 and 2^-25.6, then a random search among their
-# neighbours for the least error with all roundings. Beyond these ranges both exceed one, and are
+# neighbors for the least error with all roundings. Beyond these ranges both exceed one, and are
 # clamped.
 # tanh(x) / x for |x| < 9.02
 TANH_OVER = (1.33190268e-08, 2.05834549e-05, 0.00349403266, 0.133797139, 1.0)

@@ -21,11 +21,11 @@ class Rings(Expressions):
         return name
 
     def mbarrier_init(self, mem: str, index: Arg, count: int, off: int = 0) -> None:
-        """Initialise a barrier. Each of its phases ends after `count` arrivals."""
+        """Initialize a barrier. Each of its phases ends after `count` arrivals."""
         self._token("mbarrier_init", self._place(index), mem=mem, off=off, count=count)
 
     def mbarrier_fence(self) -> None:
-        """Order the initialisation of barriers before copies and uses by other threads."""
+        """Order the initialization of barriers before copies and uses by other threads."""
         self._token("mbarrier_fence")
 
     def mbarrier_arrive(self, mem: str, index: Arg, off: int = 0, cluster: int = 1) -> None:

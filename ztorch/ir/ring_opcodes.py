@@ -2,7 +2,7 @@
 its consumers hand stages of shared memory to each other.
 
 An mbarrier is in shared memory and counts phases. A phase ends when the number of arrivals that the
-barrier was initialised with is reached and copies have transferred the expected bytes. A thread
+barrier was initialized with is reached and copies have transferred the expected bytes. A thread
 waits for a phase by its parity: 0 for the first, 1 for the second, 0 for the third, and so on.
 """
 
@@ -15,9 +15,9 @@ from ztorch.ir.copy_rewritings import nothing
 BARRIER = ("mem", "off")
 # Of each opcode: operands, meaning, attributes, and other fields of its row.
 ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
-    "mbarrier_init": (1, "initialise a barrier whose phases end after `count` arrivals (index)",
+    "mbarrier_init": (1, "initialize a barrier whose phases end after `count` arrivals (index)",
                       (*BARRIER, "count"), {}),
-    "mbarrier_fence": (0, "barriers that this thread has initialised are visible to copies, after "
+    "mbarrier_fence": (0, "barriers that this thread has initialized are visible to copies, after "
                        "a barrier also to other threads", (), {}),
     "mbarrier_arrive": (1, "arrive at a barrier, which ends its phase if it is the last one; at "
                         "that of each workgroup of the `cluster` (index)", (*BARRIER, "cluster"),

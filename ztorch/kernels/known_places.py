@@ -1,5 +1,5 @@
 """Indices that are known while compiling without being sums of loop variables, such as
-`max(i - 1, 0)`. Where they are a few runs of neighbours, reading there is movement, which fuses and
+`max(i - 1, 0)`. Where they are a few runs of neighbors, reading there is movement, which fuses and
 vectorizes, instead of a lookup."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_known_places(source: LoopTensor, index: ElementIndex
 
 
 def _runs(index: Value, n: int) -> list[tuple[int, int]] | None:
-    """The runs of neighbours, each with its end, of an index into n elements; None if it is data or
+    """The runs of neighbors, each with its end, of an index into n elements; None if it is data or
     has too many. Numbers outside count as the ends, as in any lookup."""
     pending, seen = [index], {index}
     while pending:

@@ -1,4 +1,4 @@
-"""Functions of subgroups: 32 neighbouring threads of a block that exchange values.
+"""Functions of subgroups: 32 neighboring threads of a block that exchange values.
 
 In a compiled kernel, calls of these functions become statements of a thread. In plain Python, the
 functions themselves run.
@@ -16,7 +16,7 @@ from ztorch.kernels.thread_debug import current_thread
 
 
 def lane(thread: int) -> int:
-    """The number of a thread in its subgroup: 32 neighbouring threads of a block.
+    """The number of a thread in its subgroup: 32 neighboring threads of a block.
 
     Args:
         thread: Number of the thread in its block.

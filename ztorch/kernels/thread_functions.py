@@ -35,7 +35,7 @@ def threads(blocks: int | tuple[int, ...], size: int | tuple[int, ...]
 
     Args:
         blocks: Number of blocks; a tuple of numbers where they have several axes.
-        size: Threads of a block; likewise. Along the last axis threads are neighbours.
+        size: Threads of a block; likewise. Along the last axis threads are neighbors.
 
     Examples:
         >>> import math, numpy as np, ztorch as zt
@@ -112,7 +112,7 @@ def barrier() -> None:
     Examples:
         >>> import numpy as np, ztorch as zt
         >>> @zt.kernel
-        ... def neighbours(x):
+        ... def neighbors(x):
         ...     out = np.empty_like(x)
         ...     for block, thread in zt.threads(1, 4):
         ...         row = zt.shared(4, x.dtype)
@@ -120,7 +120,7 @@ def barrier() -> None:
         ...         zt.barrier()
         ...         out[thread] = row[(thread + 1) % 4]
         ...     return out
-        >>> neighbours.debug(np.arange(4.0))
+        >>> neighbors.debug(np.arange(4.0))
         array([1., 2., 3., 0.])
     """
     current_thread("zt.barrier").meet(None)

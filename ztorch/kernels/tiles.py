@@ -122,7 +122,7 @@ def full(tile: LoopTensor, axes: Axes, shape: tuple[int, ...] | None = None) -> 
 
 
 def reordered(value: Value, labels: Sequence[LoopVar | None], axes: Axes) -> Value:
-    """A tensor with its labelled axes in another order. Axes without a label have size 1 and are
+    """A tensor with its labeled axes in another order. Axes without a label have size 1 and are
     removed."""
     kept = [k for k, v in enumerate(labels) if v is not None]
     if len(kept) < len(labels):

@@ -86,7 +86,7 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
         combine.
     """
     d = array.dtype
-    new = _labelled(arithmetic.cast(new, d), index)
+    new = _labeled(arithmetic.cast(new, d), index)
     conditions = () if condition is True else condition.axes
     own = union([array.axes, *(tuple(v for v in axes if v not in inner and v not in index.own)
                                for axes in (new.axes, conditions, index.vars))])
@@ -106,7 +106,7 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
         both = LoopTensor(getattr(OPS, COMBINE[reduction][0])(old, new_values), own)
         return both if covered is None else LoopTensor(OPS.where(covered, both.value, old), own)
     if condition is not True:
-        written, _ = place_elements(_labelled(condition, index), own, index, array.shape)
+        written, _ = place_elements(_labeled(condition, index), own, index, array.shape)
         covered = written if covered is None else OPS.logical_and(covered, written)
     elif covered is not None and contiguous(index):
         if old.op.name == "full":
@@ -117,7 +117,7 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
                       own)
 
 
-def _labelled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
+def _labeled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
     """A tile whose own axes are those of the slices that it is written to."""
     if not new.shape and not index.own:
         return new

@@ -1,4 +1,4 @@
-"""Augmentation layers that change colours: hue, saturation, shades of grey."""
+"""Augmentation layers that change colors: hue, saturation, shades of gray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.layers.augmentation import AugmentationLayer, Factor, between, sign
 from ztorch.layers.context import Context
 from ztorch.layers.pixels import RandomBrightness, RandomContrast
-from ztorch.ops.image_colors import from_hue, grey, hue_and_saturation
+from ztorch.ops.image_colors import from_hue, gray, hue_and_saturation
 
 
 class ColorLayer(AugmentationLayer, abstract=True):
@@ -19,12 +19,12 @@ class ColorLayer(AugmentationLayer, abstract=True):
     def last(self, x: Value, context: Context) -> Value:
         if x.shape[-1] != 3:
             raise shape_error("needs the channels red, green and blue, but inputs are", x.shape[1:],
-                              fix="leave the layer out for images without colours")
+                              fix="leave the layer out for images without colors")
         return super().last(x, context)
 
 
 class RandomHue(ColorLayer):
-    """During training, moves the hue of each image around the circle of colours.
+    """During training, moves the hue of each image around the circle of colors.
 
     Args:
         factor: Range of the shift, in half turns: a pair, or one number for the range from 0 to it.
@@ -66,14 +66,14 @@ class RandomHue(ColorLayer):
 
 
 class RandomSaturation(ColorLayer):
-    """During training, makes the colours of each image stronger or weaker.
+    """During training, makes the colors of each image stronger or weaker.
 
-    A factor f multiplies the saturation by `f / (1 - f)`: 0 gives a grey image, 0.5 leaves it
-    unchanged, 1 gives the purest colours. Saturation is clipped at 1.
+    A factor f multiplies the saturation by `f / (1 - f)`: 0 gives a gray image, 0.5 leaves it
+    unchanged, 1 gives the purest colors. Saturation is clipped at 1.
 
     Args:
         factor: Range of the factor: a pair, or one number for the range from minus it to it, as in
-            Keras. From -1 to 1; below 0 images are grey.
+            Keras. From -1 to 1; below 0 images are gray.
         value_range: The smallest and the largest pixel value, `(low, high)`. Default: `(0, 255)`.
         data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
@@ -108,11 +108,11 @@ class RandomSaturation(ColorLayer):
 
 
 class RandomColorDegeneration(ColorLayer):
-    """During training, blends each image with its grey version.
+    """During training, blends each image with its gray version.
 
     Args:
-        factor: Range of the fraction of grey: a pair, or one number for the range from minus it to
-            it, as in Keras. From -1 to 1; below 0 colours become stronger.
+        factor: Range of the fraction of gray: a pair, or one number for the range from minus it to
+            it, as in Keras. From -1 to 1; below 0 colors become stronger.
         value_range: The smallest and the largest pixel value, `(low, high)`. Results are clipped to
             it. Default: `(0, 255)`.
         data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
@@ -140,14 +140,14 @@ class RandomColorDegeneration(ColorLayer):
         self.value_range = self.values(value_range)
 
     def transformed(self, x: Value, *draws: Value) -> Value:
-        return OPS.clip(x + between(draws[0], self._ends) * (grey(x) - x), *self.value_range)
+        return OPS.clip(x + between(draws[0], self._ends) * (gray(x) - x), *self.value_range)
 
 
 class RandomGrayscale(ColorLayer):
-    """During training, turns some images grey.
+    """During training, turns some images gray.
 
     Args:
-        factor: Probability that an image becomes grey, from 0 to 1. Default: `0.5`.
+        factor: Probability that an image becomes gray, from 0 to 1. Default: `0.5`.
         data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
         seed: Seed of the layer's random numbers. `None` derives them from the program's seed and
@@ -171,7 +171,7 @@ class RandomGrayscale(ColorLayer):
         self.factor = self.shares("factor", factor)[1]
 
     def transformed(self, x: Value, *draws: Value) -> Value:
-        return OPS.where(draws[0] < self.factor, OPS.broadcast_to(grey(x), x.shape), x)
+        return OPS.where(draws[0] < self.factor, OPS.broadcast_to(gray(x), x.shape), x)
 
 
 class RandomColorJitter(ColorLayer):

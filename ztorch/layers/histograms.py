@@ -79,7 +79,7 @@ class Equalization(AugmentationLayer):
 class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
     """Equalizes the histogram of each channel of each image, tile by tile: CLAHE.
 
-    It does so in training and in inference. Between the centres of tiles, their mappings are
+    It does so in training and in inference. Between the centers of tiles, their mappings are
     interpolated.
 
     Args:
@@ -173,7 +173,7 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
 
 
 def _between_middles(grid: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each position along an axis: the tiles whose centres are before and after it (border
+    """For each position along an axis: the tiles whose centers are before and after it (border
     tiles count twice), and the weight of the latter."""
     place = np.arange(grid * size, dtype=np.float32) / size + 0.5
     before = np.floor(place)

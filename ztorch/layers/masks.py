@@ -79,7 +79,7 @@ class WithMasks:
             raise shape_error(f"called with {len(tensors)} tensors and {len(masks)} masks",
                               fix="pass a mask or None for each tensor")
         with context.masked(tensors, masks):
-            # Layers that only pass masks on need them only for travelling masks: padding is
+            # Layers that only pass masks on need them only for traveling masks: padding is
             # followed through the graph.
             mask = nested(context.mask_of if self.takes_mask else context.masks.get, x)
             if self.takes_mask and len(more) <= self.before_mask:

@@ -57,8 +57,8 @@ class ScaledNormalization(Layer, abstract=True):
         return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
 
 
-def _centred(x: Value, axes: tuple[int, ...],
-             share: Value | None = None) -> tuple[Value, Value]:
+def _centered(x: Value, axes: tuple[int, ...],
+              share: Value | None = None) -> tuple[Value, Value]:
     """The mean along axes, kept with size 1, and x minus the mean. `share` holds the weight of each
     element.
 
@@ -184,19 +184,19 @@ class BatchNormalization(ScaledNormalization):
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
             share, padded = _share(x, mask, rest, context), context.padding.of(x)
-            mean, centred = _centred(x, rest, share)
-            squares = centred * centred
+            mean, centered = _centered(x, rest, share)
+            squares = centered * centered
             variance = (OPS.mean(squares, rest, True) if share is None else
                         OPS.sum(squares * share, rest, True))
-            for statistics in (mean, centred, variance):
-                context.padding.declare(statistics, padded if statistics is centred else {})
+            for statistics in (mean, centered, variance):
+                context.padding.declare(statistics, padded if statistics is centered else {})
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 old, now = context.read(weight), OPS.reshape(now, weight.shape)
                 context.write(weight, old * self.momentum + now * (1.0 - self.momentum))
         else:
-            centred = x - OPS.reshape(context.read(self.moving_mean), spread)
+            centered = x - OPS.reshape(context.read(self.moving_mean), spread)
             variance = OPS.reshape(context.read(self.moving_variance), spread)
-        return self.scaled(centred, OPS.rsqrt(variance + self.epsilon), context)
+        return self.scaled(centered, OPS.rsqrt(variance + self.epsilon), context)
 
 
 class GroupNormalization(ScaledNormalization):
@@ -254,6 +254,6 @@ class GroupNormalization(ScaledNormalization):
         groups = features if self.groups == -1 else self.groups
         grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
         rest = tuple(k for k in range(1, grouped.rank) if k != axis)
-        _, centred = _centred(grouped, rest)
-        factor = OPS.rsqrt(OPS.mean(centred * centred, rest, True) + self.epsilon)
-        return self.scaled(OPS.reshape(centred * factor, x.shape), None, context)
+        _, centered = _centered(grouped, rest)
+        factor = OPS.rsqrt(OPS.mean(centered * centered, rest, True) + self.epsilon)
+        return self.scaled(OPS.reshape(centered * factor, x.shape), None, context)

@@ -10,7 +10,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
-from ztorch.ops.images import INTERPOLATIONS, centred, resized, same_shape, widened_to
+from ztorch.ops.images import INTERPOLATIONS, centered, resized, same_shape, widened_to
 
 _LONGEST_SIDE = 1 << 16
 
@@ -23,15 +23,15 @@ def side(label: str, n: Any) -> int:
 
 
 def fitted(x: Value, height: int, width: int) -> Value:
-    """The centre of images in this size. Of smaller images, the largest part with this aspect ratio
+    """The center of images in this size. Of smaller images, the largest part with this aspect ratio
     is enlarged."""
     if x.shape[1] >= height and x.shape[2] >= width:
-        return centred(x, height, width)
-    return resized(centred(x, *same_shape(x, height, width)), height, width)
+        return centered(x, height, width)
+    return resized(centered(x, *same_shape(x, height, width)), height, width)
 
 
 class CenterCrop(SpatialLayer):
-    """Crops the centre of images. Smaller images are first enlarged, with their aspect ratio
+    """Crops the center of images. Smaller images are first enlarged, with their aspect ratio
     preserved.
 
     Args:
@@ -118,7 +118,7 @@ class Resizing(SpatialLayer):
     def last(self, x: Value, context: Context) -> Value:
         x = OPS.cast(x, context.dtype)
         if self.crop_to_aspect_ratio:
-            x = centred(x, *same_shape(x, self.height, self.width))
+            x = centered(x, *same_shape(x, self.height, self.width))
         elif self.pad_to_aspect_ratio:
             x = widened_to(x, self.height, self.width, self.fill_value)
         return resized(x, self.height, self.width, self.interpolation, self.antialias)

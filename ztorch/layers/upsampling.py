@@ -50,7 +50,7 @@ class UpSampling2D(SpatialLayer):
         size: Factor of rows and columns: an integer, or one for each. Default: `2`.
         data_format: `"channels_last"` or `"channels_first"`: the position of the channel axis.
             `None` means `"channels_last"`. Default: `None`.
-        interpolation: `"nearest"` repeats pixels, `"bilinear"` interpolates between their centres.
+        interpolation: `"nearest"` repeats pixels, `"bilinear"` interpolates between their centers.
             Default: `"nearest"`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 

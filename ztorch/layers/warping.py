@@ -44,7 +44,7 @@ class WarpingLayer(AugmentationLayer, abstract=True):
 
 
 class RandomRotation(WarpingLayer):
-    """During training, rotates each image around its centre by a random angle.
+    """During training, rotates each image around its center by a random angle.
 
     Args:
         factor: Range of the angle, in full turns: a pair such as `(-0.1, 0.2)`, or one number for
@@ -92,7 +92,7 @@ class RandomRotation(WarpingLayer):
 
 
 class RandomZoom(WarpingLayer):
-    """During training, enlarges or shrinks each image around its centre by a random factor.
+    """During training, enlarges or shrinks each image around its center by a random factor.
 
     Args:
         height_factor: Range of the zoom of the height: a pair such as `(-0.2, 0.3)`, or one number

@@ -73,7 +73,7 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
         if window.padding != "valid":  # "valid" windows read nothing beyond the ends
             x = OPS.where(spread(mask.value, x.rank, axis), x, OPS.full(x.shape, fill, x.dtype))
         size = before + n + after
-        # For centred windows, the padding before the first element depends on the row's size.
+        # For centered windows, the padding before the first element depends on the row's size.
         begins = {r: window.pair(r + window.size * window.stride)[0] for r in range(window.stride)}
         parts = {b: _between(x, axis, b, size - n - b, fill) for b in {*begins.values(), before}
                  } if window.padding == "same" else {before: _between(x, axis, before, after, fill)}

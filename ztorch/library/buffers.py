@@ -47,7 +47,7 @@ class Buffer:
         Args:
             shape: The size of each axis.
             dtype: The dtype of its elements. Default: `"float32"`.
-            strides: The distance between neighbours on each axis, in elements. 0 repeats an element
+            strides: The distance between neighbors on each axis, in elements. 0 repeats an element
                 along the axis; `None` means C order without gaps. Default: `None`.
             offset: Its first byte, a multiple of the size of an element. Default: `0`.
 

@@ -64,7 +64,7 @@ class CustomKernels(RawDevice):
             kernels: The name of each kernel, with the threads of its workgroup; names alone in C.
             language: "c" on the CPU, "ptx" on CUDA, "hip" on ROCm, "spirv" on Vulkan, "opencl" or
                 "spirv" on OpenCL, "wgsl" on WebGPU, "msl" on Metal. `None` means the language of
-                the device; SPIR-V is recognised by its first bytes. Default: `None`.
+                the device; SPIR-V is recognized by its first bytes. Default: `None`.
 
         Returns:
             The code, for `launch`.

@@ -18,7 +18,7 @@ from ztorch.library.programs import Number
 from ztorch.library.raw_device import RawDevice, old_name
 from ztorch.library.strides import has_gaps, read, write
 
-LAYOUTS = ("row", "column")  # of a matrix: which of its neighbours are adjacent
+LAYOUTS = ("row", "column")  # of a matrix: which of its neighbors are adjacent
 Place = Buffer | BufferPart
 
 

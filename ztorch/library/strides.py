@@ -42,7 +42,7 @@ def write(y: Value, strides: Shape, old: Value | None) -> Value:
 
     Args:
         y: The tensor.
-        strides: The distance between neighbours on each axis.
+        strides: The distance between neighbors on each axis.
         old: The flat buffer before; its elements between those of `y` stay. `None` where there are
             none between them.
 

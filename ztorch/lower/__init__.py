@@ -1,1 +1,1 @@
-"""Graph to kernels: fuse, schedule, emit, decompose, linearise. Knows no op by name."""
+"""Graph to kernels: fuse, schedule, emit, decompose, linearize. Knows no op by name."""

@@ -44,7 +44,7 @@ class CorrelationSchedule(Schedule):
 
     kind = "correlation"
     lanes: int  # channels computed at once
-    steps: int  # neighbouring positions that are added in unrolled code
+    steps: int  # neighboring positions that are added in unrolled code
 
     def tile(self, lanes: int) -> str:
         return f"{self.steps}x{self.lanes}"
@@ -232,7 +232,7 @@ class _Window:
             yield from self._rows(scope, loops[1:], at | {loops[0]: start})
 
     def _runs(self, e: Emitter, v: Var) -> Iterator[tuple[Emitter, Index, int]]:
-        """Scopes that cover a loop: the first of a group of neighbours, and their number."""
+        """Scopes that cover a loop: the first of a group of neighbors, and their number."""
         for run in runs(v.extent, _most(self.axes, v, self.schedule),
                         lambda start: self.axes.inside(self.places, v, start)):
             group = Var(f"{v.name} group", run.count)

@@ -224,7 +224,7 @@ def _entries(b: Builder, region: Region, memory: Mapping[Value, str],
 
 
 def merged_axes(region: Region) -> tuple[int, ...]:
-    """The shape that a region's loops run over: neighbouring axes are merged wherever that adds no
+    """The shape that a region's loops run over: neighboring axes are merged wherever that adds no
     division to any position. So short inner loops become longer."""
     return axes_for(region, *_positions(region))
 

@@ -3,7 +3,7 @@
 A greedy pass visits the values in order and adds each to a region that it reads from, if possible.
 An elementwise value can join a region if it reads the region's values at the positions at which
 they are computed, so that they stay in registers, and if no other kernel has to run in between.
-Reductions over the same rows share a region, so softmax, layer normalisation and each loss are one
+Reductions over the same rows share a region, so softmax, layer normalization and each loss are one
 kernel. Elementwise values after a matrix product are its epilogue, including the optimizer's update
 after a weight gradient.
 """

@@ -1,4 +1,4 @@
-"""Parts of loop nests on grids: workgroups, their threads, and vectors of neighbouring elements."""
+"""Parts of loop nests on grids: workgroups, their threads, and vectors of neighboring elements."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def usual_width(region: Region, grid: GridLimits) -> int:
 
 def can_vectorize(region: Region, full: dict[Var, Index], last: Var, n: int,
                   members: Sequence[Value] | None = None) -> bool:
-    """Whether one thread can compute a vector of n neighbours along a loop. Every load and store
+    """Whether one thread can compute a vector of n neighbors along a loop. Every load and store
     must be contiguous and aligned, or uniform over the vector, and no other computation may depend
     on the position along the loop. `members` are the values that read; None means all."""
     if n == 1:
@@ -98,9 +98,9 @@ def power_of_two(n: int) -> int:
 
 
 def width_refusal(width: int, grid: GridLimits, possible: bool) -> str:
-    """Why a thread cannot compute this many neighbours at once; empty if it can."""
+    """Why a thread cannot compute this many neighbors at once; empty if it can."""
     if width not in (1, grid.load_width):
         return f"width({width}) must be 1, or the {grid.load_width} that a thread loads at once"
     if width > 1 and not possible:
-        return f"width({width}) needs aligned neighbours in memory, and these are not"
+        return f"width({width}) needs aligned neighbors in memory, and these are not"
     return ""

@@ -1,4 +1,4 @@
-"""Attention on a grid: one thread, or a few neighbouring threads, computes a row of scores, with
+"""Attention on a grid: one thread, or a few neighboring threads, computes a row of scores, with
 its query and its result in registers. The workgroup copies keys and values to shared memory block
 by block."""
 
@@ -100,7 +100,7 @@ def _shared(region: Region, block: int) -> int:
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridAttentionSchedule) -> None:
-    """All rows, each by one thread or a few neighbours."""
+    """All rows, each by one thread or a few neighbors."""
     assert limits.grid is not None
     sizes, rows = sizes_of(region), s.threads // s.ways
     down = math.ceil(sizes.rows / rows)

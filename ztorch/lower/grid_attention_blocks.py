@@ -59,7 +59,7 @@ class Blocks:
     def start(self, to: StagedLines, first: Operand, stage: Operand | None = None) -> None:
         """Starts copies of lines to a stage, starting with line `first`. Lines beyond the end are
         zeros."""
-        b, n = self.b, self._neighbours(to.side)
+        b, n = self.b, self._neighbors(to.side)
         per = to.size // n
         total = to.lines * per
         base = b.const(0, b.index) if stage is None else b.mul(stage, to.lines * to.pitch)
@@ -82,7 +82,7 @@ class Blocks:
         return (r.column, r.depth, (r.depth, r.column)) if side == 1 else (
             r.column, r.place, (r.column, r.place))
 
-    def _neighbours(self, side: int) -> int:
+    def _neighbors(self, side: int) -> int:
         """The elements of one copy, which must be contiguous and aligned."""
         _, along, axes = self._axes(side)
         operand, index = self.node.args[side], self.rows.index(*axes)
@@ -98,7 +98,7 @@ class Blocks:
 
     def _copy(self, to: StagedLines, first: Operand, base: Operand, k: Operand, n: int,
               lines: int = 0) -> None:
-        """Copies n neighbours: piece number k of a stage, `lines` lines further on."""
+        """Copies n neighbors: piece number k of a stage, `lines` lines further on."""
         b = self.b
         line, along, axes = self._axes(to.side)
         operand, index = self.node.args[to.side], self.rows.index(*axes)

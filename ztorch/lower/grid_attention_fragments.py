@@ -205,8 +205,8 @@ class FragmentRows(AttentionRows):
             Index.of(self.row) * sizes.width + Index.of(self.place))
 
     def _line_of_four(self, left: list[Operand], right: list[Operand]) -> tuple[Operand, Operand]:
-        """Exchanges with the next thread, so that each has four neighbours of one of two adjacent
-        matrices, in place of two neighbours of each. Returns their first column and the vector."""
+        """Exchanges with the next thread, so that each has four neighbors of one of two adjacent
+        matrices, in place of two neighbors of each. Returns their first column and the vector."""
         b, column, odd, distance = self.b, self.b.const(0, self.b.index), None, 0
         for bit, k in self.layout.thread_bits(self.elements, self.layout.columns):
             one = b.rem(b.div(self.lane, 1 << bit), 2)

@@ -19,7 +19,7 @@ class Boxes:
 
     source: Value  # the value in memory
     first: int  # the operand's first element in it
-    along_k: bool  # whether contiguous elements are neighbours along k
+    along_k: bool  # whether contiguous elements are neighbors along k
     extents: tuple[int, ...]  # of the inner axis, the outer axis, and the batch axis
     pitches: tuple[int, ...]  # strides of these axes, in elements
 

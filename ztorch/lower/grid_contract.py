@@ -160,7 +160,7 @@ class ThreadNest(Strips):
 
     def _of_thread(self, member: Operand) -> tuple[Operand, Operand]:
         """A thread's small tile: its numbers down and across. A subgroup of 32 has 4 x 8 of them.
-        Neighbouring threads read the same part of the right strip, and second next ones the same
+        Neighboring threads read the same part of the right strip, and second next ones the same
         of the left, so two of them load 16 bytes each in the time of one."""
         b, tile = self.b, self.tile
         assert self.limits.grid is not None

@@ -1,4 +1,4 @@
-"""Elementwise regions on a grid: a thread for each element, or for a few neighbours."""
+"""Elementwise regions on a grid: a thread for each element, or for a few neighbors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LANES_JOINED = 4  # of the opcode `join`
 
 
 def propose(region: Region, limits: Limits) -> GridElementSchedule:
-    """A vector of neighbours for each thread if they can be loaded at once and enough threads
-    remain. One element if the driver's compiler vectorizes over threads: neighbouring threads must
-    then have neighbouring elements."""
+    """A vector of neighbors for each thread if they can be loaded at once and enough threads
+    remain. One element if the driver's compiler vectorizes over threads: neighboring threads must
+    then have neighboring elements."""
     grid = limits.grid
     assert grid is not None
     axes, full = _axes(region)
@@ -66,7 +66,7 @@ def _short(region: Region) -> bool:
 
 
 def _can_be_joined(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
-    """Whether one thread can compute n neighbours one by one and store them at once."""
+    """Whether one thread can compute n neighbors one by one and store them at once."""
     return n == LANES_JOINED and can_vectorize(region, full, last, n, members=())
 
 
@@ -100,7 +100,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 def _joined(e: Emitter, region: Region, full: dict[Var, Index],
             target: Mapping[Value, str]) -> None:
-    """Neighbours whose operands are not contiguous: computed one by one, stored at once."""
+    """Neighbors whose operands are not contiguous: computed one by one, stored at once."""
     assert e.lane is not None
     b, stored = e.b, [v for v in region.members if v in target]
     each: list[list[Operand]] = []

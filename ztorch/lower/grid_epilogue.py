@@ -1,5 +1,5 @@
 """The epilogue of a finished tile of a matrix product. Its sums pass through shared memory, so the
-epilogue's code is emitted once and neighbouring threads have neighbouring elements."""
+epilogue's code is emitted once and neighboring threads have neighboring elements."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class TileOfProduct:
         """The epilogue of a finished tile, which passes through shared memory in bands.
 
         `store(array, band)` stores each thread's share of a band to shared memory. The epilogue is
-        a loop over the band, so its code is emitted once per band. Neighbouring threads have
-        neighbouring elements, or neighbouring vectors if these are contiguous.
+        a loop over the band, so its code is emitted once per band. Neighboring threads have
+        neighboring elements, or neighboring vectors if these are contiguous.
 
         Args:
             bands: How the tile is divided.
@@ -143,7 +143,7 @@ class TileOfProduct:
         self.b.barrier()
 
     def _epilogue_width(self, columns: int) -> int:
-        """How many neighbours along a row of a band the epilogue computes at once."""
+        """How many neighbors along a row of a band the epilogue computes at once."""
         grid, m, n = self.limits.grid, Var("m", self.m), Var("n", self.n)
         assert grid is not None
         batch = Var("b", math.prod(self.product.shape[:-2]))
@@ -156,7 +156,7 @@ class TileOfProduct:
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand) -> None:
-        """The epilogue of one element, or of a vector of neighbours along a row."""
+        """The epilogue of one element, or of a vector of neighbors along a row."""
         b = self.b
         inside = None if self.rows_whole else b.lt(row, self.m)
         m, n = Var("m", self.m), Var("n", self.n)

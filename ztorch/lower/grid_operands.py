@@ -16,7 +16,7 @@ from ztorch.lower.tuning import COPY_BYTES
 
 
 def contiguous_along_k(product: Value, side: int) -> bool:
-    """Whether contiguous elements of an operand are neighbours along k: all of them, or groups of
+    """Whether contiguous elements of an operand are neighbors along k: all of them, or groups of
     two or three, such as the channels at one position of a window."""
     operand, k = product.args[side], product.args[0].shape[-1]
     axes = [Var(f"d{i}", n) for i, n in enumerate(operand.shape)]
@@ -71,7 +71,7 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
 
 
 def _is_uniform(index: Index, axis: Var, n: int) -> bool:
-    """Whether an index is the same for n neighbours along an axis, from every multiple of n on."""
+    """Whether an index is the same for n neighbors along an axis, from every multiple of n on."""
     block = Index.of(Var(axis.name, axis.extent // n)) * n
     return len({index.replace({axis: block + i}) for i in range(n)}) == 1
 

@@ -39,7 +39,7 @@ from ztorch.lower.tuning import (
 
 
 def propose(region: Region, limits: Limits) -> GridRowSchedule:
-    """A thread takes several neighbours in memory at once: results, or elements of one result."""
+    """A thread takes several neighbors in memory at once: results, or elements of one result."""
     grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     n = usual_width(region, grid) if axes.beside else grid.load_width

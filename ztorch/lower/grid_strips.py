@@ -198,8 +198,8 @@ class Strips(TileOfProduct):
         return parts
 
     def _shares(self, side: int, start: Operand, k: Operand, t: Operand, n: int) -> list[Share]:
-        """A thread's parts of a strip: vectors of n elements. Neighbouring threads have
-        neighbouring vectors."""
+        """A thread's parts of a strip: vectors of n elements. Neighboring threads have
+        neighboring vectors."""
         b, tile = self.b, self.block
         length, extent = (tile.rows, self.m) if side == 0 else (tile.columns, self.n)
         along_k, strip = contiguous_along_k(self.product, side), self.strips[side]
@@ -259,7 +259,7 @@ class Strips(TileOfProduct):
 
     def _place(self, side: int, batch: tuple[Index, ...], at: dict[Var, Operand], x: Operand,
                depth: Operand, along_k: bool, n: int) -> tuple[Value, Operand]:
-        """The value in memory under an operand, and the position of n neighbours in it."""
+        """The value in memory under an operand, and the position of n neighbors in it."""
         line, step = Var("x", self.m if side == 0 else self.n), Var("k", self.k)
         e = Emitter(self.b, self.memory, {**at, line: x, step: depth}, members=self.region.flat)
         base = view_of(self.product.args[side], self._index(side, batch, line, step))

@@ -14,7 +14,7 @@ from ztorch.lower.reduction import Axes, axes_of
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.tuning import (
     COLUMN_ELEMENTS,
-    COLUMN_NEIGHBOURS,
+    COLUMN_NEIGHBORS,
     GROUP_THREADS,
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
@@ -27,7 +27,7 @@ class Team:
 
     rows: int  # results
     ways: int  # threads for each result
-    beside: bool  # neighbouring threads have neighbouring results, not the same result
+    beside: bool  # neighboring threads have neighboring results, not the same result
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Team:
 
 
 def grid_axes(region: Region) -> Axes:
-    """The loops of a region. Neighbouring threads have neighbouring results unless all memory that
+    """The loops of a region. Neighboring threads have neighboring results unless all memory that
     is read is contiguous along the reduction: then threads share each result."""
     axes = axes_of(region)
     if not axes.beside or not axes.inner:
@@ -69,12 +69,12 @@ def team(outer: int, inner: int, beside: bool, grid: GridLimits, lanes: int = 1)
     most = min(GROUP_THREADS, grid.threads)
     enough = outer >= most * grid.compute_units
     share = THREAD_ELEMENTS if enough else THREAD_ELEMENTS_FEW
-    if beside and enough:  # neighbouring threads read whole lines, so no others have to help
+    if beside and enough:  # neighboring threads read whole lines, so no others have to help
         share = COLUMN_ELEMENTS
     ways = min(most, power_of_two(math.ceil(inner / share)))
     rows = most // ways
     if beside:
-        rows = min(max(rows, COLUMN_NEIGHBOURS // lanes), most, power_of_two(outer))
+        rows = min(max(rows, COLUMN_NEIGHBORS // lanes), most, power_of_two(outer))
         ways = min(ways, most // rows)
     rows = max(1, min(rows, power_of_two(outer)))
     if not beside and rows * ways < grid.subgroup and ways > 1:

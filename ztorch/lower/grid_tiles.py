@@ -56,7 +56,7 @@ class Tile(Block):
         return self.team * self.teams
 
     def vectors(self, most: int) -> tuple[int, int]:
-        """Neighbours that a thread reads at once from the strip of either operand."""
+        """Neighbors that a thread reads at once from the strip of either operand."""
         return math.gcd(self.thread_rows, most), math.gcd(self.thread_columns, most)
 
     def shared(self, element: int, through: bool) -> int:

@@ -1,6 +1,6 @@
 """Transposing copies on a grid: a workgroup reads a tile along the rows of the source, transposes
-it in shared memory, and writes it along the rows of the result. So neighbouring threads access
-neighbouring elements on both sides."""
+it in shared memory, and writes it along the rows of the result. So neighboring threads access
+neighboring elements on both sides."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _ThreadPart:
         self.at = flatten([*index, Index.of(self.column)], region.shape)
 
     def read(self, e: Emitter, corner: tuple[Operand, Operand]) -> None:
-        """Reads the tile: neighbouring threads read contiguous elements of the source."""
+        """Reads the tile: neighboring threads read contiguous elements of the source."""
         b, source, elements = self.b, self.pattern.source, []
         row = self._inside(b.add(corner[0], self.beside), self.row)
         for k in self.lines:
@@ -124,7 +124,7 @@ class _ThreadPart:
 
     def write(self, e: Emitter, corner: tuple[Operand, Operand],
               target: Mapping[Value, str]) -> None:
-        """Writes the tile: neighbouring threads write contiguous elements of the result."""
+        """Writes the tile: neighboring threads write contiguous elements of the result."""
         b, region = self.b, self.region
         column = b.add(corner[1], self.beside)
         start = b.add(b.mul(self.beside, self.pitch), self.line)

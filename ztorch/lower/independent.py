@@ -195,7 +195,7 @@ class _Buffers:
 
 def _contiguous_in_iteration(sequence: Value, size: int, limits: Limits) -> Value:
     """The sequence, copied on a grid if the elements of an iteration are not contiguous, so that
-    neighbouring threads read neighbouring elements. On a processor each lane reads its own row,
+    neighboring threads read neighboring elements. On a processor each lane reads its own row,
     which takes half the time of a copy."""
     if limits.grid is None or size == 1 or not is_view(sequence) or (
             sequence.size == sequence.shape[0]):

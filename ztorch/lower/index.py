@@ -2,7 +2,7 @@
 
 An Index is a sum of atoms with integer factors. Atoms are loop variables, numbers loaded at run
 time, and quotients or remainders that would not simplify. Since every range is known, reshapes
-that only regroup loop variables vanish, and the rest gives the stride of neighbours.
+that only regroup loop variables vanish, and the rest gives the stride of neighbors.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _cut(region: Region, spans: Sequence[_Span]) -> Iterator[list[_Span]]:
 
 
 def _merged(region: Region, spans: list[_Span]) -> Part:
-    """The loops over a piece, with neighbouring axes merged wherever that costs nothing."""
+    """The loops over a piece, with neighboring axes merged wherever that costs nothing."""
     cost = _element_cost(region, _loops(spans).flat)
     for k in reversed(range(len(spans) - 1)):
         above, below = spans[k:k + 2]

@@ -47,7 +47,7 @@ def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
 
 
 def beside(at: Index, axis: Var, n: int) -> Index | None:
-    """The position of the first of n neighbours along an axis, if all n are contiguous for every
+    """The position of the first of n neighbors along an axis, if all n are contiguous for every
     multiple of n. In the result, the axis variable counts these multiples.
 
     >>> k = Var("k", 24)

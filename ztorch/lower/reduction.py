@@ -23,7 +23,7 @@ class Axes:
     outer: list[Var]  # over its results
     inner: list[Var]  # over the elements of one result
     full: dict[Var, Index]  # the region's two loop variables in terms of these loops
-    beside: bool  # contiguous elements belong to neighbouring results, not to the same one
+    beside: bool  # contiguous elements belong to neighboring results, not to the same one
 
 
 def axes_of(region: Region) -> Axes:

@@ -14,13 +14,13 @@ from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
-# Materialises a value that would otherwise be read through a view.
+# Materializes a value that would otherwise be read through a view.
 COPY = Op("copy", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
           body=lambda e, index: e.read(0, index), cost=1)
 
 
 def is_view(v: Value) -> bool:
-    """Whether a value is never materialised: its readers look through it."""
+    """Whether a value is never materialized: its readers look through it."""
     return v.op.kind == "map" and ((v.op.movement and not v.op.written) or not v.args)
 
 

@@ -56,7 +56,7 @@ def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[
 
 
 def _columns(region: Region, most: int) -> int:
-    """The vectors of columns that one loop reduces: neighbours share cache lines."""
+    """The vectors of columns that one loop reduces: neighbors share cache lines."""
     sums = sum(v.op.kind == "reduce" for v in region.members)
     few = len(region.members) <= COLUMN_MEMBERS // sums
     return max(1, min(COLUMN_VECTORS, most)) if few else 1

@@ -113,7 +113,7 @@ class SlidingSchedule(Schedule):
 
     kind = "sliding"
     lanes: int  # channels computed at once
-    places: int  # neighbouring windows that are reduced together
+    places: int  # neighboring windows that are reduced together
 
     def tile(self, lanes: int) -> str:
         return f"{self.places}x{self.lanes}"
@@ -173,7 +173,7 @@ class GridElementSchedule(Schedule):
 
     kind = "grid_elements"
     threads: int  # of a workgroup
-    width: int  # neighbouring elements of one thread
+    width: int  # neighboring elements of one thread
 
     def tile(self, lanes: int) -> str:
         return f"{self.threads}x{self.width}" if self.width > 1 else f"{self.threads}"

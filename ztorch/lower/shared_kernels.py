@@ -2,7 +2,7 @@
 
 Models repeat themselves: the steps of a recurrent layer do the same work, and so do the blocks of
 a deep network. A kernel depends on the ops of its region and on the positions that it reads, not on
-the addresses of its buffers. Positions that differ only by a constant offset are normalised: each
+the addresses of its buffers. Positions that differ only by a constant offset are normalized: each
 buffer starts at the first element that its region reads.
 """
 

@@ -1,6 +1,6 @@
 """Sums over sliding windows on a processor: depthwise convolutions and pooling.
 
-Neighbouring results along a row of an image read mostly the same elements. Several of them are
+Neighboring results along a row of an image read mostly the same elements. Several of them are
 computed together, one vector of channels each: an element is loaded once for all windows that
 contain it, and a weight once for all results that use it. Padding around images is not stored:
 loops over a window skip its rows; results whose windows cross its columns have separate code.
@@ -48,7 +48,7 @@ class _Axes:
     """The loops of a region that sums windows."""
 
     rows: list[Var]  # over results, without the last two axes
-    across: Var  # over neighbouring results whose windows overlap
+    across: Var  # over neighboring results whose windows overlap
     column: Var  # over channels, which are contiguous
     inner: list[Var]  # over the window, without its last axis
     last: Var  # over the last axis of the window
@@ -62,7 +62,7 @@ class _Axes:
         return all_inside([edge for edge in self.edges if edge.at.mentions(self.across)], at)
 
     def runs(self, places: int) -> Iterator[Run]:
-        """Groups of neighbouring results. Results at a border form groups of one."""
+        """Groups of neighboring results. Results at a border form groups of one."""
         return runs(self.across.extent, places, lambda at: self.inside({self.across: at}))
 
 
@@ -154,7 +154,7 @@ def refusal(s: SlidingSchedule, region: Region, limits: Limits) -> str:
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: SlidingSchedule) -> None:
-    """All results. Workers share the groups of neighbours."""
+    """All results. Workers share the groups of neighbors."""
     axes = _axes(region)
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
@@ -164,11 +164,11 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         with b.loop(0, prod(v.extent for v in shared), kind="parallel") as r:
             bound = spread(e, r, shared)
             for [scope] in side_by_side(e.within(bound=bound), axes.column, s.lanes, False, 1):
-                _Neighbours(region, target, limits, axes, run, group).results(scope)
+                _Neighbors(region, target, limits, axes, run, group).results(scope)
 
 
-class _Neighbours:
-    """Neighbouring results for one vector of channels."""
+class _Neighbors:
+    """Neighboring results for one vector of channels."""
 
     def __init__(self, region: Region, target: Mapping[Value, str], limits: Limits, axes: _Axes,
                  run: Run, group: Var):

@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
-    COLUMN_NEIGHBOURS,
+    COLUMN_NEIGHBORS,
     LONG_REDUCTION,
     LONG_REDUCTION_PARTS,
     LONG_REDUCTION_RESULTS,
@@ -74,7 +74,7 @@ def _parts_for_groups(v: Value, grid: GridLimits) -> int:
     if last in axes:
         groups, shortest = v.size, REDUCTION_PART_ROWS
     else:
-        groups, shortest = math.ceil(v.size / COLUMN_NEIGHBOURS), REDUCTION_PART_COLUMNS
+        groups, shortest = math.ceil(v.size / COLUMN_NEIGHBORS), REDUCTION_PART_COLUMNS
     return min(REDUCTION_GROUPS * grid.compute_units // groups, length // shortest)
 
 

@@ -60,18 +60,18 @@ def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
 
 
 def overlap(at: Index, across: Var, last: Var) -> bool:
-    """Whether neighbouring results along one loop read common elements along the other."""
+    """Whether neighboring results along one loop read common elements along the other."""
     step, gap = at.factor(across), at.factor(last)
     return step > 0 and gap > 0 and ((step % gap == 0 and step // gap < last.extent)
                                      or (gap % step == 0 and gap // step < across.extent))
 
 
 def runs(extent: int, most: int, inside: Callable[[Index], bool | None]) -> Iterator[Run]:
-    """Groups of at most `most` neighbours. Those at a border form groups of one."""
+    """Groups of at most `most` neighbors. Those at a border form groups of one."""
     for run in split(extent, most):
-        neighbours = Index.of(Var("p", run.size))
+        neighbors = Index.of(Var("p", run.size))
         starts = range(run.start, run.start + run.size * run.count, run.size)
-        groups = ((inside(neighbours + start), start) for start in starts)
+        groups = ((inside(neighbors + start), start) for start in starts)
         for known, group in groupby(groups, lambda pair: pair[0]):
             first, *others = (start for _, start in group)
             if known:

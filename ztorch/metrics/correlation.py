@@ -25,14 +25,14 @@ class PearsonCorrelation(Metric, names=("pearson_correlation",)):
         self.axis = whole(f"{type(self).__name__}(axis=...)", axis, least=-(1 << 31))
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        y, p = (self._centred(x)[1] for x in (alike(self.name, y_true, y_pred), y_pred))
+        y, p = (self._centered(x)[1] for x in (alike(self.name, y_true, y_pred), y_pred))
         spread = OPS.sqrt(self._mean(y * y) * self._mean(p * p))
         return self._mean(y * p) / spread
 
     def _mean(self, x: Value) -> Value:
         return OPS.mean(x, axis=self.axis)
 
-    def _centred(self, x: Value) -> tuple[Value, Value]:
+    def _centered(self, x: Value) -> tuple[Value, Value]:
         """The means, and the deviations from them."""
         means = OPS.mean(x, axis=self.axis, keepdims=True)
         return OPS.squeeze(means, self.axis), x - means
@@ -51,7 +51,7 @@ class ConcordanceCorrelation(PearsonCorrelation, names=("concordance_correlation
     """
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
-        (mean, y), (predicted, p) = (self._centred(x) for x in (
+        (mean, y), (predicted, p) = (self._centered(x) for x in (
             alike(self.name, y_true, y_pred), y_pred))
         apart = OPS.square(mean - predicted)
         return self._mean(y * p) * 2.0 / (self._mean(y * y) + self._mean(p * p) + apart + 1e-7)

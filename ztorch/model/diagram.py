@@ -57,7 +57,7 @@ def plot_model(model: Network, to_file: str | os.PathLike[str] | None = "model.p
     axes.set_axis_off()
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
-    at: dict[Layer, tuple[float, float]] = {}  # the top centre of each box
+    at: dict[Layer, tuple[float, float]] = {}  # the top center of each box
     for k, row in enumerate(rows):
         for n, layer in enumerate(row):
             x = width / 2 + (n - (len(row) - 1) / 2) * (_WIDTH + _GAP)

@@ -17,7 +17,7 @@ from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
 from ztorch.model.loss_scale import LossScale
 from ztorch.model.objectives import Objective
-from ztorch.model.row_scores import RowScores, RowWeights, labelled
+from ztorch.model.row_scores import RowScores, RowWeights, labeled
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
 
@@ -58,7 +58,7 @@ class ScoringGraphs:
                 label, _, key = name.removeprefix(SUMS).rpartition("/")
                 totals.setdefault(label, {})[key] = leaf("input", name, x.shape, x.dtype)
         metrics = {**self.kept, **{label: metric
-                                   for label, _, metric in labelled(self.objectives)}}
+                                   for label, _, metric in labeled(self.objectives)}}
         outputs = {}
         for label, sums in totals.items():
             with layer_scope(label):

@@ -23,7 +23,7 @@ _SHORT = frozenset(("acc", "accuracy", "ce", "crossentropy", "mae", "mape", "mse
 
 _FAMILIES: dict[Any, type[Named]] = {losses: Loss, metrics: Metric, optimizers: Optimizer}
 _USER = 6  # frames from a warning in this file up to the user's call of `save`
-# Arguments of Keras that request the only behaviour that exists here.
+# Arguments of Keras that request the only behavior that exists here.
 _WITHOUT_EFFECT = (("axis", -1), ("reduction", "sum_over_batch_size"), ("staircase", False))
 
 

@@ -70,7 +70,7 @@ class RowScores:
         names of other scores."""
         scores: dict[str, Value] = {}
         known = set(taken)
-        for label, name, metric in labelled(self.objectives):
+        for label, name, metric in labeled(self.objectives):
             if label in known:
                 raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
                                   "another name")
@@ -152,7 +152,7 @@ def share(weights: Value, divisor: Value) -> Value:
     return weights / OPS.where(total > 0.0, total, 1.0)
 
 
-def labelled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric]]:
+def labeled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric]]:
     """All metrics: the name of each among the scores, its output, and it. As in Keras, a weighted
     one gives way to one that has the same name."""
     labels, known = [], set()

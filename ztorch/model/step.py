@@ -23,7 +23,7 @@ from ztorch.metrics import Metric
 from ztorch.metrics.updated import as_program_metric
 from ztorch.model.function_graphs import BatchInputs, ScoringGraphs, constrained
 from ztorch.model.loss_scale import LossScale
-from ztorch.model.row_scores import RowScores, labelled
+from ztorch.model.row_scores import RowScores, labeled
 from ztorch.model.step_metrics import CompiledMetric, KeptSums, Scores, logged, score_name
 from ztorch.optimizers import Optimizer
 
@@ -75,7 +75,7 @@ class TracedStep:
     def metrics(self) -> list[Any]:
         """The loss, the metrics of compile, and those updated so far, as Keras lists them."""
         return [CompiledMetric(self, "loss", "", None), *(
-            CompiledMetric(self, *label) for label in labelled(self.graphs.objectives)),
+            CompiledMetric(self, *label) for label in labeled(self.graphs.objectives)),
             *self._updated()]
 
     def compute_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TracedStep:
 
     def _updated(self) -> list[Any]:
         """The metrics of the model that the step has updated so far."""
-        compiled = {metric for _, _, metric in labelled(self.graphs.objectives)}
+        compiled = {metric for _, _, metric in labeled(self.graphs.objectives)}
         return [metric for metric in self.results if metric not in compiled]
 
     def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:

@@ -1,6 +1,6 @@
 """Eigenvalues and singular values of small complex matrices, by Jacobi rotations.
 
-Of two neighbouring columns, the second is multiplied by a phase that makes their product real; then
+Of two neighboring columns, the second is multiplied by a phase that makes their product real; then
 they rotate like real columns.
 """
 
@@ -40,7 +40,7 @@ def _towards_real(x: ComplexValue) -> ComplexValue:
 
 
 def _beside_ones(x: ComplexValue) -> ComplexValue:
-    """1 for each even column, and an element of x for its neighbour, as a row."""
+    """1 for each even column, and an element of x for its neighbor, as a row."""
     shape = (*x.shape[:-1], 1, 2 * x.shape[-1])
     return ComplexValue(*(OPS.reshape(OPS.stack(OPS.full(y.shape, one, y.dtype), y, axis=-1), shape)
                           for y, one in ((x.real, 1.0), (x.imag, 0.0))))

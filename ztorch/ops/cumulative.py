@@ -1,6 +1,6 @@
 """Cumulative sums and products, in blocks: a scan of each block, then a scan of their ends.
 
-Within a block, each result is reduced from all elements before it, which vectorises. The depth, and
+Within a block, each result is reduced from all elements before it, which vectorizes. The depth, and
 so the rounding error, grows with the logarithm of the length. No order depends on threads.
 """
 

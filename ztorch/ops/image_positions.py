@@ -17,7 +17,7 @@ FILL_MODES = ("reflect", "wrap", "constant", "nearest", "mirror")
 FARTHEST = 1e6  # pixels from the image; farther positions are clipped, so they fit in int32
 
 
-def neighbours(position: Value, interpolation: str) -> list[tuple[Value, Value]]:
+def neighbors(position: Value, interpolation: str) -> list[tuple[Value, Value]]:
     """The elements to read along one axis, and the weight of each."""
     position = OPS.clip(position, -FARTHEST, FARTHEST)
     if interpolation == "nearest":
@@ -56,7 +56,7 @@ def read_at(x: Value, row: Value, column: Value, interpolation: str, fill_mode: 
     flat = OPS.reshape(x, (batch, rows * columns, channels))
     total = None
     for (i, row_share), (j, column_share) in itertools.product(
-            neighbours(row, interpolation), neighbours(column, interpolation)):
+            neighbors(row, interpolation), neighbors(column, interpolation)):
         at = inside(i, rows, fill_mode) * columns + inside(j, columns, fill_mode)
         at = OPS.broadcast_to(OPS.reshape(at, (batch, rows * columns, 1)), flat.shape)
         pixel = OPS.reshape(OPS.take_along_axis(flat, at, 1), x.shape)
@@ -141,7 +141,7 @@ def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: st
                           f"the {inputs.rank} axes, not", coordinates.shape)
     [x] = as_floats(inputs)
     flat, total = OPS.reshape(x, (-1,)), None
-    along = [neighbours(OPS.cast(coordinates[k], x.dtype), "bilinear" if order else "nearest")
+    along = [neighbors(OPS.cast(coordinates[k], x.dtype), "bilinear" if order else "nearest")
              for k in range(x.rank)]
     for corner in itertools.product(*along):
         at, exists, share = None, None, None

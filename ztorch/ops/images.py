@@ -1,4 +1,4 @@
-"""Images: resizing, cropping, padding and colours, with Keras' arguments."""
+"""Images: resizing, cropping, padding and colors, with Keras' arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ztorch.graph.op import OPS, Sample, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
 
-GREY = (0.2989, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
+GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 
 
@@ -44,7 +44,7 @@ def weights_between(length: int, wanted: int, antialias: bool = False,
                     interpolation: str = "bilinear") -> np.ndarray:
     """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.
 
-    Interpolation is between the centres of elements. With antialias, a new element is a weighted
+    Interpolation is between the centers of elements. With antialias, a new element is a weighted
     mean of all elements that it covers.
 
     >>> weights_between(4, 2).tolist()
@@ -75,8 +75,8 @@ def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
     return x
 
 
-def centred(x: Value, height: int, width: int) -> Value:
-    """The centre of images (channels last), in this size."""
+def centered(x: Value, height: int, width: int) -> Value:
+    """The center of images (channels last), in this size."""
     top, left = (x.shape[1] - height) // 2, (x.shape[2] - width) // 2
     return OPS.slice(x, (0, top, left, 0), (1,) * 4, (x.shape[0], height, width, x.shape[3]))
 
@@ -148,7 +148,7 @@ def resize(images: Value, size: Sequence[int], interpolation: str = "bilinear",
 
     def change(x: Value) -> Value:
         if crop_to_aspect_ratio:
-            x = centred(x, *same_shape(x, height, width))
+            x = centered(x, *same_shape(x, height, width))
         elif pad_to_aspect_ratio:
             x = widened_to(x, height, width, fill_value)
         return resized(x, height, width, interpolation, antialias)

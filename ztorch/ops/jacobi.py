@@ -1,6 +1,6 @@
 """Jacobi rotations, which diagonalize small matrices or orthogonalize their columns.
 
-A round rotates all pairs of neighbouring columns at once, then permutes the columns so that every
+A round rotates all pairs of neighboring columns at once, then permutes the columns so that every
 two columns meet once in a sweep. All rounds are the same computation.
 """
 
@@ -65,11 +65,11 @@ def _order(n: int) -> np.ndarray:
 
 
 def rotation(even: Value, odd: Value, both: Value) -> Value:
-    """The rotations of neighbouring columns, and the next order, as a matrix.
+    """The rotations of neighboring columns, and the next order, as a matrix.
 
     Args:
         even: Squared length of each even column, or its eigenvalue so far.
-        odd: The same of its neighbour.
+        odd: The same of its neighbor.
         both: Product of the two columns; the rotation makes it zero.
     """
     n, d = 2 * even.shape[-1], even.dtype

@@ -37,8 +37,8 @@ def _shaped(p: Any, x: Any, axis: Any) -> Any:
 
 def _layer_norm_numpy(x: Any, scale: Any = None, offset: Any = None, axis: Any = -1,
                       epsilon: float = 1e-3) -> Any:
-    centred = x - np.mean(x, axis, keepdims=True)
-    y = centred / np.sqrt(np.var(x, axis, keepdims=True) + epsilon)
+    centered = x - np.mean(x, axis, keepdims=True)
+    y = centered / np.sqrt(np.var(x, axis, keepdims=True) + epsilon)
     y = y if scale is None else y * _shaped(scale, x, axis)
     return y if offset is None else y + _shaped(offset, x, axis)
 

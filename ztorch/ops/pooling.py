@@ -142,7 +142,7 @@ def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
         x: Tensor `(batch, *axes, channels)`; floats for `"bilinear"`.
         size: Factor: an integer, or one for each axis.
         interpolation: `"nearest"` repeats elements, `"bilinear"` interpolates between their
-            centres. Default: `"nearest"`.
+            centers. Default: `"nearest"`.
 
     Returns:
         A tensor `(batch, *new axes, channels)`.

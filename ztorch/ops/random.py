@@ -2,7 +2,7 @@
 
 The generator is Threefry-2x32 with 20 rounds, for dropout with 13 (Salmon et al., "Parallel random
 numbers: as easy as 1, 2, 3", 2011). It consists of additions, exclusive ors and shifts of 32-bit
-words. So it needs no 64-bit integers, vectorises, and does not depend on the number or order of
+words. So it needs no 64-bit integers, vectorizes, and does not depend on the number or order of
 threads.
 """
 

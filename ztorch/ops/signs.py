@@ -1,4 +1,4 @@
-"""The sign bit of floats, and their neighbours."""
+"""The sign bit of floats, and their neighbors."""
 
 from __future__ import annotations
 

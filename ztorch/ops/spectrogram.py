@@ -74,7 +74,7 @@ def stft(x: Value, sequence_length: int, sequence_stride: int, fft_length: int,
         fft_length: Length of the transform, `sequence_length` or more.
         window: The factors of a frame: `"hann"`, `"hamming"`, as many numbers as a frame
             has elements, or `None` for ones. Default: `"hann"`.
-        center: Whether frame t is centred at element `t * sequence_stride`, with x mirrored at its
+        center: Whether frame t is centered at element `t * sequence_stride`, with x mirrored at its
             ends, and does not begin there. Default: `True`.
 
     Returns:
@@ -137,7 +137,7 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
         length: Elements of the result, fewer if the frames reach less far. `None` for all that the
             frames reach, without the mirrored part of `center`. Default: `None`.
         window: The factors of the frames, as in `stft`. Default: `"hann"`.
-        center: Whether frames were centred at their elements, as in `stft`. Default: `True`.
+        center: Whether frames were centered at their elements, as in `stft`. Default: `True`.
 
     Returns:
         A tensor of the dtype of `x`, with the signal as its last axis. Elements that no window

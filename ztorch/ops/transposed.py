@@ -53,7 +53,7 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
     Args:
         x: Inputs `(batch, *axes, channels)`, floats.
         kernel: Kernel `(*window, filters, channels)`, of the same dtype.
-        stride: Distance between the windows of neighbours: an integer, or one for each axis.
+        stride: Distance between the windows of neighbors: an integer, or one for each axis.
             Default: `1`.
         padding: `"valid"` for all that windows reach, or `"same"` for `length * stride` outputs.
             Default: `"valid"`.

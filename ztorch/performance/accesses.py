@@ -106,7 +106,7 @@ def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
         pitch: The distance of its rows in memory, in elements.
         turned: Whether it is transposed in memory.
         whole_rows: Whether one instruction loads 16 bytes of each of 8 rows.
-        pairs: The size of an element in memory in bytes, if a thread stores two neighbours at once.
+        pairs: The size of an element in memory in bytes, if a thread stores two neighbors at once.
             Default: `0`, if it stores one at a time.
 
     >>> from ztorch.dtypes import f16, f32

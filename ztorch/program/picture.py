@@ -10,8 +10,8 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.files.figures import add_legend, add_rectangle, new_figure, save_figure
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, public_functions
 
-_COLOURS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
-            "#8a6d3b", "#5b7083")
+_COLORS = ("#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#c9a227", "#7a5cd6", "#d0312d", "#1f9aa8",
+           "#8a6d3b", "#5b7083")
 _NO_LAYER = "#9aa3ad"  # of kernels without a layer
 _MOST_NAMES = 70  # with more kernels, their names would overlap
 
@@ -41,13 +41,13 @@ def draw_plan(spec: ProgramSpec, function: str,
     if not f.kernels:
         raise ConfigError(f"{function} of {spec.name!r} has no plan to draw")
     layers = layers_of(f)
-    colours = {layer: _COLOURS[k % len(_COLOURS)] for k, layer in enumerate(layers)}
+    colors = {layer: _COLORS[k % len(_COLORS)] for k, layer in enumerate(layers)}
     width = min(40.0, max(8.0, 3.0 + 0.32 * len(f.kernels)))
     figure = new_figure(width, 8.5)
     work, arena, alive = figure.subplots(3, 1, sharex=True,
                                          gridspec_kw={"height_ratios": (1.3, 3.2, 1.2)})
-    _work(work, f, layers, colours)
-    _arena(arena, f, colours)
+    _work(work, f, layers, colors)
+    _arena(arena, f, colors)
     _alive(alive, f)
     for axes in (work, arena, alive):
         axes.spines[["top", "right"]].set_visible(False)
@@ -55,7 +55,7 @@ def draw_plan(spec: ProgramSpec, function: str,
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8)
     _names(alive, f)
-    _legend(figure, colours)
+    _legend(figure, colors)
     figure.suptitle(f"{spec.name}: {function} on {spec.where}", x=0.01, ha="left",
                     fontsize=13, fontweight="bold")
     if path is not None:
@@ -94,11 +94,11 @@ def alive(buffers: Iterable[tuple[str, int, int, int, int]], kernels: int) -> li
     return total
 
 
-def _work(axes: Any, f: FunctionSpec, layers: Sequence[str], colours: dict[str, str]) -> None:
+def _work(axes: Any, f: FunctionSpec, layers: Sequence[str], colors: dict[str, str]) -> None:
     cycles = [c for _, c in f.kernels]
     whole = sum(cycles) or 1.0
     axes.bar(range(len(cycles)), [100 * c / whole for c in cycles], width=0.86,
-             color=[colours.get(layer_of(name, layers), _NO_LAYER) for name, _ in f.kernels])
+             color=[colors.get(layer_of(name, layers), _NO_LAYER) for name, _ in f.kernels])
     for k, c in enumerate(cycles):
         if c >= 0.01 * whole:
             axes.annotate(f"{100 * c / whole:.0f}%", (k, 100 * c / whole), ha="center",
@@ -109,15 +109,15 @@ def _work(axes: Any, f: FunctionSpec, layers: Sequence[str], colours: dict[str, 
                    loc="left", fontsize=9.5)
 
 
-def _arena(axes: Any, f: FunctionSpec, colours: dict[str, str]) -> None:
+def _arena(axes: Any, f: FunctionSpec, colors: dict[str, str]) -> None:
     n = len(f.kernels)
     top = max((at + size for _, size, _, _, at in f.buffers), default=0)
     scale, unit = _unit(top)
     per_kernel = axes.figure.get_figwidth() * 72 / (n + 2)  # points
     for label, size, first, last, at in f.buffers:
-        colour = colours.get(label.partition(":")[0], _NO_LAYER)
+        color = colors.get(label.partition(":")[0], _NO_LAYER)
         width, height = last - first + 0.86, size / scale
-        add_rectangle(axes, first - 0.43, at / scale, width, height, facecolor=colour, alpha=0.75,
+        add_rectangle(axes, first - 0.43, at / scale, width, height, facecolor=color, alpha=0.75,
                       edgecolor="white", linewidth=0.6)
         text = f"{label}  {_bytes(size)}"
         # Text only where it fits: the panel is about 260 points high, a character 3.6 points wide.
@@ -167,8 +167,8 @@ def _names(axes: Any, f: FunctionSpec) -> None:
         axes.set_xlabel("kernel", fontsize=9)
 
 
-def _legend(figure: Any, colours: dict[str, str]) -> None:
-    add_legend(figure, dict(list(colours.items())[:12]))
+def _legend(figure: Any, colors: dict[str, str]) -> None:
+    add_legend(figure, dict(list(colors.items())[:12]))
 
 
 def _unit(most: int) -> tuple[int, str]:

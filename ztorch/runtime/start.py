@@ -32,9 +32,9 @@ def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | Non
 
 
 def need_room(spec: ProgramSpec, ordinal: int | None = None) -> None:
-    """Raises an error with sizes if a program does not fit, before its weights are initialised.
+    """Raises an error with sizes if a program does not fit, before its weights are initialized.
 
-    The weights exist twice on the host for a moment: as initialised, and in the block of params.
+    The weights exist twice on the host for a moment: as initialized, and in the block of params.
     """
     on_host = spec.host_bytes + spec.params_bytes
     on_device = spec.params_bytes + spec.arena_bytes

@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError
 from ztorch.notebook import preformatted, table
 from ztorch.progress import numbers_of
 
-_COLOURS = (  # of the curves
+_COLORS = (  # of the curves
     "#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")
 
 
@@ -128,10 +128,10 @@ class History(Callback):
         figure = new_figure(1.0 + 4.4 * len(names), 3.6)
         for k, name in enumerate(names):
             axes = figure.add_subplot(1, len(names), k + 1)
-            colour = _COLOURS[k % len(_COLOURS)]
-            self._curve(axes, name, color=colour, label="training")
+            color = _COLORS[k % len(_COLORS)]
+            self._curve(axes, name, color=color, label="training")
             if f"val_{name}" in self.history:
-                self._curve(axes, f"val_{name}", color=colour, alpha=0.55, linestyle="--",
+                self._curve(axes, f"val_{name}", color=color, alpha=0.55, linestyle="--",
                             label="validation")
                 axes.legend(frameon=False)
             axes.set_title(name.replace("_", " "), loc="left", fontsize=11, fontweight="bold")

@@ -165,10 +165,10 @@ def test_shuffles(d: DType, distance: int) -> None:
 @together()
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
 @pytest.mark.parametrize("space", ["global", "shared"])
-def test_neighbours_loaded_together(d: DType, space: str) -> None:
+def test_neighbors_loaded_together(d: DType, space: str) -> None:
     """Two and four at once, aligned and not, from either memory."""
     for lanes, align in ((2, 0), (2, 2 * d.bytes), (4, 0), (4, 4 * d.bytes)):
-        b = Builder("neighbours", i32)
+        b = Builder("neighbors", i32)
         b.memory("x", d, 260)
         b.memory("y", d, 256, access="w")
         b.workgroup = (64, 1, 1)
@@ -194,7 +194,7 @@ def test_neighbours_loaded_together(d: DType, space: str) -> None:
 @together()
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
 @pytest.mark.parametrize("aligned", [True, False])
-def test_neighbours_stored_together(d: DType, aligned: bool) -> None:
+def test_neighbors_stored_together(d: DType, aligned: bool) -> None:
     kernel = stores(d, aligned)
     got = random_buffers(kernel, Random(3))
     want = {n: a.copy() for n, a in got.items()}

@@ -102,7 +102,7 @@ def test_ops(device: str) -> None:
 
 @emulators
 def test_training_steps(device: str) -> None:
-    """Convolution, normalisation, pooling, dropout, Adam: losses and weights of the CPU's."""
+    """Convolution, normalization, pooling, dropout, Adam: losses and weights of the CPU's."""
     def trained(where: str) -> tuple[list[float], list[np.ndarray]]:
         model = zt.Sequential([
             zt.Input((8, 8, 2)), zt.layers.Conv2D(6, 3, strides=2, activation="relu"), zt.layers.BatchNormalization(),

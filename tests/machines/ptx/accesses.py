@@ -114,7 +114,7 @@ class Accesses(Registers):
         return load
 
     def several(self, i: Instruction, count: int, size: int) -> Callable[[np.ndarray | None], None]:
-        """An aligned load or store of neighbours, as so many of one."""
+        """An aligned load or store of neighbors, as so many of one."""
         at, pack = i.operands[::-1] if i.opcode[0] == "ld" else i.operands
         if not (isinstance(at, Address) and isinstance(pack, Pack)
                 and len(pack.parts) == count and count * size <= 16):

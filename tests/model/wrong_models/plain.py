@@ -1,4 +1,4 @@
-"""Dense, shapes, activations, normalisation and dropout; and Sequential itself."""
+"""Dense, shapes, activations, normalization and dropout; and Sequential itself."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ CASES: dict[str, Case] = {
     "an activation that gives a number": lambda: row(L.Dense(
         3, activation=lambda x: 2.0, name="mine")),
     "a lambda that is a layer": lambda: L.Lambda(L.ReLU()),
-    "a normalisation of integers": lambda: zt.Sequential(
+    "a normalization of integers": lambda: zt.Sequential(
         [L.Input((4,), dtype="int32"), L.BatchNormalization()]).build(),
     "a layer that returns nothing": lambda: row(Silent()),
     "a layer without call": lambda: row(type("WithoutCall", (L.Layer,), {})()),

@@ -41,7 +41,7 @@ TRANSFORM_GAIN = row(
 
 SLIDING_REGISTERS = row(
     "SLIDING_REGISTERS", 0.5, "share of the vector registers",
-    "those that hold sums of neighbouring windows; the others hold weights of a row of the window, "
+    "those that hold sums of neighboring windows; the others hold weights of a row of the window, "
     "and elements", CHOSEN)
 SLIDING_PAIRS = row(
     "SLIDING_PAIRS", 96, "pairs",
@@ -49,10 +49,10 @@ SLIDING_PAIRS = row(
     "loop", _CODE_SIZE)
 SLIDING_VALUES = row(
     "SLIDING_VALUES", 160, "values",
-    "the most values of neighbouring windows that are computed without a loop", _CODE_SIZE)
+    "the most values of neighboring windows that are computed without a loop", _CODE_SIZE)
 SLIDING_BORDERS = row(
     "SLIDING_BORDERS", 6, "groups",
-    "the most groups of neighbouring windows at borders of an image that have separate code",
+    "the most groups of neighboring windows at borders of an image that have separate code",
     _CODE_SIZE)
 
 # -- correlations: results for each position of a window -------------------------------------------

@@ -18,12 +18,12 @@ THREAD_ELEMENTS_FEW = row(
     "the same if there are too few results to occupy the machine", CHOSEN)
 COLUMN_ELEMENTS = row(
     "COLUMN_ELEMENTS", 64, "elements",
-    "the same if results occupy the machine and neighbouring elements belong to different results",
+    "the same if results occupy the machine and neighboring elements belong to different results",
     "predicted for an H200: the gradient of a pooling of 3 x 3 takes half the time of four "
     "threads for a result")
-COLUMN_NEIGHBOURS = row(
-    "COLUMN_NEIGHBOURS", 32, "elements",
-    "elements that neighbouring threads read together",
+COLUMN_NEIGHBORS = row(
+    "COLUMN_NEIGHBORS", 32, "elements",
+    "elements that neighboring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
 HELD_ELEMENTS = row(
     "HELD_ELEMENTS", 32, "elements",
@@ -52,11 +52,11 @@ REDUCTION_GROUPS = row(
     CHOSEN)
 REDUCTION_PART_COLUMNS = row(
     "REDUCTION_PART_COLUMNS", 128, "elements",
-    "the least part of a two-step reduction if neighbouring elements belong to different results",
+    "the least part of a two-step reduction if neighboring elements belong to different results",
     "chosen: 16 loads of each of 8 threads, which take longer than a launch")
 REDUCTION_PART_ROWS = row(
     "REDUCTION_PART_ROWS", 8192, "elements",
-    "the same if neighbours belong to one result",
+    "the same if neighbors belong to one result",
     "chosen: 8 loads of 4 elements of each of 256 threads")
 GRID_WIDE_BYTES = row(
     "GRID_WIDE_BYTES", 1 << 33, "bytes",

@@ -181,7 +181,7 @@ def _distances(n: Node) -> Result:
     return OPS.sqrt(y) if metric == "euclidean" else y
 
 
-# -- normalisations --------------------------------------------------------------------------------
+# -- normalizations --------------------------------------------------------------------------------
 
 
 def _moments(x: Value, epsilon: float) -> tuple[Value, Value, Value]:
