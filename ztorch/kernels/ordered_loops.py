@@ -8,6 +8,7 @@ change are moved before the loop.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -157,17 +158,10 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     """Creates the loop, and sets variables to their final values."""
     news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
-    proceed = None
     flag = getattr(s, END_FLAG, None)
+    proceed = None
     if flag is not None and not steps.writes:  # a skipped iteration would have nothing to write
-        place = [*state].index(flag)
-        if state[flag].value.rank == 0:
-            proceed = place
-        else:
-            proceed = len(inits)
-            inits.append(OPS.any(inits[place]))
-            leaves.append(carry_leaf(inits[-1], proceed))
-            news.append(OPS.any(news[place]))
+        proceed = _end_carry([*state].index(flag), leaves, inits, news)
     outs: list[Value] = []
     for _, _, new, condition, _, _ in steps.writes:
         outs.append(new.value)
@@ -177,12 +171,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
-    products, state_size = _sizes(body)
-    body = replace(body, recompute=PRODUCTS_KEPT * products > state_size)
-    if products and any(c.dtype.is_float for c in body.carries):
-        strategy = "computes iterations again" if body.recompute else "keeps iterations"
-        t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of "
-                       f"{state_size}")
+    body = _with_gradient_strategy(t, s, body)
     ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
@@ -193,12 +182,39 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
             t.bind(n, x, t.env[n].fixed)
         else:
             t.env[n] = replace(t.env[n], value=x)
-    rest = iter(stacks)
+    _store_all(t, steps, stacks)
+
+
+def _end_carry(position: int, leaves: list[Value], inits: list[Value], news: list[Value]) -> int:
+    """The carry that ends a loop: the flag at a position if it is one bool; else a new carry, true
+    while the flag of any element is."""
+    if inits[position].rank == 0:
+        return position
+    inits.append(OPS.any(inits[position]))
+    leaves.append(carry_leaf(inits[-1], len(inits) - 1))
+    news.append(OPS.any(news[position]))
+    return len(inits) - 1
+
+
+def _with_gradient_strategy(t: ExpressionRules, s: ast.For, body: Body) -> Body:
+    """The body, which says whether a gradient computes iterations again; noted for `explain`."""
+    products, state_size = _sizes(body)
+    body = replace(body, recompute=PRODUCTS_KEPT * products > state_size)
+    if products and any(c.dtype.is_float for c in body.carries):
+        strategy = "computes iterations again" if body.recompute else "keeps iterations"
+        t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of "
+                       f"{state_size}")
+    return body
+
+
+def _store_all(t: ExpressionRules, steps: LoopBuilder, stacks: Iterable[Value]) -> None:
+    """Stores what the iterations wrote into arrays."""
+    stack = iter(stacks)
     for name, index, new, condition, inner, reduction in steps.writes:
-        whole = _all_iterations(next(rest), new.axes, steps.twin)
+        value = _all_iterations(next(stack), new.axes, steps.twin)
         if condition is not True:
-            condition = _all_iterations(next(rest), condition.axes, steps.twin)
-        t.store(name, replace_variable(index, steps.var, steps.twin), whole, condition,
+            condition = _all_iterations(next(stack), condition.axes, steps.twin)
+        t.store(name, replace_variable(index, steps.var, steps.twin), value, condition,
                 union([inner, (steps.twin,)]), reduction)
 
 

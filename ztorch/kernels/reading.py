@@ -45,19 +45,10 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
     Raises:
         BadIndex: There are too many keys, or some are no indices.
     """
-    items = list(keys) if isinstance(keys, tuple) else [keys]
-    count = sum(k is not None and k is not Ellipsis for k in items)
-    if count > len(shape):
-        raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}")
-    if Ellipsis in [k for k in items if not isinstance(k, (LoopTensor, Affine))]:
-        at = next(n for n, k in enumerate(items) if k is Ellipsis)
-        items[at:at + 1] = [slice(None)] * (len(shape) - count)
-    else:
-        items += [slice(None)] * (len(shape) - count)
     places: list[Affine | LoopTensor] = []
     own: list[LoopVar] = []
     result: list[int] = []
-    for key in items:
+    for key in _key_of_each_axis(keys, shape):
         if key is None:
             result.append(1)
             continue
@@ -68,23 +59,41 @@ def index_of(keys: Any, shape: tuple[int, ...]) -> ElementIndex:
             own.append(var)
             result.append(size)
             places.append(Affine.of(start).plus(Affine({var: step})))
-        elif isinstance(key, LoopTensor):
-            if key.dtype is boolean and key.shape:
-                raise BadIndex("a mask would choose as many elements as the data say, but shapes "
-                               "are known while compiling; write np.where(mask, x, 0.0)")
-            if not key.dtype.is_int:
-                raise BadIndex(f"an index must be an integer, not {key.dtype}; convert it with "
-                               "np.int32(...)")
-            if key.shape:
-                raise BadIndex("an index must be a number, not an array; loop over its elements")
-            places.append(key)
-        elif isinstance(key, (Affine, int)) and not isinstance(key, bool):
-            if isinstance(key, int) and -n <= key < 0:
-                key += n
-            places.append(Affine.of(key))
         else:
-            raise BadIndex(f"{key!r} is not an index; use integers, slices, None and ...")
+            places.append(_place(key, n))
     return ElementIndex(tuple(places), tuple(own), tuple(result))
+
+
+def _key_of_each_axis(keys: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The keys, with slices for axes that have none, and None for new axes."""
+    items = list(keys) if isinstance(keys, tuple) else [keys]
+    count = sum(k is not None and k is not Ellipsis for k in items)
+    if count > len(shape):
+        raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}")
+    rest = [slice(None)] * (len(shape) - count)
+    for n, key in enumerate(items):
+        if key is Ellipsis:
+            return [*items[:n], *rest, *items[n + 1:]]
+    return [*items, *rest]
+
+
+def _place(key: Any, n: int) -> Affine | LoopTensor:
+    """The place of one element along an axis of n."""
+    if isinstance(key, LoopTensor):
+        if key.dtype is boolean and key.shape:
+            raise BadIndex("a mask would choose as many elements as the data say, but shapes "
+                           "are known while compiling; write np.where(mask, x, 0.0)")
+        if not key.dtype.is_int:
+            raise BadIndex(f"an index must be an integer, not {key.dtype}; convert it with "
+                           "np.int32(...)")
+        if key.shape:
+            raise BadIndex("an index must be a number, not an array; loop over its elements")
+        return key
+    if not isinstance(key, (Affine, int)) or isinstance(key, bool):
+        raise BadIndex(f"{key!r} is not an index; use integers, slices, None and ...")
+    if isinstance(key, int) and -n <= key < 0:
+        key += n
+    return Affine.of(key)
 
 
 def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:

@@ -226,16 +226,8 @@ class ThreadRules(ThreadFolds):
     def _run_range(self, s: ast.For, ends: list[Any]) -> None:
         if not isinstance(s.target, ast.Name):
             raise self.source.error(s.target, "range gives one number per iteration")
+        first, last, step = self._range_ends(s, ends)
         a = self.arithmetic
-        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-        if not isinstance(step, int) or step == 0:
-            raise self.source.error(s.iter, "the step must be a known integer, and not 0")
-        bounds = [self.number(s.iter, x) for x in (start, stop)]
-        if not all(x.dtype.is_int for x in bounds):
-            raise self.source.error(s.iter, "range takes integers")
-        if step < 0:  # negated, so that the loop counts upwards
-            bounds = [a.apply("neg", x) for x in bounds]
-        first, last = (a.cast(x, i32) for x in bounds)
         counter, pace = self.memory.leaf(i32), abs(step)
         number: Any = LoopTensor(counter, (), weak=True)
         low, high = (bounds_of(x.value, self.memory.bounds) for x in (first, last))
@@ -252,17 +244,37 @@ class ThreadRules(ThreadFolds):
             number = a.apply("neg", number)
         before = dict(self.env)
         self.env[s.target.id] = Variable(number, fixed="it counts iterations")
-        flag: Any = getattr(s, END_FLAG, None)
-        test: list[ThreadStatement] = []
-        going = None
-        if flag is not None:
-            around, self.statements = self.statements, test
-            going = a.tile(self.value(ast.copy_location(ast.Name(flag, ast.Load()), s))).value
-            self.statements = around
+        test, proceed = self._loop_test(s)
         body = self._within(s.body)
         self.env = before
-        self._loop(s, CountedLoop(counter, first.value, last.value, pace, tuple(test), going,
-                                  body))
+        self._loop(s, CountedLoop(counter, first.value, last.value, pace, test, proceed, body))
+
+    def _range_ends(self, s: ast.For, ends: list[Any]) -> tuple[LoopTensor, LoopTensor, int]:
+        """The first number of a range, its end, and its step. If the step is negative, both ends
+        are negated, so that the loop counts upwards."""
+        a = self.arithmetic
+        start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
+        if not isinstance(step, int) or step == 0:
+            raise self.source.error(s.iter, "the step must be a known integer, and not 0")
+        bounds = [self.number(s.iter, x) for x in (start, stop)]
+        if not all(x.dtype.is_int for x in bounds):
+            raise self.source.error(s.iter, "range takes integers")
+        if step < 0:
+            bounds = [a.apply("neg", x) for x in bounds]
+        first, last = (a.cast(x, i32) for x in bounds)
+        return first, last, step
+
+    def _loop_test(self, s: ast.For) -> tuple[tuple[ThreadStatement, ...], Value | None]:
+        """The statements before each iteration of a loop that may end early, and the value that
+        says whether it goes on; none if the loop always runs all iterations."""
+        flag: Any = getattr(s, END_FLAG, None)
+        if flag is None:
+            return (), None
+        outer, self.statements = self.statements, []
+        read_flag = ast.copy_location(ast.Name(flag, ast.Load()), s)
+        proceed = self.arithmetic.tile(self.value(read_flag)).value
+        test, self.statements = tuple(self.statements), outer
+        return test, proceed
 
     def _loop(self, s: ast.stmt, loop: CountedLoop) -> None:
         self.memory.lines[loop] = self.source, s

@@ -50,71 +50,87 @@ class _SubgroupRows(FragmentRows):
                          first, t)
         self.s = s
         self.blocks = Blocks(self, shape, t, s.subgroups * self.grid.subgroup)
+        self.padded_depth, self.padded_width = padded(self.sizes, shape)
+        self.queries = self.blocks.declare("queries", 0, self.rows, self.padded_depth)
+        self.keys, self.values = (
+            self.blocks.declare(name, side, s.block, size, s.stages) for name, side, size in (
+                ("keys", 1, self.padded_depth), ("values", 2, self.padded_width)))
+        self.held: list[list[Operand]] = []  # fragments of queries that stay in registers, along k
 
     def run(self, target: Mapping[Value, str]) -> None:
-        b, s, shape, grid = self.b, self.s, self.shape, self.grid
-        depth, width = padded(self.sizes, shape)
-        queries = self.blocks.declare("queries", 0, self.rows, depth)
-        keys, values = (self.blocks.declare(name, side, s.block, size, s.stages)
-                        for name, side, size in (("keys", 1, depth), ("values", 2, width)))
-        self.blocks.start(queries, self.first)
+        b, s = self.b, self.s
+        self.blocks.start(self.queries, self.first)
         b.copies_commit()
         end = self.end(self.first, self.rows)
         count = b.div(b.add(end, s.block - 1), s.block)
-
-        def start(number: Operand) -> None:
-            for block in (keys, values):
-                self.blocks.start(block, b.mul(number, s.block), b.rem(number, s.stages))
-
         for k in range(s.stages - 1):
             with b.if_(b.lt(k, count)):
-                start(b.const(k, b.index))
+                self._start(b.const(k, b.index))
             b.copies_commit()
-
-        def left(k: int) -> list[Operand]:
-            return [queries.matrix(b, self.start, Fragment("a", shape), grid.subgroup,
-                                   i * shape.m, k * shape.k) for i in range(s.high)]
-
-        steps = range(depth // shape.k)
-        lefts = []
         if s.held:
             b.copies_wait(s.stages - 1)
             b.barrier()
-            lefts = [left(k) for k in steps[:s.held]]
+            steps = range(self.padded_depth // self.shape.k)
+            self.held = [self._queries(k) for k in steps[:s.held]]
         state = self.state()
-        sums = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, width, shape.n)]
-                for _ in range(s.high)]
-        scores = [[b.matrix(self.c, grid.subgroup, 0) for _ in range(0, s.block, shape.n)]
-                  for _ in range(s.high)]
+        sums, scores = self._zeros(self.padded_width), self._zeros(s.block)
         with b.loop(0, count) as number:
             b.copies_wait(s.stages - 2)
             b.barrier()
             ahead = b.add(number, s.stages - 1)
             with b.if_(b.lt(ahead, count)):
-                start(ahead)
+                self._start(ahead)
             b.copies_commit()
             stage = b.rem(number, s.stages)
-            for line in scores:
-                for v in line:
-                    b.set(v, 0.0)
-            for k in steps:
-                rows_of_k = lefts[k] if k < s.held else left(k)
-                for j in range(s.block // shape.n):
-                    right = keys.matrix(b, 0, Fragment("b", shape), grid.subgroup, j * shape.n,
-                                        k * shape.k, stage)
-                    for i, x in enumerate(rows_of_k):
-                        v = scores[i][j]
-                        b.set(v, b.mma(x, right, b.get(v)))
+            self._multiply_keys(scores, stage)
             weights = []
             for i in range(s.high):
                 self.rescale(sums[i], self.soften(i, b.mul(number, s.block), scores[i], state))
                 weights.append(self.lefts(scores[i]))
-            for k, parts in enumerate(zip(*weights, strict=True)):
-                for j in range(width // shape.n):
-                    right = values.matrix(b, 0, Fragment("b", shape), grid.subgroup, k * shape.k,
-                                          j * shape.n, stage)
-                    for i, x in enumerate(parts):
-                        b.set(sums[i][j], b.mma(x, right, b.get(sums[i][j])))
+            self._add_values(sums, weights, stage)
         b.barrier()  # before the queries of other rows
         for slot in self.slots:
             self.store(slot, b.get(state[slot][1]), sums[slot[0]], target)
+
+    def _start(self, number: Operand) -> None:
+        """Starts the copies of a block of keys and of values."""
+        b, s = self.b, self.s
+        for lines in (self.keys, self.values):
+            self.blocks.start(lines, b.mul(number, s.block), b.rem(number, s.stages))
+
+    def _queries(self, k: int) -> list[Operand]:
+        """The fragments of queries at step k of the depth."""
+        return [self.queries.matrix(self.b, self.start, Fragment("a", self.shape),
+                                    self.grid.subgroup, i * self.shape.m, k * self.shape.k)
+                for i in range(self.s.high)]
+
+    def _zeros(self, columns: int) -> list[list[Operand]]:
+        """Variables for the fragments of a subgroup's rows with so many columns."""
+        return [[self.b.matrix(self.c, self.grid.subgroup, 0)
+                 for _ in range(0, columns, self.shape.n)] for _ in range(self.s.high)]
+
+    def _multiply_keys(self, scores: list[list[Operand]], stage: Operand) -> None:
+        """Scores: queries times a block of keys."""
+        b, shape = self.b, self.shape
+        for line in scores:
+            for v in line:
+                b.set(v, 0.0)
+        for k in range(self.padded_depth // shape.k):
+            queries = self.held[k] if k < len(self.held) else self._queries(k)
+            for j in range(self.s.block // shape.n):
+                right = self.keys.matrix(b, 0, Fragment("b", shape), self.grid.subgroup,
+                                         j * shape.n, k * shape.k, stage)
+                for i, x in enumerate(queries):
+                    v = scores[i][j]
+                    b.set(v, b.mma(x, right, b.get(v)))
+
+    def _add_values(self, sums: list[list[Operand]], weights: list[list[Operand]],
+                    stage: Operand) -> None:
+        """Adds weights times a block of values to the results."""
+        b, shape = self.b, self.shape
+        for k, parts in enumerate(zip(*weights, strict=True)):
+            for j in range(self.padded_width // shape.n):
+                right = self.values.matrix(b, 0, Fragment("b", shape), self.grid.subgroup,
+                                           k * shape.k, j * shape.n, stage)
+                for i, x in enumerate(parts):
+                    b.set(sums[i][j], b.mma(x, right, b.get(sums[i][j])))

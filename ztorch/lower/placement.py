@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
 from ztorch.lower.waves import bounds
 
+Buffers = dict[tuple[Value, int], ArenaBuffer]  # by value and time; -k: unused, of region k
 PLAIN = ("contract", "map", "reduce", "winograd")  # regions that store by element
 
 
@@ -65,8 +66,7 @@ class Placement:
 
     def storing_late(self, outs: Sequence[int]) -> Placement:
         """The same body of a loop, except that copies at its end store these outs."""
-        names = [f"out {k}" for k in outs]
-        copies = {name: COPY(self.graph.outputs[name]) for name in names}
+        copies = {f"out {k}": COPY(self.graph.outputs[f"out {k}"]) for k in outs}
         regions, inputs, carries, bodies = self._given
         added = []
         for copy in copies.values():
@@ -175,10 +175,25 @@ class Placement:
         return True
 
     def _place_rest(self) -> tuple[int, list[tuple[str, ArenaBuffer, int]]]:
-        for slot, v in enumerate(self.inputs):
-            self.locations[v] = Location("inputs", slot, self._bytes(v))
-        for slot, v in enumerate(self.graph.outputs.values()):
-            self.locations[v] = Location("outputs", slot, self._bytes(v))
+        self._place_leaves()
+        for k, region in enumerate(self.regions):
+            for v in buffers_of(region):
+                if v not in self.locations and memory_of(v) is v:
+                    self._writers.setdefault(v, []).append(k)
+        buffers = self._buffers()
+        offsets, total = place_buffers(list(buffers.values()))
+        self._locate(buffers, offsets)
+        for k, region in enumerate(self.regions):
+            first = region.members[0]
+            region.in_place = first.op.partial and first.args[0] in self.locations and (
+                self.at(k, first) == self.at(k, first.args[0]))
+        return total, [(label(v), b, offsets[b.id]) for (v, _), b in buffers.items() if b.size]
+
+    def _place_leaves(self) -> None:
+        """The locations of inputs and outputs, states, constants, and what loops carry."""
+        for space, values in (("inputs", self.inputs), ("outputs", self.graph.outputs.values())):
+            for slot, v in enumerate(values):
+                self.locations[v] = Location(space, slot, self._bytes(v))
         for v in self.graph.nodes():
             if v.op.kind == "leaf" and v.attrs["role"] == "state":
                 self.locations[v] = Location("params", self.params.state(v), self._bytes(v))
@@ -186,20 +201,17 @@ class Placement:
                 self.locations[v] = Location("params", self.params.constant(v), self._bytes(v))
             elif v.op.kind == "leaf" and v.attrs["role"] == CARRY:
                 self.locations[v] = self._home(v.attrs["name"], v, v)
-        for k, region in enumerate(self.regions):
-            for v in buffers_of(region):
-                if v not in self.locations and memory_of(v) is v:
-                    self._writers.setdefault(v, []).append(k)
-        last: dict[tuple[Value, int], int] = {}
-        for k, touched in enumerate(self.reads):
-            for m in map(memory_of, touched):
-                if m in self._writers:
-                    last[m, self._time(m, k)] = k
+
+    def _buffers(self) -> Buffers:
+        """The buffers of the arena, with the regions between which each is in use."""
         align = self.limits.buffer_align
+        last: dict[tuple[Value, int], int] = {}
         readers: dict[Value, list[int]] = {}
         for k, touched in enumerate(self.reads):
             for m in map(memory_of, touched):
                 readers.setdefault(m, []).append(k)
+                if m in self._writers:
+                    last[m, self._time(m, k)] = k
         over = Overwritten(self.regions, readers, self._writers, self.bodies, align)
         self.parts = over.parts
         self.bodies = {**self.bodies, **{loop: self.bodies[loop].storing_late(outs)
@@ -217,14 +229,17 @@ class Placement:
             if self.runs_again(k):  # it does not overwrite its results outside the arena
                 buffers |= {(v, -k): ArenaBuffer((v.serial, -k), self._bytes(v), k, k, align)
                             for v in region.stores if v in self.locations}
-        offsets, total = place_buffers(list(buffers.values()))
-        whole: dict[Value, Location] = {}  # the first location of a buffer
+        return buffers
+
+    def _locate(self, buffers: Buffers, offsets: Mapping[Hashable, int]) -> None:
+        """The locations of all values in the arena."""
+        first: dict[Value, Location] = {}  # the first location of a buffer
         for (v, time), buffer in buffers.items():
             location = Location("arena", offsets[v.serial, time], buffer.size)
             if time < 0:
                 self._unused[-time, v] = location
             elif time == 0:
-                whole[v], self.locations[v] = location, self.histories.part(v, location)
+                first[v], self.locations[v] = location, self.histories.part(v, location)
             else:
                 self._again.setdefault(v, []).append(location)
         for v, part in self.parts.items():
@@ -232,14 +247,8 @@ class Placement:
             self.locations[v] = Location("arena", at, self._bytes(v))
         for region in self.regions:
             for v in region.stores:
-                all_of_it = whole.get(memory_of(v), self.locations[memory_of(v)])
-                self.locations[v] = self.histories.part(v, all_of_it)
-        for k, region in enumerate(self.regions):
-            first = region.members[0]
-            region.in_place = first.op.partial and first.args[0] in self.locations and (
-                self.at(k, first) == self.at(k, first.args[0]))
-        listed = [(label(v), b, offsets[b.id]) for (v, _), b in buffers.items() if b.size]
-        return total, listed
+                buffer_location = first.get(memory_of(v), self.locations[memory_of(v)])
+                self.locations[v] = self.histories.part(v, buffer_location)
 
     def _lives(self) -> list[tuple[int, int]]:
         """For each region, the first and the last that may run at the same time."""

@@ -53,80 +53,105 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
         graph = cse(graph)  # rewrites of several values may share operands
     else:
         graph = with_padded_results(graph)
-    new: dict[Value, Value] = {}
-    products = ProductRewrites(limits, often, derived)
-    frozen = derived is not None or fixed_role == SHARED
-    results: dict[Value, list[Value]] = {}  # of loops: those that are read
-    readers: dict[Value, list[Value]] = {r: [r] for r in graph.roots}  # an output: also itself
-    for v in graph.nodes():
-        for a in v.args:
-            readers.setdefault(a, []).append(v)
+    return _Preparation(graph, limits, derived, fixed_role, often).run()
+
+
+class _Preparation:
+    """Copies and splits for the values of one graph."""
+
+    def __init__(self, graph: Graph, limits: Limits, derived: Derived | None, fixed_role: str,
+                 often: bool):
+        self.graph = graph
+        self.limits = limits
+        self.derived = derived
+        self.fixed_role = fixed_role
+        self.in_body = fixed_role == SHARED
+        self.new: dict[Value, Value] = {}
+        self.products = ProductRewrites(limits, often, derived)
+        self.frozen = derived is not None or self.in_body
+        self.results: dict[Value, list[Value]] = {}  # of loops: those that are read
+        self.readers: dict[Value, list[Value]] = {r: [r] for r in graph.roots}  # an output: itself
+        for v in graph.nodes():
+            for a in v.args:
+                self.readers.setdefault(a, []).append(v)
+            if v.op.kind == "result":
+                self.results.setdefault(v.args[0], []).append(v)
+        self.transposed_copies: dict[tuple[Value, int], Value] = {}
+        self.iterations_contiguous: set[Value] = set()  # results stored with iterations contiguous
+        self.fixed: set[Value] = set()  # values made of states alone
+        self.inner_roots = set(graph.roots) if self.in_body else set()
+        self.depth: dict[Value, int] = {}  # of views: the longest chain that a reader looks through
+
+    def run(self) -> Graph:
+        """The prepared graph."""
+        for v in self.graph.nodes():
+            if v.attrs.get("role") == self.fixed_role or (v.args and self.fixed.issuperset(v.args)):
+                self.fixed.add(v)
+            if v.args and v.args[0] in self.iterations_contiguous:  # with the same layout as v
+                self.new[v] = self.new[v.args[0]]
+                continue
+            with layer_scope(v.layer):
+                self.new[v] = self._within_depth(self._prepared(v))
+        for_caller = set() if self.in_body else set(self.graph.outputs.values())
+        roots = [(self.new[r], r.layer, r in for_caller) for r in self.graph.roots]
+        return merged(self.graph.with_roots(_roots(roots)))
+
+    def _prepared(self, v: Value) -> Value:
+        """A value on its new operands, with the copies and splits that its op needs."""
+        args = tuple(self.new[a] for a in v.args)
+        out = v if args == v.args else Value(v.op, args, v.attrs, v.shape, v.dtype)
+        serial = self.limits.grid is None
+        if not all(x.size for x in (v, *v.args)):
+            return _empty(out)
+        if v.op.kind == "contract":
+            return self.products.prepared(out, self.frozen and v.args[1] in self.fixed)
+        if v.op.kind == "reduce":
+            return split_reduction(out, self.limits.grid)
+        if serial and out.op.movement and _repeats_scattered(out):
+            copy = _copied(out.args[0], out.size, self.transposed_copies)
+            return Value(out.op, (copy,), out.attrs, out.shape, out.dtype)
+        if serial and _looks_up_scattered(out):
+            rows = self.new[v.args[0]] = COPY(out.args[0])  # for other readers, too
+            return Value(out.op, (rows, *out.args[1:]), out.attrs, out.shape, out.dtype)
+        if v.op.kind == "loop":
+            return self._loop(v, out)
+        if v.op.kind == "scatter":
+            return scatter_on_buffers(out)
+        if v.op is ATTENTION:
+            return attention_on_buffers(out)
+        if v.op.kind == "threads":
+            return threads_on_buffers(out)
+        if v.op.kind == "result" and args[0].op is RECURRENCE:
+            return RECURRENCE_RESULT(*args, index=v.attrs["index"],
+                                     iterations_last=v in self.iterations_contiguous)
         if v.op.kind == "result":
-            results.setdefault(v.args[0], []).append(v)
-    transposed_copies: dict[tuple[Value, int], Value] = {}
-    iterations_contiguous: set[Value] = set()  # results stored with iterations contiguous
-    fixed: set[Value] = set()  # values made of states alone
-    inner_roots = set(graph.roots) if fixed_role == SHARED else set()
-    depth: dict[Value, int] = {}  # of views: the longest chain that a reader looks through
-    for v in graph.nodes():
-        if v.attrs.get("role") == fixed_role or (v.args and fixed.issuperset(v.args)):
-            fixed.add(v)
-        if v.args and v.args[0] in iterations_contiguous:  # with the same layout as v
-            new[v] = new[v.args[0]]
-            continue
-        args = tuple(new[a] for a in v.args)
-        out = v
-        with layer_scope(v.layer):
-            if args != v.args:
-                out = Value(v.op, args, v.attrs, v.shape, v.dtype)
-            if not all(x.size for x in (v, *v.args)):
-                out = _empty(out)
-            elif v.op.kind == "contract":
-                out = products.prepared(out, frozen and v.args[1] in fixed)
-            elif v.op.kind == "reduce":
-                out = split_reduction(out, limits.grid)
-            elif limits.grid is None and out.op.movement and _repeats_scattered(out):
-                out = Value(out.op, (_copied(out.args[0], out.size, transposed_copies),),
-                            out.attrs, out.shape, out.dtype)
-            elif limits.grid is None and _looks_up_scattered(out):
-                rows = new[v.args[0]] = COPY(out.args[0])  # for other readers, too
-                out = Value(out.op, (rows, *out.args[1:]), out.attrs, out.shape, out.dtype)
-            elif v.op.kind == "loop":
-                private = {new[a] for a in v.args if readers[a] == [v]}
-                read = results.get(v, [])
-                recurrence = as_recurrence(out, {y.attrs["index"] for y in read}, private, limits)
-                if recurrence is not None:
-                    new[v] = recurrence
-                    iterations_contiguous.update(
-                        iterations_last(recurrence, read, readers, limits))
-                    continue
-                # A loop that may exit early may run a single iteration, as a branch does.
-                body = v.attrs["body"]
-                runs_often = body.proceed is None and body.trip_count > 1
-                inside = functools.partial(prepare, limits=limits, derived=derived,
-                                           fixed_role=SHARED, often=runs_often)
-                stacks = {y.attrs["index"] for y in read if y in inner_roots}
-                out = prepared_loop(out, inside, limits.buffer_align, stacks, derived,
-                                    from_caller=limits.grid is None)
-            elif v.op.kind == "scatter":
-                out = scatter_on_buffers(out)
-            elif v.op is ATTENTION:
-                out = attention_on_buffers(out)
-            elif v.op.kind == "threads":
-                out = threads_on_buffers(out)
-            elif v.op.kind == "result" and args[0].op is RECURRENCE:
-                out = RECURRENCE_RESULT(*args, index=v.attrs["index"],
-                                        iterations_last=v in iterations_contiguous)
-            elif v.op.kind == "result":
-                out = prepared_result(v, args[0], limits.buffer_align)
-            if out.args and is_view(out):
-                depth[out] = 1 + max(depth.get(a, 0) for a in out.args)
-                if depth[out] == VIEWS_MAX:
-                    out = COPY(out)
-        new[v] = out
-    for_caller = set() if fixed_role == SHARED else set(graph.outputs.values())
-    roots = [(new[r], r.layer, r in for_caller) for r in graph.roots]
-    return merged(graph.with_roots(_roots(roots)))
+            return prepared_result(v, args[0], self.limits.buffer_align)
+        return out
+
+    def _loop(self, v: Value, out: Value) -> Value:
+        """A loop as one kernel if its elements are independent, else with a prepared body."""
+        private = {self.new[a] for a in v.args if self.readers[a] == [v]}
+        read = self.results.get(v, [])
+        recurrence = as_recurrence(out, {y.attrs["index"] for y in read}, private, self.limits)
+        if recurrence is not None:
+            self.iterations_contiguous.update(
+                iterations_last(recurrence, read, self.readers, self.limits))
+            return recurrence
+        # A loop that may exit early may run a single iteration, as a branch does.
+        body = v.attrs["body"]
+        runs_often = body.proceed is None and body.trip_count > 1
+        inside = functools.partial(prepare, limits=self.limits, derived=self.derived,
+                                   fixed_role=SHARED, often=runs_often)
+        stacks = {y.attrs["index"] for y in read if y in self.inner_roots}
+        return prepared_loop(out, inside, self.limits.buffer_align, stacks, self.derived,
+                             from_caller=self.limits.grid is None)
+
+    def _within_depth(self, out: Value) -> Value:
+        """A value, copied if readers would have to look through too many views."""
+        if not out.args or not is_view(out):
+            return out
+        self.depth[out] = 1 + max(self.depth.get(a, 0) for a in out.args)
+        return COPY(out) if self.depth[out] == VIEWS_MAX else out
 
 
 def _empty(v: Value) -> Value:
