@@ -262,7 +262,7 @@ FAULTS = [
     Fault("ops", "ztorch/ops/kernel_sorting.py", "for part in range(chunks):", "for part in range(1):", "ops/test_sorting.py"),
     Fault("lower", "ztorch/lower/vectorized_loops.py", "b.select(mask, b.emit(i.opcode, *args), total)", "b.emit(i.opcode, *args)", "kernels/test_thread_folds.py"),
     Fault("lower", "ztorch/lower/vectorized_loops.py", "if mem in self.places and _place(i) != self.places[mem]:", "if False:", "kernels/test_thread_folds.py"),
-    Fault("kernels", "ztorch/kernels/ordered_loops.py", "ast.Lt() if step > 0 else ast.Gt()", "ast.Lt()", "kernels/test_row_loops.py kernels/test_kernels.py"),
+    Fault("kernels", "ztorch/kernels/ordered_loops.py", "first.plus(Affine({steps.var: step}))", "first.plus(Affine({steps.var: abs(step)}))", "kernels/test_row_loops.py"),
     Fault("kernels", "ztorch/kernels/thread_folds.py", "all: (True, lambda old", "all: (False, lambda old", "kernels/test_thread_folds.py"),
     Fault("kernels", "ztorch/kernels/thread_folds.py", "range_call(1, x.shape[0])", "range_call(1, x.shape[0] - 1)", "kernels/test_thread_folds.py"),
 ]

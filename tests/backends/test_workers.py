@@ -138,6 +138,10 @@ def test_nobody_passes_a_barrier_before_all_have_come(workers: int) -> None:
             _meet_three_times(suffix, spin, workers)
 
 
+def test_sleepers_are_counted_and_wake() -> None:
+    _meet_three_times("ll", 0, 2)
+
+
 def _meet_three_times(suffix: str, spin: int, workers: int) -> None:
     meet, block = library(suffix).meet, control(spin)
     passed: list[tuple[int, int]] = []

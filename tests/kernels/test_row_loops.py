@@ -160,6 +160,21 @@ def test_loops_that_end_at_a_counter_and_values_of_the_last_turn() -> None:
         np.testing.assert_allclose(ours, plain, rtol=1e-12)
 
 
+@zt.kernel
+def carried(x):
+    """A number that all turns of a loop change, which goes down."""
+    out, total = np.zeros(4, x.dtype), 0.0
+    for i in range(4):
+        for k in range(5, i, -1):
+            total = total * 0.5 + x[k]
+        out[i] = total
+    return out
+
+
+def test_numbers_are_carried_from_turn_to_turn_downwards() -> None:
+    np.testing.assert_allclose(carried(X), carried.debug(X), rtol=1e-12)
+
+
 def test_plain_python_is_what_the_graph_computes() -> None:
     for kernel in EVERY:
         expected = kernel.debug(X, STARTS, PLACES)
