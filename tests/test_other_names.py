@@ -67,6 +67,9 @@ def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -
         call()
     with pytest.raises(ConfigError, match=r"^Dense needs units: Dense\(units\)$"):
         L.Dense(name="a", kernel_regularizer="l2", dtype="float32")  # type: ignore[call-arg]
+    mine = type("Short", (L.Conv2D,), {"__init__": lambda self: L.Conv2D.__init__(self, 3)})
+    with pytest.raises(ConfigError, match=r"^Conv2D needs kernel_size: Conv2D\(filters, kernel_size\)$"):
+        mine()
 
 
 @pytest.mark.parametrize(("module", "name", "said"), [

@@ -36,7 +36,8 @@ def with_flags_checked(init: Callable[..., None],
             if not init.__module__.startswith("ztorch."):  # may take what it does not name
                 return init(self, *args, **keywords)
             refuse_unknown(type(self), keywords)
-            raise misfit(type(self).__name__, signature.parameters, (self, *args), keywords,
+            ours = next(c for c in type(self).__mro__ if c.__module__.startswith("ztorch."))
+            raise misfit(ours.__name__, signature.parameters, (self, *args), keywords,
                          str(error)) from None
         for name in flags:
             if name in bound.arguments:
