@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.cases.loops import LOOPS, loop_gradient, loop_value
 from tests.cases.random_graphs import random_graph
 from tests.parity import (
     DEFAULT,
@@ -90,6 +91,18 @@ def test_compiled(target: str, seed: int) -> None:
 @pytest.mark.parametrize("target", HERE)
 def test_more_compiled(seed: int, target: str) -> None:
     check_compiled(range(seed, seed + 40), target)
+
+
+@pytest.mark.full
+def test_loops_and_their_gradients_keep_every_bit() -> None:
+    jobs = [make(case, f32) for case in LOOPS for make in (loop_value, loop_gradient)]
+    results = []
+    for order, threads in ((DEFAULT, 1), (DEFAULT[::-1], 2), (DEFAULT[2:] + DEFAULT[:2], 1)):
+        module = Module(jobs, HERE[-1], True, order)
+        results.append([module.run(k, threads) for k in range(len(jobs))])
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            assert [y.tobytes() for y in mine] == [y.tobytes() for y in theirs]
 
 
 # -- states ------------------------------------------------------------------------------------------
