@@ -82,8 +82,9 @@ def _repair(array: np.ndarray) -> str:
     if array.dtype.kind in "USO":
         other = ("; replace None by a number, and pad rows of unequal length"
                  if array.dtype.kind == "O" else "")
-        return ("encode texts as numbers, or make them categories (Series.astype('category'), an "
-                f"Enum in polars, dataset.class_encode_column(name)){other}")
+        return ("encode texts as numbers, such as np.unique(y, return_inverse=True)[1] for labels, "
+                "or make them categories (Series.astype('category'), an Enum in polars, "
+                f"dataset.class_encode_column(name)){other}")
     if array.dtype.kind == "c":
         return "split it into real and imaginary parts"
     return "convert it with .astype('float32')"
