@@ -168,7 +168,7 @@ def test_a_chip_is_no_device() -> None:
         model().compile("cuda:sm_95")
 
 
-def test_what_numpy_counts_with_is_a_number_too() -> None:
+def test_numpy_scalars_are_numbers() -> None:
     program = compiled(batch_size=np.int64(4), optimizer=Adam(np.float32(1e-3)))
     assert program.batch_size == 4 and program.predict(X).shape == (20, 3)
 
@@ -183,7 +183,7 @@ HUGE = 10 ** 6
     lambda: zt.Sequential([L.Input((HUGE,)), L.Activation("relu")]).compile(batch_size=HUGE),
     lambda: zt.Sequential([L.Input((HUGE,)), L.RepeatVector(HUGE), L.Softmax()]).compile(),
 ], ids=["weights", "get_weights", "beyond 64 bits", "inputs", "arena"])
-def test_what_no_machine_can_hold_is_refused_before_it_is_asked_for(how: Any) -> None:
+def test_impossible_sizes_are_refused_before_allocation(how: Any) -> None:
     with pytest.raises(DeviceError, match=r"needs .* GiB of memory; this machine has"):
         how()
 

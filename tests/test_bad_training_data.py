@@ -130,7 +130,7 @@ def test_a_callback_that_raises_ends_fit_with_its_own_error(program: Program) ->
     program.fit(X, Y, verbose=0)
 
 
-def test_what_cannot_work_for_long_fails_before_the_first_step(tmp_path: Path) -> None:
+def test_wrong_arguments_fail_before_the_first_step(tmp_path: Path) -> None:
     steps: list[int] = []
     count = C.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))
     scheduled = compiled(optimizer=SGD(ExponentialDecay(0.1, 10, 0.9)))

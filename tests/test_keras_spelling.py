@@ -66,7 +66,7 @@ def test_models_take_the_calls_of_keras(tmp_path: Any) -> None:
     np.testing.assert_allclose(losses, np.square(both.predict(X)[0] - 1).mean(), rtol=1e-6)
 
 
-def test_functions_of_ones_own_are_found_by_name(tmp_path: Any) -> None:
+def test_custom_functions_are_looked_up_by_name(tmp_path: Any) -> None:
     keras = references.keras()
 
     def twice(x: Any) -> Any:

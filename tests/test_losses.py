@@ -108,7 +108,7 @@ def test_labels_of_a_class_may_not_count():
     assert model.evaluate(x, y, verbose=0)[0] == pytest.approx(sum(sums) / 4, rel=1e-5)
 
 
-def test_probabilities_are_held_apart_from_zero_and_one():
+def test_probabilities_are_clipped():
     certain = np.array([[1.0, 0.0], [0.0, 1.0]])
     wrong = np.array([[0.0, 1.0], [1.0, 0.0]])
     for dtype in ("float32", "float64"):

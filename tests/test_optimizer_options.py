@@ -29,7 +29,7 @@ def test_clipping_beside_pytorch(clip, function):
 @pytest.mark.parametrize("size", [1e37, 1e25, 1.0, 1e-25])
 @pytest.mark.parametrize("clip", [{"global_clipnorm": 0.7}, {"clipnorm": 0.7}, {"clipnorm": 1e-20},
                                   {"global_clipnorm": 1e20}], ids=str)
-def test_clipping_by_norms_whose_squares_are_no_numbers(clip, size):
+def test_clipping_by_norms_whose_squares_overflow(clip, size):
     """In float32, beside the formula in float64: to the last places, or untouched to the bit."""
     grads = {n: (g * size).astype(np.float32) for n, g in GRADIENTS[0].items()}
     graph = runner(SGD(1.0, **clip), "float32").graph

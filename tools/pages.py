@@ -122,7 +122,7 @@ def reference() -> dict[str, str]:
         "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
         "| [For authors of libraries](backends.md) | `zt.backends` |",
         "| [Ops](../ops.md) | all functions of `zt.ops` |",
-        "| [Words of kernels](../kernel_words.md) | functions that a `zt.kernel` may call |"])
+        "| [Functions in kernels](../kernel_functions.md) | what a `zt.kernel` may call |"])
     return pages
 
 

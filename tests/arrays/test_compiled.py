@@ -118,7 +118,7 @@ def test_pending_arguments_are_computed_first() -> None:
     assert f(y).tolist() == [4.0, 6.0] and y.node.block is not None
 
 
-def test_what_python_sees_while_a_function_is_compiled() -> None:
+def test_values_while_a_function_is_compiled() -> None:
     seen: list[Any] = []
 
     @zt.compiled

@@ -67,7 +67,7 @@ def test_value_and_derivatives() -> None:
 
 
 @fast
-def test_the_derivative_of_backward_sees_what_was_computed() -> None:
+def test_the_derivative_of_backward_uses_computed_values() -> None:
     sigmoid = ops.sigmoid(X).numpy()
     second = zt.grad(lambda x: zt.grad(lambda x: log1pexp(x).sum())(x).sum())
     near(second(X), sigmoid * (1.0 - sigmoid))
@@ -121,7 +121,7 @@ def test_several_arguments_and_results() -> None:
 
 
 @fast
-def test_what_it_refers_to_has_the_usual_gradient() -> None:
+def test_captured_tensors_have_gradients() -> None:
     def loss(x: Any, w: Any) -> Any:
         @zt.custom_gradient
         def scaled(x: Any) -> Any:

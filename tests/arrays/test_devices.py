@@ -179,7 +179,7 @@ def _line(n: int) -> np.ndarray:
     return x
 
 
-def test_the_host_sees_what_a_device_in_its_memory_computed(
+def test_the_host_reads_results_in_shared_memory(
         sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = zt.tensor(_line(5000), device=sharing)
     y = (x * 2.0).realize()
@@ -221,7 +221,7 @@ def test_an_array_beside_tensors_may_change_at_once(sharing: str) -> None:
         a[:] = before
 
 
-def test_large_tensors_go_there_and_back_without_a_copy(sharing: str) -> None:
+def test_large_tensors_are_exchanged_without_copies(sharing: str) -> None:
     n = LENT_BYTES // 4
     here = (zt.ones(n, device="cpu") + 1.0).realize()
     there = here.to(sharing)
@@ -234,7 +234,7 @@ def test_large_tensors_go_there_and_back_without_a_copy(sharing: str) -> None:
     assert not np.shares_memory(there.numpy(), there.to(sharing, copy=True).numpy())
 
 
-def test_what_the_host_sees_outlives_the_device(
+def test_views_of_the_host_outlive_the_device(
         sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, table in ((registry, "_opened"), (memory, "_memories"), (random, "_counters")):
         monkeypatch.setattr(module, table, {})

@@ -54,7 +54,7 @@ def test_what_pytorch_writes_changes_no_tensor(take: str) -> None:
         np.testing.assert_array_equal(y.numpy(), np.arange(1000.0) * factor)
 
 
-def test_who_knows_nothing_of_versions_gets_a_copy_by_dlpack() -> None:
+def test_consumers_of_unversioned_dlpack_get_a_copy() -> None:
     x = zt.tensor(np.arange(1000.0))
 
     class Old:  # as JAX asks, and others from before version 1

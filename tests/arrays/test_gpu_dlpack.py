@@ -69,7 +69,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "float16", "bfloat16"])
-def test_a_tensor_goes_out_and_comes_back_without_a_copy(dtype: str) -> None:
+def test_dlpack_in_both_directions_copies_nothing(dtype: str) -> None:
     x = zt.tensor(A, device="cuda:0").astype(dtype).realize()
     assert x.__dlpack_device__() == (2, 0)
     for old in (False, True):
@@ -84,7 +84,7 @@ def test_a_tensor_goes_out_and_comes_back_without_a_copy(dtype: str) -> None:
         assert not owners()
 
 
-def test_what_is_lent_outlives_its_tensor_and_takes_part_in_ops() -> None:
+def test_exported_memory_outlives_its_tensor() -> None:
     x = zt.tensor(A, device="cuda:0")
     back = zt.asarray(Theirs(x), copy=False)
     del x

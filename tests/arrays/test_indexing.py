@@ -167,7 +167,7 @@ def test_elements_cannot_be_set() -> None:
         x[0] = 2.0
 
 
-def test_keys_that_came_before_are_told_from_those_that_look_alike() -> None:
+def test_equal_keys_are_distinguished_from_similar_ones() -> None:
     x, one = zt.tensor(A), zt.tensor(np.array([1, 0]))
     keys: list[Any] = [1, (1,), slice(1, None), (slice(1, None),), slice(None), (0, 1), (None, 1),
                        np.array([1, 0]), np.array([1, -1], np.int8), (0, np.array([1, 0])), ...]

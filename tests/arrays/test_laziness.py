@@ -51,7 +51,7 @@ def test_a_chain_is_one_program_and_a_loop_compiles_once(builds: list[str], runs
     assert builds == ["sum"] and runs == [2] * 5  # y is still referred to, so it is kept
 
 
-def test_what_a_variable_refers_to_is_computed_once(runs: list[int]) -> None:
+def test_referenced_tensors_are_computed_once(runs: list[int]) -> None:
     x = zt.tensor([1.0, 2.0])
     shared = x * 3.0
     first, second = shared + 1.0, shared - 1.0
@@ -62,7 +62,7 @@ def test_what_a_variable_refers_to_is_computed_once(runs: list[int]) -> None:
     assert only.tolist() == [6.0, 11.0] and runs == [2, 1, 1]
 
 
-def test_two_consumers_of_what_no_variable_refers_to(runs: list[int]) -> None:
+def test_two_consumers_of_an_unreferenced_tensor(runs: list[int]) -> None:
     def both(x: Any) -> Any:
         shared = zt.ops.exp(x)
         return shared + 1.0, shared * 2.0

@@ -118,7 +118,7 @@ def test_gradients_and_updates_take_no_memory() -> None:
     assert len(gc.get_objects()) - objects < 300 and resident() - before < 4 << 20
 
 
-def test_a_dead_tensors_memory_is_given_out_again() -> None:
+def test_memory_of_dead_tensors_is_reused() -> None:
     x = zt.tensor(np.zeros(50_001, np.float32))
     places = set()
     for turn in range(20):
@@ -219,7 +219,7 @@ def test_laziness_and_devices_are_each_threads_own() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_goes_on_with_pending_and_computed_tensors() -> None:
+def test_tensors_work_in_a_forked_child() -> None:
     x = zt.tensor(np.arange(100.0))
     done, pending = (x + 1.0).realize(), x * 3.0
     child = os.fork()

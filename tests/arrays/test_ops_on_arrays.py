@@ -71,7 +71,7 @@ def test_the_list_of_ops_is_the_registry() -> None:
 # -- arguments ---------------------------------------------------------------------------------------
 
 
-def test_values_make_graphs_and_arrays_beside_them_are_constants() -> None:
+def test_arrays_combined_with_symbolic_values_are_constants() -> None:
     x = leaf("input", "x", (3, 5), "float32")
     assert isinstance(zt.ops.softmax(x), Value)
     assert isinstance(zt.ops.add(x, X), Value) and isinstance(zt.ops.add(X, x), Value)
@@ -98,7 +98,7 @@ BESIDE: list[tuple[tuple[int, ...], Any]] = [  # a value, and a call that takes 
 
 
 @pytest.mark.parametrize(("shape", "call"), BESIDE)
-def test_arrays_beside_values_compute_what_arrays_alone_do(shape: tuple[int, ...],
+def test_arrays_and_values_give_the_same_results(shape: tuple[int, ...],
                                                            call: Any) -> None:
     array = np.random.default_rng(3).normal(size=shape)
     x = leaf("input", "x", shape, "float64")

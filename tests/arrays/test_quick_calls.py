@@ -67,7 +67,7 @@ def test_another_number_is_another_result() -> None:
         np.testing.assert_array_equal(np.signbit(y), np.signbit(x * np.float32(number)))
 
 
-def test_elements_outlive_the_tensor_and_the_memory_goes_with_the_last_of_them() -> None:
+def test_elements_outlive_their_tensor() -> None:
     x, t = _tensor(6)
     _, y = _last(lambda: t + t)
     elements = y.numpy()
@@ -99,7 +99,7 @@ def test_an_argument_without_a_value_is_named() -> None:
         zt.compiled(lambda a: float((a - a).realize().sum()))(t)
 
 
-def test_gradients_see_through_what_was_computed_on_the_way() -> None:
+def test_gradients_pass_through_computed_tensors() -> None:
     x, t = _tensor(4)
     _last(lambda: t * t)
 
@@ -110,7 +110,7 @@ def test_gradients_see_through_what_was_computed_on_the_way() -> None:
     np.testing.assert_allclose(zt.grad(f)(t).numpy(), 2 * x, rtol=1e-6)
 
 
-def test_a_result_lies_at_a_place_that_is_aligned() -> None:
+def test_results_are_aligned() -> None:
     for n in (1, 1_000, 4_070, 4_080, 4_090, 5_000, LARGE):
         x, t = _tensor(n)
         _, y = _last(lambda t=t: t + t)  # type: ignore[misc]
@@ -181,7 +181,7 @@ def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> 
 
 
 @pytest.mark.parametrize("f", [lambda t: t + t, lambda t: (t * t).sum()], ids=["map", "sum"])
-def test_a_long_call_lets_others_run_and_works_on_its_stack(
+def test_a_long_call_releases_the_gil(
         monkeypatch: pytest.MonkeyPatch, f: Callable[[zt.Tensor], zt.Tensor]) -> None:
     monkeypatch.setattr(quick_calls, "MOST_CYCLES", 0)  # each call is a long one
     programs.forget()

@@ -93,7 +93,7 @@ def test_numbers_tell_structures_apart() -> None:
         np.testing.assert_array_equal(np.signbit(y), np.signbit(want))
 
 
-def test_what_somebody_refers_to_on_the_way_is_computed_too(long_ways: list[int]) -> None:
+def test_referenced_intermediate_tensors_are_computed_too(long_ways: list[int]) -> None:
     x, t = _pair()
     for _ in range(4):
         (t * t + t).realize()

@@ -14,7 +14,7 @@ from ztorch.arrays.recent import Recent
 pytestmark = pytest.mark.usefixtures("by_numpy")
 
 
-def test_what_is_used_stays_and_what_is_not_goes() -> None:
+def test_used_members_are_kept_and_others_dropped() -> None:
     table: Recent[int, int] = Recent(100)
     for k in range(1000):
         table.put(k, k)

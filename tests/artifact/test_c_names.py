@@ -53,7 +53,7 @@ def test_names_of_layers_and_metrics_stay_apart(tmp_path: Path) -> None:
         run(compiler, *standard, *WARN, "-fsyntax-only", "example.c", cwd=tmp_path)
 
 
-def test_the_checksum_of_a_header_knows_what_the_caller_allocates() -> None:
+def test_the_abi_checksum_covers_the_callers_buffers() -> None:
     x, y = TensorSpec("x", (2, 3), f32), TensorSpec("y", (2, 3), f32)
     spec = ProgramSpec("net", "scalar", "x86_64", (), {
         "predict": FunctionSpec("predict", "f", {"x": x}, {"y": y}, 1.0)}, {}, 64, 64, ())

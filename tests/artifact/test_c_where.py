@@ -180,7 +180,7 @@ def test_the_object_wants_its_weights_and_nothing_else() -> None:
     assert [s.name for s in symbols if s.undefined] == ["net.params"]
 
 
-def test_the_abi_changes_with_what_the_header_promises() -> None:
+def test_the_abi_changes_with_the_header() -> None:
     other = compile_c(net(batch=6, trains=False).functions, TARGETS["neon"], "net")
     again = compile_c(net(trains=False).functions, TARGETS["neon"], "net",
                       {"dense/bias": np.ones(83)})

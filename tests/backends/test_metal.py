@@ -125,7 +125,7 @@ def test_a_launch_that_fails_leaves_a_device_that_works(mac: Mac, call: str, fau
 
 @needs_compiler
 @pytest.mark.parametrize(("code", "kind"), [(8, OutOfMemory), (2, DeviceError)])
-def test_what_goes_wrong_on_the_gpu_is_told_when_somebody_waits(mac: Mac, code: int,
+def test_gpu_errors_are_raised_at_the_next_wait(mac: Mac, code: int,
                                                                 kind: type[Exception]) -> None:
     with opened() as d:
         module, launches, _ = loaded(d)

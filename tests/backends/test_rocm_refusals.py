@@ -134,7 +134,7 @@ def test_text_runs_on_chips_with_code_objects_too(install: Callable[..., FakeHip
         d.load(code, entries)
 
 
-def test_what_the_compiler_says_is_in_the_error(install: Callable[..., FakeHip],
+def test_the_error_has_the_compilers_message(install: Callable[..., FakeHip],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     rtc = FakeRtc(compiled)
     monkeypatch.setattr(hip, "compiler", lambda: rtc)

@@ -111,7 +111,7 @@ def test_states_are_updated_where_they_lie(backend: str) -> None:
 @everywhere
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("lanes", [2, 4])
-def test_what_many_threads_write_is_read_at_once(backend: str, lanes: int, space: str) -> None:
+def test_values_of_many_threads_are_read_at_once(backend: str, lanes: int, space: str) -> None:
     """Each thread writes one element; in the second half of the turns they are far apart. No element
     of a neighbor may be lost."""
     device(backend)

@@ -63,7 +63,7 @@ def test_steps_overlap_where_inputs_and_outputs_are_staged(monkeypatch: pytest.M
     here = device("vulkan")
     monkeypatch.setattr(contract, "fresh", lambda _: VulkanDevice(
         here.info, vulkan_devices.physical_device(here.info.ordinal), direct=False))
-    contract.test_what_is_submitted_ahead_is_done_in_order("vulkan")
+    contract.test_submitted_work_runs_in_order("vulkan")
 
 
 @pytest.mark.parametrize(("capability", "d", "says"), [

@@ -97,7 +97,7 @@ def test_what_a_callback_knows() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [8, 4])  # that of compile, and another
-def test_the_model_of_a_callback_has_what_was_learned(batch_size: int) -> None:
+def test_the_model_of_a_callback_has_the_trained_weights(batch_size: int) -> None:
     x = np.random.default_rng(0).normal(size=(24, 3)).astype("f")
     y = x.sum(1, keepdims=True)
     rates = []

@@ -108,7 +108,7 @@ def test_code_outside_its_bytes_is_refused(name: str) -> None:
 
 
 @computing
-def test_what_is_handed_over_later_happens_later(name: str) -> None:
+def test_deferred_calls_run_later(name: str) -> None:
     """A write does not reach launches that came before it, however long they take."""
     with fresh(name) as d:
         module, launches, buffers = loaded(d, chained=100)
@@ -123,7 +123,7 @@ def test_what_is_handed_over_later_happens_later(name: str) -> None:
 
 
 @computing
-def test_what_is_submitted_ahead_is_done_in_order(name: str) -> None:
+def test_submitted_work_runs_in_order(name: str) -> None:
     """Two runs take turns, as the steps of fit do; each finds its own inputs, and the results of the one before
     it on the device."""
     with fresh(name) as d:

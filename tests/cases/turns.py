@@ -26,7 +26,7 @@ PARTS: dict[str, int] = {
     **dict.fromkeys((  # ops and layers of all kinds on many machines: drivers and LLVM compile them for seconds
         "tests/artifact/test_web.py",
         "tests/backends/test_every_op.py", "tests/backends/test_recurrent.py", "tests/backends/test_vectors.py",
-        "tests/backends/test_words.py", "tests/backends/test_zoo.py", "tests/codegen/c/test_programs.py",
+        "tests/backends/test_opcodes.py", "tests/backends/test_zoo.py", "tests/codegen/c/test_programs.py",
         "tests/kernels", "tests/layers/test_twins.py", "tests/lower", "tests/model/test_mixed_kernels.py",
         "tests/program/test_memory_limit.py", "tests/zoo/test_vs_torch.py"), 4),
     **dict.fromkeys((
@@ -34,7 +34,7 @@ PARTS: dict[str, int] = {
         "tests/artifact/test_c_export.py", "tests/artifact/test_c_sizes.py",
         "tests/backends/test_cuda.py", "tests/backends/test_rocm.py",
         "tests/codegen/c", "tests/codegen/metal", "tests/codegen/ptx", "tests/codegen/rocm",
-        "tests/codegen/test_cross.py", "tests/codegen/test_gpu_words.py", "tests/codegen/test_ptx.py",
+        "tests/codegen/test_cross.py", "tests/codegen/test_gpu_opcodes.py", "tests/codegen/test_ptx.py",
         "tests/codegen/test_render.py", "tests/codegen/test_spirv.py",
         "tests/interchange/test_onnx_layers.py", "tests/interchange/test_onnx_torch.py",
         "tests/interchange/test_torch_export.py",

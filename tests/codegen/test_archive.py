@@ -80,7 +80,7 @@ def test_objects_of_other_kinds_are_refused() -> None:
     assert set(index_of(static_library({"weights.o": bytes(obj)}))) == {"weights"}
 
 
-def test_names_up_to_fifteen_bytes_stand_in_the_header() -> None:
+def test_short_names_are_stored_in_the_header() -> None:
     obj = data_object("weights", b"abcd", "x86_64", False)
     for size, long in ((15, False), (16, True)):
         name = "n" * size

@@ -118,7 +118,7 @@ def test_alignments_up_to_a_page() -> None:
             linked(compiled(outside), blobs={"w": Blob(b"abcd", 4, align)})
 
 
-def test_a_blob_lies_where_it_may_be_written_or_not() -> None:
+def test_a_blob_is_in_writable_or_constant_memory() -> None:
     source = "@w = external hidden global [4 x i8]\ndefine ptr @at() { ret ptr @w }"
     names = {(True, True): ".data", (True, False): ".rodata", (False, True): ".bss", (False, False): ".bss"}
     for (stored, writable), name in names.items():
@@ -193,7 +193,7 @@ def test_the_hash_table_of_exports_ends_with_an_odd_hash() -> None:
     assert [h & 1 for h in hashes] == [0, 0, 0, 0, 1]
 
 
-def test_a_section_keeps_the_largest_alignment_of_what_it_holds() -> None:
+def test_a_section_has_the_largest_alignment_of_its_parts() -> None:
     source = ("@a = global [4 x i8] c\"abcd\", align 256\n@b = global i8 1, align 1\n"
               "define ptr @at() { ret ptr @a }\ndefine ptr @by() { ret ptr @b }")
     outside = "@w = external hidden global [4 x i8]\n@v = external hidden global i8\n" + (
@@ -232,7 +232,7 @@ def test_a_load_of_an_address_is_rewritten_only_where_it_is_a_plain_one() -> Non
 # -- objects ---------------------------------------------------------------------------------------
 
 
-def test_a_symbol_may_stand_at_the_end_of_its_section_and_no_further() -> None:
+def test_a_symbol_may_be_at_the_end_of_its_section_and_not_beyond() -> None:
     obj = bytearray(compiled(POINTERS))
     read = read_object(bytes(obj))
     table = next(s for s in sections(obj) if s[1] == 2)

@@ -1,5 +1,5 @@
 """CUDA C++ compiles with NVRTC and NVIDIA's assembler, without spills. The results of the text are tested in
-test_gpu_words.py."""
+test_gpu_opcodes.py."""
 
 from __future__ import annotations
 

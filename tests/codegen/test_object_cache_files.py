@@ -107,7 +107,7 @@ def test_a_full_or_read_only_disk_is_no_error(number: int, folder: Path,
 # -- size, and others at work ----------------------------------------------------------------------------
 
 
-def test_what_was_unused_for_longest_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_is_dropped_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_cache, "MAX_FILE_BYTES", 10 * 132)
     for k in range(10):
         cached([str(k)], lambda: bytes(100))

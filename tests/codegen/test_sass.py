@@ -87,7 +87,7 @@ def slow(kernel: Disassembled) -> list[str]:
 
 
 @disassembled
-def test_what_the_model_counts_is_what_the_assembler_leaves() -> None:
+def test_counted_instructions_match_the_assembler() -> None:
     """Of integers, in a kernel of random words and in one of divided places: a little more, and no third
     more: the assembler also shares parts of sums."""
     seed, step = leaf("input", "seed", (2,), u32), leaf("input", "step", (), u32)

@@ -111,7 +111,7 @@ def test_kernels_of_models(name: str, tmp_path: Path) -> None:
     agree_with_khronos(_split(made.text), tmp_path, "opencl")
 
 
-def test_kernels_have_what_they_need_in_their_head() -> None:
+def test_modules_declare_the_functions_that_kernels_use() -> None:
     graphs = {"j": jobs()["softmax"][0].alone("j")}
     plain = compile_functions(graphs, VULKAN.on_device({"subgroup": 0}), "ops")
     shuffled = compile_functions(graphs, VULKAN, "ops")

@@ -89,7 +89,7 @@ def test_another_process_does(folder: Path) -> None:
     assert set(folder.iterdir()) == written
 
 
-def test_what_is_found_needs_no_stage_of_the_compiler(folder: Path) -> None:
+def test_a_cached_program_skips_all_compiler_stages(folder: Path) -> None:
     script = ("import sys, ztorch as zt, numpy as np\n"
               "print((zt.tensor(np.ones(3, np.float32)) * 7.5).sum().numpy())\n"
               "print([m for m in ('jinja2', 'llvmlite', 'ztorch.lower', 'ztorch.compile.pipeline')\n"
@@ -102,7 +102,7 @@ def test_what_is_found_needs_no_stage_of_the_compiler(folder: Path) -> None:
     assert "ztorch.lower" in outputs[0][1] and outputs[1][1] == "[]"
 
 
-def test_the_compiler_is_known_by_what_it_says_not_by_when_it_was_written(
+def test_the_compiler_is_identified_by_its_version_not_its_file_time(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def source() -> bytes:
         return program_cache._source.__wrapped__()
@@ -222,7 +222,7 @@ def test_a_model_is_found_with_weights_of_its_own(compiled: list[str]) -> None:
         np.testing.assert_array_equal(trained(2), other)
 
 
-def test_what_depends_on_weights_alone_is_computed_anew(compiled: list[str]) -> None:
+def test_values_of_weights_are_recomputed_after_changes(compiled: list[str]) -> None:
     """A program that only predicts computes some of its params when it is loaded."""
     x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     for seed in (1, 2):

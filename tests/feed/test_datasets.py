@@ -208,7 +208,7 @@ class Streamed:
             yield {"pixels": np.full((4, 3), k, np.float32), "label": np.arange(k, k + 4) % 2}
 
 
-def test_streams_of_named_columns_are_told_their_pass() -> None:
+def test_streams_of_named_columns_get_the_epoch() -> None:
     model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2, activation="softmax")], seed=2)
     model.compile("cpu:scalar", batch_size=6, optimizer="sgd", loss="sparse_categorical_crossentropy")
     source = Streamed()

@@ -53,7 +53,7 @@ def test_items_come_in_order_and_end_once(slow: bool) -> None:
     assert gone()
 
 
-def test_what_the_iterator_raises_is_raised_where_it_is_read(slow: bool) -> None:
+def test_errors_of_an_iterator_are_raised_to_its_reader(slow: bool) -> None:
     def items() -> Iterator[int]:
         yield from range(5)
         raise KeyError("row 5")

@@ -44,7 +44,7 @@ def test_batches_of_any_size_are_cut_to_the_programs(sizes: tuple[int, ...]) -> 
     assert np.array_equal(b.predict(iter([p[0] for p in pieces(*sizes)])), a.predict(X))
 
 
-def test_a_generator_with_steps_goes_on_where_it_was() -> None:
+def test_a_generator_continues_in_the_next_epoch() -> None:
     a, b = classifier(), classifier()
     a.fit(X[:16], Y[:16], shuffle=False, verbose=0)
     b.fit((p for p in pieces(5, 6, 5)), epochs=2, steps_per_epoch=1, verbose=0)

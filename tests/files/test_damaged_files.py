@@ -127,7 +127,7 @@ def test_arrays_have_the_bytes_of_their_shape() -> None:
     assert unpack(whole, "lies.npz")["x"][1].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_members_that_are_said_to_be_compressed_or_encrypted() -> None:
+def test_compressed_and_encrypted_members_are_refused() -> None:
     """Header and directory agree, so nothing else tells."""
     for at, value, message in ((6, 1, "method 0, flags 1"), (8, 8, "method 8, flags 0")):
         data = bytearray(whole())

@@ -152,7 +152,7 @@ def test_records_are_values() -> None:
             make()
 
 
-def test_what_is_shown_of_a_wrong_value_is_short() -> None:
+def test_wrong_values_are_shown_short() -> None:
     assert len(wrong(FIVE, "x" * 10_000)) < 120
 
 

@@ -123,7 +123,7 @@ def test_far_from_zero_gradients_are_finite() -> None:
 
 
 @pytest.mark.parametrize("axes", [(1, 0), (0, 2, 1), (0, 2, 3, 1)])
-def test_what_a_product_transposes_has_a_gradient_in_its_order(axes: tuple[int, ...]) -> None:
+def test_gradients_of_transposed_operands_keep_their_order(axes: tuple[int, ...]) -> None:
     """So the kernel that computes it need not write across rows."""
     shape = (2, 3, 4, 5)[:len(axes)]
     b = leaf("input", "b", shape, f32)

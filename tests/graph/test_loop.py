@@ -63,7 +63,7 @@ def test_gradients_of_gradients(name: str) -> None:
 
 
 @every_loop
-def test_passes_change_no_bit_of_what_a_loop_means(case: LoopCase) -> None:
+def test_passes_keep_every_bit_of_loops(case: LoopCase) -> None:
     leaves = case.leaves(f64)
     feeds = case.feeds(leaves)
     y = case.function(*leaves)
@@ -93,7 +93,7 @@ def test_a_gradient_adds_one_loop_and_the_forward_one_runs_once() -> None:
     assert sorted(outside) == [(5, 21), (7, 21), (12, 5), (12, 21)], "one of each for all turns"
 
 
-def test_what_turns_share_does_not_keep_a_product_inside() -> None:
+def test_values_shared_by_iterations_do_not_keep_products_in_the_loop() -> None:
     """Also random numbers, such as a layer's dropout: they are the same in every turn."""
     x, w = leaf("input", "x", (4, 2, 3), "float32"), leaf("input", "w", (3, 3), "float32")
     noise = ops.random_uniform((2, 3), leaf("state", "seed", (2,), "uint32"),

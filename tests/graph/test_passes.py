@@ -279,7 +279,7 @@ def test_a_slice_of_a_slice_is_one_slice() -> None:
     np.testing.assert_array_equal(got, numbers[[5, 11, 17, 23]][:, [1, 3]])
 
 
-def test_a_slice_that_keeps_one_axis_whole_is_still_a_slice() -> None:
+def test_a_slice_with_one_complete_axis_is_a_slice() -> None:
     x = leaf("input", "x", (6, 6), "float32")
     y = ops.flip(x, 0)
     [got] = evaluate([run(Graph({"y": y})).outputs["y"]], {x: np.arange(36, dtype=np.float32).reshape(6, 6)})

@@ -47,12 +47,12 @@ DESCRIBED = [
 ]
 
 
-def test_processors_by_what_they_say_of_themselves() -> None:
+def test_processors_are_detected_from_cpuinfo() -> None:
     for cpu, name in DESCRIBED:
         assert detect._row(cpu).name == name
 
 
-def test_a_feature_gives_away_a_processor_whose_model_a_virtual_machine_hides() -> None:
+def test_a_feature_identifies_a_processor_of_unknown_model() -> None:
     cpu = {"vendor_id": "GenuineIntel", "cpu family": "6", "model": "167", "flags": "fpu avx2 avx512_fp16"}
     assert detect._row(cpu).name == "sapphire-rapids"
     for other in ({"flags": "fpu avx2"}, {"vendor_id": "AuthenticAMD"}):

@@ -213,7 +213,7 @@ class Nameless(L.Layer):
         return x
 
 
-def test_configs_that_cannot_be_written_or_read_say_what_to_write() -> None:
+def test_errors_of_configs_suggest_a_fix() -> None:
     with pytest.raises(ConfigError, match=r"Several takes \*sizes.*define get_config and from_config"):
         Several(1, 2).get_config()
     with pytest.raises(ConfigError, match=r"Nameless: .*'name'; write __init__\(self, ..., \*\*common\)"):

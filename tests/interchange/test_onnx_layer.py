@@ -63,7 +63,7 @@ def test_attributes_that_nobody_reads_are_refused(tmp_path: Path,
         evaluated(graph, np.float32([3, -1]))
 
 
-def test_an_op_becomes_what_the_standard_defines_it_by(tmp_path: Path,
+def test_ops_are_expanded_by_their_standard_definition(tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     graph = layer(tmp_path, [helper.make_node("Elu", ["x"], ["y"], alpha=2.0)],
                   [info("x", TensorProto.FLOAT, 2)])

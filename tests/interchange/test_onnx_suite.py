@@ -41,7 +41,7 @@ def test_a_check_lists_what_differs(suite: list[SuiteCase], jobs: int, monkeypat
     assert "test_identity_sequence: Unsupported, not pass" in output and "2 of 3 cases differ" in output
 
 
-def test_a_check_names_the_case_at_which_a_process_ended(suite: list[SuiteCase], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_check_names_its_case(suite: list[SuiteCase], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_suite, "judge", lambda case, device: os._exit(1))
     with pytest.raises(SystemExit, match=f"ended at one of {suite[0].name}"):
         [*onnx_suite.judged(suite[:2], None, 2)]

@@ -178,7 +178,7 @@ def test_races(order: str, meet: bool) -> None:
             interpret(b.kernel(), {}, subgroup=32)
 
 
-def test_tf32_rounds_ties_away_from_zero_and_keeps_what_is_no_number() -> None:
+def test_tf32_rounds_ties_away_from_zero_and_keeps_nan() -> None:
     x = np.array([1 + 2**-11, -1 - 2**-11, 1 + 2**-12, 1 + 3 * 2**-12, 0.0, -0.0, np.inf, -np.inf, 3e38],
                  np.float32)
     want = [1 + 2**-10, -1 - 2**-10, 1.0, 1 + 2**-10, 0.0, -0.0, np.inf, -np.inf]

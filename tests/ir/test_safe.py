@@ -85,7 +85,7 @@ def cast_at_the_bounds(d: DType) -> None:
 
 @pytest.mark.parametrize("d", sorted(ALL, key=lambda d: not d.is_int), ids=repr)
 @pytest.mark.parametrize("opcode", ["cast", "div", "rem"])
-def test_the_machine_never_sees_what_it_has_no_result_for(
+def test_undefined_operands_do_not_reach_the_machine(
         opcode: str, d: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even in lanes whose result is discarded: some machines trap."""
     def guarded(raw: str, safe: str) -> None:
@@ -143,7 +143,7 @@ def test_known_divisors_are_not_looked_at(opcode: str, by: int, lines: list[str]
     assert lines_of(opcode, i64, by) == lines
 
 
-def test_what_is_rewritten_into_its_operand_leaves_that_alone() -> None:
+def test_rewrites_do_not_change_their_operands() -> None:
     b = Builder("k", i32)
     b.memory("x", i32, 2)
     b.memory("y", i32, 2, access="w")

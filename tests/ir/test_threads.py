@@ -81,7 +81,7 @@ def test_a_missing_barrier_is_a_race(barriers: tuple[bool, bool]) -> None:
         interpret(kernel, x)
 
 
-def test_lockstep_hides_what_only_the_detector_sees() -> None:
+def test_races_that_only_the_detector_finds() -> None:
     kernel, x = tiled_gemm(19, 13, 21, barriers=(True, False)), gemm_buffers(19, 13, 21)
     interpret(kernel, x, races=False)
     np.testing.assert_allclose(x["C"], x["A"] @ x["B"], rtol=1e-5)

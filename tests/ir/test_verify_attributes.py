@@ -83,7 +83,7 @@ ENDS = [
     ("loop %1 = 0, 4, 1 serial {\n}", "hint", ["fast", 3, True], ["a b", 1.5, "x)", None])]
 
 
-def test_attributes_at_the_ends_of_what_is_possible() -> None:
+def test_extreme_attributes() -> None:
     for text, name, good, bad in ENDS:
         k = body(text)
         for value in (*good, *bad):

@@ -15,7 +15,7 @@ def meet(a: Line, b: Line, count: int) -> bool:
     return any(a[0] * i + a[1] == b[0] * j + b[1] for i, j in itertools.product(turns, turns))
 
 
-def test_places_that_are_said_to_stay_apart_never_meet() -> None:
+def test_disjoint_index_sets_do_not_overlap() -> None:
     lines = list(itertools.product((-2, -1, 1, 2, 3), range(5)))
     told = 0
     for count, a, b in itertools.product((1, 2, 5), lines, lines):

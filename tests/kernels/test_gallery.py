@@ -58,7 +58,7 @@ def test_every_kernel_of_the_gallery_is_tried() -> None:
 
 @together()
 @pytest.mark.parametrize("case", EVERY, ids=str)
-def test_the_graph_is_what_plain_python_computes(case: KernelCase) -> None:
+def test_the_graph_matches_plain_python(case: KernelCase) -> None:
     """In its own dtypes, and in float64 to the last digits."""
     for floats, tolerance in ((np.float32, 2e-5), (np.float64, 1e-12)):
         arrays = case.arrays(floats)

@@ -27,7 +27,7 @@ def dear_or_cheap(x, dear):
     return out
 
 
-def test_what_is_dear_is_kept_and_what_is_cheap_is_computed_again() -> None:
+def test_expensive_values_are_kept_and_cheap_ones_recomputed() -> None:
     """Of nine sines in a row, two are kept in each of three turns: others are near enough to one."""
     x, way, h = np.linspace(-0.3, 0.9, 8), np.linspace(1, 2, 8), 1e-6
     for dear, said in ((False, "keeps nothing of each thread's forward pass"), (True, "keeps 48 bytes")):

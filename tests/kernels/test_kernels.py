@@ -227,7 +227,7 @@ def patched(x, y):
     return out
 
 
-def test_what_is_written_beside_other_elements_is_joined_to_them() -> None:
+def test_parts_of_an_array_are_joined_in_place() -> None:
     x, y = np.random.default_rng(0).standard_normal((2, 4, 6))
     y = y[:, 1:-1]
     np.testing.assert_allclose(patched(zt.tensor(x), zt.tensor(y)).numpy(), patched.debug(x, y))

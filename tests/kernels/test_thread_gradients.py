@@ -253,7 +253,7 @@ def test_what_has_no_gradient_is_said(kernel: Any, said: str) -> None:
 # -- threads of several axes -------------------------------------------------------------------------
 
 
-def test_threads_of_several_axes_are_what_plain_python_computes() -> None:
+def test_threads_of_several_axes_match_plain_python() -> None:
     a, b = (x.astype(np.float32) for x in CASES["tiled_product"][1])
     np.testing.assert_allclose(tiled_product(a, b), a @ b, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(tiled_product.debug(a, b), a @ b, rtol=1e-4, atol=1e-5)

@@ -132,7 +132,7 @@ def job(kernel: Any) -> Job:
 JOBS = [job(statements), job(settled)]
 
 
-def test_plain_python_is_what_the_graph_computes() -> None:
+def test_plain_python_matches_the_graph() -> None:
     for kernel, one in zip((statements, settled), JOBS, strict=True):
         want = kernel.debug(*inputs(kernel))
         got = evaluate(one.graph.roots, one.feeds)

@@ -93,7 +93,7 @@ def test_attention_and_all_its_gradients_are_pytorchs(causal: bool) -> None:
 # -- without a peer --------------------------------------------------------------------------------------
 
 
-def test_rotary_attention_knows_distances_but_not_places() -> None:
+def test_rotary_attention_depends_on_distances_only() -> None:
     case = Traced(L.MultiHeadAttention(2, rotary=True), np.concatenate([X, X], axis=1))
     plain = Traced(L.MultiHeadAttention(2), np.concatenate([X, X], axis=1))
     [turned], [flat] = case.oracle()[:1], plain.oracle()[:1]

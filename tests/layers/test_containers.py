@@ -124,7 +124,7 @@ def test_branches_that_part_name_the_layer_and_both_shapes():
         build(L.Input((6,)), L.Residual(L.Dense(7), shortcut=L.Dense(8, name="s")))
 
 
-def test_branches_in_parallel_name_the_layers_at_which_they_part():
+def test_parallel_branches_name_the_layers_where_they_split():
     deep = Sequential([L.Dense(7, name="wide"), L.ReLU(), L.Dense(5, name="last"), L.Dropout(0.1)],
                       name="deep")
     with pytest.raises(ShapeError, match=r"layer 'parallel': branches 'plain' and 'deep' do not fit "
@@ -203,7 +203,7 @@ def test_functions_of_numbers_are_shown_the_way():
         Sequential([L.Input((4,)), L.Dense(1)]).trace(2, "sgd", away)
 
 
-def test_mistakes_that_are_not_about_tensors_stay_what_they_are():
+def test_unrelated_errors_are_not_changed():
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         build(L.Input((4,)), L.Lambda(lambda x: x * (1 / 0)))
     with pytest.raises(ConfigError, match=r"required positional argument: 'b'$"):

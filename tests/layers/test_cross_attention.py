@@ -127,7 +127,7 @@ def test_masks_are_pytorchs(masks: tuple[str, ...], first: bool, tmp_path: Path)
     np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-8, atol=1e-9)
 
 
-def test_a_memory_that_is_all_padding_adds_what_no_attention_adds() -> None:
+def test_attention_to_padding_only_adds_nothing() -> None:
     """A defined result, without NaN: attention gives zeros, then its last bias."""
     ours = model(masks=("encoder_padding_mask",), normalize_first=True)
     program = ours.compile(batch_size=3)
@@ -163,7 +163,7 @@ def test_weights_are_in_kerashubs_order() -> None:
     assert shapes["block/cross_attention/query/kernel"] == (8, 2, 4)
 
 
-def test_it_lies_in_a_keras_file_as_kerashubs_does(tmp_path: Path) -> None:
+def test_keras_files_store_it_as_kerashub_does(tmp_path: Path) -> None:
     import h5py
     ours = model()
     ours.save_weights(tmp_path / "w.weights.h5")
@@ -201,7 +201,7 @@ def test_artifacts_configs_and_onnx_have_both_sequences(tmp_path: Path) -> None:
 # -- calls that cannot be --------------------------------------------------------------------------
 
 
-def test_a_second_sequence_is_there_always_or_never() -> None:
+def test_a_second_sequence_is_never_optional() -> None:
     words, memory = L.Input((5, 8)), L.Input((7, 6))
     alone, both = L.TransformerDecoder(16, 2), L.TransformerDecoder(16, 2)
     alone(words)

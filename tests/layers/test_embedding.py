@@ -105,7 +105,7 @@ def test_a_damaged_range_is_no_artifact() -> None:
     assert Metadata.from_json(metadata).input_range == {}
 
 
-def test_integer_inputs_without_ids_keep_to_their_dtype() -> None:
+def test_integer_inputs_without_ids_have_the_range_of_their_dtype() -> None:
     model = Sequential([L.Input((4,), dtype="uint8"), L.Rescaling(1 / 255)])
     program = model.compile("cpu", batch_size=2)
     np.testing.assert_allclose(program.predict([[0, 51, 102, 255.0]]), [[0, 0.2, 0.4, 1]],

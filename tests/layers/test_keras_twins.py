@@ -96,7 +96,7 @@ ARGUMENTS = [(name, wrong) for name in PLAIN if name not in OURS for wrong in (
 
 @together()
 @pytest.mark.parametrize(("name", "wrong"), ARGUMENTS)
-def test_what_is_not_offered_is_refused_by_name(name: str, wrong: str) -> None:
+def test_unsupported_features_are_refused_by_name(name: str, wrong: str) -> None:
     """An error rather than ignored: even for the default of Keras."""
     how = PLAIN[name][0][1]
     with pytest.raises(UnknownName, match=f"argument of {name} '{wrong}'"):

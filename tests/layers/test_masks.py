@@ -104,7 +104,7 @@ def test_masks_travel_through_declared_models_and_configs() -> None:
                                    rows.sum(1) / (IDS != 0).sum(1)[:, None], rtol=2e-6, atol=1e-7)
 
 
-def test_a_mask_given_in_the_call_counts_there_alone() -> None:
+def test_a_mask_of_a_call_holds_for_that_call_only() -> None:
     x, m = L.Input((5, 4), name="x"), L.Input((5,), dtype="bool", name="m")
     model = Model([x, m], {"some": L.GlobalAveragePooling1D()(x, mask=m),
                            "all": L.GlobalAveragePooling1D()(x)})

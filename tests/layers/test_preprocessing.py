@@ -116,7 +116,7 @@ def test_adapt_measures(axis: Any, over: tuple[int, ...]) -> None:
     assert not any(w.trains for w in whole.weights)
 
 
-def test_an_adapted_model_trains_and_keeps_its_statistics(tmp_path: Any) -> None:
+def test_training_keeps_the_statistics_of_adapt(tmp_path: Any) -> None:
     from ztorch import load
 
     x = random.normal(30.0, 5.0, size=(64, 4)).astype(np.float32)

@@ -267,7 +267,7 @@ def test_wrong_arguments(make, message):
         make()
 
 
-def test_what_is_not_offered_is_refused_by_name():
+def test_unsupported_features_are_refused_by_name():
     with pytest.raises(UnknownName, match=r"argument of LSTM 'unroll': its steps are one compiled loop"):
         L.LSTM(3, unroll=True)
     with pytest.raises(UnknownName, match=r"did you mean 'sigmoid'"):

@@ -232,7 +232,7 @@ def test_factors_of_all_ranges_keep_pixels_in_range(name: str) -> None:
     assert (y != np.round(IMAGES * 255)).any()
 
 
-def test_each_image_has_its_own_turn_and_the_mean_turn_is_none() -> None:
+def test_each_image_has_its_own_angle_with_mean_zero() -> None:
     x = np.arange(2.0 * 3).reshape(1, 2, 3, 1).repeat(300, 0)
     ways = np.unique(seen(L.RandomRotation(0.1), x).reshape(300, -1), axis=0)
     assert len(ways) > 290

@@ -118,7 +118,7 @@ def test_a_matrix_is_read_in_tiles_of_any_height() -> None:
 
 
 @pytest.mark.parametrize(("channels", "shift"), [(1, 1), (3, 3), (4, 4), (5, 5)])
-def test_tiles_leave_registers_for_what_neighboring_windows_share(channels: int, shift: int) -> None:
+def test_tiles_leave_registers_for_shared_window_elements(channels: int, shift: int) -> None:
     """Up to three channels, a window reads in the same iteration the elements of the one before it."""
     limits = Limits(256, 16, True)
     rows = windows(34, channels, 3)

@@ -79,7 +79,7 @@ def test_elementwise_work_is_one_kernel_whatever_the_rank(shape: tuple[int, ...]
     assert kinds({"a": z, "b": z - ops.reshape(ops.reshape(x, (-1,)), shape)}) == ["map"]
 
 
-def test_what_follows_a_product_is_its_epilogue() -> None:
+def test_ops_after_a_product_are_its_epilogue() -> None:
     a, b, bias = _input("a", 6, 7), _input("b", 7, 8), _input("bias", 8)
     assert kinds({"y": ops.gelu(ops.matmul(a, b) + bias)}) == ["contract"]
 
@@ -95,7 +95,7 @@ def test_a_product_never_shares_a_kernel_with_its_operands() -> None:
         assert not product or not set(product[0].args) & set(r.members)
 
 
-def test_regions_stay_apart_where_one_kernel_could_not_run() -> None:
+def test_regions_that_cannot_share_a_kernel_stay_separate() -> None:
     def members(root: Value) -> list[list[str]]:
         return [[v.op.name for v in r.members] for r in regions({"y": root})]
 

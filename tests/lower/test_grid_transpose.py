@@ -67,7 +67,7 @@ def test_on_devices(backend: str) -> None:
     agree(one, Module([one], backend).run(0))
 
 
-def test_what_threads_read_as_it_lies_is_no_tile() -> None:
+def test_contiguous_reads_of_threads_use_no_tile() -> None:
     for make, shape in ((lambda x: x * 2.0, (96, 64)), (lambda x: ops.transpose(x, (1, 0, 2)), (40, 40, 64)),
                         (lambda x: ops.transpose(x), (4, 8))):
         [step] = plan_of(job(make, shape).alone("j"), SM_80)[0].steps

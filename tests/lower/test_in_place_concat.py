@@ -68,7 +68,7 @@ def test_loops_of_a_part_ask_for_no_other(name: str, asks: bool) -> None:
         assert text.count("load") == 2 * 3  # an element of a part, and its neighbor
 
 
-def test_what_is_inside_a_border_is_copied_in_one_run() -> None:
+def test_the_interior_of_a_border_is_copied_at_once() -> None:
     """Of a whole row of an image: three channels of each place are not a vector."""
     text = text_of(BORDERED["both sides"].graph)
     [asked] = [line for line in text.splitlines() if "load" in line]

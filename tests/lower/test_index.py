@@ -98,7 +98,7 @@ def test_reshapes_cancel(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("constant", range(8))
-def test_quotient_and_remainder_meet_again_with_constants(constant: int) -> None:
+def test_quotient_and_remainder_are_combined_again(constant: int) -> None:
     """As in a tile of a product, whose rows are a variable and a constant apart."""
     x = Index.of(Var("m", 17)) + constant
     assert (x // 6) * 6 + x % 6 == x

@@ -125,7 +125,7 @@ def test_no_kernel_pads_or_joins(name: str, borders: int) -> None:
     assert sum("border" in n for n in names) == borders
 
 
-def test_gradients_of_what_is_joined_are_read_where_they_lie() -> None:
+def test_gradients_of_concatenated_values_are_read_in_place() -> None:
     """Only the border of the image and values with other readers are stored."""
     names = kernels_of(JOBS["trained"])
     assert not [n for n in names if "_concat_" in n or "_slice_" in n]

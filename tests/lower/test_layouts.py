@@ -73,7 +73,7 @@ def test_what_is_turned_anyway_is_turned_once() -> None:
     assert count(graph, "transpose") == 1
 
 
-def test_sums_that_keep_axes_in_another_order_are_turned_behind_them() -> None:
+def test_sums_with_reordered_axes_are_transposed_afterwards() -> None:
     y = ops.tanh(ops.tanh(source()))
     rows = ops.sum(y, axis=2)  # (batch, channels, columns)
     graph = turned(ops.concat(ops.reshape(back(y), (-1,)), ops.reshape(rows, (-1,)), axis=0))

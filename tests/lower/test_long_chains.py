@@ -80,7 +80,7 @@ def test_a_body_of_a_loop_may_be_a_long_chain() -> None:
     np.testing.assert_allclose(got, np.full(3, y), rtol=1e-5)
 
 
-def test_a_copy_is_made_of_what_lies_behind_many_views() -> None:
+def test_a_long_chain_of_views_is_copied() -> None:
     x = leaf("input", "x", (8,), "float32")
     y = x
     for _ in range(2 * VIEWS_MAX + 1):  # a movement that no rule of the graph simplifies

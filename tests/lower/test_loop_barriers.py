@@ -35,7 +35,7 @@ def place(offset: int, stride: int = 0, size: int = 64) -> Location:
     return Location("arena", offset, size, strides=(stride,))
 
 
-def test_a_turn_waits_for_what_the_turn_before_left() -> None:
+def test_iterations_wait_for_the_previous_one() -> None:
     state, row, kept = place(0), place(64, 64), place(1024, 64)
     once = [LoopSpan(0, 2, 8)]
     other = place(4096)
@@ -62,7 +62,7 @@ def test_parts_of_an_output_are_apart() -> None:
     assert meetings([[(part, True)], after], [LoopSpan(0, 1, 8)]) == [False, True]
 
 
-def test_all_workers_read_whether_a_loop_goes_on_before_anyone_may_change_it() -> None:
+def test_all_workers_read_the_loop_condition_before_it_changes() -> None:
     state, flag = place(0), Location("arena", 512, 64)
     loop, turns, after = LoopSpan(0, 1, 8, proceed=flag), place(512), [(flag, True)]
     assert meetings([[(state, True)]], [loop]) == [False]  # the barrier before the test is enough
@@ -77,7 +77,7 @@ def test_all_workers_read_whether_a_loop_goes_on_before_anyone_may_change_it() -
 
 
 @pytest.mark.parametrize(("make", "name"), [(loop_gradient, "cond"), (loop_value, "while")])
-def test_gpus_read_no_bool_of_a_loop_so_kernels_wait_at_their_own_barriers(make: Callable[..., Job],
+def test_loops_on_gpus_place_no_barriers_for_their_condition(make: Callable[..., Job],
                                                                            name: str) -> None:
     job = make(next(c for c in LOOPS if c.name == name), f32)
     plan = plan_of(job.alone("j"), MACHINES["wide grid"])[0]
@@ -107,7 +107,7 @@ def recurrent(turns: int, checkpoint: int | None = None) -> Graph:
     return Graph({"g": gradients(ops.sum(last), [u])[0]})
 
 
-def test_code_does_not_grow_with_turns_and_memory_does_by_what_is_kept() -> None:
+def test_code_size_is_independent_of_iterations_and_memory_is_not() -> None:
     short, long = (plan_of(recurrent(n), MACHINES["avx2"])[0] for n in (64, 256))
     assert len(short.steps) == len(long.steps) and short.runs is not None
     assert [s.kernel.name for s in short.steps] == [s.kernel.name for s in long.steps]

@@ -84,7 +84,7 @@ def test_tiles_of_a_block_fetch_the_next_panel_together() -> None:
     assert [i.attrs["cache"] for i in fetched] == [2, 2] * 2  # of tiles of 13 rows, and of 12
 
 
-def test_what_is_not_in_the_first_cache_is_fetched_ahead() -> None:
+def test_operands_outside_the_first_cache_are_prefetched() -> None:
     """Half of it may be a panel's: two vectors of 256 steps are just half of 32 KiB."""
     near, far = choose(240, 240, 256, ZEN3, f32), choose(240, 240, 257, ZEN3, f32)
     assert (near.tile_vectors, near.prefetch) == (2, 0)
@@ -259,7 +259,7 @@ def test_packed_panels_are_known_by_how_they_lie() -> None:
     assert packed_columns(heads) == 0
 
 
-def test_packing_keeps_to_the_order_of_what_it_reads() -> None:
+def test_packing_reads_in_memory_order() -> None:
     job = Graph({"y": ops.matmul(leaf("input", "a", (512, 1024), f32), leaf("input", "b", (1024, 512), f32))})
     [copy] = [s for s in plan_of(job, ZEN3)[0].steps if "_copy" in s.key and "_pad" not in s.key]
     assert repr(copy.schedule) == "elements lanes(8) order(0, 2, 1) share(2)"

@@ -174,7 +174,7 @@ def test_a_state_is_written_where_it_lies() -> None:
     agree(one, interpreted(one, NARROW, workers=3))
 
 
-def test_a_sequence_is_written_where_it_lies_after_all_that_reads_it() -> None:
+def test_a_sequence_is_updated_in_place_after_its_readers() -> None:
     rows = leaf("state", "rows", (5, 40), f32, np.zeros((5, 40), np.float32))
     _, (new, old) = ops.scan(lambda s, r: (s * 0.5, (s, r)), ops.full((40,), 0.5, f32), rows)
     one = Job(Graph({"old": old}, {"rows": new}),

@@ -106,7 +106,7 @@ def test_long_reductions_take_two_steps() -> None:
     assert (steps(64, 1 << 15), steps(65, 1 << 15)) == (2, 1)
 
 
-def test_what_costs_more_than_eight_slots_is_stored_for_a_later_pass() -> None:
+def test_expensive_values_are_stored_between_passes() -> None:
     """The exponential of a softmax is; a difference is computed again."""
     def stored(y: Value) -> int:
         [step] = plan_of(Graph({"y": y}), AVX2)[0].steps
@@ -149,7 +149,7 @@ def test_states_are_updated_in_place_where_nobody_reads_them_later() -> None:
     assert [loc.offset for loc in step.locations] == [params.offsets["w"]] and step.writes == (True,)
 
 
-def test_workers_meet_before_what_others_still_read_is_written() -> None:
+def test_workers_wait_before_overwriting_values_that_others_read() -> None:
     w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
     y = ops.matmul(leaf("input", "a", (40, 40), f32), w)
     steps = plan_of(Graph({"y": y}, {"w": w * 2.0}), AVX2)[0].steps
@@ -158,7 +158,7 @@ def test_workers_meet_before_what_others_still_read_is_written() -> None:
     assert [s.barrier for s in apart] == [False, False]
 
 
-def test_what_is_made_of_weights_alone_is_made_once_if_it_is_no_larger() -> None:
+def test_values_of_constant_weights_are_computed_once_if_not_larger() -> None:
     w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
 
     def derived(made: Value) -> list[Value]:

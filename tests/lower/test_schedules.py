@@ -140,7 +140,7 @@ def test_no_schedule_changes_results_of_compiled_code(name: str, target: str) ->
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_the_rules_propose_is_legal_and_can_be_replayed(machine: str) -> None:
+def test_proposed_schedules_are_legal_and_can_be_replayed(machine: str) -> None:
     limits = MACHINES[machine]
     for one in JOBS.values():
         plan, _ = plan_of(one.alone("j"), limits)
@@ -240,7 +240,7 @@ def test_schedules_of_kernels_that_there_are_not() -> None:
         compile_functions(graphs, TARGETS["avx2"], "m", schedules={"k0_matmul_maximum_f32": "transpose lanes(8)"})
 
 
-def test_a_schedule_from_outside_is_what_is_compiled() -> None:
+def test_a_schedule_from_outside_is_compiled() -> None:
     graphs = {"f": JOBS["product"].alone("f")}
     made = compile_functions(graphs, TARGETS["avx2"], "m", schedules={
         "k0_matmul_maximum_f32": PRODUCT.replace("rows=6, vectors=2", "rows=2, vectors=4")})

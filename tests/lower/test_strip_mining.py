@@ -50,7 +50,7 @@ def plan(steps: int, batch: int, width: int) -> Plan:
     return lower("predict", traced.functions["predict"], target.limits, declare_states(traced.functions, target))
 
 
-def test_what_the_second_cache_holds_is_computed_at_once() -> None:
+def test_batches_that_fit_the_second_cache_are_computed_together() -> None:
     assert len(plan(100, 1, 64).loops) == 1  # 100 kB for all turns
     assert len(plan(400, 2, 512).loops) == 1  # large, but few rows a block would read all weights again
     longer = plan(1000, 16, 64)

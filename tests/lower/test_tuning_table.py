@@ -25,7 +25,7 @@ LOWER = Path(tuning.__file__).parent.parent
 ZEN3 = replace(AVX2, processor=processor("zen3"))
 
 
-def test_every_constant_says_what_it_is_and_is_used() -> None:
+def test_every_constant_is_documented_and_used() -> None:
     used = {node.id for path in LOWER.glob("*.py")
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     for row in tuning.constants():
@@ -50,7 +50,7 @@ def test_no_other_number_hides_in_lowering() -> None:
     assert actual <= KNOWN
 
 
-def test_the_row_of_no_processor_in_particular_is_what_targets_assume() -> None:
+def test_targets_assume_the_row_of_an_unknown_processor() -> None:
     assert all(t.limits.processor is ANY for t in TARGETS.values())
     assert TARGETS["avx2"].on_processor(PROCESSORS["zen3"]).limits == ZEN3
 

@@ -112,7 +112,7 @@ def test_callbacks_see_weights_as_they_are() -> None:
     assert (seen[0][0] != seen[2][0]).any()
 
 
-def test_models_that_share_layers_share_what_was_learned() -> None:
+def test_models_with_shared_layers_share_weights() -> None:
     """An encoder, trained as a part of an autoencoder, and its decoder after that."""
     x = L.Input((4,))
     encoder = zt.Sequential([L.Input((4,)), L.Dense(2)], name="encoder")

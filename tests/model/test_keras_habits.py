@@ -81,7 +81,7 @@ def test_merge_layers_are_functions_too():
         (x * y).sum(1, keepdims=True)], axis=1), atol=1e-6)
 
 
-def test_the_optimizer_of_a_model_in_callbacks_and_beside_them():
+def test_callbacks_can_change_the_optimizer():
     class Halve(zt.callbacks.Callback):
         def on_train_begin(self, logs=None):
             self.losses = []
@@ -256,7 +256,7 @@ def test_losses_of_layers_and_models_are_numbers_and_part_of_a_step():
     np.testing.assert_allclose(*histories, rtol=1e-6)
 
 
-def test_a_config_names_classes_that_are_given_and_summaries_show_what_trains(capsys):
+def test_configs_name_classes_and_summaries_show_trainable_layers(capsys):
     class Tripled(L.Layer):
         def call(self, x):
             return 3.0 * x

@@ -36,7 +36,7 @@ def axes(model: zt.Sequential) -> tuple[int, ...]:
     return model.program.buckets.axes["axis1"]
 
 
-def test_the_data_choose_sizes_and_training_goes_on_when_they_grow() -> None:
+def test_sizes_follow_the_data_and_training_continues_when_they_grow() -> None:
     model = reader()
     assert model.compile("cpu:scalar", **HOW) is model and model.program is None
     first = model.fit(SHORT, Y, epochs=2, verbose=0).history["loss"]

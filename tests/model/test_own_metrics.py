@@ -67,7 +67,7 @@ def test_targets_without_a_loss_assigned_weights_and_steps_for_all_verbs():
         model.program.fit(x[:1], y[:1], verbose=0)
 
 
-def test_a_compute_loss_of_ones_own_and_gradients_of_inputs():
+def test_a_custom_compute_loss_and_gradients_of_inputs():
     class Smooth(zt.Model):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             loss = super().compute_loss(x, y, y_pred, sample_weight)
@@ -125,7 +125,7 @@ def test_metrics_without_a_loss_and_compute_loss_as_keras_has_it():
     assert accuracies == [(p.argmax(1) == y).mean()] * 2
 
 
-def test_an_epoch_adds_up_what_metrics_of_the_model_keep():
+def test_metrics_of_the_model_accumulate_over_an_epoch():
     class Keeping(zt.Model):
         def __init__(self):
             super().__init__()

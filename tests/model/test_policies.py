@@ -35,7 +35,7 @@ def dense(x, w, d):
 
 @pytest.mark.parametrize("around, own", [("mixed_float16", "float32"), ("float32", "mixed_bfloat16"),
                                          ("mixed_bfloat16", "mixed_float16")])
-def test_a_layer_has_a_policy_of_its_own_forwards_and_backwards(around, own):
+def test_a_layer_may_have_its_own_dtype_policy(around, own):
     def short(name):
         return name.removeprefix("mixed_") if name.startswith("mixed") else None
 

@@ -69,7 +69,7 @@ def test_tensors_of_functional_models():
     assert zt.Model(twin.inputs, twin.outputs[0]).output_shape == (None, 1)
 
 
-def test_a_model_may_begin_at_what_a_layer_gives():
+def test_a_model_may_begin_at_the_output_of_a_layer():
     base = _base()
     top = zt.Model(base.get_layer("features").output, base.output)
     assert top.input_shape == (None, 5)

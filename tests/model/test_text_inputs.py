@@ -109,7 +109,7 @@ def test_training_is_that_on_numbers_and_artifacts_read_text(tmp_path: Path) -> 
     assert np.array_equal(again.predict(REVIEWS), want)
 
 
-def test_the_longest_text_decides_where_no_length_is_said() -> None:
+def test_the_default_length_is_that_of_the_longest_text() -> None:
     words = L.TextVectorization(vocabulary=WORDS)
     model = classifier(words)
     model.compile("cpu:scalar", **HOW)

@@ -113,7 +113,7 @@ def test_safe_for_large_and_tiny_inputs(size: float) -> None:
             assert all(np.isfinite(a).all() for a in results)
 
 
-def test_what_is_hidden_cannot_be_felt_however_large() -> None:
+def test_masked_values_have_no_influence() -> None:
     mask = np.ones((6, 9), bool)
     mask[:, 4] = False
     case = Case((2, 6, 4), (2, 9, 4), mask=mask, d="float32")

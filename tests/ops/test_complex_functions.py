@@ -194,7 +194,7 @@ MOVES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = [
 @pytest.mark.parametrize(("name", "ours", "numpys"), MOVES, ids=[name for name, _, _ in MOVES])
 @pytest.mark.usefixtures("evaluated")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_moves_adds_and_multiplies_is_numpys(name: str, ours: Any, numpys: Any) -> None:
+def test_arithmetic_and_movement_match_numpy(name: str, ours: Any, numpys: Any) -> None:
     got, want = ours(zt.tensor(C)).numpy(), np.asarray(numpys(C))
     np.testing.assert_allclose(got, want, rtol=1e-13)
     assert got.dtype == want.dtype and got.shape == want.shape

@@ -189,7 +189,7 @@ def test_parts_and_orders() -> None:
     np.testing.assert_array_equal(zt.ops.saturate_cast(WHOLE, "float32"), WHOLE)  # Keras overflows
 
 
-def test_beams_find_what_is_likely_over_all_ways_in_time() -> None:
+def test_beams_find_the_most_likely_continuations() -> None:
     """Against the sum over all ways, compiled; with beams enough for all label sequences, and with more paths than those."""
     logits, lengths = LOGITS[[0, 1, 1], :4, :3].astype(np.float32), np.array([4, 3, 1], np.int32)
     logs = np.asarray(zt.ops.log_softmax(logits.astype(np.float64)))
@@ -206,7 +206,7 @@ def test_beams_find_what_is_likely_over_all_ways_in_time() -> None:
         assert (scores[row, len(best):] == -np.inf).all() and (labels[len(best):, row] == -1).all()
 
 
-def test_what_no_fixed_shape_can_hold_is_refused() -> None:
+def test_results_of_unknown_shape_are_refused() -> None:
     for call, error, message in (
             (lambda: zt.ops.segment_sum(X, IDS), ShapeError, "needs num_segments="),
             (lambda: zt.ops.multi_hot(IDS), ShapeError, "needs num_segments="),

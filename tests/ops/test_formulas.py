@@ -122,7 +122,7 @@ def test_ends_of_one_argument_are_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["isfinite", "isnan", "isinf"])
-def test_infinity_and_nan_are_told_by_their_bits(name: str) -> None:
+def test_infinity_and_nan_are_recognized_by_their_bits(name: str) -> None:
     """The largest number is next to infinity, and a NaN may have any bits after the exponent's."""
     for d, bits in ((np.float16, np.uint16), (np.float32, np.uint32), (np.float64, np.uint64)):
         info = np.finfo(d)

@@ -191,7 +191,7 @@ def test_errors_name_what_does_not_fit(wrong, parts) -> None:
         assert part in str(caught.value)
 
 
-def test_one_hot_of_a_label_that_is_none_is_zero() -> None:
+def test_one_hot_of_an_invalid_label_is_zero() -> None:
     y = ops.one_hot(constant([0, 5, -1], "int32"), 3)
     np.testing.assert_array_equal(evaluate([y], {})[0], [[1, 0, 0], [0, 0, 0], [0, 0, 0]])
 

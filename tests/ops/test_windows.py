@@ -266,7 +266,7 @@ def test_what_does_not_fit_is_named(name: str) -> None:
         call()
 
 
-def test_average_pools_divide_by_what_lies_inside() -> None:
+def test_average_pools_divide_by_the_elements_inside() -> None:
     """By hand: the first and last window of "same" padding hold fewer numbers than those between."""
     x = leaf("input", "x", (1, 4, 1), "float32")
     same, valid = (ops.average_pool(x, 3, 1, padding) for padding in ("same", "valid"))

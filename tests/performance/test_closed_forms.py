@@ -41,7 +41,7 @@ def of(prediction: KernelPrediction, opcode: str, mem: str) -> Any:
     ((1, 100, 4, RingTimes(1, 500, 300, 1, 100, 0)), 100 * 300 + 500), ((1, 100, 4, RingTimes(1, 500, 0, 1, 300, 0)), 100 * 300 + 500),
     ((1, 100, 4, RingTimes(0, 900, 0, 0, 100, 0)), 100 * 900 / 3), ((5, 20, 4, RingTimes(1, 500, 0, 1, 300, 1000)),
                                                                     5 * (20 * 300 + 1000) + 500)])
-def test_a_ring_takes_what_its_slowest_part_takes(given: tuple, want: float) -> None:
+def test_the_time_of_a_ring_is_that_of_its_slowest_part(given: tuple, want: float) -> None:
     assert ring_cycles(*given) == pytest.approx(want, rel=0.03)
 
 

@@ -230,7 +230,7 @@ def test_files_do_not_know_of_checkpoints(tmp_path: Path, name: str) -> None:
     need_equal(wrapped.get_weights(), bare.get_weights())
 
 
-def test_blocks_of_recurrent_layers_store_only_what_the_next_layer_reads() -> None:
+def test_recurrent_blocks_store_only_the_values_that_are_read() -> None:
     def trained(wrap: bool) -> tuple[int, list[np.ndarray]]:
         layers = [L.LSTM(16, return_sequences=True) for _ in range(4)]
         model = zt.Sequential([L.Input((30, 16)), *(map(L.Checkpoint, layers) if wrap else layers), L.Dense(1)],

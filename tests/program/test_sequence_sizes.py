@@ -51,7 +51,7 @@ def test_windows_are_those_of_every_exact_size(kind: str) -> None:
 
 @pytest.mark.parametrize("function", ["predict", "train"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_lies_in_the_padding_does_not_matter(kind: str, function: str) -> None:
+def test_padding_does_not_influence_results(kind: str, function: str) -> None:
     results = []
     lengths = np.array([4, 1, 6])
     for seed in range(2):

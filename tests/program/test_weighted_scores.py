@@ -45,7 +45,7 @@ def scores_of(kind: Any) -> list[Any]:
     return [*histories, *model.get_weights()]
 
 
-def test_everything_that_is_reported_is_what_keras_reports() -> None:
+def test_all_reported_values_match_keras() -> None:
     for ours, theirs in zip(scores_of(zt), scores_of(references.keras()), strict=True):
         if isinstance(ours, dict):
             assert set(ours) == set(theirs)
@@ -75,7 +75,7 @@ def test_with_several_outputs_each_has_its_own(measured: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "mean_with_sample_weight"])
-def test_the_reduction_of_a_loss_says_what_it_is_divided_by(reduction: str) -> None:
+def test_the_reduction_of_a_loss_sets_its_divisor(reduction: str) -> None:
     model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1, use_bias=False)])
     model.compile("cpu", batch_size=4, optimizer=zt.optimizers.SGD(0.5),
                   loss=zt.losses.MeanSquaredError(reduction=reduction))

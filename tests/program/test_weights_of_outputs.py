@@ -104,7 +104,7 @@ def test_weights_come_by_name_and_in_batches() -> None:
         np.testing.assert_allclose(model.evaluate(source, verbose=0), want, rtol=1e-5)
 
 
-def test_one_batch_may_have_more_rows_than_compile_said() -> None:
+def test_a_batch_may_exceed_the_compiled_batch_size() -> None:
     """As in Keras; a program takes the weights that it was compiled for."""
     model, alike = two_outputs(zt), two_outputs(zt)
     want = model.evaluate(X, TARGETS, sample_weight=[STEPS, ROWS], verbose=0)

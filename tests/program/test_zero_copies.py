@@ -50,7 +50,7 @@ def test_a_full_batch_is_not_copied(program: Program) -> None:
     assert first.flags.writeable and not np.may_share_memory(first, second)
 
 
-def test_what_cannot_be_read_in_place_is_copied(program: Program) -> None:
+def test_operands_that_cannot_be_read_in_place_are_copied(program: Program) -> None:
     """Fewer rows, other dtypes, orders and alignments; and all in turn with full batches."""
     x, odd = array(), np.empty(4 * ROWS * WIDTH + 4, np.uint8)
     shifted = odd[4:].view(np.float32).reshape(x.shape)  # whole elements, but no whole vectors

@@ -148,7 +148,7 @@ def test_states_are_copied_in_and_out() -> None:
 # -- workers ---------------------------------------------------------------------------------------
 
 
-def test_small_kernels_are_not_shared_and_large_ones_by_as_many_as_they_keep_busy() -> None:
+def test_kernels_run_on_as_many_workers_as_their_size_allows() -> None:
     model = zt.Sequential([L.Input((4,)), L.Dense(3)])
     e = Executable(*(getattr(model.compile("cpu", batch_size=2).executable, n) for n in ("spec", "code")),
                    threads=5)

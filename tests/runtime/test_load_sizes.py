@@ -173,7 +173,7 @@ def test_code_without_the_symbol_is_not_called(tmp_path: Path) -> None:
     refuse(tmp_path, together(manifest, files), "a symbol of code/scalar.so")
 
 
-def test_what_a_program_claims_is_asked_of_the_machine(tmp_path: Path) -> None:
+def test_the_memory_of_a_program_is_compared_with_the_machine(tmp_path: Path) -> None:
     manifest, files = apart(whole())
     spec(manifest)["arena_bytes"] = 1 << 39
     refuse(tmp_path, renamed(manifest, files), r"claims 549,\d+,\d+,\d+ bytes to run")

@@ -71,7 +71,7 @@ def test_whoever_reads_or_sets_it_sees_the_models_array(program: zt.Program,
                                expected([weights[0] + 1, *weights[1:]], x), atol=1e-5)
 
 
-def test_a_weight_that_is_also_read_as_it_is_lies_there_too() -> None:
+def test_a_weight_that_is_also_read_unpacked_is_stored_twice() -> None:
     x = L.Input((WIDTHS[0],))
     dense = L.Dense(300)
     y = dense(x)

@@ -63,7 +63,7 @@ def test_a_trained_artifact_goes_anywhere(trained: Path, tmp_path: Path) -> None
                                       model.get_weights()[0])
 
 
-def test_the_declaration_is_all_that_compile_was_told(trained: Path) -> None:
+def test_the_declaration_has_all_arguments_of_compile(trained: Path) -> None:
     recipe = find(str(trained))
     declaration = open_artifact(trained).manifest.program.declaration
     assert declaration is not None and declaration.custom == () and declaration.lacks == ""
@@ -122,7 +122,7 @@ def test_a_model_with_a_function_says_why_it_cannot_go_on(tmp_path: Path) -> Non
     assert zt.load(tmp_path / "f.zt").predict(np.ones((1, 3))).shape == (1, 1)
 
 
-def test_classes_of_ones_own_are_given_never_imported(tmp_path: Path) -> None:
+def test_custom_classes_are_passed_and_never_imported(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), Doubling(3.0), L.Dense(1)], seed=3)
     x = np.ones((2, 3), np.float32)
     model.export(tmp_path / "own.zt", "cpu:scalar", batch_size=2)

@@ -13,7 +13,7 @@ from tools.packages import ROOT, sdist_faults, wanted, wheel_faults
 from tools.whitespace import faults
 
 
-def test_a_wheel_must_hold_what_runs_and_nothing_else() -> None:
+def test_a_wheel_has_exactly_the_required_files() -> None:
     files = wanted()
     assert {"ztorch/py.typed", "ztorch/templates/llvm/instr.ll.j2", "ztorch/models/digits_mlp.py"} <= files
     assert not wheel_faults(files)

@@ -20,7 +20,7 @@ def test_the_page_is_up_to_date() -> None:
     assert text == page(), "run: python -m tools.keras_features > docs/keras_features.md"
 
 
-def test_it_tells_what_is_here_from_what_is_not() -> None:
+def test_available_and_missing_devices() -> None:
     text = PAGE.read_text()
     for row in ("| `Dense` | `layers.Dense` |",
                 "| `TFSMLayer` | -: code of another framework; bring its model as ONNX |", "| `relu` | `ops.relu` |",

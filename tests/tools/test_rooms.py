@@ -12,7 +12,7 @@ def test_the_picture_is_up_to_date() -> None:
     assert drawn == picture(TEXT), "run: python -m tools.rooms > docs/pictures/rooms.svg"
 
 
-def test_rooms_stand_above_what_they_import_and_beside_one_another() -> None:
+def test_the_picture_places_rooms_above_their_imports() -> None:
     _, rooms = table(TEXT)
     assert len(rooms) > 25 and checked(rooms, places(rooms))
     assert floors(rooms)["cli"] == max(floors(rooms).values())

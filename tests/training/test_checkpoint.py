@@ -52,7 +52,7 @@ def test_a_second_fit_is_resumed_at_its_own_epoch(tmp_path: Path) -> None:
     assert same_states(whole, second)
 
 
-def test_a_checkpoint_holds_what_other_callbacks_changed(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_changes_of_other_callbacks(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     program, resumed = classifier(), classifier()
     slower = ReduceLROnPlateau("loss", patience=1, min_delta=1e9)

@@ -112,7 +112,7 @@ def test_no_stage_begins_when_time_is_up(last_wins: list[Schedule]) -> None:
 # -- the cache -------------------------------------------------------------------------------------
 
 
-def test_a_model_is_tuned_once_and_compiled_by_what_was_found(
+def test_a_tuned_model_is_compiled_with_the_stored_schedules(
         folder: Path, last_wins: list[Schedule]) -> None:
     model, x = small(), np.random.default_rng(0).normal(size=(7, 19)).astype(np.float32)
     usual = model.compile("cpu", batch_size=7).predict(x)
@@ -135,7 +135,7 @@ def test_a_model_is_tuned_once_and_compiled_by_what_was_found(
         assert not any(flag for _, flag in schedules(functions, target).values())
 
 
-def test_time_that_is_up_and_ctrl_c_keep_what_was_found(
+def test_timeout_and_ctrl_c_keep_results(
         folder: Path, last_wins: list[Schedule], monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
     none = model.tune(batch_size=7, seconds=0)

@@ -19,7 +19,7 @@ from ztorch.errors import ConfigError, FileError
 from ztorch.tune import exchange
 
 
-def test_only_what_was_measured_on_such_a_machine_is_taken() -> None:
+def test_only_schedules_measured_on_the_same_machine_are_used() -> None:
     target = TARGETS[LEVEL]
     functions, kernel, other = product_of(small(), target)
     tuned_files.write([

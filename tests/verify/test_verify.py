@@ -188,7 +188,7 @@ def test_a_comparison_passes_up_to_its_bound_and_no_further() -> None:
     assert comparing._worst([near, at]) is at
 
 
-def test_what_is_no_number_is_an_error_unless_it_is_expected() -> None:
+def test_nan_is_an_error_unless_expected() -> None:
     y = leaf("input", "y", (2,), "float32")
     good, bad = np.array([1.0, 2.0], np.float32), np.array([1.0, np.nan], np.float32)
     errors = [comparing._check("predict", "y", y, got, (want, 0.1), "k0").error
@@ -231,7 +231,7 @@ def test_bounds_hold_and_are_near(n: int, d: type) -> None:
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("k", [64, 4096])
-def test_sums_of_16_bits_are_held_to_what_they_are_held_in(name: str, k: int) -> None:
+def test_sums_of_16_bits_are_compared_in_their_own_precision(name: str, k: int) -> None:
     """A product is off by a few roundings of itself, not of all its terms: a part left out shows."""
     rng, d = np.random.default_rng(k), dtype(name)
     x, w = leaf("input", "x", (8, k), name), leaf("input", "w", (k, 8), name)

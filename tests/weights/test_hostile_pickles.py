@@ -59,7 +59,7 @@ class Calls:
     (lambda p: {"w": [Calls(os.system, f"touch {p}/ran")]}, "posix.system"),
 ])
 @pytest.mark.parametrize("protocol", range(6))
-def test_what_a_pickle_names_is_refused_and_not_run(thing: Any, name: str, protocol: int,
+def test_functions_named_by_pickles_are_not_called(thing: Any, name: str, protocol: int,
                                                     tmp_path: Path) -> None:
     data = pickle.dumps(thing(tmp_path), protocol)
     file = zipped(tmp_path / "w.pt", data)

@@ -175,7 +175,7 @@ def test_damaged_configs(text: bytes, tmp_path: Path) -> None:
         load_keras(archive(tmp_path / "m.keras", **members))
 
 
-def test_without_h5py_the_error_says_what_to_install(tmp_path: Path,
+def test_without_h5py_the_error_names_the_package(tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)

@@ -49,7 +49,7 @@ def test_there_and_back(case: Case, ending: str, named: bool, tmp_path: Path) ->
     np.testing.assert_allclose(case.expected(torch, module, x), want, rtol=1e-12, atol=1e-13)
 
 
-def test_features_that_flatten_turned_are_turned_back(tmp_path: Path) -> None:
+def test_transposed_features_of_flatten_are_restored(tmp_path: Path) -> None:
     """Images have their channels first in both; Flatten puts them last, as in Keras."""
     torch = references.torch()
     module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 2), torch.nn.Flatten(),
@@ -82,7 +82,7 @@ def test_an_lstm_of_two_layers_is_two_of_ours(tmp_path: Path) -> None:
         np.testing.assert_allclose(predicted(model, x), want, rtol=1e-9, atol=1e-10)
 
 
-def test_compiled_lenet_predicts_what_torch_does(tmp_path: Path) -> None:
+def test_compiled_lenet_matches_torch(tmp_path: Path) -> None:
     torch = references.torch()
     nn = torch.nn
     torch.manual_seed(0)

@@ -84,7 +84,7 @@ def test_each_can_be_described(name: str) -> None:
     assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
 
 
-def test_trained_weights_that_come_with_digits_mlp_meet_its_bar() -> None:
+def test_the_shipped_weights_of_digits_mlp_reach_their_accuracy() -> None:
     """Computed in NumPy, from the result of `zt.load_model`."""
     model = zt.load_model("digits_mlp")
     _, (x, y) = zt.data.load("digits")

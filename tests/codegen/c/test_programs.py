@@ -200,7 +200,7 @@ def _compile(**settings: Any) -> Compiled:
         return compile_functions({"f": training_step().alone("f")}, TARGETS["c"], "f")
 
 
-def test_a_missing_compiler_is_an_error_that_says_what_to_install(
+def test_a_missing_compiler_names_the_package_to_install(
         monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="CC='no-such-cc -v' is not a command that can be run"):
         _compile(cc="no-such-cc -v")

@@ -72,7 +72,7 @@ def test_equal_text_gives_equal_bytes(chip: str) -> None:
     assert amdgcn.assemble(text, target(chip)) == amdgcn.assemble(text, target(chip))
 
 
-def test_what_the_linker_does_not_understand_it_refuses() -> None:
+def test_the_linker_refuses_unknown_input() -> None:
     obj = made("gfx942")[0]
     with pytest.raises(LinkError, match="not an ELF object"):
         link(b"MZ" + obj[2:])
@@ -114,7 +114,7 @@ ELSEWHERE = """%none = call <4 x float> @llvm.amdgcn.mfma.f32.16x16x16f16(<4 x h
 
 
 @pytest.mark.parametrize("bad", ["this is not an instruction", ELSEWHERE], ids=["text", "instruction"])
-def test_what_llvm_cannot_do_is_an_error_not_the_end(bad: str) -> None:
+def test_unsupported_code_is_an_error_and_no_crash(bad: str) -> None:
     """On a chip without such an instruction LLVM ends its process: not ours."""
     text = rendered([kernel_for("add", f32, 1, i32)[0]], target("gfx1100"))[0]
     with pytest.raises(ZtorchError, match="rocm:gfx1100"):

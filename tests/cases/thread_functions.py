@@ -1,4 +1,4 @@
-"""A small kernel for each word of threads, in any dtype: the result does not depend on the order of threads."""
+"""A small kernel for each function of threads, in any dtype: the result does not depend on the order of threads."""
 
 from __future__ import annotations
 
@@ -168,22 +168,22 @@ def added(array: Any, at: Any, x: Any) -> None:
         old = seen
 
 
-WORDS: dict[str, Any] = {k.__name__: k for k in (
+KERNELS: dict[str, Any] = {k.__name__: k for k in (
     barrier, lane, shuffle, shuffle_xor, subgroup_sum, subgroup_max, subgroup_min, atomic_add,
     atomic_min, atomic_max, atomic_exchange, atomic_cas)}
 
 
-def job(word: str, d: DType) -> Job:
-    """The kernel of a word on small whole numbers, whose sums all dtypes hold."""
+def job(name: str, d: DType) -> Job:
+    """The kernel of a function on small whole numbers, whose sums all dtypes hold."""
     low = 0 if d.kind == "u" else -3
-    x = np.random.default_rng(len(word)).integers(low, 4, N).astype(d.working)
+    x = np.random.default_rng(len(name)).integers(low, 4, N).astype(d.working)
     v = leaf("input", "x", x.shape, d)
-    y = WORDS[word].trace({"x": v})
+    y = KERNELS[name].trace({"x": v})
     return Job(Graph({f"y{k}": r for k, r in enumerate(y if isinstance(y, tuple) else (y,))}),
-               {v: x}, f"{word} {d.name}")
+               {v: x}, f"{name} {d.name}")
 
 
 def plain(one: Job) -> list[np.ndarray]:
     """The result of plain Python."""
-    y = WORDS[one.label.partition(" ")[0]].debug(*one.feeds.values())
+    y = KERNELS[one.label.partition(" ")[0]].debug(*one.feeds.values())
     return list(y) if isinstance(y, tuple) else [y]

@@ -11,7 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
-from tools.kernel_words import calls
+from tools.kernel_functions import calls
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 
@@ -42,7 +42,7 @@ def arguments(kind: str) -> list[np.ndarray]:
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
 @together(by=lambda call: call[:4])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_word_is_the_function_of_numpy(call: str) -> None:
+def test_each_is_the_function_of_numpy(call: str) -> None:
     one = kernel(call)
     name = call.partition("(")[0]
     for kind in ("floats", "special", "integers", *(("small",) if name.endswith("sum") else ())):

@@ -1,5 +1,5 @@
-"""Each word of threads by itself, in each dtype, on each machine: results agree with plain Python, and the unsupported
-cases are those of docs/kernel_words.md."""
+"""Each function of threads by itself, in each dtype, on each machine: results agree with plain Python, and the unsupported
+cases are those of docs/kernel_functions.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cases.available import COMPUTING
 from tests.cases.covering import share
 from tests.cases.device_programs import able, all_agree
 from tests.cases.pretended_cuda import close, install
-from tests.cases.thread_words import WORDS, job, plain
+from tests.cases.thread_functions import KERNELS, job, plain
 from tests.machines.metal.fake import Mac, playing
 from tests.parity import GROUPS, HERE, SUBGROUPS, C, Job, Module, agree, interpreted
 from tools.capabilities import grouped
@@ -31,12 +31,12 @@ from ztorch.lower.params import Params
 from ztorch.lower.plan import lower
 
 
-def _takes(word: str, d: DType) -> bool:
-    return d.bits >= 32 if word.startswith("atomic") else (
-        d is not boolean or not word.startswith("subgroup"))
+def _takes(name: str, d: DType) -> bool:
+    return d.bits >= 32 if name.startswith("atomic") else (
+        d is not boolean or not name.startswith("subgroup"))
 
 
-PAIRS = [(word, d) for word in WORDS for d in ALL if _takes(word, d)]
+PAIRS = [(name, d) for name in KERNELS for d in ALL if _takes(name, d)]
 INTERPRETED = {"groups": GROUPS, "subgroups": SUBGROUPS}
 MACHINES = [*INTERPRETED, *HERE, *C, *COMPUTING]
 
@@ -46,7 +46,7 @@ def jobs(turn: int = 0, of: int = 1) -> list[Job]:
     return [job(*pair) for pair in share(PAIRS, turn, of)]
 
 
-def test_plain_python_is_what_the_graph_computes() -> None:
+def test_plain_python_matches_the_graph() -> None:
     for one in jobs(0, 8):
         for a, b in zip(evaluate(one.graph.roots, one.feeds), plain(one), strict=True):
             np.testing.assert_array_equal(a, b, one.label)
@@ -95,13 +95,13 @@ def test_compilers_take_them(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_refused_is_what_the_page_says() -> None:
+def test_the_page_lists_what_is_refused() -> None:
     some = [(*pair, job(*pair)) for pair in PAIRS if pair[0] in ("shuffle_xor", "atomic_add", "atomic_cas")]
     for target in (group[0] for group in grouped()):
         kernels = Kernels(target)
-        for word, d, one in some:
+        for name, d, one in some:
             steps = lower("word", one.graph, target.limits, Params(target.limits)).steps
-            if has(target, d) and not (word.startswith("atomic") and atomic_state(word, d, target) == NO):
+            if has(target, d) and not (name.startswith("atomic") and atomic_state(name, d, target) == NO):
                 for step in steps:
                     kernels.number(step.kernel)
             else:

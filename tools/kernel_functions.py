@@ -1,6 +1,6 @@
-"""Writes docs/kernel_words.md: the functions and methods that kernels may call.
+"""Writes docs/kernel_functions.md: the functions and methods that kernels may call.
 
-    python -m tools.kernel_words > docs/kernel_words.md
+    python -m tools.kernel_functions > docs/kernel_functions.md
 """
 
 from __future__ import annotations
@@ -26,44 +26,49 @@ from ztorch.kernels.thread_functions import THREAD_FUNCTIONS, threads
 from ztorch.kernels.thread_loops import MAX_THREADS
 from ztorch.kernels.tiles import LoopTensor
 
-HEAD = """# Words of kernels
+HEAD = """# Functions in kernels
 
-The functions that a [kernel](guides/kernels.md) may call, from
-`ztorch/kernels/known_functions.py` by `python -m tools.kernel_words > docs/kernel_words.md`.
+The functions that a [kernel](guides/kernels.md) may call, written from
+`ztorch/kernels/known_functions.py` by
+`python -m tools.kernel_functions > docs/kernel_functions.md`.
 
-The function counts, not its spelling: `np.exp`, `numpy.exp` and `from numpy import exp` are the
-same. `x` and `y` stand for arrays, `n` and `m` for numbers such as `x[i]`, `c` for a condition.
-Functions of arrays take numbers, too. The last two columns are the dtype of the result for
-float32 and for int32 arguments; a dash means that the function does not take them. Integers that
-become float32 here become float64 in a kernel with a float64 argument.
+A function is recognized by the object, not by its name: `np.exp`, `numpy.exp` and
+`from numpy import exp` are the same. `x` and `y` are arrays, `n` and `m` numbers such as `x[i]`,
+`c` is a condition. Functions of arrays also take numbers. The last two columns give the dtype of
+the result for arguments of float32 and of int32; a dash means that these are refused. Integers
+whose result is float32 here give float64 in a kernel with an argument of float64.
 
-| word | of float32 | of int32 |
+| call | of float32 | of int32 |
 | --- | --- | --- |
 """
 KNOWN_HEAD = """
 ## While compiling
 
-These functions also take compile-time values: shapes, integers that are compiled in, and tuples
-of them. They then run as Python.
+These functions also take values that are known while the kernel is compiled, such as shapes,
+constant integers, and tuples of them. They then run as Python.
 
 {known}
 
 ## Threads
 
-A thread, in a loop over [zt.threads](guides/kernels.md#threads), may call the functions of numbers
-above, and these:
+Functions for threads, in a loop over [zt.threads](guides/kernels.md#threads). Threads may also call
+the functions of numbers.
 
 {threads}
 
 ### On each target
 
 Functions of numbers and arrays work on every target, in every dtype that it has
-([capabilities](capabilities.md)). So do shared memory, barriers and the functions of subgroups.
-The table has the guaranteed number of threads of a block and bytes of shared memory (a device may
-have more), how subgroups exchange 32-bit values (other values, and those of a lane chosen by
-data, go through memory), and atomic updates. *native*: one instruction. *via*: several, such as a
-compare-and-swap that repeats until it succeeds. *no*: the kernel is an error. On a CPU the
-threads of a block run one after the other from barrier to barrier.
+([capabilities](capabilities.md)), and so do shared memory, barriers and the functions of subgroups.
+The table gives, for each target:
+
+- the largest number of threads in a block and of bytes of shared memory; a device may allow more;
+- how subgroups exchange values of 32 bits. Other values, and those of a lane whose number is
+  computed from data, pass through memory on every target;
+- how atomic updates are done. *native*: by one instruction. *via*: by several, such as a
+  compare-and-swap that is repeated until it succeeds. *no*: a kernel that uses it is refused.
+
+On processors the threads of a block run one after the other, from barrier to barrier.
 
 {targets}
 
@@ -93,40 +98,40 @@ def page() -> str:
 def word_rows() -> str:
     """The rows of the first table: words, and what they give."""
     rows: dict[tuple[str, str, str], list[str]] = {}
-    for function, word in FUNCTIONS.items():
+    for function, rule in FUNCTIONS.items():
         name = _name(function)
-        arguments = CALLS.get(function) or _arguments(word, name)
+        arguments = CALLS.get(function) or _arguments(rule, name)
         alike = name.rpartition(".")[2].replace("arc", "a")
-        key = alike, _result(word, arguments, f32), _result(word, arguments, i32)
+        key = alike, _result(rule, arguments, f32), _result(rule, arguments, i32)
         rows.setdefault(key, []).append(f"`{name}({arguments})`")
-    for name, word in METHODS.items():
+    for name, rule in METHODS.items():
         arguments = METHOD_CALLS.get(name, "")
         call = f"x, {arguments}" if arguments else "x"
-        key = name, _result(word, call, f32), _result(word, call, i32)
+        key = name, _result(rule, call, f32), _result(rule, call, i32)
         rows.setdefault(key, []).append(f"`x.{name}({arguments})`")
     return "\n".join(f"| {', '.join(calls)} | {a} | {b} |"
                      for (_, a, b), calls in sorted(rows.items()))
 
 
 def calls() -> list[str]:
-    """A call of each word and method, of arrays x and y and numbers n and m."""
-    words = [f"{name}({CALLS.get(f) or _arguments(word, name)})" for f, word in FUNCTIONS.items()
-             for name in (_name(f),)]
-    return [*words, *(f"x.{name}({METHOD_CALLS.get(name, '')})" for name in METHODS)]
+    """A call of each function and method, of arrays x and y and numbers n and m."""
+    functions = [f"{name}({CALLS.get(f) or _arguments(rule, name)})"
+                 for f, rule in FUNCTIONS.items() for name in (_name(f),)]
+    return [*functions, *(f"x.{name}({METHOD_CALLS.get(name, '')})" for name in METHODS)]
 
 
 def _threads() -> str:
     """The functions for threads, with the first sentence of their docstrings."""
-    rows = ["| word | |", "| --- | --- |"]
-    for word in (threads, *THREAD_FUNCTIONS):
-        arguments = ", ".join(inspect.signature(word).parameters)
-        said = " ".join((word.__doc__ or "").partition("\n\n")[0].split()).partition(". ")[0]
-        rows.append(f"| `zt.{word.__name__}({arguments})` | {said.rstrip('.')} |")
+    rows = ["| function | |", "| --- | --- |"]
+    for function in (threads, *THREAD_FUNCTIONS):
+        arguments = ", ".join(inspect.signature(function).parameters)
+        first = " ".join((function.__doc__ or "").partition("\n\n")[0].split()).partition(". ")[0]
+        rows.append(f"| `zt.{function.__name__}({arguments})` | {first.rstrip('.')} |")
     return "\n".join(rows)
 
 
 def _targets() -> str:
-    """The form of the words of threads on each target."""
+    """The form of the functions of threads on each target."""
     rows = [(title(g), ", ".join(t.name for t in g), *_thread_cells(g[0]))
             for g in grouped()]
     heads = ("target", "stands for", "threads", "shared bytes", "subgroups by",
@@ -139,10 +144,10 @@ def _thread_cells(target: Target) -> tuple[str, ...]:
     atomics = tuple(cells[o] for o in ATOMICS)
     if grid is None:
         return (str(MAX_THREADS), "–", "memory", *atomics)
-    by = "memory"
+    exchange = "memory"
     if cells["shuffle_xor"] == NATIVE:
-        by = "registers" if grid.subgroup else "registers, on devices with 32 lanes"
-    return (str(grid.threads), str(grid.shared_bytes), by, *atomics)
+        exchange = "registers" if grid.subgroup else "registers, on devices with 32 lanes"
+    return (str(grid.threads), str(grid.shared_bytes), exchange, *atomics)
 
 
 def _name(function: Any) -> str:
@@ -152,21 +157,21 @@ def _name(function: Any) -> str:
     return f"{module}{function.__name__}"
 
 
-def _arguments(word: Callable[..., Any], name: str) -> str:
-    """The first of the usual ways to call a word that it takes."""
+def _arguments(rule: Callable[..., Any], name: str) -> str:
+    """The first of the usual argument lists that a function takes."""
     for arguments in USUAL:
-        if any(_result(word, arguments, d) != "–" for d in (f32, i32)):
+        if any(_result(rule, arguments, d) != "–" for d in (f32, i32)):
             return arguments
-    raise AssertionError(f"tools/kernel_words.py does not know how to call {name}")
+    raise AssertionError(f"tools/kernel_functions.py does not know how to call {name}")
 
 
-def _result(word: Callable[..., Any], arguments: str, d: DType) -> str:
-    """The dtype that a word gives."""
+def _result(rule: Callable[..., Any], arguments: str, d: DType) -> str:
+    """The dtype of a function's result."""
     values: dict[str, Any] = {n: LoopTensor(leaf("input", n, (3, 3), d)) for n in "xy"}
     values |= {n: LoopTensor(leaf("input", n, (), d)) for n in "nm"}
     values |= {"c": LoopTensor(leaf("input", "c", (3, 3), boolean)), "np": np}
     try:
-        result = word(TileArithmetic([d]), *eval(f"({arguments},)", values))
+        result = rule(TileArithmetic([d]), *eval(f"({arguments},)", values))
     except (BadCall, ZtorchError, TypeError, IndexError):
         return "–"
     result = result[0] if isinstance(result, tuple) else result

@@ -71,7 +71,7 @@ def test_zoo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
                        "data": "digits", "bar": {"loss": 0.012}, "small": False, "trained": True}
 
 
-def test_layers_of_ones_own_on_the_command_line(run: Run, tmp_path: Path) -> None:
+def test_custom_layers_on_the_command_line(run: Run, tmp_path: Path) -> None:
     """In a new process, which does not know them."""
     (tmp_path / "own.py").write_text(
         "import ztorch as zt\nclass Odd(zt.layers.Layer):\n    def call(self, x):\n        return x * 3.0\n"
@@ -168,7 +168,7 @@ def test_bad_model_files(run: Run, tmp_path: Path, source: str, attribute: str,
     fails(run("show", f"{tmp_path}/bad.py:{attribute}"), message)
 
 
-def test_what_artifacts_cannot_do(run: Run, artifact: Path) -> None:
+def test_unsupported_uses_of_artifacts(run: Run, artifact: Path) -> None:
     x, y = digits()
     np.savez("d.npz", x=x, y=y)
     Path("folder.csv").mkdir()
