@@ -90,13 +90,13 @@ METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16", "swapaxes": 
 
 def page() -> str:
     """The page."""
-    return HEAD + word_rows() + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
+    return HEAD + function_rows() + "\n" + KNOWN_HEAD.format(known=textwrap.fill(
         ", ".join(f"`{_name(f)}`" for f in CONSTANT_FUNCTIONS), 100), threads=_threads(),
         targets=_targets())
 
 
-def word_rows() -> str:
-    """The rows of the first table: words, and what they give."""
+def function_rows() -> str:
+    """The rows of the first table: calls, and the dtypes of their results."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for function, rule in FUNCTIONS.items():
         name = _name(function)

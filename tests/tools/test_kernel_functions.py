@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.kernel_functions import page, word_rows
+from tools.kernel_functions import function_rows, page
 from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 
@@ -22,7 +22,7 @@ def test_every_function_is_listed() -> None:
 
 
 def test_rows() -> None:
-    rows = word_rows().splitlines()
+    rows = function_rows().splitlines()
     assert "| `np.exp(x)`, `math.exp(n)` | float32 | float32 |" in rows
     assert "| `np.maximum(x, y)` | float32 | int32 |" in rows
     assert "| `np.all(x)`, `x.all()` | bool | bool |" in rows

@@ -80,9 +80,9 @@ def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     if isinstance(x, ComplexTensor):  # computed from the real matrix [[a, -b], [b, a]]
         rows = [compute("concat", parts, {"axis": -1}) for parts in (
             (x.real, -x.imag), (x.imag, x.real))]
-        whole = pinv(compute("concat", tuple(rows), {"axis": -2}), rtol=rtol)
+        blocks = pinv(compute("concat", tuple(rows), {"axis": -2}), rtol=rtol)
         n, m = x.shape[-1], x.shape[-2]
-        z: Any = ComplexTensor(whole[..., :n, :m], whole[..., n:, :m])
+        z: Any = ComplexTensor(blocks[..., :n, :m], blocks[..., n:, :m])
         y = z
         return y
     u, s, vh = compute("svd", (x,), {"full_matrices": False})

@@ -193,17 +193,17 @@ def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
 def _conditions(port: Any, t: Tensor) -> list[Tensor]:
     """Conditions that hold for valid data of an input or a target."""
     bounds: tuple[float, float] | None = None
-    whole = port.dtype.is_int
+    is_int = port.dtype.is_int
     if getattr(port, "range", None) is not None:
         bounds = port.range[:2]
     elif getattr(port, "classes", None) is not None:
-        bounds, whole = (0, port.classes - 1), True
+        bounds, is_int = (0, port.classes - 1), True
     elif getattr(port, "probabilities", False):
         bounds = (-TOLERANCE, 1 + TOLERANCE)
-    elif whole and t.dtype is not port.dtype:
+    elif is_int and t.dtype is not port.dtype:
         bounds = integer_range(port.dtype)
     good = [] if bounds is None else [((t >= bounds[0]) & (t <= bounds[1])).all()]
-    if t.dtype.is_float and whole:
+    if t.dtype.is_float and is_int:
         good.append((t == compute("floor", (t,), {})).all())
     if t.dtype.is_float and hasattr(port, "loss"):  # a target
         good.append(compute("isfinite", (t,), {}).all())

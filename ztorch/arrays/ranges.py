@@ -115,8 +115,8 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         >>> zt.arange(3).tolist(), zt.arange(1, 2, 0.5).tolist()
         ([0, 1, 2], [1.0, 1.5])
     """
-    whole = all(isinstance(x, int) for x in (start, stop or 0, step))
-    kind = dtype or ("int64" if whole else "float32")
+    are_ints = all(isinstance(x, int) for x in (start, stop or 0, step))
+    kind = dtype or ("int64" if are_ints else "float32")
     return _made(device, "arange", start, stop, step, dtype=kind)
 
 

@@ -78,13 +78,13 @@ class Segments:
             size: The iterations of a segment.
         """
         trip_count = self.backward.body.trip_count
-        whole = trip_count - trip_count % size
-        others = (whole, trip_count) if whole < trip_count else None
+        main = trip_count - trip_count % size
+        others = (main, trip_count) if main < trip_count else None
         states = list(inits)
         rest: list[Value] = []
         if others and self.iteration.reverse:
             states, rest = self._rest(states, *others)
-        states, stacks = self._main(states, whole, size)
+        states, stacks = self._main(states, main, size)
         if others and not self.iteration.reverse:
             states, rest = self._rest(states, *others)
         if rest:

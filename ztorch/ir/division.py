@@ -50,15 +50,15 @@ def _by_constant(b: Builder, i: Instr, most: int,
                  supports: Callable[[Instr], bool]) -> Operand | None:
     """The quotient or remainder of a number from 0 to `most`."""
     x, by = i.args[0], int(i.args[1].number)
-    whole = i.opcode == "div"
+    is_quotient = i.opcode == "div"
     if most < by:
-        return b.const(0, x.dtype, x.lanes) if whole else x
+        return b.const(0, x.dtype, x.lanes) if is_quotient else x
     if by == 1:
-        return x if whole else b.const(0, x.dtype, x.lanes)
+        return x if is_quotient else b.const(0, x.dtype, x.lanes)
     if by & (by - 1) == 0:
-        return b.shr(x, by.bit_length() - 1) if whole else b.and_(x, by - 1)
+        return b.shr(x, by.bit_length() - 1) if is_quotient else b.and_(x, by - 1)
     quotient = _quotient(b, x, by, most, supports)
-    if quotient is None or whole:
+    if quotient is None or is_quotient:
         return quotient
     return b.sub(x, b.mul(quotient, by))
 

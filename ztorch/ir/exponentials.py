@@ -259,12 +259,12 @@ def power(b: Arithmetic, x: Operand, y: Operand) -> Operand:
     z = b.select(b.or_(zero, b.eq(size, inf)), extreme, z)
 
     half = b.mul(y, 0.5)
-    whole = b.eq(b.trunc(y), y)
-    odd = b.and_(whole, b.ne(b.trunc(half), half))
+    is_integer = b.eq(b.trunc(y), y)
+    odd = b.and_(is_integer, b.ne(b.trunc(half), half))
     sign = b.select(odd, b.and_(bits_of(b, x), f.sign), 0)
     z = b.bitcast(b.or_(bits_of(b, z), sign), dtype=x.dtype)
 
     negative = b.and_(b.lt(x, 0.0), b.gt(x, -inf))
     unknown = b.or_(b.ne(x, x), b.ne(y, y))
-    z = b.select(b.or_(unknown, b.and_(negative, b.not_(whole))), nan, z)
+    z = b.select(b.or_(unknown, b.and_(negative, b.not_(is_integer))), nan, z)
     return b.select(b.or_(b.eq(x, 1.0), b.eq(y, 0.0)), 1.0, z)

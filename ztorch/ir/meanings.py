@@ -49,11 +49,11 @@ def cast(x: Any, dtype: DType) -> Any:
         return x != 0
     if x.dtype.kind == "f" and dtype.is_int:
         info = np.iinfo(dtype.numpy)
-        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
-        inside = (whole > float(info.min)) & (whole < float(info.max))
-        clipped = np.where(inside, whole, 0.0).astype(dtype.numpy)
+        truncated = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
+        inside = (truncated > float(info.min)) & (truncated < float(info.max))
+        clipped = np.where(inside, truncated, 0.0).astype(dtype.numpy)
         least, most = (np.array(n, dtype.numpy) for n in (info.min, info.max))
-        return np.where(inside, clipped, np.where(whole > 0, most, least))
+        return np.where(inside, clipped, np.where(truncated > 0, most, least))
     return x.astype(dtype.working)
 
 
@@ -76,8 +76,8 @@ def _undivided(a: Any, b: Any) -> Any:
 
 def raw_cast(x: Any, dtype: DType) -> Any:
     """Wrong for NaN and for numbers out of range."""
-    whole, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
-    inside = (whole >= float(info.min)) & (whole < float(info.max) + (dtype.bits < 64))
+    truncated, info = np.trunc(np.asarray(x).astype(np.float64)), np.iinfo(dtype.numpy)
+    inside = (truncated >= float(info.min)) & (truncated < float(info.max) + (dtype.bits < 64))
     return _wrong_where(~inside, cast(x, dtype))
 
 

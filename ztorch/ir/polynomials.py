@@ -133,10 +133,10 @@ def rsqrt(b: Arithmetic, x: Operand) -> Operand:
 def nearest(b: Arithmetic, x: Operand) -> Operand:
     """The nearest whole number, ties to even: the addition rounds to whole numbers where the sum
     has no bits for a fraction. Larger numbers are whole already, and NaN stays NaN."""
-    whole = 2.0 ** FORMATS[x.dtype].mantissa
+    threshold = 2.0 ** FORMATS[x.dtype].mantissa
     size = b.abs(x)
-    rounded = b.sub(b.add(size, whole), whole)
-    return b.select(b.lt(size, whole), with_sign_of(b, rounded, x), x)
+    rounded = b.sub(b.add(size, threshold), threshold)
+    return b.select(b.lt(size, threshold), with_sign_of(b, rounded, x), x)
 
 
 @widened

@@ -31,8 +31,8 @@ class ProductRules(ScopeRules):
             return
         x = i.dest if i.opcode in ("load", "gather", "mma_load") else i.args[1]
         if i.opcode in ("mma_load", "mma_store"):
-            whole = x.fragment is not None and x.fragment.role != "c" and m.dtype.bits == 16
-            self.rule(whole and i.attrs["align"] >= CHUNK, "{} is swizzled: matrices are loaded "
+            chunked = x.fragment is not None and x.fragment.role != "c" and m.dtype.bits == 16
+            self.rule(chunked and i.attrs["align"] >= CHUNK, "{} is swizzled: matrices are loaded "
                       "from it as operands of 16 bits, aligned to {} bytes", m.name, CHUNK)
             return
         lanes = i.attrs["elements"] if i.opcode == "copy_async" else x.lanes

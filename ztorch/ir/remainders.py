@@ -44,9 +44,9 @@ def _rest(b: Any, size: Operand, unit: Operand) -> Operand:
     quotient = b.round(b.div(size, unit))
     largest = 2.0**FORMATS[size.dtype].bias
     large = b.ge(size, largest)  # where a product might exceed the largest number: by halves
-    whole, part = (b.select(large, b.mul(x, 0.5), x) for x in (size, unit))
+    dividend, part = (b.select(large, b.mul(x, 0.5), x) for x in (size, unit))
     upper = upper_half(b, part)
-    rest = b.sub(whole, b.mul(quotient, upper))
+    rest = b.sub(dividend, b.mul(quotient, upper))
     rest = b.sub(rest, b.mul(quotient, b.sub(part, upper)))
     rest = b.select(large, b.mul(rest, 2.0), rest)
     rest = b.select(b.lt(rest, 0.0), b.add(rest, unit), rest)

@@ -111,6 +111,6 @@ def _saturated(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
     bound = 1 << (dtype.bits - signed)
     low, high = -bound if signed else 0, bound
     inside = b.and_(b.ge(x, float(low)), b.lt(x, float(high)))
-    whole = b.raw_cast(b.select(inside, x, 0.0), dtype=dtype)
-    whole = b.select(b.ge(x, float(high)), high - 1, whole)
-    return b.select(b.lt(x, float(low)), low, whole) if signed else whole
+    truncated = b.raw_cast(b.select(inside, x, 0.0), dtype=dtype)
+    truncated = b.select(b.ge(x, float(high)), high - 1, truncated)
+    return b.select(b.lt(x, float(low)), low, truncated) if signed else truncated

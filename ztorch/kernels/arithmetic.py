@@ -228,8 +228,8 @@ def _known(op: ast.operator, a: Any, b: Any) -> Any:
         if low // b == high // b:
             return low // b if isinstance(op, ast.FloorDiv) else a.plus(-(low // b) * b).simple()
         if all(c % b == 0 for c in a.terms.values()):
-            whole = Affine({v: c // b for v, c in a.terms.items()}, a.const // b)
-            return whole.simple() if isinstance(op, ast.FloorDiv) else a.const % b
+            quotient = Affine({v: c // b for v, c in a.terms.items()}, a.const // b)
+            return quotient.simple() if isinstance(op, ast.FloorDiv) else a.const % b
     return None
 
 

@@ -89,10 +89,10 @@ class ExpressionRules(Scope):
     def spread(self, node: ast.expr) -> Any:
         """The values of an argument: several if it has a star."""
         if isinstance(node, ast.Starred):
-            whole = self.value(node.value)
-            if not isinstance(whole, (tuple, range)):
+            items = self.value(node.value)
+            if not isinstance(items, (tuple, range)):
                 raise self.source.error(node, "only tuples can be spread with *")
-            return whole
+            return items
         return (self.value(node),)
 
     def _attribute(self, node: ast.Attribute) -> Any:

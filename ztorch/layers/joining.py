@@ -69,9 +69,9 @@ class Concatenate(Merge):
         it counts in any tensor."""
         if self.axis % values[0].rank != 1 or not any(m is not None for m in masks):
             return super().joint_mask(values, masks)
-        whole = [OPS.full(v.shape[:2], True, "bool") if m is None else m
-                 for v, m in zip(values, masks, strict=True)]
-        return OPS.concat(*whole, axis=1)
+        full_masks = [OPS.full(v.shape[:2], True, "bool") if m is None else m
+                      for v, m in zip(values, masks, strict=True)]
+        return OPS.concat(*full_masks, axis=1)
 
 
 class Dot(Merge):

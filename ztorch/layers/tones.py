@@ -104,8 +104,8 @@ class RandomPosterization(AugmentationLayer):
         low, high = self._bits
         bits = OPS.cast(OPS.floor(draws[0] * (high - low)), "int32") + low
         lost = OPS.broadcast_to(BITS - bits, x.shape)
-        whole = OPS.cast(rescaled(x, self.value_range, BYTES), "int32")
-        kept = OPS.shift_left(OPS.shift_right(whole, lost), lost)
+        levels = OPS.cast(rescaled(x, self.value_range, BYTES), "int32")
+        kept = OPS.shift_left(OPS.shift_right(levels, lost), lost)
         return rescaled(OPS.cast(kept, x.dtype), BYTES, self.value_range)
 
 

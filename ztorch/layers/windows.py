@@ -90,8 +90,8 @@ def framed(x: Value, first: int, windows: Sequence[Window], fill: Any,
 def _size_modulo(mask: Mask, remainder: int, modulus: int) -> Value:
     """A bool tensor (batch, 1): whether a row's size has this remainder."""
     size = OPS.sum(OPS.cast(mask.value, "int32"), 1, True)
-    whole = OPS.cast(OPS.floor(OPS.cast(size, "float32") / float(modulus)), "int32")
-    return OPS.equal(size - whole * modulus, remainder % modulus)
+    quotient = OPS.cast(OPS.floor(OPS.cast(size, "float32") / float(modulus)), "int32")
+    return OPS.equal(size - quotient * modulus, remainder % modulus)
 
 
 def _between(x: Value, axis: int, before: int, after: int, fill: Any) -> Value:

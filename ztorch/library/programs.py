@@ -101,17 +101,17 @@ class Programs:
     def routine(self, name: str, key: tuple[Any, ...], function: Build, reads: Extents,
                 writes: Extents, numbers: Numbers) -> CompiledRoutine:
         """The compiled routine; arguments as those of `run`."""
-        whole = (name, key, *((n, r.elements, r.dtype) for n, r in reads.items()), "->",
-                 *((n, r.elements, r.dtype) for n, r in writes.items()),
-                 *((n, x.dtype) for n, x in numbers.items()))
+        full_key = (name, key, *((n, r.elements, r.dtype) for n, r in reads.items()), "->",
+                    *((n, r.elements, r.dtype) for n, r in writes.items()),
+                    *((n, x.dtype) for n, x in numbers.items()))
         with self._lock:
-            known = self._kept.get(whole)
+            known = self._kept.get(full_key)
             if known is None:
                 graph = _graph(function, reads, numbers)
-                known = self._kept[whole] = self._compiled(name, graph)
+                known = self._kept[full_key] = self._compiled(name, graph)
                 if len(self._kept) > CAPACITY:
                     self._kept.popitem(last=False)
-            self._kept.move_to_end(whole)
+            self._kept.move_to_end(full_key)
         return known
 
     def _compiled(self, name: str, graph: Graph) -> CompiledRoutine:

@@ -40,13 +40,13 @@ class BlockLoops:
         if depth == len(self.shape.batch):
             return self._over_rows(operands)
         trip_count = self.shape.batch[depth]
-        whole = {u: o.first() for u, o in operands.items()
-                 if trip_count == 1 or o.value.shape[0] == 1}
-        moving = [u for u in operands if u not in whole]
+        constant = {u: o.first() for u, o in operands.items()
+                    if trip_count == 1 or o.value.shape[0] == 1}
+        moving = [u for u in operands if u not in constant]
 
         def iteration(slices: Sequence[Value]) -> list[Value]:
             sliced = {u: replace(operands[u], value=s) for u, s in zip(moving, slices, strict=True)}
-            return self._over_batch(depth + 1, whole | sliced)
+            return self._over_batch(depth + 1, constant | sliced)
 
         if trip_count == 1:
             return [OPS.reshape(y, (1, *y.shape)) for y in iteration(())]
@@ -105,14 +105,14 @@ class BlockLoops:
             x = o.part_of_rows(start, start + trip_count * self.rows).value
             x = OPS.transpose(x) if o.rows == 1 else x
             sequences.append(OPS.reshape(x, (trip_count, self.rows, *x.shape[1:])))
-        whole = {u: o.value for u, o in operands.items() if u not in moving}
+        constant = {u: o.value for u, o in operands.items() if u not in moving}
         over = [k for k, r in enumerate(self.group.results) if self._over(r)]
         shapes = self._over_shapes(operands, columns)
         carries = [carry_leaf(s, k) for k, s in enumerate(shapes)]
         slices = [slice_leaf(s, k) for k, s in enumerate(sequences)]
         sliced = {u: OPS.transpose(s) if operands[u].rows == 1 else s
                   for u, s in zip(moving, slices, strict=True)}
-        values = self._block(whole | sliced, self.rows, columns)
+        values = self._block(constant | sliced, self.rows, columns)
         news = tuple(c + values[k] for c, k in zip(carries, over, strict=True))
         outs = tuple(y for k, y in enumerate(values) if k not in over)
         body = Body(trip_count, False, tuple(carries), tuple(slices), (), news, outs)

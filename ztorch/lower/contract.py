@@ -240,8 +240,8 @@ class _Tiles:
     def _pieces_of_k(self) -> list[tuple[int, int, int]]:
         """The pieces of the innermost loop along k: begin, end, and steps per iteration."""
         k, steps = self.depths[-1], steps_per_iteration(self.depths, self.schedule.unroll)
-        whole = k // steps * steps
-        return [piece for piece in ((0, whole, steps), (whole, k, 1)) if piece[0] < piece[1]]
+        main = k // steps * steps
+        return [piece for piece in ((0, main, steps), (main, k, 1)) if piece[0] < piece[1]]
 
     def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int,
               now: list[list[Operand]]) -> None:

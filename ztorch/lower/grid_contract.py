@@ -102,14 +102,14 @@ class ThreadNest(Strips):
     def _lay_out(self, side: int, length: int, pad: int, n: int) -> int:
         """Declares the strip of an operand. Returns the length of vectors along the tile that
         threads load from it, n at most."""
-        whole, grid = self.store_width(side), self.limits.grid
+        width, grid = self.store_width(side), self.limits.grid
         assert grid is not None
-        if whole > 1 and contiguous_along_k(self.product, side):  # as it is loaded
-            self.steps = whole
+        if width > 1 and contiguous_along_k(self.product, side):  # as it is loaded
+            self.steps = width
             self.strip(self.tile.depth, length, along_k=True)
             return 1
         self.strip(length + pad, self.tile.depth)
-        return n if grid.scalar_stores_readable_as_vectors else whole if n % whole == 0 else 1
+        return n if grid.scalar_stores_readable_as_vectors else width if n % width == 0 else 1
 
     def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
             through: bool) -> None:

@@ -198,9 +198,9 @@ class Index:
 
     def _split(self, by: int) -> tuple[Index, Index]:
         """(a, b) with self == a * by + b, b holding no multiples of `by`."""
-        whole = tuple([(a, f // by) for a, f in self.terms if f % by == 0])
+        quotients = tuple([(a, f // by) for a, f in self.terms if f % by == 0])
         rest = tuple([(a, f) for a, f in self.terms if f % by])
-        return Index(whole, self.const // by), Index(rest, self.const % by)
+        return Index(quotients, self.const // by), Index(rest, self.const % by)
 
     def _units(self, by: int) -> list[int]:
         """Proper divisors of `by` that are common with the factor of some term, largest first."""

@@ -105,5 +105,5 @@ def padded_copy(v: Value) -> Value:
     if v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
         return COPY(v)
     origin = (0,) * v.rank
-    whole = COPY(OPS.pad(v, origin, (*origin[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
-    return OPS.slice(whole, origin, (1,) * v.rank, v.shape)
+    padded = COPY(OPS.pad(v, origin, (*origin[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
+    return OPS.slice(padded, origin, (1,) * v.rank, v.shape)

@@ -106,10 +106,10 @@ class _Derived:
     def _find_results(self, graph: Graph, nodes: list[Value]) -> None:
         """Finds the results. A large value that is needed whole excludes its whole component."""
         large = {v for v in self.values if v.shape == self.shape.sizes}
-        whole: set[Value] = set()
+        needed: set[Value] = set()
         for r in graph.roots:
             if r in large:
-                whole.add(self._root(r))
+                needed.add(self._root(r))
             elif r in self.values:
                 self.results[r] = r
         transposes = {}
@@ -128,11 +128,11 @@ class _Derived:
                             k == 0 or a in large):
                         self.results[v] = base
                     else:
-                        whole.add(self._root(base))
+                        needed.add(self._root(base))
                 elif a in self.values:
                     self.results[a] = a
         self.results = {v: base for v, base in self.results.items()
-                        if self._root(base) not in whole}
+                        if self._root(base) not in needed}
 
 
 def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, None]]:

@@ -74,7 +74,7 @@ class _Group:
         """The elements that are transposed at the edges if members are computed in an order."""
         back = inverse(order)
         total = sum(_size_to_enter(v, order) for v in self.sources)
-        whole: dict[Value, None] = {}  # members that are read as they were
+        unchanged: dict[Value, None] = {}  # members that are read as they were
         for v, reader in self.exits:
             if (v, reader) in self.planes:
                 continue
@@ -84,8 +84,8 @@ class _Group:
             elif reader is not None and reader.op.kind == "reduce":
                 total += _transposed_size(*_kept(reader, order))
             else:
-                whole[v] = None
-        return total + sum(_transposed_size(v.shape, order) for v in whole)
+                unchanged[v] = None
+        return total + sum(_transposed_size(v.shape, order) for v in unchanged)
 
 
 def _orders(graph: Graph) -> dict[Value, Order]:

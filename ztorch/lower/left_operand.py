@@ -180,6 +180,6 @@ def split(total: int, most: int) -> tuple[Run, ...]:
 
 def equal_runs(total: int, size: int) -> tuple[Run, ...]:
     """Tiles of one size, and a smaller last one for the rest."""
-    whole = total // size
-    runs = [Run(0, size, whole), Run(whole * size, total - whole * size, 1)]
+    blocks = total // size
+    runs = [Run(0, size, blocks), Run(blocks * size, total - blocks * size, 1)]
     return tuple(r for r in runs if r.count and r.size)

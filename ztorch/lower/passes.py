@@ -108,9 +108,9 @@ def vectored(kernel: Kernel, scalar_stores: bool = True) -> Kernel:
         lanes = max(o.lanes for o in (i.dest, *i.args)) if name else 1
         written = i.dest.kind == "token"
         if lanes > 1 or (written and not scalar_stores):
-            whole = i.opcode in ("load", "store") and len(i.args) == 1 + written \
+            contiguous = i.opcode in ("load", "store") and len(i.args) == 1 + written \
                 and lanes in (2, 4) and i.attrs["align"] >= lanes * size[name]
-            widths.setdefault(name, set()).add(lanes if whole else 1)
+            widths.setdefault(name, set()).add(lanes if contiguous else 1)
     single = {name: n for name, (n, *others) in widths.items() if not others}
     return replace(kernel, memories=tuple(
         replace(m, vec=1 if m.size % single.get(m.name, 1) else single.get(m.name, 1))

@@ -178,28 +178,28 @@ class ProductRewrites:
         while they copy. None if no operand has padding, or if one cannot be copied."""
         grid = self.limits.grid
         assert grid is not None
-        whole = self._seen_through(v)
-        shape = shape_for(whole, self.limits) if grid.asynchronous_copies else None
-        if shape is None or not any(has_border(whole, side) for side in (0, 1)):
+        product = self._seen_through(v)
+        shape = shape_for(product, self.limits) if grid.asynchronous_copies else None
+        if shape is None or not any(has_border(product, side) for side in (0, 1)):
             return None
-        line = SWIZZLE_LINE // shape.of.bytes
-        tile = Block(line, line, line)
-        return whole if all(copy_width(whole, side, tile, shape.of) for side in (0, 1)) else None
+        tile = Block(*[SWIZZLE_LINE // shape.of.bytes] * 3)
+        fits = all(copy_width(product, side, tile, shape.of) for side in (0, 1))
+        return product if fits else None
 
     def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
         """A convolution whose images are copied directly, with zeros outside of them; None if they
         cannot be copied so. If positions are steps along k, images are divided among as many
         products as occupy the machine best."""
-        whole = self._seen_through(v)
-        cut = cut_of(whole, self.limits)
+        product = self._seen_through(v)
+        cut = cut_of(product, self.limits)
         if cut is None or not cut[1].slides:
             return None
-        m, n, k = *v.shape[-2:], whole.args[0].shape[-1]
+        m, n, k = *v.shape[-2:], product.args[0].shape[-1]
         deep = cut[1].contiguous[0] and len(v.shape) == 2
         images = cut[1].k[0].extent if deep else 1
         best: tuple[float, Value] | None = None
         for parts in (p for p in range(1, images + 1) if images % p == 0):
-            part = _cut_up(whole, parts) if parts > 1 else whole
+            part = _cut_up(product, parts) if parts > 1 else product
             now = cut_of(part, self.limits)
             made = estimated(part, *now, self.limits) if now else None
             if made is None:

@@ -130,13 +130,13 @@ class _Table:
         size = math.ceil(m / chunks)
         b, first = self.e.b, self.e.b.mul(self.e.bound[self.chunk], size)
         last = b.min(b.add(first, size), m)
-        whole = b.add(first, b.mul(b.div(b.sub(last, first), SCATTER_UNROLL), SCATTER_UNROLL))
-        with b.loop(first, whole, SCATTER_UNROLL) as k:
+        main_end = b.add(first, b.mul(b.div(b.sub(last, first), SCATTER_UNROLL), SCATTER_UNROLL))
+        with b.loop(first, main_end, SCATTER_UNROLL) as k:
             for step in range(SCATTER_UNROLL):
                 self.table = step % max(self.tables, 1)
                 self._add_update(b.add(k, step))
         self.table = 0
-        with b.loop(whole, last) as k:
+        with b.loop(main_end, last) as k:
             self._add_update(k)
 
     def _add_update(self, number: Operand) -> None:

@@ -114,16 +114,16 @@ class StripMinedLoop:
     def results(self, size: int) -> list[Value]:
         """The results of the loop, in blocks of `size` iterations and one block of the rest."""
         trip_count = self.body.trip_count
-        whole = trip_count - trip_count % size
+        main = trip_count - trip_count % size
         read: dict[Value, None] = {}  # values of which each block reads its part
         for s in self.sequences:
             self._read(s, read)
         states, rest = self.inits, None
-        if whole < trip_count and self.body.reverse:
-            states, rest = self._rest(states, read, whole)
-        states, stacks = self._main(states, list(read), whole, size)
-        if whole < trip_count and not self.body.reverse:
-            states, rest = self._rest(states, read, whole)
+        if main < trip_count and self.body.reverse:
+            states, rest = self._rest(states, read, main)
+        states, stacks = self._main(states, list(read), main, size)
+        if main < trip_count and not self.body.reverse:
+            states, rest = self._rest(states, read, main)
         if rest is not None:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
         return [*states, *stacks]

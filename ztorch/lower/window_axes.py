@@ -131,15 +131,15 @@ def windows_of(product: Value) -> WindowAxes | None:
             return None
         bases.append(base)
     parts = {v: _parts(v, [i for _, index, _ in bases for i in index]) for v in (down, along, deep)}
-    whole: dict[Var, Index] = {}
+    merged: dict[Var, Index] = {}
     for v, split in parts.items():
         if split is None:
             return None
-        whole[v] = sum((Index.of(p) * math.prod(q.extent for q in split[i + 1:])
-                        for i, p in enumerate(split)), Index())
+        merged[v] = sum((Index.of(p) * math.prod(q.extent for q in split[i + 1:])
+                         for i, p in enumerate(split)), Index())
     rows, columns, steps = (split or () for split in parts.values())
     for phases in (False, True):
-        left, right = (_boxed(*base, whole, phases) for base in bases)
+        left, right = (_boxed(*base, merged, phases) for base in bases)
         if left is None or right is None:
             return None
         windows = WindowAxes(rows, columns, steps, batch, (left, right))
@@ -252,8 +252,8 @@ def _with_nearest(axes: list[Axis]) -> list[Axis]:
     behind = next((a for a in axes if a.pitch == inner.extent and a.at.parts), None)
     if behind is None:
         return axes
-    whole = Axis(inner.extent * behind.extent, 1, inner.at + behind.at * inner.extent)
-    return [whole, *(a for a in axes[1:] if a is not behind)]
+    merged = Axis(inner.extent * behind.extent, 1, inner.at + behind.at * inner.extent)
+    return [merged, *(a for a in axes[1:] if a is not behind)]
 
 
 def _are_digits(at: Index) -> bool:

@@ -101,9 +101,9 @@ def _padded_rows(rows: int, columns: int) -> int:
 
 def _first_rows(at_points: Value, rows: int) -> Value:
     _, stored, columns = at_points.shape
-    whole = (POINTS, rows, columns)
+    shape = (POINTS, rows, columns)
     return at_points if rows == stored else OPS.slice(
-        at_points, (0,) * len(whole), (1,) * len(whole), whole)
+        at_points, (0,) * len(shape), (1,) * len(shape), shape)
 
 
 def _image_of(v: Value, left: Value) -> Value | None:

@@ -82,9 +82,9 @@ def beams_graph(model: Stepping) -> Graph:
 def _scores(score: Value, live: Value, more: Value) -> Value:
     """The score of each proposal, (rows, classes): a live beam with each number, or a finished beam
     in place of the first number."""
-    whole = OPS.reshape(score, (-1, 1))
-    as_it_is = OPS.where(OPS.equal(OPS.iota(more.shape, 1), 0), whole, -math.inf)
-    return OPS.where(OPS.reshape(live, (-1, 1)), whole + more, as_it_is)
+    column = OPS.reshape(score, (-1, 1))
+    as_it_is = OPS.where(OPS.equal(OPS.iota(more.shape, 1), 0), column, -math.inf)
+    return OPS.where(OPS.reshape(live, (-1, 1)), column + more, as_it_is)
 
 
 def _best(ranks: Value, count: int) -> Value:

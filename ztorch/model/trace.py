@@ -186,8 +186,10 @@ class BucketGraphs:
                                   for name, x in graph.outputs.items()})
         if results is not None:
             functions[RESULTS] = results
-        whole = frozenset(own) | (_SCORING & set(functions) if graphs.of_batches else frozenset())
-        return cls(x, outputs, context, objectives, functions, whole - {"predict"})
+        by_batch = frozenset(own)  # functions that need the size of a batch
+        if graphs.of_batches:
+            by_batch |= _SCORING & set(functions)
+        return cls(x, outputs, context, objectives, functions, by_batch - {"predict"})
 
     @property
     def open_axes(self) -> dict[str, str]:

@@ -196,9 +196,9 @@ def _with_example(public: Public) -> str:
                    a.dtype if isinstance(a, np.ndarray) else _SHOWN[kind])
               for a, kind in zip(sample.shapes, kinds, strict=True)]
     result = public.call(*public.grouped(values), **sample.attrs)
-    whole = f"zt.ops.{public.name}({args})"
+    call = f"zt.ops.{public.name}({args})"
     return (f"{doc}\n\nExamples:\n    >>> import numpy as np, ztorch as zt\n"
-            f"    >>> {whole}.shape\n    {result.shape}")
+            f"    >>> {call}.shape\n    {result.shape}")
 
 
 _SHOWN = {"f": "float64", "s": "int64", "u": "uint32", "b": "bool"}  # dtypes of examples, by kind

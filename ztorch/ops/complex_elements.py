@@ -159,12 +159,12 @@ def exp2(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def expm1(x: ComplexValue) -> ComplexValue:
-    whole, low = exp(x), OPS.minimum(x.real, _STEEP)
+    exponential, low = exp(x), OPS.minimum(x.real, _STEEP)
     half = OPS.sin(x.imag * 0.5)
     real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0 + 0.0  # also 0 for -0
-    real = OPS.where(x.real > _STEEP, whole.real, real)
+    real = OPS.where(x.real > _STEEP, exponential.real, real)
     return ComplexValue(OPS.where(both(OPS.equal(x.real, -INF), unbounded(x.imag)), -1.0, real),
-                        whole.imag)
+                        exponential.imag)
 
 
 def log_size(a: Value, b: Value) -> Value:

@@ -115,9 +115,9 @@ def ifft2(x: ComplexValue, s: Sequence[int] | None = None, axes: Sequence[int] =
 
 @complex_op("rfft_of_real")
 def rfft(x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> ComplexValue:
-    whole = ComplexValue(x, x)
-    a = _axis("rfft", whole, axis)
-    n = _length("rfft", whole, a, n)
+    operand = ComplexValue(x, x)
+    a = _axis("rfft", operand, axis)
+    n = _length("rfft", operand, a, n)
     y = ComplexValue(*OPS.rfft(OPS.moveaxis(x, a, -1), n))
     factor = _factor("rfft", n, norm, inverse=False)
     return (y if factor == 1.0 else y * factor).each("moveaxis", -1, a)

@@ -42,8 +42,8 @@ def partwise(name: str) -> Callable[..., Any] | None:
         results = []
         for part in ("real", "imag"):
             arguments = {k: _part(x, part) for k, x in bound.items()}
-            whole = inspect.BoundArguments(signature, arguments)
-            results.append(real_op(*whole.args, **whole.kwargs))
+            real_call = inspect.BoundArguments(signature, arguments)
+            results.append(real_op(*real_call.args, **real_call.kwargs))
         if isinstance(results[0], Value):
             return ComplexValue(*results)
         return tuple(map(ComplexValue, *results))

@@ -82,10 +82,10 @@ class ComplexValue(TreeBranch):
     def hermitian(self) -> ComplexValue:
         """The Hermitian matrices with this lower triangle."""
         lower = self.each("tril", -1)
-        whole = lower + lower.adjoint()
+        hermitian = lower + lower.adjoint()
         own = OPS.diagonal(self.real)
         eye = OPS.eye(self.shape[-1], dtype=own.dtype)
-        return ComplexValue(whole.real + OPS.expand_dims(own, -1) * eye, whole.imag)
+        return ComplexValue(hermitian.real + OPS.expand_dims(own, -1) * eye, hermitian.imag)
 
     def squares(self) -> Value:
         """The squared absolute values."""

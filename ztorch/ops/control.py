@@ -96,21 +96,21 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
 def _by_segments(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
                  size: int) -> tuple[Any, Any]:
     """A scan of scans. The gradient of the outer scan recomputes each inner one."""
-    whole = trip_count - trip_count % size  # iterations in segments; the rest follows them
-    segments = map_tree(lambda x: OPS.reshape(x[:whole], (whole // size, size, *x.shape[1:])), xs)
-    others = map_tree(lambda x: x[whole:], xs)
+    main = trip_count - trip_count % size  # iterations in segments; the rest follows them
+    segments = map_tree(lambda x: OPS.reshape(x[:main], (main // size, size, *x.shape[1:])), xs)
+    others = map_tree(lambda x: x[main:], xs)
 
     def segment(state: Any, rows: Any) -> tuple[Any, Any]:
         return _scanned(f, state, rows, size, reverse)
 
     if reverse:
-        state, rest = _scanned(f, init, others, trip_count - whole, reverse)
-        state, kept = _scanned(segment, state, segments, whole // size, reverse, recompute=True)
+        state, rest = _scanned(f, init, others, trip_count - main, reverse)
+        state, kept = _scanned(segment, state, segments, main // size, reverse, recompute=True)
     else:
-        state, kept = _scanned(segment, init, segments, whole // size, reverse, recompute=True)
-        state, rest = _scanned(f, state, others, trip_count - whole, reverse)
+        state, kept = _scanned(segment, init, segments, main // size, reverse, recompute=True)
+        state, rest = _scanned(f, state, others, trip_count - main, reverse)
     return state, map_tree(lambda y, z: OPS.concat(
-        OPS.reshape(y, (whole, *y.shape[2:])), z, axis=0), kept, rest)
+        OPS.reshape(y, (main, *y.shape[2:])), z, axis=0), kept, rest)
 
 
 @checked

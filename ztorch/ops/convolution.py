@@ -73,9 +73,9 @@ def _interleaved(parts: list[Value], stride: Shape, shape: Shape) -> Value:
     parts = [OPS.reshape(v, (batch, *pairs, channels)) for v in parts]
     for k, s in reversed([*enumerate(stride)]):
         parts = [OPS.concat(*parts[i:i + s], axis=2 + 2 * k) for i in range(0, len(parts), s)]
-    whole = OPS.reshape(parts[0], (batch, *(n * s for n, s in zip(counts, stride, strict=True)),
-                                   channels))
-    return OPS.slice(whole, (0,) * len(shape), (1,) * len(shape), shape)
+    sizes = (n * s for n, s in zip(counts, stride, strict=True))
+    interleaved = OPS.reshape(parts[0], (batch, *sizes, channels))
+    return OPS.slice(interleaved, (0,) * len(shape), (1,) * len(shape), shape)
 
 
 def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:

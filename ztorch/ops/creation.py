@@ -105,14 +105,14 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         >>> arange(5)
         <iota i32[5]>
     """
-    whole = all(isinstance(n, int) for n in (start, stop, step) if n is not None)
+    are_ints = all(isinstance(n, int) for n in (start, stop, step) if n is not None)
     low, high = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise shape_error("ops.arange has a step of 0", fix="use another step")
     n = max(0, math.ceil((high - low) / step))
-    to = dtypes.dtype(dtype if dtype is not None else "int32" if whole else "float32")
-    numbers = OPS.iota((n,), 0, "int32" if whole and to.is_float else to)
-    if whole:
+    to = dtypes.dtype(dtype if dtype is not None else "int32" if are_ints else "float32")
+    numbers = OPS.iota((n,), 0, "int32" if are_ints and to.is_float else to)
+    if are_ints:
         return OPS.cast(_moved(numbers, low, step), to)
     return _moved(numbers, low, step)
 

@@ -111,9 +111,9 @@ def affine_transform(images: Value, transform: Value, interpolation: str = "bili
             OPS.reshape(numbers[:, k], (-1, 1, 1, 1)) for k in range(8))
         row, column = pixels(x)
         k = c0 * column + c1 * row + 1.0
-        whole = (x.shape[0], *x.shape[1:3], 1)
-        return read_at(x, OPS.broadcast_to((b0 * column + b1 * row + b2) / k, whole),
-                       OPS.broadcast_to((a0 * column + a1 * row + a2) / k, whole),
+        one_channel = (x.shape[0], *x.shape[1:3], 1)
+        return read_at(x, OPS.broadcast_to((b0 * column + b1 * row + b2) / k, one_channel),
+                       OPS.broadcast_to((a0 * column + a1 * row + a2) / k, one_channel),
                        interpolation, fill_mode, fill_value)
 
     return on_images("affine_transform", images, data_format, change)

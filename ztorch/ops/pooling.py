@@ -23,8 +23,8 @@ def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: A
     for at in np.ndindex(*ends):  # windows cut at the borders, so padding is never seen
         seen = tuple(slice(max(i * s - a, 0), i * s - a + k)
                      for i, s, a, k in zip(at, stride, low, size, strict=True))
-        whole = np.stack([take(image[seen], axis=tuple(range(count))) for image in x])
-        np.moveaxis(y, 0, -2)[at] = whole
+        windows = np.stack([take(image[seen], axis=tuple(range(count))) for image in x])
+        np.moveaxis(y, 0, -2)[at] = windows
     return y
 
 

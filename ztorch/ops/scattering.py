@@ -41,8 +41,8 @@ def summed_at(updates: Value, places: Value, n: int) -> Value:
     if outer < CHUNKS_MAX and inner < WIDE:
         chunks = max(1, min(CHUNKS_MAX, m // (2 * n), m * inner // CHUNK_UPDATES))
     sums = SUMS_AT(widened(updates), places, n=n, chunks=chunks)
-    whole = OPS.reshape(sums, (outer, n, inner)) if chunks == 1 else OPS.sum(sums, axis=1)
-    return OPS.cast(whole, updates.dtype)
+    result = OPS.reshape(sums, (outer, n, inner)) if chunks == 1 else OPS.sum(sums, axis=1)
+    return OPS.cast(result, updates.dtype)
 
 
 # -- the op ----------------------------------------------------------------------------------------
@@ -92,8 +92,8 @@ def _batch(one: Value, many: Examples, n: int, chunks: int) -> Value:
 def _others(updates: Value, places: Value, n: int, chunks: int) -> Value:
     """All in the first table."""
     outer, _, inner = updates.shape
-    whole = OPS.reshape(_by_others(updates, places, n), (outer, 1, n, inner))
-    return OPS.pad(whole, (0, 0, 0, 0), (0, chunks - 1, 0, 0)) if chunks > 1 else whole
+    result = OPS.reshape(_by_others(updates, places, n), (outer, 1, n, inner))
+    return OPS.pad(result, (0, 0, 0, 0), (0, chunks - 1, 0, 0)) if chunks > 1 else result
 
 
 SUMS_AT = Op("sums_at", "scatter", _infer, _numpy, _grad, cost=8, batch=_batch, others=_others)

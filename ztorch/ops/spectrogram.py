@@ -158,12 +158,12 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
         raise shape_error(f"ops.istft(fft_length={fft_length}) takes {fft_length // 2 + 1} "
                           "elements of each frame, not", parts[0].shape)
     frames = irfft(parts, fft_length)
-    whole = fft_length + sequence_stride * (count - 1)
-    squares = np.zeros(whole)
+    samples = fft_length + sequence_stride * (count - 1)
+    squares = np.zeros(samples)
     for k in range(count):
         squares[k * sequence_stride:k * sequence_stride + fft_length] += weights**2
     frames = frames * constant(weights, frames.dtype)
-    total = OPS.fold(frames, (frames.rank - 2,), (whole,), sequence_stride)
+    total = OPS.fold(frames, (frames.rank - 2,), (samples,), sequence_stride)
     total = total * constant(1 / np.where(squares > _LEAST, squares, 1), frames.dtype)
-    start, stop = _kept(whole, fft_length, length, center)
+    start, stop = _kept(samples, fft_length, length, center)
     return like(total[..., start:stop], x[0])

@@ -29,13 +29,13 @@ def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str =
     span, lengths = spans(size, dilation), x.shape[1:-1]
     extra = (output_padding,) * len(size) if not isinstance(output_padding, tuple) else (
         output_padding)
-    whole = [(n - 1) * s + k for n, s, k in zip(lengths, stride, span, strict=True)]
-    y = np.zeros((len(x), *(n + s for n, s in zip(whole, stride, strict=True)), kernel.shape[-2]),
+    ends = [(n - 1) * s + k for n, s, k in zip(lengths, stride, span, strict=True)]
+    y = np.zeros((len(x), *(n + s for n, s in zip(ends, stride, strict=True)), kernel.shape[-2]),
                  x.dtype)
     for place in np.ndindex(*size):
         y[window_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
     cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(whole, cuts, strict=True)))
+    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(ends, cuts, strict=True)))
     return y[kept]
 
 
@@ -90,7 +90,7 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
     left = OPS.transpose(left, (*range(last), left.rank - 1, *range(last, left.rank - 1)))
     lengths = tuple((n - 1) * s + k + max(0, -cut[1])
                     for n, s, k, cut in zip(x.shape[1:-1], stride, span, cuts, strict=True))
-    whole = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
+    result = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
     start = (0, *(a for a, _ in cuts), 0)
     kept = tuple(n - a - max(0, b) for n, (a, b) in zip(lengths, cuts, strict=True))
-    return OPS.slice(whole, start, (1,) * x.rank, (x.shape[0], *kept, filters))
+    return OPS.slice(result, start, (1,) * x.rank, (x.shape[0], *kept, filters))

@@ -119,10 +119,10 @@ class MemoryWork:
         fragment = (i.dest if i.opcode == "mma_load" else i.args[1]).fragment
         assert fragment is not None
         m = self.memories[i.attrs["mem"]]
-        whole = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
+        by_chunks = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
         pairs = fragment.role == "c" and not i.attrs["turned"] and (
             i.attrs["align"] >= 2 * m.dtype.bytes)
-        offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["turned"], whole,
+        offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["turned"], by_chunks,
                                       m.dtype.bytes if pairs else 0)
         places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
         firsts = places[subgroups_in(active, self.subgroup), 0]

@@ -96,16 +96,16 @@ def alive(buffers: Iterable[tuple[str, int, int, int, int]], kernels: int) -> li
 
 def _work(axes: Any, f: FunctionSpec, layers: Sequence[str], colors: dict[str, str]) -> None:
     cycles = [c for _, c in f.kernels]
-    whole = sum(cycles) or 1.0
-    axes.bar(range(len(cycles)), [100 * c / whole for c in cycles], width=0.86,
+    total = sum(cycles) or 1.0
+    axes.bar(range(len(cycles)), [100 * c / total for c in cycles], width=0.86,
              color=[colors.get(layer_of(name, layers), _NO_LAYER) for name, _ in f.kernels])
     for k, c in enumerate(cycles):
-        if c >= 0.01 * whole:
-            axes.annotate(f"{100 * c / whole:.0f}%", (k, 100 * c / whole), ha="center",
+        if c >= 0.01 * total:
+            axes.annotate(f"{100 * c / total:.0f}%", (k, 100 * c / total), ha="center",
                           va="bottom", fontsize=7, xytext=(0, 1), textcoords="offset points")
     axes.set_ylabel("share of cycles, %", fontsize=9)
     axes.margins(y=0.12)
-    axes.set_title(f"{len(cycles)} kernels, about {_count(whole)} cycles of one worker",
+    axes.set_title(f"{len(cycles)} kernels, about {_count(total)} cycles of one worker",
                    loc="left", fontsize=9.5)
 
 

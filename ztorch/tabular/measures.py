@@ -86,9 +86,9 @@ def permutation_importance(inputs: Inputs, columns: Mapping[str, Place],
         for _ in range(REPEATS):
             shuffled = inputs[place][rng.permutation(len(inputs[place]))]
             if features is not None:
-                whole = inputs[place].copy()
-                whole[:, features] = shuffled[:, features]
-                shuffled = whole
+                changed = inputs[place].copy()
+                changed[:, features] = shuffled[:, features]
+                shuffled = changed
             losses.append(score({**inputs, place: shuffled}))
         result[name] = float(np.mean(losses)) - base
     return dict(sorted(result.items(), key=lambda item: -item[1]))
