@@ -81,16 +81,16 @@ class Job:
         """The values of the roots, outputs first, in float64. They are computed once: many machines are
         compared with it."""
         if not self._exact:
-            feeds = {v: _read(v.dtype, _stored(v.dtype, a)) for v, a in self.feeds.items()}
+            feeds = {v: read(v.dtype, stored(v.dtype, a)) for v, a in self.feeds.items()}
             self._exact = evaluate(self.graph.roots, feeds, oracle=True)
         return self._exact
 
 
-def _stored(d: DType, a: Any) -> np.ndarray:
+def stored(d: DType, a: Any) -> np.ndarray:
     return np.asarray(to_storage(u8 if d is boolean else d, np.asarray(a)), order="C")
 
 
-def _read(d: DType, a: np.ndarray) -> np.ndarray:
+def read(d: DType, a: np.ndarray) -> np.ndarray:
     return a.astype(bool) if d is boolean else from_storage(d, a)
 
 
@@ -132,12 +132,12 @@ class Module:
         call.workers = threads
         for v in graph.leaves("input"):
             if v.attrs["name"] in call.inputs:
-                call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
+                call.inputs[v.attrs["name"]][...] = stored(v.dtype, v.attrs["fed"])
         e.params[:] = self.compiled.params
         e.weights_changed()
         call()
-        outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
-        return outputs + [_read(v.dtype, e.state(n)) for n, v in graph.updates.items()]
+        outputs = [read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
+        return outputs + [read(v.dtype, e.state(n)) for n, v in graph.updates.items()]
 
 
 def compiled(job: Job, target: str, fusion: bool = True, passes: tuple[str, ...] = DEFAULT,
@@ -171,7 +171,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     graph = job.alone("j")
     plan, params = plan_of(graph, limits, fusion, passes, schedules)
     spaces = {"params": _params(params), "arena": np.full(plan.arena, 0xEE, np.uint8)}
-    inputs = [_stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
+    inputs = [stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
     subgroup = (limits.grid.subgroup if limits.grid else 0) or 8
     group: list[tuple] = []
@@ -206,7 +206,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     for name, v in graph.updates.items():
         at = params.offsets[name]
         result.append((spaces["params"][at:at + v.size * _stored_type(v).bytes], v))
-    return [_read(v.dtype, raw.view(_stored_type(v).numpy).reshape(v.shape)) for raw, v in result]
+    return [read(v.dtype, raw.view(_stored_type(v).numpy).reshape(v.shape)) for raw, v in result]
 
 
 def _stored_type(v: Value) -> DType:
@@ -215,7 +215,7 @@ def _stored_type(v: Value) -> DType:
 
 def _params(params: Params) -> np.ndarray:
     block = np.full(params.size, 0xEE, np.uint8)
-    placed = [(params.offsets[n], _stored(v.dtype, first_value(v)))
+    placed = [(params.offsets[n], stored(v.dtype, first_value(v)))
               for n, v in params.states.items()]
     for at, data in [*placed, *params.constants]:
         block[at:at + data.nbytes] = data.reshape(-1).view(np.uint8)
@@ -230,7 +230,7 @@ def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
             v = job.alone("j").leaves("input")[place.offset]
-            held[m.name][:] = _stored(v.dtype, v.attrs["fed"]).reshape(-1)
+            held[m.name][:] = stored(v.dtype, v.attrs["fed"]).reshape(-1)
         else:
             out = m.name
     return held, out

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.processes import in_threads
 from ztorch.arrays import programs, quick_calls
 from ztorch.arrays.calls import Call
 from ztorch.arrays.quick_calls import MOST_BYTES
@@ -154,11 +155,7 @@ def test_threads_share_a_call() -> None:
             if not np.array_equal((own + own).numpy(), x * k * 2):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [1, 2, 4, 8])
     assert not wrong
 
 
@@ -172,11 +169,7 @@ def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> 
         own, want = zt.tensor(x * k, device="cpu"), float((x.astype(np.float64)**2).sum()) * k * k
         wrong.extend(got for _ in range(50) if abs((got := total(own).item()) / want - 1) > 1e-4)
 
-    threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [1, 2, 4, 8])
     assert not wrong
 
 

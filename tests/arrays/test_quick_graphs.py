@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.processes import in_threads
 from ztorch.arrays import programs
 from ztorch.arrays import realize as realizing
 from ztorch.arrays.node import TensorNode
@@ -157,11 +158,7 @@ def test_threads_share_a_structure(n: int) -> None:
             if not np.array_equal((own + own - 1.0).numpy(), x * k * 2 - 1):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(2**k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [1, 2, 4, 8])
     assert not wrong
 
 

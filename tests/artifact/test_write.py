@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import safetensors.numpy
 
 import ztorch as zt
 from tests.cases.artifacts import apart, flowers, predictor, same_states, trainer, whole
+from tests.cases.processes import killed_after_writing
 from ztorch.artifact.write import pack, write_artifact
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
@@ -143,17 +141,8 @@ while True:
 
 
 def test_a_killed_writer_leaves_a_whole_artifact(tmp_path: Path) -> None:
-    path, root = tmp_path / "run.zt", Path(zt.__file__).parents[1]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], cwd=root,
-                               env={**os.environ, "PYTHONPATH": str(root)})
-    try:
-        until = time.monotonic() + 60
-        while not path.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
+    path = tmp_path / "run.zt"
+    killed_after_writing(KILLED, path)
     training = open_artifact(path).manifest.training
     assert training is not None and training.epoch > 0
     assert same_states(zt.load(path), trainer())

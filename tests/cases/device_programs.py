@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tests.cases.available import device
-from tests.parity import Job, _read, _stored, agree
+from tests.parity import Job, agree, read, stored
 from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen import targets
@@ -48,11 +48,11 @@ class Module:
         call = remote.bind(name)
         for v in graph.leaves("input"):
             if v.attrs["name"] in call.inputs:
-                call.inputs[v.attrs["name"]][...] = _stored(v.dtype, v.attrs["fed"])
+                call.inputs[v.attrs["name"]][...] = stored(v.dtype, v.attrs["fed"])
         remote.write_params(self.compiled.params)
         call()
-        outputs = [_read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
-        return outputs + [_read(v.dtype, remote.state(n)) for n, v in graph.updates.items()]
+        outputs = [read(graph.outputs[n].dtype, a) for n, a in call.outputs.items()]
+        return outputs + [read(v.dtype, remote.state(n)) for n, v in graph.updates.items()]
 
 
 def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],

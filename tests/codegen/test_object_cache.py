@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases.object_files import empty_cache, files, never
 from tests.parity import HERE
 from ztorch.codegen import assemble, cc, object_cache
 from ztorch.codegen import llvm as llvm_source
@@ -28,18 +29,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs g
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[Path]:
-    object_cache.forget()
-    with using(cache=str(tmp_path / "cache")):
-        yield tmp_path / "cache" / "objects"
-    object_cache.forget()
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def never() -> bytes:
-    raise AssertionError("this was assembled before")
+    with empty_cache(tmp_path) as objects:
+        yield objects
 
 
 def test_kept_in_memory_and_in_files(folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases.object_files import empty_cache, files, never
 from ztorch.codegen import object_cache
 from ztorch.codegen.object_cache import cached
 from ztorch.host.settings import using
@@ -23,18 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[Path]:
-    object_cache.forget()
-    with using(cache=str(tmp_path / "cache")):
-        yield tmp_path / "cache" / "objects"
-    object_cache.forget()
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def never() -> bytes:
-    raise AssertionError("this was assembled before")
+    with empty_cache(tmp_path) as objects:
+        yield objects
 
 
 # -- wrong files ---------------------------------------------------------------------------------------

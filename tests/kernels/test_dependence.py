@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from ztorch.kernels.dependence import _disjoint
+from ztorch.kernels.dependence import disjoint
 
 Line = tuple[int, int]  # the step of an index per iteration, and its start
 
@@ -19,7 +19,7 @@ def test_disjoint_index_sets_do_not_overlap() -> None:
     lines = list(itertools.product((-2, -1, 1, 2, 3), range(5)))
     told = 0
     for count, a, b in itertools.product((1, 2, 5), lines, lines):
-        if a != b and _disjoint(a, b, count):
+        if a != b and disjoint(a, b, count):
             told += 1
             assert not meet(a, b, count), (a, b, count)
     assert told > 100
@@ -27,7 +27,7 @@ def test_disjoint_index_sets_do_not_overlap() -> None:
 
 def test_places_that_stay_apart_are_known_to() -> None:
     for n in (1, 4, 7):
-        assert _disjoint((1, 0), (1, n), n) and _disjoint((1, n), (1, 0), n)  # one half and the other
-        assert _disjoint((2, 0), (2, 1), n) and _disjoint((-3, 1), (3, 2), n)  # in turns
-        assert _disjoint((1, 0), (1, 0), n)
-        assert not _disjoint((1, 0), (1, n), n + 1)
+        assert disjoint((1, 0), (1, n), n) and disjoint((1, n), (1, 0), n)  # one half and the other
+        assert disjoint((2, 0), (2, 1), n) and disjoint((-3, 1), (3, 2), n)  # in turns
+        assert disjoint((1, 0), (1, 0), n)
+        assert not disjoint((1, 0), (1, n), n + 1)

@@ -15,19 +15,8 @@ from tests.cases.covering import share
 from tests.cases.device_programs import all_agree
 from tests.cases.gallery import EVERY, THREADED, KernelCase, leaves_of
 from tests.cases.grouping import together
-from tests.parity import (
-    GROUPS,
-    HERE,
-    NARROW,
-    SCALAR,
-    SUBGROUPS,
-    WIDE,
-    C,
-    Job,
-    Module,
-    agree,
-    interpreted,
-)
+from tests.cases.interpreted_machines import INTERPRETED
+from tests.parity import HERE, C, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
@@ -37,8 +26,6 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Graph
 from ztorch.kernels import KernelFunction
 
-INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
-               "groups": GROUPS, "subgroups": SUBGROUPS}
 FOLDER = Path(__file__).parents[2] / "models" / "kernels"
 # Whose results are integers and bools alone, and loops over threads.
 NO_GRADIENT = {"edit_distance.edit_distance", "reductions.row_truths", "reductions.row_argmin", "mandelbrot.mandelbrot",

@@ -10,27 +10,15 @@ import pytest
 
 from tests.cases.covering import full, pairs
 from tests.cases.grouping import together
+from tests.cases.interpreted_machines import INTERPRETED
 from tests.cases.jobs import NARROW as NARROW_DTYPES
 from tests.cases.jobs import Jobs, narrow_jobs, parts, sharing
-from tests.parity import (
-    GROUPS,
-    HERE,
-    NARROW,
-    SCALAR,
-    SUBGROUPS,
-    WIDE,
-    Job,
-    Module,
-    agree,
-    interpreted,
-)
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.dtypes import DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 
-INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE,
-               "groups": GROUPS, "subgroups": SUBGROUPS}
 BEST = HERE[-1]
 # The best level and the interpreter with remainders everywhere are the inner loop.
 MACHINES = [pytest.param(m, marks=() if m in ("few lanes", BEST) else pytest.mark.slow)

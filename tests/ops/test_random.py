@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.ops.random import _BITS, FEW_ROUNDS, NUMPY_WORDS, ROUNDS, threefry
+from ztorch.ops.random import FEW_ROUNDS, NUMPY_WORDS, RANDOM_BITS, ROUNDS, threefry
 
 SEED = leaf("state", "seed", (2,), "uint32")
 STEP = leaf("state", "step", (), "uint32")
@@ -70,7 +70,7 @@ def test_every_part_of_the_name_changes_the_numbers() -> None:
 
 @pytest.mark.parametrize("rounds", [ROUNDS, FEW_ROUNDS])
 def test_bits_are_fair_and_independent(rounds: int) -> None:
-    [words] = evaluate([_BITS(SEED, STEP, shape=(1 << 15,), stream=0, word=0, rounds=rounds)], FEEDS)
+    [words] = evaluate([RANDOM_BITS(SEED, STEP, shape=(1 << 15,), stream=0, word=0, rounds=rounds)], FEEDS)
     bits = (words[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(float)
     assert abs(bits.mean(0) - 0.5).max() < 5 * 0.5 / math.sqrt(len(words))
     together = np.corrcoef(bits.T) - np.eye(32)

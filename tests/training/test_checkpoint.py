@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.cases.processes import killed_after_writing
 from tests.programs import classifier, compiled, flowers, same_states
 from ztorch import layers as L
 from ztorch.callbacks import ModelCheckpoint, ReduceLROnPlateau
@@ -93,17 +91,7 @@ program.fit(*flowers(), epochs=100000, verbose=0, callbacks=ModelCheckpoint(sys.
 
 def test_a_killed_run_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], cwd=root,
-                               env={**os.environ, "PYTHONPATH": str(root)})
-    try:
-        until = time.monotonic() + 30
-        while not path.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait()
+    killed_after_writing(KILLED, path)
     resumed, straight = classifier(), classifier()
     resumed.load_checkpoint(path)
     assert resumed.epoch == len(resumed.history.history["loss"]) > 0

@@ -162,10 +162,10 @@ def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
         if total is None or {*total.terms} != {var}:
             return False
         lines.append((total.terms[var], total.const))
-    return all(_disjoint(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
+    return all(disjoint(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
 
 
-def _disjoint(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
+def disjoint(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
     """Whether two places, as (step, start), are equal in each iteration, or differ in any two
     iterations."""
     (step, first), (other_step, second) = a, b

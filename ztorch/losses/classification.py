@@ -72,8 +72,7 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
         return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        s = self.label_smoothing
-        y = y_true * (1.0 - s) + s / y_true.shape[-1] if s else y_true
+        y = smoothed_classes(y_true, self.label_smoothing)
         return OPS.categorical_crossentropy(y, y_pred, from_logits)
 
 
@@ -208,6 +207,11 @@ class CategoricalHinge(Loss, names=("categorical_hinge",)):
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         right = OPS.sum(y_true * y_pred, axis=-1)
         return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
+
+
+def smoothed_classes(y_true: Value, fraction: float) -> Value:
+    """Probabilities of classes, of which a fraction is spread evenly over all classes."""
+    return y_true * (1.0 - fraction) + fraction / y_true.shape[-1] if fraction else y_true
 
 
 def need_classes(loss: str, shape: Shape) -> None:

@@ -6,7 +6,7 @@ from ztorch.config import fraction, number
 from ztorch.dtypes import DType
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.losses.classification import ProbabilityLoss, need_classes
+from ztorch.losses.classification import ProbabilityLoss, need_classes, smoothed_classes
 from ztorch.losses.loss import EPSILON, Shape, TargetSpec
 
 
@@ -85,8 +85,7 @@ class CategoricalFocalCrossentropy(ProbabilityLoss, names=("categorical_focal_cr
         return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
-        s = self.label_smoothing
-        y = y_true * (1.0 - s) + s / y_true.shape[-1] if s else y_true
+        y = smoothed_classes(y_true, self.label_smoothing)
         p = (OPS.softmax(y_pred, axis=-1) if from_logits else
              y_pred / OPS.sum(y_pred, axis=-1, keepdims=True))
         p = OPS.clip(p, EPSILON, 1.0 - EPSILON)

@@ -68,11 +68,9 @@ class Placement:
         """The same body of a loop, except that copies at its end store these outs."""
         copies = {f"out {k}": COPY(self.graph.outputs[f"out {k}"]) for k in outs}
         regions, inputs, carries, bodies = self._given
-        added = []
-        for copy in copies.values():
-            region = map_region(copy)
+        added = [map_region(copy) for copy in copies.values()]
+        for region, copy in zip(added, copies.values(), strict=True):
             region.stores = [copy]
-            added.append(region)
         return Placement(Graph(self.graph.outputs | copies, self.graph.updates),
                          [*regions, *added], self.limits, self.params, inputs, carries, bodies)
 
@@ -243,8 +241,8 @@ class Placement:
             else:
                 self._again.setdefault(v, []).append(location)
         for v, part in self.parts.items():
-            at = self.locations[part.buffer].offset + part.start
-            self.locations[v] = Location("arena", at, self._bytes(v))
+            start = self.locations[part.buffer].offset + part.start
+            self.locations[v] = Location("arena", start, self._bytes(v))
         for region in self.regions:
             for v in region.stores:
                 buffer_location = first.get(memory_of(v), self.locations[memory_of(v)])

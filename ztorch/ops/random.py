@@ -95,7 +95,7 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int, rounds: int)
 
 # One node for about a hundred instructions. Both words of a position come from the same rounds, so
 # a kernel that uses both computes them once.
-_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120, batch=refused)
+RANDOM_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120, batch=refused)
 
 BEYOND_TWO = 97_711_073  # of 2**32 normally distributed numbers, how many are below -2
 
@@ -107,10 +107,10 @@ def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, 
 
 def _bits(shape: Shape, seed: Value, step: Value, stream: int, word: int = 0,
           rounds: int = ROUNDS) -> Value:
-    return _BITS(seed, step, shape=tuple(shape), stream=stream, word=word, rounds=rounds)
+    return RANDOM_BITS(seed, step, shape=tuple(shape), stream=stream, word=word, rounds=rounds)
 
 
-@op(primitive=_BITS)
+@op(primitive=RANDOM_BITS)
 def random_bits(shape: Shape, seed: Value, step: Value, stream: int = 0) -> Value:
     """Random 32-bit words.
 

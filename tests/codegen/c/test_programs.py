@@ -22,7 +22,7 @@ from tests.codegen.c.compilers import (
     needs_compiler,
     run,
 )
-from tests.parity import Job, Module, _stored, agree
+from tests.parity import Job, Module, agree, stored
 from ztorch.codegen import cc
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
@@ -173,7 +173,7 @@ def test_every_op(part: str, compiler: str, tmp_path: Path) -> None:
         got = module.run(k)
         agree(job, got, terms=20)
         equal(got, scalar.run(k), job.label)
-        inputs = {v.attrs["name"]: _stored(v.dtype, v.attrs["fed"])
+        inputs = {v.attrs["name"]: stored(v.dtype, v.attrs["fed"])
                   for v in module.graphs[name].leaves("input")}
         fed[name] = {n: inputs[n] for n in made.spec.functions[name].inputs}
         call = module.executable.bind(name)

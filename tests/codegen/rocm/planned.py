@@ -26,21 +26,21 @@ def target(chip: str) -> Target:
     return TARGETS[f"rocm:{chip}"]
 
 
-def _input(name: str, *shape: int, d: DType = f32) -> Value:
+def input_value(name: str, *shape: int, d: DType = f32) -> Value:
     return leaf("input", name, shape, d)
 
 
 def graphs() -> dict[str, Graph]:
     """Typical kernels; sizes are odd, or large enough for the largest tile."""
-    x, w = _input("x", 4096, 4096), _input("w", 4096, 4096)
-    narrow, low, bias = _input("a", 33, 217), _input("b", 217, 75), _input("c", 75)
-    rows, aligned = _input("r", 128, 1003), _input("s", 4096, 1024)
+    x, w = input_value("x", 4096, 4096), input_value("w", 4096, 4096)
+    narrow, low, bias = input_value("a", 33, 217), input_value("b", 217, 75), input_value("c", 75)
+    rows, aligned = input_value("r", 128, 1003), input_value("s", 4096, 1024)
     return {
         "product": Graph({"y": ops.matmul(x, w)}),
-        "product with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + _input("v", 4096))}),
+        "product with an epilogue": Graph({"y": ops.relu(ops.matmul(x, w) + input_value("v", 4096))}),
         "product transposed": Graph({"y": ops.matmul(ops.transpose(x), w)}),
-        **{f"product of {d!r}": Graph({"y": ops.matmul(_input("g", 4096, 4096, d=d),
-                                                       _input("h", 4096, 4096, d=d))})
+        **{f"product of {d!r}": Graph({"y": ops.matmul(input_value("g", 4096, 4096, d=d),
+                                                       input_value("h", 4096, 4096, d=d))})
            for d in (f16, bf16, f64)},
         "small product with an epilogue": Graph({"y": ops.relu(ops.matmul(narrow, low) + bias)}),
         "row softmax": Graph({"y": ops.softmax(rows)}),

@@ -13,7 +13,7 @@ from tests.cases.covering import full, share
 from tests.cases.jobs import composed, jobs
 from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
-from tests.codegen.rocm.planned import CHIPS, FAST, _input, every, made, planned, target
+from tests.codegen.rocm.planned import CHIPS, FAST, every, input_value, made, planned, target
 from tests.machines.rocm.code_object import (
     descriptor,
     kernels,
@@ -104,7 +104,7 @@ def test_figures(chip: str, request: pytest.FixtureRequest) -> None:
 def test_a_tile_is_multiplied_without_moving_it() -> None:
     """The inner loop of a product: multiply-adds in place, loads of shared memory, and no copies."""
     chip = target("gfx1100")
-    plan, _ = plan_of(Graph({"y": ops.matmul(_input("a", 512, 512), _input("b", 512, 512))}), chip.limits)
+    plan, _ = plan_of(Graph({"y": ops.matmul(input_value("a", 512, 512), input_value("b", 512, 512))}), chip.limits)
     text = rendered([plan.steps[0].kernel], chip)[0]
     amdgcn.assemble(text, chip)  # which LLVM survives, as it must to give its text in this process
     lines = assemble.assembly(text, chip).splitlines()
@@ -121,7 +121,7 @@ def test_a_tile_is_multiplied_without_moving_it() -> None:
     ("gfx1201", bf16, "v_wmma_f32_16x16x16_bf16", 16)])
 def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: str, count: int) -> None:
     """The inner loop of a product by matrices: sums in place."""
-    plan, _ = plan_of(Graph({"y": ops.matmul(_input("a", 4096, 512, d=d), _input("b", 512, 4096, d=d))}),
+    plan, _ = plan_of(Graph({"y": ops.matmul(input_value("a", 4096, 512, d=d), input_value("b", 512, 4096, d=d))}),
                       target(chip).limits)
     text = rendered([plan.steps[0].kernel], target(chip))[0]
     amdgcn.assemble(text, target(chip))  # which LLVM survives, as it must to give its text in this process

@@ -14,7 +14,7 @@ import numpy as np
 from tests.machines.ptx.parse import Address, Instruction, Literal, PtxError, Register
 
 if TYPE_CHECKING:
-    from tests.machines.ptx.machine import _Machine
+    from tests.machines.ptx.machine import Machine
 
 Work = Callable[[np.ndarray | None], None]
 SIZES = {"ca": (4, 8, 16), "cg": (16,)}
@@ -24,7 +24,7 @@ class InFlight:
     """The copies of a launch: of some threads each, with the number of groups that every one of them
     had committed by then."""
 
-    def __init__(self, m: _Machine):
+    def __init__(self, m: Machine):
         self.m = m
         self.flying = np.zeros(m.shared.size, bool)
         self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
@@ -47,7 +47,7 @@ class InFlight:
         self.copies = later
 
 
-def cp(m: _Machine, i: Instruction) -> Work:
+def cp(m: Machine, i: Instruction) -> Work:
     if i.opcode == ("cp", "async", "commit_group"):
         def commit(live: np.ndarray | None) -> None:
             m.in_flight.groups += 1 if live is None else live

@@ -10,7 +10,7 @@ import numpy as np
 from tests.machines.ptx.parse import Entry, Instruction, PtxError
 
 if TYPE_CHECKING:
-    from tests.machines.ptx.machine import _Machine
+    from tests.machines.ptx.machine import Machine
 
 WAIT, TRIGGER = ("griddepcontrol", "wait"), ("griddepcontrol", "launch_dependents")
 
@@ -32,7 +32,7 @@ class NotYet:
     holding = reach
 
 
-def griddepcontrol(m: _Machine, i: Instruction) -> Callable[[np.ndarray | None], None]:
+def griddepcontrol(m: Machine, i: Instruction) -> Callable[[np.ndarray | None], None]:
     if i.opcode not in (WAIT, TRIGGER) or i.operands or i.guard:
         raise PtxError(f"{i.text}: unknown")
 

@@ -40,7 +40,7 @@ def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
     if len(pointers) != len(entry.parameters):
         raise PtxError(f"{entry.name} takes {len(entry.parameters)} pointers, not {len(pointers)}")
     key = grid, races, shared
-    machine = entry.machines.pop(key, None) or _Machine(entry, *key)
+    machine = entry.machines.pop(key, None) or Machine(entry, *key)
     machine.begin(pointers, memory, maps)
     with np.errstate(all="ignore"):
         machine.run()
@@ -57,13 +57,13 @@ def _starts(valid: np.ndarray, size: int) -> np.ndarray:
 
 def check(entry: Entry) -> None:
     """Raises `PtxError` for an instruction that the machine does not know."""
-    machine = _Machine(entry, (1, 1, 1), False, DYNAMIC)
+    machine = Machine(entry, (1, 1, 1), False, DYNAMIC)
     for i in entry.code:
         if i.opcode[0] not in CONTROL and i.opcode not in WAITS:
             machine.step(i)
 
 
-class _Machine(Accesses):
+class Machine(Accesses):
     """The code of an entry as functions, for launches of one grid."""
 
     def __init__(self, entry: Entry, grid: Grid, races: bool, shared: int):

@@ -18,7 +18,7 @@ from tests.machines.ptx.parse import Instruction, Literal, Pack, PtxError, Regis
 from ztorch.dtypes import bf16, from_storage
 
 if TYPE_CHECKING:
-    from tests.machines.ptx.machine import _Machine
+    from tests.machines.ptx.machine import Machine
 
 WARPGROUP, ROWS, DEPTH = 128, 64, 16  # of elements of 16 bits; half as deep of 32
 SWIZZLE_128 = 1  # bits 62 and 63 of a descriptor
@@ -39,7 +39,7 @@ class Product:
 class Products:
     """The products of a launch."""
 
-    def __init__(self, m: _Machine):
+    def __init__(self, m: Machine):
         self.m = m
         self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
         self.flying: list[Product] = []
@@ -92,7 +92,7 @@ def registers(code: Sequence[Instruction]) -> tuple[set[str], set[str]]:
     return sums, lefts
 
 
-def fence(m: _Machine, i: Instruction) -> Work:
+def fence(m: Machine, i: Instruction) -> Work:
     if i.opcode != ("fence", "proxy", "async", "shared::cta"):
         raise PtxError(f"{i.text}: unknown")
 
@@ -104,11 +104,11 @@ def fence(m: _Machine, i: Instruction) -> Work:
     return work
 
 
-def _everyone(m: _Machine, live: np.ndarray | None) -> np.ndarray:
+def _everyone(m: Machine, live: np.ndarray | None) -> np.ndarray:
     return np.ones(m.threads, bool) if live is None else live
 
 
-def wgmma(m: _Machine, i: Instruction) -> Work:
+def wgmma(m: Machine, i: Instruction) -> Work:
     if i.opcode == ("wgmma", "fence", "sync", "aligned"):
         return lambda live: m.products.fenced.update(
             (key, x) for key, x in m.regs.items() if key in m.accumulators or key in m.lefts)
@@ -123,7 +123,7 @@ def wgmma(m: _Machine, i: Instruction) -> Work:
     return _product(m, i)
 
 
-def _product(m: _Machine, i: Instruction) -> Work:
+def _product(m: Machine, i: Instruction) -> Work:
     match = re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(8|16)\.f32\.(b?f16|tf32)\.(b?f16|tf32)",
                          ".".join(i.opcode))
     if not match or match[3] != match[4] or not 8 <= int(match[1]) <= 256 or int(match[1]) % 8 or (
@@ -199,7 +199,7 @@ def _floats(raw: np.ndarray, of: str) -> np.ndarray:
     return (from_storage(bf16, raw) if of == "bf16" else raw.view(np.float16)).astype(np.float64)
 
 
-def _left(m: _Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndarray:
+def _left(m: Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndarray:
     """The left operands of all warpgroups: two elements of each of four registers of a thread."""
     matrices = np.zeros((len(teams), ROWS, DEPTH), np.uint16)
     thread = np.arange(WARPGROUP)
@@ -217,7 +217,7 @@ def _left(m: _Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndar
     return matrices
 
 
-def _taken(m: _Machine, key: str, text: str) -> np.ndarray:
+def _taken(m: Machine, key: str, text: str) -> np.ndarray:
     """An accumulator, which is gone until somebody has waited for the product."""
     held = m.products.held
     if key in m.regs:
@@ -248,7 +248,7 @@ def _addresses(descriptor: int, length: int, along_lines: bool, size: int, text:
     return at ^ (at >> 7 & 7) << 4
 
 
-def _read(m: _Machine, at: np.ndarray, size: int, threads: np.ndarray,
+def _read(m: Machine, at: np.ndarray, size: int, threads: np.ndarray,
           text: str) -> tuple[np.ndarray, np.ndarray]:
     """The elements of a size at addresses, and their bytes by thread."""
     valid = m.valid["shared", size]

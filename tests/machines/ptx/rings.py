@@ -26,7 +26,7 @@ from tests.machines.ptx.parse import (
 from tests.machines.ptx.tensor_maps import TensorMap
 
 if TYPE_CHECKING:
-    from tests.machines.ptx.machine import _Machine
+    from tests.machines.ptx.machine import Machine
 
 Work = Callable[[np.ndarray | None], None]
 MAPS = 0x7000_0000_0000  # address of the first map among the parameters
@@ -51,7 +51,7 @@ class Barrier:
 class Rings:
     """The barriers of a launch."""
 
-    def __init__(self, m: _Machine):
+    def __init__(self, m: Machine):
         self.m = m
         self.at: dict[int, Barrier] = {}  # by the byte of shared memory, that of all blocks in a row
         self.names: dict[int, int] = {}  # a small number for each
@@ -132,18 +132,18 @@ class Rings:
             raise self.fail(text, "an operand is read without a wait for the copy that brought it")
 
 
-def _address(m: _Machine, o: object, i: Instruction) -> Callable[[], np.ndarray]:
+def _address(m: Machine, o: object, i: Instruction) -> Callable[[], np.ndarray]:
     if not isinstance(o, Address) or not isinstance(o.base, Register):
         raise PtxError(f"{i.text}: {o} is not an address")
     read, offset = m.source(o.base, 32, i.text), np.uint32(o.offset)
     return lambda: read() + offset
 
 
-def _active(m: _Machine, live: np.ndarray | None) -> np.ndarray:
+def _active(m: Machine, live: np.ndarray | None) -> np.ndarray:
     return np.arange(m.threads) if live is None else np.flatnonzero(live)
 
 
-def mbarrier(m: _Machine, i: Instruction) -> Work:
+def mbarrier(m: Machine, i: Instruction) -> Work:
     name = ".".join(i.opcode)
     if name == "mbarrier.init.shared::cta.b64":
         where, [count] = _address(m, i.operands[0], i), i.operands[1:]
@@ -184,7 +184,7 @@ def mbarrier(m: _Machine, i: Instruction) -> Work:
     return arrive
 
 
-def mapa(m: _Machine, i: Instruction) -> Work:
+def mapa(m: Machine, i: Instruction) -> Work:
     d, a, rank = i.operands
     if i.opcode != ("mapa", "shared::cluster", "u32") or not isinstance(rank, Literal) or not (
             0 <= rank.number < m.entry.cluster):
@@ -193,14 +193,14 @@ def mapa(m: _Machine, i: Instruction) -> Work:
     return lambda live: m.put(d, read() + np.uint32((rank.number + 1) * WINDOW), live)
 
 
-def fence(m: _Machine) -> Work:
+def fence(m: Machine) -> Work:
     def work(live: np.ndarray | None) -> None:
         for b in m.rings.at.values():
             b.fenced |= live is None or bool(live[b.owner])
     return work
 
 
-def setmaxnreg(m: _Machine, i: Instruction) -> Work:
+def setmaxnreg(m: Machine, i: Instruction) -> Work:
     [count] = i.operands
     if i.opcode[1] not in ("inc", "dec") or i.opcode[2:] != ("sync", "aligned", "u32") or not isinstance(
             count, Literal) or count.number not in range(24, 257, 8):
@@ -215,7 +215,7 @@ def setmaxnreg(m: _Machine, i: Instruction) -> Work:
     return work
 
 
-def bulk(m: _Machine, i: Instruction) -> Work:
+def bulk(m: Machine, i: Instruction) -> Work:
     """cp.async.bulk.tensor: boxes in lines of 128 bytes, swizzled by the address in shared memory."""
     result = re.fullmatch(r"cp\.async\.bulk\.tensor\.([1-5])d\.shared::cluster\.global\.tile\.mbarrier::complete_tx::bytes"
                           r"(\.multicast::cluster)?", ".".join(i.opcode))
@@ -264,7 +264,7 @@ def bulk(m: _Machine, i: Instruction) -> Work:
     return work
 
 
-def _box(m: _Machine, chart: TensorMap, corner: list[int]) -> np.ndarray:
+def _box(m: Machine, chart: TensorMap, corner: list[int]) -> np.ndarray:
     """The bytes of a box, line by line; zeros outside."""
     lines = []
     for place in itertools.product(*(range(n) for n in chart.box[:0:-1])):

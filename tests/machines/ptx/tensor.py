@@ -17,7 +17,7 @@ from tests.machines.ptx.parse import Address, Instruction, Pack, PtxError, Regis
 from ztorch.dtypes import bf16, from_storage
 
 if TYPE_CHECKING:
-    from tests.machines.ptx.machine import _Machine
+    from tests.machines.ptx.machine import Machine
 
 WARP = 32
 Work = Callable[[np.ndarray | None], None]
@@ -51,7 +51,7 @@ def _table(places: Callable[[int, int], tuple[int, int]], count: int) -> tuple[n
     return table[..., 0], table[..., 1]
 
 
-def whole_warps(m: _Machine, live: np.ndarray | None, text: str) -> None:
+def whole_warps(m: Machine, live: np.ndarray | None, text: str) -> None:
     if m.size % WARP:
         raise PtxError(f"{m.entry.name}: {text} in a block of {m.size} threads")
     if live is not None:
@@ -60,13 +60,13 @@ def whole_warps(m: _Machine, live: np.ndarray | None, text: str) -> None:
             raise PtxError(f"{m.entry.name}: {text}: not all of a warp get here")
 
 
-def _pack(m: _Machine, o: Any, count: int, text: str) -> tuple[Register, ...]:
+def _pack(m: Machine, o: Any, count: int, text: str) -> tuple[Register, ...]:
     if not isinstance(o, Pack) or len(o.parts) != count or any(p.bits != 32 for p in o.parts):
         raise PtxError(f"{text}: {o} is not {count} registers of 32 bits")
     return o.parts
 
 
-def mma(m: _Machine, i: Instruction) -> Work:
+def mma(m: Machine, i: Instruction) -> Work:
     result = re.fullmatch(r"mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.row\.col\.f32\.(\w+)\.(\w+)\.f32",
                           ".".join(i.opcode))
     if not result or result[4] != result[5] or SHAPES.get(result[4]) != tuple(map(int, result.groups()[:3])):
@@ -111,7 +111,7 @@ def mma(m: _Machine, i: Instruction) -> Work:
     return work
 
 
-def ldmatrix(m: _Machine, i: Instruction) -> Work:
+def ldmatrix(m: Machine, i: Instruction) -> Work:
     """Matrices of 8 rows of 16 bytes: lanes 8 j to 8 j + 7 say where the rows of the j-th are, and
     thread t gets of each the elements 2 (t % 4) and the next of row t / 4; with .trans of column
     t / 4."""
