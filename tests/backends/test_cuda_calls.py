@@ -94,7 +94,7 @@ def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
     everything()
 
 
-def test_all_calls_are_made_and_all_is_given_back(fake: FakeCuda) -> None:
+def test_all_calls_are_made_and_memory_is_freed(fake: FakeCuda) -> None:
     everything()
     assert set(CALLS) <= set(fake.calls)
     assert fake.pushed == 0
@@ -193,7 +193,7 @@ def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
     d.free(d.alloc(1 << 20))
 
 
-def test_a_kernel_that_goes_wrong_loses_the_device_until_it_is_opened_again(fake: FakeCuda) -> None:
+def test_a_failed_kernel_closes_the_device(fake: FakeCuda) -> None:
     program = compiled(small("digits_mlp"), "cuda", BATCH)
     x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
     d = registry.open_device("cuda")
@@ -257,7 +257,7 @@ def test_kernels_that_wait_may_start_early(fake: FakeCuda) -> None:
     assert not cuda_calls.waits(code.rstrip(b"\0") + impatient)
 
 
-def test_what_the_assembler_says_is_in_the_error(fake: FakeCuda) -> None:
+def test_the_error_has_the_assemblers_message(fake: FakeCuda) -> None:
     d = registry.open_device("cuda")
     code, entries, _ = doubled.doubling(d)
     before = len(fake.handles)

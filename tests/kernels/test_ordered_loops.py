@@ -14,7 +14,7 @@ IMAGE = np.random.default_rng(0).uniform(0, 1, (6, 7)).astype(np.float32)
 
 @zt.kernel
 def dithered(image):
-    """Floyd and Steinberg's: each pixel is rounded, and its neighbours take the error."""
+    """Floyd and Steinberg's: each pixel is rounded, and its neighbors take the error."""
     work = image.copy()
     h, w = image.shape
     out = np.zeros((h, w), np.uint8)

@@ -60,8 +60,8 @@ class CallRules(ExpressionRules):
         raise self.source.error(
             node, f"{ast.unparse(node.func)} cannot be called in a kernel",
             "loop over range(len(x)) and read x[i]" if function in (enumerate, zip) else
-            "call functions of numpy and math that docs/kernel_words.md lists, other kernels, or "
-            "functions of your own without decorators")
+            "call functions of numpy and math that docs/kernel_functions.md lists, other kernels, "
+            "or functions of your own without decorators")
 
     def _call_rule(self, node: ast.Call, rule: Callable[..., Any], *args: Any, **named: Any) -> Any:
         try:

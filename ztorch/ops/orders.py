@@ -47,7 +47,7 @@ def first_of(rows: Value, k: int) -> Value:
 
 
 def _first_by_groups(rows: Value, k: int) -> Value:
-    """The same. Of long rows, groups of neighbours are compared by their first element: the first k
+    """The same. Of long rows, groups of neighbors are compared by their first element: the first k
     elements are in the first k groups."""
     outer, n, inner = rows.shape
     if n <= COUNTED_FIRST and rows.size * n <= COMPARED:
@@ -79,7 +79,7 @@ def _last(d: DType) -> float:
 
 
 def effort(n: int) -> int:
-    """The cost of sorting a row on machines other than processors, in comparisons of a vectorised
+    """The cost of sorting a row on machines other than processors, in comparisons of a vectorized
     loop."""
     bits = (n - 1).bit_length()
     return 3 * n * n if n <= COUNTED else 15 * n * bits * (bits + 1)
