@@ -30,7 +30,7 @@ class TransposePattern:
 
     source: Value
     along: int  # the axis along which its elements are contiguous
-    shape: tuple[int, ...]  # that loops run over: neighbouring axes are one where they can be
+    shape: tuple[int, ...]  # that loops run over: neighboring axes are one where they can be
 
 
 def find_transpose(region: Region) -> TransposePattern | None:
