@@ -175,7 +175,7 @@ def test_numbers_are_carried_from_turn_to_turn_downwards() -> None:
     np.testing.assert_allclose(carried(X), carried.debug(X), rtol=1e-12)
 
 
-def test_plain_python_is_what_the_graph_computes() -> None:
+def test_plain_python_matches_the_graph() -> None:
     for kernel in EVERY:
         expected = kernel.debug(X, STARTS, PLACES)
         parts = expected if isinstance(expected, tuple) else (expected,)

@@ -14,7 +14,7 @@ MOST_NODES = 64  # of a part, if it has several turns: those compile in some ten
 
 
 def compute_turns(operands: Sequence[Any]) -> int:
-    """Computes the turns of the loop that nodes come from; all of them, if no loop is recognised.
+    """Computes the turns of the loop that nodes come from; all of them, if no loop is recognized.
 
     Args:
         operands: Nodes, and numbers.
