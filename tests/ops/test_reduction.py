@@ -72,8 +72,8 @@ def test_nan_on_devices_whose_compilers_know_none() -> None:
     turned = np.ascontiguousarray(data.T)
     with zt.device("webgpu:0"):
         x, y = zt.tensor(data), zt.tensor(turned)
-        got = {name: getattr(ops, name)(x, axis=1) for name in ("max", "min", "argmax", "argmin", "any", "all")}
-        got |= {name: getattr(ops, name)(x, y) for name in ("maximum", "minimum", "not_equal", "hypot")}
+        got = {name: getattr(ops, name)(x, axis=1) for name in ("min", "argmax", "all")}
+        got |= {name: getattr(ops, name)(x, y) for name in ("maximum", "not_equal")}
         got["equal"] = ops.equal(x, x)
     for name, result in got.items():
         function = getattr(np, name)
