@@ -52,10 +52,9 @@ class Placement:
         self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
         self.histories = Histories(self.regions, limits.buffer_align)
         self._read: dict[Region, list[Value]] = {}
-        for region in self.regions:
-            if region.kind == "reduce":
-                late = stored_between_passes(region, limits)
-                region.stores += [v for v in late if v not in region.stores]
+        for region in (r for r in self.regions if r.kind == "reduce"):
+            late = stored_between_passes(region, limits)
+            region.stores += [v for v in late if v not in region.stores]
         self._carry_states()
         self._place_updates()
         if in_outputs:
