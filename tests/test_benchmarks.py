@@ -68,7 +68,7 @@ def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         "DeviceError: out of memory", "SystemExit: ztorch is wrong by 1"]
 
 
-def test_a_run_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements are kept, and failures are measured again."""
     monkeypatch.setattr(gpu, "devices", lambda: [ListedDevice("vulkan:0", "gpu", "one")])
     ran, works = [], [False]
@@ -94,7 +94,7 @@ def test_a_run_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert "out of memory" not in text
 
 
-def test_smoke_names_what_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch,
+def test_smoke_names_failures_and_continues(monkeypatch: pytest.MonkeyPatch,
                                              capsys: pytest.CaptureFixture[str]) -> None:
     def fails(error: Exception) -> str:
         raise error
@@ -138,7 +138,7 @@ def test_measured_devices_are_predicted() -> None:
     assert gpu_predictions.predicted_seconds({}, ListedDevice("vulkan:0", "cpu", "llvmpipe")) is None
 
 
-def test_parity_is_of_gpus_and_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_is_for_gpus_and_names_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_parity.cases(ListedDevice("vulkan:0", "cpu"), SMALL) == []
     d = ListedDevice("dummy:0", "gpu")
     assert [c.name for c in gpu_parity.cases(d, SMALL)] == [*gpu_parity.TESTS]
@@ -171,7 +171,7 @@ def test_every_row_is_right(backend: str, kind: str, tmp_path: Path, monkeypatch
     assert gpu.main(["--quick", "--devices", at, "--only", kind, "--out", str(tmp_path)]) == 0
 
 
-def test_a_race_without_avx512_begins_anew_and_hides_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_without_avx512_restarts_with_it_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[str, list[str], dict[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda *how: begun.append(how))
     monkeypatch.setattr(processor, "features", lambda: frozenset({"avx2", "fma", "avx512f", "amx_tile"}))

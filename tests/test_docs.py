@@ -38,7 +38,7 @@ def fractions(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_the_blocks_print_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_blocks_print_the_documented_output(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                              request: pytest.FixtureRequest) -> None:
     if page.stem in ("performance",):
         pytest.importorskip("matplotlib")

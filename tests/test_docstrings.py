@@ -85,7 +85,7 @@ def parameters(member: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(member).parameters if name != "self"]
 
 
-def test_sections_are_told_apart() -> None:
+def test_sections_are_distinguished() -> None:
     text = "Adds.\n\n    Args:\n        a: One.\n            More: of it.\n        *b: Two.\n\n" \
            "    Returns:\n        The sum.\n    "
     assert documented(text) == ["a", "b"]

@@ -41,7 +41,7 @@ def test_an_item_for_each_value_with_the_names_that_pytest_gives() -> None:
     assert made["f32-1"]["len-None-f32"] == {"op": len, "number": None, "d": "f32"}
 
 
-def test_a_failure_keeps_no_other_case_from_running() -> None:
+def test_a_failure_does_not_stop_other_cases() -> None:
     def tried(number: int) -> None:
         seen.append(number)
         assert number % 2 == 0, f"{number} is odd"
@@ -56,7 +56,7 @@ def test_a_failure_keeps_no_other_case_from_running() -> None:
     assert "--case 'case 1'" in str(caught.value)
 
 
-def test_a_case_draws_the_same_numbers_alone_and_after_others() -> None:
+def test_a_case_draws_the_same_numbers_in_any_order() -> None:
     def tried() -> None:
         seen.append(RNG.random())
 
@@ -107,7 +107,7 @@ def test_turns_in_a_row_take_each_case_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(len([n for n in turn if "test_e" in n]) == 5 for turn in kept)
 
 
-def test_a_group_alone_takes_turns_among_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selected_group_runs_all_its_cases_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PARTS", {"tests/test_a.py": 2})
     taken = []
     for turn in range(2):
@@ -117,7 +117,7 @@ def test_a_group_alone_takes_turns_among_its_cases(monkeypatch: pytest.MonkeyPat
     assert sorted(taken) == [*"abcde"]
 
 
-def test_what_takes_turns_exists() -> None:
+def test_every_entry_of_the_turns_exists() -> None:
     root = Path(__file__).parents[1]
     for name in turns.PARTS:
         path, _, test = name.partition("::")

@@ -158,7 +158,7 @@ def test_no_file_is_long() -> None:
     assert {name: n for name, n in lines.items() if n > 300} == {}
 
 
-def test_no_file_is_named_for_what_has_no_name() -> None:
+def test_no_file_has_a_vague_name() -> None:
     for path in SOURCES:
         assert path.stem not in {"utils", "helpers", "common", "core_utils", "manager", "misc"}
         assert path.stem != "models", "models/ is the zoo"
@@ -184,7 +184,7 @@ def test_templates_hold_all_target_text() -> None:
                 assert not target.search(node.value), f"{path} holds target text: {node.value!r}"
 
 
-def test_dtypes_are_named_in_their_rows_alone() -> None:
+def test_dtypes_are_named_only_in_their_rows() -> None:
     """A table of dtypes elsewhere would lack the next one, and nothing would say so."""
     names = {name for d in dtypes.ALL for name in (d.name, d.long)}
     for path in (ROOT / "templates").rglob("*.j2"):
@@ -215,7 +215,7 @@ def test_extras_that_errors_advise_exist() -> None:
     assert {a for a in advised if a[0] not in there} == set()
 
 
-def test_the_readme_says_what_is_run_to_test() -> None:
+def test_the_readme_has_the_test_command() -> None:
     """Its command installs and runs the same as `.ci/run`."""
     commands = re.search(r"pip install -e \"(\.\[[\w,]+\])\" && (python -m pytest.*)",
                          (ROOT / "README.md").read_text())
@@ -276,7 +276,7 @@ def test_no_name_with_an_underscore_is_imported() -> None:
     assert not borrowed, f"these are for their own file alone: {borrowed}"
 
 
-def test_variables_say_what_they_hold() -> None:
+def test_variable_names_are_nouns() -> None:
     for path in SOURCES:
         for node in statements(path):
             if isinstance(node, ast.FunctionDef):

@@ -91,7 +91,7 @@ def test_custom_functions_are_looked_up_by_name(tmp_path: Any) -> None:
         del zt.utils.get_custom_objects()["tests>twice"]
 
 
-def test_a_summary_as_wide_and_deep_as_asked(capsys: Any) -> None:
+def test_a_summary_of_requested_width_and_depth(capsys: Any) -> None:
     inner = zt.Sequential([L.Input((8,)), L.Dense(4), L.Dense(4)], name="inner")
     model = zt.Sequential([L.Input((8,)), inner, L.Dense(3, name="a_name_of_thirty_characters_or")])
     model.summary(line_length=50, expand_nested=False)
@@ -143,7 +143,7 @@ def test_trees() -> None:
         assert call(zt.tree) == call(tree)
 
 
-def test_batches_are_taken_mapped_and_skipped() -> None:
+def test_batches_take_map_and_skip() -> None:
     batches = zt.preprocessing.timeseries_dataset_from_array(np.arange(10.0), np.arange(10.0), 2, batch_size=3)
     assert [len(x) for x, _ in batches] == [3, 3, 3]
     assert [float(y[0]) for _, y in batches.take(2)] == [0.0, 3.0]

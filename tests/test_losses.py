@@ -124,7 +124,7 @@ def test_probabilities_are_clipped():
     (losses.CategoricalCrossentropy(True), np.array([[1.0, 0.0]])),
     (losses.SparseCategoricalCrossentropy(True), np.array([0], np.int32))], ids=lambda v: "")
 @pytest.mark.parametrize("size", [1e2, 1e4, 3e38])
-def test_huge_logits_stay_finite(loss, y, size):
+def test_losses_of_huge_logits_are_finite(loss, y, size):
     right, wrong = np.array([[size, -size]]), np.array([[-size, size]])
     if size > 1e30:
         right, wrong = right / 4, wrong / 4  # so that their difference is a float32
@@ -134,7 +134,7 @@ def test_huge_logits_stay_finite(loss, y, size):
     assert value < 1e-37 and (abs(gradient) < 1e-37).all()
 
 
-def test_small_losses_keep_their_digits():
+def test_small_losses_are_precise():
     logits = np.array([[0.0, -15.0, -16.0]])
     expected = np.log1p(np.exp(-15.0) + np.exp(-16.0))
     value = scored(losses.SparseCategoricalCrossentropy(True), np.array([0], np.int32), logits)[0]
@@ -173,7 +173,7 @@ def test_positions_beyond_rows_are_averaged():
     np.testing.assert_allclose(value, -np.take_along_axis(logs, y[..., None], -1).mean((1, 2)))
 
 
-def test_targets_say_what_y_must_be():
+def test_errors_describe_the_expected_targets():
     sparse = losses.get("sparse_categorical_crossentropy").target((8, 10), f32)
     assert (sparse.shape, sparse.dtype, sparse.classes) == ((8,), i32, 10)
     assert losses.get("mse").target((8, 2), f32).shape == (8, 2)
@@ -241,7 +241,7 @@ def test_pairs_leave_out_rows_that_fill_up_a_batch():
     np.testing.assert_allclose(*(np.hstack(trained(size)) for size in (5, 8)), rtol=1e-5)
 
 
-def test_losses_of_classes_and_regions_beside_keras():
+def test_losses_of_classes_and_regions_equal_keras():
     keras = references.keras()
     probabilities = np.exp(PREDICTED) / np.exp(PREDICTED).sum(1, keepdims=True)
     yes = 1 / (1 + np.exp(-PREDICTED))
@@ -265,7 +265,7 @@ def test_losses_of_classes_and_regions_beside_keras():
         assert np.isfinite(gradient).all() and abs(gradient).max() > 0
 
 
-def test_labels_without_places_beside_pytorch():
+def test_labels_of_ctc_equal_pytorch():
     """CTC: rows with repeated labels, few labels, as many as fit, and none; and its gradient."""
     torch = references.torch()
     y = np.array([[1, 2, 2, 0], [3, 0, 0, 0], [1, 2, 3, 1], [0, 0, 0, 0], [2, 2, 2, 2]], np.int32)

@@ -21,7 +21,7 @@ from ztorch.optimizers import SGD, Adam, AdamW
     ({"clipvalue": 0.3}, lambda t, w: t.nn.utils.clip_grad_value_(w, 0.3)),
     ({"global_clipnorm": 0.7}, lambda t, w: t.nn.utils.clip_grad_norm_(w, 0.7)),
     ({"clipnorm": 0.7}, lambda t, w: [t.nn.utils.clip_grad_norm_([one], 0.7) for one in w])])
-def test_clipping_beside_pytorch(clip, function):
+def test_clipping_equals_pytorch(clip, function):
     expected = torch_weights(lambda o, w: o.SGD(w, 0.05), after_backward=function)
     close(ours(SGD(0.05, **clip)), expected, rtol=1e-5)  # PyTorch adds 1e-6 to the norm
 
@@ -45,13 +45,13 @@ def test_clipping_by_norms_whose_squares_overflow(clip, size):
         np.testing.assert_allclose(-steps[n], expected, rtol=0 if norm <= limit else 2e-6)
 
 
-def test_clipping_leaves_zero_gradients_alone():
+def test_clipping_keeps_zero_gradients():
     run = runner(SGD(0.1, clipnorm=1.0))
     run(**{f"d {n}": np.zeros_like(w) for n, w in START.items()})
     close([run.values[n] for n in START], START.values())
 
 
-def test_weight_decay_spares_what_it_is_told():
+def test_weight_decay_skips_excluded_weights():
     optimizer = SGD(0.1, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(["bias"])
     run = runner(optimizer)
@@ -99,7 +99,7 @@ def test_a_schedule_replaces_the_rate():
     ("CosineDecay", (0.1, 20)), ("CosineDecay", (0.1, 20, 0.2)),
     ("CosineDecayRestarts", (0.1, 5)), ("CosineDecayRestarts", (0.1, 4, 1.0, 0.7, 0.1)),
     ("PiecewiseConstantDecay", ([3, 7, 12], [1.0, 0.5, 0.2, 0.1]))])
-def test_schedules_beside_keras(name, arguments):
+def test_schedules_equal_keras(name, arguments):
     theirs = getattr(references.keras().optimizers.schedules, name)(*arguments)
     mine = getattr(schedules, name)(*arguments)
     for step in range(26):
@@ -108,7 +108,7 @@ def test_schedules_beside_keras(name, arguments):
     assert again(5) == mine(5)
 
 
-def test_schedules_that_begin_again_by_their_formulas():
+def test_restarting_schedules_follow_their_formulas():
     restarts = schedules.CosineDecayRestarts(1.0, 4, 1.0, 0.5)
     cycles = schedules.PolynomialDecay(1.0, 4, 0.0, 2.0, cycle=True)
     for step in range(14):
@@ -118,7 +118,7 @@ def test_schedules_that_begin_again_by_their_formulas():
         np.testing.assert_allclose(cycles(step), (1 - step / span) ** 2)
 
 
-def test_warmup_beside_keras():
+def test_warmup_equals_keras():
     options = {"warmup_target": 0.3, "warmup_steps": 5, "alpha": 0.1}
     theirs = references.keras().optimizers.schedules.CosineDecay(0.05, 10, **options)
     mine = schedules.CosineDecay(0.05, 10, **options)

@@ -35,7 +35,7 @@ from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
     (optimizers.Adamax(0.01, 0.5, 0.9, epsilon=1e-18),
      lambda o, w: o.Adamax(w, 0.01, (0.5, 0.9), eps=1e-18)),
 ], ids=lambda v: repr(v)[:60] if isinstance(v, optimizers.Optimizer) else "")
-def test_fifty_steps_beside_pytorch(optimizer, make):
+def test_fifty_steps_equal_pytorch(optimizer, make):
     close(ours(optimizer), torch_weights(make), rtol=1e-9)
 
 
@@ -71,7 +71,7 @@ def test_running_means_decay_by_rho():
     ("SGD", {"gradient_accumulation_steps": 4, "momentum": 0.9, "clipnorm": 0.5}),
     ("Adam", {"gradient_accumulation_steps": 3, "weight_decay": 0.1}),
     ("Lion", {"beta_1": 0.5, "beta_2": 0.8}), ("Adam", {"clipnorm": 0.5}), ("SGD", {"clipvalue": 0.3}), ("SGD", {"global_clipnorm": 0.7})])
-def test_ten_steps_beside_keras(name, arguments):
+def test_ten_steps_equal_keras(name, arguments):
     keras = references.keras()
     theirs = getattr(keras.optimizers, name)(learning_rate=0.02, **arguments)
     weights = [keras.Variable(w, dtype="float64") for w in START.values()]
@@ -99,7 +99,7 @@ def test_schedule_free_steps_by_the_paper():
     close(ours(optimizers.ScheduleFreeAdamW(rate, b, b2, epsilon, warm, weight_decay=decay), 10), expected)
 
 
-def test_each_weight_may_have_an_optimizer_of_its_own():
+def test_each_weight_may_have_its_own_optimizer():
     both = optimizers.MultiOptimizer(optimizers.OptimizerMap(Adam(0.02, clipnorm=0.5), {".*/bias": SGD(0.3)}))
     kernel, bias = ours(both, 6)
     close([kernel], ours(Adam(0.02, clipnorm=0.5), 6)[:1])

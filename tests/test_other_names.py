@@ -16,8 +16,8 @@ from ztorch.layers import LAYERS, Layer
 from ztorch.layers.activation import ACTIVATIONS
 from ztorch.losses import Loss
 from ztorch.metrics import Metric
+from ztorch.names.other_names import OTHER_NAMES
 from ztorch.optimizers import Optimizer
-from ztorch.other_names import OTHER_NAMES
 
 FAMILIES = {"layer": Layer, "loss": Loss, "metric": Metric, "optimizer": Optimizer}
 
@@ -84,7 +84,7 @@ def test_hints_at_attributes(module: object, name: str, said: str) -> None:
         getattr(module, name)
 
 
-def test_long_words_of_damaged_files_are_cut() -> None:
+def test_long_names_of_damaged_files_are_shortened() -> None:
     assert str(zt.errors.DataError(f"a.json holds {'[' * 5000}")) == f"a.json holds {'[' * 100}..."
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import ztorch as zt
 from tests.programs import classifier, flowers
-from ztorch import progress as P
 from ztorch.errors import ConfigError
+from ztorch.terminal import progress as P
 from ztorch.training import loop
 
 
@@ -118,7 +118,7 @@ def test_time_left(clock: list[float], seconds: int, text: str) -> None:
     assert f" {text} " in screen.lines()[-1]
 
 
-def test_fit_is_silent_when_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_is_silent_if_verbose_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
     x, y = flowers()
     program = classifier()
     program.fit(x, y, verbose=0, validation_data=(x, y))

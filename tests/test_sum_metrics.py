@@ -199,7 +199,7 @@ def test_scores_of_several_numbers_in_logs_files_and_checkpoints(tmp_path: Path)
         model.fit(SCORES, ONE_HOT, verbose=0, callbacks=[zt.callbacks.EarlyStopping("found")])
 
 
-def test_numbers_of_whole_batches_are_those_of_keras() -> None:
+def test_values_of_batches_equal_keras() -> None:
     """A loss or metric that gives one number for a batch: the last batch is never filled up."""
     keras, results = references.keras(), []
     for kind in (keras, zt):

@@ -39,7 +39,7 @@ def pearson(kind: Any, ops: Any) -> Any:
     return Correlation()
 
 
-def test_an_epoch_is_what_keras_says_of_all_rows() -> None:
+def test_an_epoch_equals_keras_over_all_rows() -> None:
     """With a last batch that is not full, and weights of rows."""
     keras = references.keras()
     program = regressor(batch_size=8, metrics=[metrics.WeightedMetric(pearson(zt, zt.ops))])

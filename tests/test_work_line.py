@@ -12,9 +12,9 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
-from ztorch import work_line
 from ztorch.host.settings import using
-from ztorch.work_line import at, counted, say, working
+from ztorch.terminal import work_line
+from ztorch.terminal.work_line import at, counted, say, working
 
 
 class Terminal(io.StringIO):
@@ -79,9 +79,9 @@ def test_short_work_and_pipes_say_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         at("plan")
 
 
-def test_compiling_tells_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str] = []
-    for module in ("model.trace", "compile.pipeline", "lower.plan", "work_line"):
+    for module in ("model.trace", "compile.pipeline", "lower.plan", "terminal.work_line"):
         monkeypatch.setattr(f"ztorch.{module}.at", lambda stage, done=0, total=0: stages.append(
             f"{stage} {done}/{total}"))
     with using(cache=None):  # else it may be found there

@@ -12,7 +12,7 @@ from typing import Any
 
 import ztorch as zt
 from ztorch.errors import ZtorchError
-from ztorch.names_elsewhere import REPLACEMENTS
+from ztorch.names.names_elsewhere import REPLACEMENTS
 
 HEAD = """# Keras, name by name
 

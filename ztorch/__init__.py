@@ -171,7 +171,7 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_"):
         from ztorch.errors import nearest
         from ztorch.graph.op import ALIASES, REGISTRY
-        from ztorch.names_elsewhere import REPLACEMENTS
+        from ztorch.names.names_elsewhere import REPLACEMENTS
         from ztorch.ops.absent import INSTEAD
 
         replacement = REPLACEMENTS.get(name)
@@ -193,7 +193,7 @@ class _InnerModules:
 
             return ModuleSpec(name, _InnerModules())  # type: ignore[arg-type]
         if name.startswith("ztorch.") and name.count(".") == 1:  # no real module has this path
-            from ztorch.names_elsewhere import REPLACEMENTS
+            from ztorch.names.names_elsewhere import REPLACEMENTS
 
             replacement = REPLACEMENTS.get(name.removeprefix("ztorch."))
             if replacement is not None:

@@ -17,7 +17,7 @@ from ztorch import dispatch
 from ztorch.errors import ConfigError, unknown
 from ztorch.flags import flag as flag
 from ztorch.flags import with_flags_checked
-from ztorch.own_functions import registered_name
+from ztorch.names.own_functions import registered_name
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on

@@ -35,8 +35,8 @@ from ztorch.layers.feature_space import FeatureSpace
 from ztorch.layers.symbol import as_symbol, upstream
 from ztorch.model.diagram import model_to_dot, plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
-from ztorch.progress_bar import Progbar
 from ztorch.settings_of_scripts import ScriptSettings as Config
+from ztorch.terminal.progress_bar import Progbar
 
 Sequence = PyDataset  # its older name
 __all__ = ["Config", "CustomObjectScope", "FeatureSpace", "Progbar", "PyDataset", "Sequence",
@@ -126,7 +126,7 @@ def standardize_dtype(dtype: Any) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    from ztorch.names_elsewhere import OF_UTILS
+    from ztorch.names.names_elsewhere import OF_UTILS
 
     hint = f"; here it is {OF_UTILS[name]}" if name in OF_UTILS else nearest(name, __all__, 0.7)
     raise AttributeError(f"module 'ztorch.utils' has no attribute {name!r}{hint}")

@@ -135,7 +135,7 @@ def unknown(kind: str, name: object, known: Iterable[str],
     "unknown activation 'rellu'; did you mean 'relu'? Known: relu, tanh"
     """
     names = sorted(known)
-    from ztorch.other_names import OTHER_NAMES  # imported late: services start without it
+    from ztorch.names.other_names import OTHER_NAMES  # imported late: services start without it
 
     family = "argument" if kind.startswith("argument of ") else kind
     other_name = OTHER_NAMES.get(family, {}).get(str(name).lower())

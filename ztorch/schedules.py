@@ -18,8 +18,8 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
-from ztorch.keras_calls import without
-from ztorch.member_names import shared
+from ztorch.names.keras_calls import without
+from ztorch.names.member_names import shared
 
 
 class LearningRateSchedule(Named, family="learning-rate schedule", such_as="exponential_decay"):

@@ -43,14 +43,14 @@ def ours(name: str) -> Any:
 # -- names and arguments -----------------------------------------------------------------------------
 
 
-def test_the_standard_is_all_there() -> None:
+def test_every_name_of_the_standard_exists() -> None:
     assert len(STANDARD) > 180
     for name in STANDARD:
         assert ours(name) is not None or name == "newaxis"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_arguments_and_defaults_are_the_standards(name: str) -> None:
+def test_arguments_and_defaults_equal_the_standard(name: str) -> None:
     def shown(function: Callable[..., Any]) -> list[tuple[Any, ...]]:
         parameters = inspect.signature(function).parameters.values()
         return sorted((p.kind, k if p.kind is not p.KEYWORD_ONLY else 0, p.name, None if "UNDEF" in (
@@ -59,7 +59,7 @@ def test_arguments_and_defaults_are_the_standards(name: str) -> None:
     assert repr(shown(ours(name))) == repr(shown(STANDARD[name]))
 
 
-def test_every_public_name_is_the_standards() -> None:
+def test_every_public_name_is_in_the_standard() -> None:
     assert set(xp.__all__) - {"linalg", "fft"} <= set(MAIN) | {"__array_namespace_info__"}
 
 
@@ -127,7 +127,7 @@ def test_inspection() -> None:
     assert xp.argmax(xp.asarray([1.0])).dtype is info.default_dtypes()["indexing"]
 
 
-def test_axes_that_must_be_told() -> None:
+def test_required_axes() -> None:
     x = xp.ones((2, 3))
     for name in ("take", "cumulative_sum", "cumulative_prod"):
         with pytest.raises(ShapeError, match=rf"{name} needs axis="):

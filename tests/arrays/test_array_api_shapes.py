@@ -142,7 +142,7 @@ def test_creation(dtype: str) -> None:
 # -- corners -----------------------------------------------------------------------------------------
 
 
-def test_corners_that_the_suite_of_the_standard_looks_into() -> None:
+def test_corner_cases_of_the_standards_suite() -> None:
     small, wide = (zt.tensor(np.array(v, d)) for v, d in (([0, 1, 200], np.uint8),
                                                           ([300, 2, 3], np.uint16)))
     assert (-small).tolist() == xp.negative(small).tolist() == [0, 255, 56]

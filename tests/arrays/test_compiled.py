@@ -182,7 +182,7 @@ def test_an_error_of_the_function_comes_through() -> None:
     assert f(X, False).tolist() == [1.0, 2.0] and (X + 1.0).tolist() == [2.0, 3.0]
 
 
-def test_names_and_documentation_stay() -> None:
+def test_names_and_documentation_are_kept() -> None:
     @zt.compiled
     def area(x: Any) -> Any:
         """The area."""

@@ -107,7 +107,7 @@ def test_equal_attributes_of_other_types_are_other_programs(builds: list[str]) -
     assert len(builds) == 4
 
 
-def test_the_least_recently_used_goes_first(
+def test_the_least_recently_used_is_dropped_first(
         builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "CAPACITY", 2)
     for n in (1, 2, 1, 3, 1):  # 3 takes the place of 2
@@ -117,7 +117,7 @@ def test_the_least_recently_used_goes_first(
     assert len(builds) == 4
 
 
-def test_programs_together_stay_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_stay_within_the_total_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "CAPACITY_BYTES", 100_000)
     for n in range(10_000, 10_005):  # 160 kB each: only the newest stays
         zt.ops.exp(np.zeros(n))

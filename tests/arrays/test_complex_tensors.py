@@ -30,7 +30,7 @@ def evaluated() -> Iterator[None]:
 # -- tensors -----------------------------------------------------------------------------------------
 
 
-def test_it_tells_what_it_is() -> None:
+def test_repr_dtype_and_shape() -> None:
     z = zt.tensor(Z)
     assert (z.shape, z.ndim, z.size, z.nbytes, len(z)) == ((2, 3), 2, 6, 96, 2)
     assert z.dtype is zt.complex128 is zt.array_api.complex128 and str(z.dtype) == "complex128"
@@ -235,7 +235,7 @@ def test_devices_compute_them(device: str) -> None:
     (lambda z: zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)]).compile("cpu", batch_size=2).predict(z), DataError, "complex"),
 ], ids=range(31))
 @pytest.mark.usefixtures("evaluated")
-def test_errors_say_what_is_real(wrong: Any, kind: type[Exception], words: str) -> None:
+def test_errors_name_functions_of_real_numbers(wrong: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         wrong(zt.tensor(Z))
 

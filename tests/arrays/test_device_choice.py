@@ -106,7 +106,7 @@ def test_a_wrong_choice_is_named(configured: pytest.MonkeyPatch, name: str, word
         assert zt.ones(2).tolist() == [1.0, 1.0]
 
 
-def test_a_process_begins_with_its_environment() -> None:
+def test_a_process_starts_with_its_environment() -> None:
     code = "import ztorch as zt; from ztorch.arrays.placement import code_for; print(zt.ones(1).device, code_for('cpu'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": os.getcwd(), "ZTORCH_DEVICE": "cpu:scalar"})

@@ -35,7 +35,7 @@ def test_the_line_of_a_lacking_dtype_raises(purpose: str, dtype: str,
         make()  # not realized
 
 
-def test_the_default_integers_have_a_way_out() -> None:
+def test_the_error_for_default_integers_names_a_fix() -> None:
     available("webgpu")
     with zt.device("webgpu:0"):
         order = zt.permutation(9, seed=1, dtype="int32")
@@ -48,7 +48,7 @@ def test_the_default_integers_have_a_way_out() -> None:
         zt.randint(10, (3,))
 
 
-def test_the_driver_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     available("vulkan")
     device_dtypes.need_dtype("vulkan:0", f64, "do exp")
     physical = memory("vulkan:0").device._pipelines._physical

@@ -192,7 +192,7 @@ def test_the_host_reads_results_in_shared_memory(
     np.testing.assert_array_equal(seen, np.arange(5000) * 2)
 
 
-def test_a_device_reads_an_array_where_it_lies(sharing: str) -> None:
+def test_a_device_reads_an_array_in_place(sharing: str) -> None:
     a = _line(5000)
     x = zt.asarray(a, device=sharing, copy=False)
     assert np.shares_memory(x.numpy(), a) and (x + 1.0).sum().item() == 5000 * 5001 / 2
@@ -210,7 +210,7 @@ def test_a_device_reads_an_array_where_it_lies(sharing: str) -> None:
         np.testing.assert_array_equal(zt.asarray(wrong, device=sharing).numpy(), wrong)
 
 
-def test_an_array_beside_tensors_may_change_at_once(sharing: str) -> None:
+def test_an_array_used_with_tensors_may_change_afterwards(sharing: str) -> None:
     a, x = _line(300_000), zt.ones((300_000,), device=sharing)
     double = zt.compiled(lambda x, y: x * y)
     for f, added in ((lambda: x + a, 1.0), (lambda: double(x, a), 0.0)):

@@ -28,7 +28,7 @@ NUMPYS = [d for d in ALL if d is not bf16]
 
 
 @pytest.mark.parametrize("d", NUMPYS, ids=str)
-def test_dlpack_both_ways(d: Any) -> None:
+def test_dlpack_in_both_directions(d: Any) -> None:
     torch = references.torch()
     a = np.array([[0, 1], [1, 100]]).astype(d.numpy)
     x = zt.tensor(a) if d.long == "bool" else zt.tensor(a) + zt.tensor(0, d)

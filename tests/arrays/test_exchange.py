@@ -94,7 +94,7 @@ def test_data_that_changes_never_changes_a_tensor(make: Any) -> None:
     np.testing.assert_array_equal(inner(zt.tensor([1.0] * 4)).numpy(), before)
 
 
-def test_asarray_shares_what_it_can() -> None:
+def test_asarray_shares_memory_if_possible() -> None:
     a = placed(np.zeros(3, np.float32))
     shared = zt.asarray(a, copy=False)
     a[1] = 5
@@ -140,7 +140,7 @@ def test_lists_of_tensors() -> None:
     assert zt.tensor(x, dtype="int32").dtype.long == "int32"
 
 
-def test_large_integers_keep_their_digits() -> None:
+def test_large_integers_are_exact() -> None:
     top = (1 << 64) - 1
     assert zt.tensor([0, top], dtype="uint64").tolist() == [0, top]
     assert zt.full(2, (1 << 62) + 1).tolist() == [(1 << 62) + 1] * 2

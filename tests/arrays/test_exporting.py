@@ -140,7 +140,7 @@ def test_what_cannot_be_exported_says_why(
     assert not (tmp_path / "e.zt").exists()
 
 
-def test_wrong_calls_say_what_it_takes(path: Path) -> None:
+def test_wrong_calls_name_valid_arguments(path: Path) -> None:
     function = zt.load_function(path)
     for args, named in (((X, G), {}), ((X, G, 1, 2), {}), ((X, G), {"d": 1}), ((X, G, 1), {"c": 1})):
         with pytest.raises(DataError, match="scale_shift takes x, g, c"):
@@ -150,7 +150,7 @@ def test_wrong_calls_say_what_it_takes(path: Path) -> None:
             function(x, X, 1.0)
 
 
-def test_models_and_functions_are_told_apart(path: Path, tmp_path: Path) -> None:
+def test_models_and_functions_are_distinguished(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="load_function"):
         zt.load(path)
     model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Dense(1)])

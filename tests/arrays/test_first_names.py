@@ -63,7 +63,7 @@ def test_names_of_other_libraries(texts: list[str], theirs: Callable[[], tuple[A
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6, err_msg=text)
 
 
-def test_errors_name_what_is_there() -> None:
+def test_errors_name_the_existing_function() -> None:
     x = zt.tensor(A, device="cpu")
     for text, told in INSTEAD.items():
         with pytest.raises((AttributeError, TypeError, ConfigError, UnknownName)) as caught:

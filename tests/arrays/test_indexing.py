@@ -128,7 +128,7 @@ def test_wrong_tensors_as_keys() -> None:
         x[zt.tensor(1.0):]
 
 
-def test_positions_of_tensors_are_taken_to_the_nearest_end() -> None:
+def test_indices_of_tensors_are_clamped() -> None:
     x = zt.tensor([10, 20, 30])
     wide = zt.tensor([-9, -3, -1, 2, 3, 1 << 40])
     assert x[wide].tolist() == [10, 10, 30, 30, 30, 30]

@@ -197,7 +197,7 @@ def test_results_that_are_an_operand() -> None:
     assert a[0] == 1.0
 
 
-def test_constants_alone() -> None:
+def test_constants_only() -> None:
     ones = zt.ones((2, 2)) + zt.ones(2)
     assert ones.tolist() == [[2.0, 2.0]] * 2
     assert (zt.full((2,), 3.5) * zt.zeros(2) + 1).tolist() == [1.0, 1.0]

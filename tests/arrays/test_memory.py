@@ -167,7 +167,7 @@ def test_a_view_survives_tensors_and_programs() -> None:
     np.testing.assert_array_equal(view, np.arange(3000.0)[::2] * 2)
 
 
-def test_threads_on_tensors_of_their_own() -> None:
+def test_threads_with_their_own_tensors() -> None:
     def work(k: int) -> None:
         x = zt.tensor(np.full(100, float(k)))
         for turn in range(60):

@@ -33,7 +33,7 @@ FIRST = [c for k, c in enumerate(FIRST) if full() or not composed(c.public.name)
 
 @together(of=40)
 @pytest.mark.parametrize("case", FIRST, ids=str)
-def test_every_op_computes_what_numpy_does(case: Case) -> None:
+def test_every_op_equals_numpy(case: Case) -> None:
     face = getattr(zt.ops, case.public.name)
     got = face(*case.public.grouped(case.arrays()), **case.sample.attrs)
     got = got[case.public.results.index(case.result)] if case.result else got
@@ -127,7 +127,7 @@ class Lender:
         return self.array.__dlpack_device__()
 
 
-def test_whatever_holds_an_array() -> None:
+def test_anything_that_holds_an_array() -> None:
     torch = references.torch()
     want = zt.ops.exp(X)
     for source in (torch.tensor(X), Lender(X), X.astype(">f4"), X[::-1][::-1], X.T.copy().T):
@@ -162,7 +162,7 @@ def test_dtypes_mix_as_in_numpy(a: np.ndarray, b: Any) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_numbers_alone() -> None:
+def test_numbers_only() -> None:
     assert zt.ops.add(1, 2).dtype == np.int64 and zt.ops.add(1, 2) == 3
     assert zt.ops.mul(1.5, 2).dtype == np.float64 and zt.ops.mul(1.5, 2) == 3.0
     np.testing.assert_array_equal(zt.ops.clip(np.arange(4), 0.5, 2.5), [0.5, 1.0, 2.0, 2.5])
@@ -178,7 +178,7 @@ def test_numbers_that_become_tensors_do_so_each_time() -> None:
         np.testing.assert_array_equal(b, [1, 2])
 
 
-def test_floats_find_a_common_dtype_and_indices_stay() -> None:
+def test_floats_share_a_dtype_and_indices_keep_theirs() -> None:
     assert zt.ops.matmul(X, X.T.astype(np.float64)).dtype == np.float64
     assert zt.ops.take(X, np.array([0, 2])).dtype == np.float32
     assert zt.ops.scatter_add(X, np.array([1]), np.ones((1, 5))).dtype == np.float64

@@ -220,7 +220,7 @@ def wide(**how: Any) -> Any:
     return model.compile("cpu", batch_size=2, **how)
 
 
-def test_large_weights_of_the_cpu_are_read_where_they_lie() -> None:
+def test_large_weights_on_the_cpu_are_read_in_place() -> None:
     program = wide(optimizer="sgd", loss="mse")
     first, x = program.get_weights()[0], np.ones((2, 512), np.float32)
     program.predict(x)  # calls that exist go on in the memory that the program moves to

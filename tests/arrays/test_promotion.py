@@ -243,7 +243,7 @@ def test_operands_by_name_are_operands_each_time() -> None:
             np.testing.assert_array_equal(np.asarray(zt.ops.diff(x, prepend=first)), want)
 
 
-def test_tensors_of_one_shape_keep_their_dtypes() -> None:
+def test_tensors_of_equal_shape_keep_their_dtypes() -> None:
     arrays = [np.zeros(2, d) for d in ("bool", "float32", "float64", "int8")]
     for name in ("broadcast_arrays", "meshgrid"):
         results = getattr(zt.ops, name)(*map(zt.tensor, arrays))

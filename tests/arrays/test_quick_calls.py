@@ -49,7 +49,7 @@ def _tensor(n: int) -> tuple[np.ndarray, zt.Tensor]:
     lambda x, y, z: x + y, lambda x, y, z: x * 3.0, lambda x, y, z: 3.0 - x, lambda x, y, z: -x,
     lambda x, y, z: x * x, lambda x, y, z: x < y,
     lambda x, y, z: (zt.ops if isinstance(x, zt.Tensor) else np).where(x > 1, y, z)])
-def test_it_computes_what_numpy_computes(f: Callable[..., Any], n: int) -> None:
+def test_results_equal_numpy(f: Callable[..., Any], n: int) -> None:
     arrays, tensors = zip(*(_tensor(n) for _ in range(3)), strict=True)
     call, y = _last(lambda: f(*tensors))
     np.testing.assert_array_equal(y.numpy(), f(*arrays))
@@ -138,7 +138,7 @@ def test_a_compiled_function_runs_again_without_a_lock(n: int) -> None:
                 np.testing.assert_allclose(a.numpy(), b, rtol=1e-5, atol=1e-5)
 
 
-def test_a_compiled_function_draws_anew_each_time() -> None:
+def test_a_compiled_function_draws_new_numbers_each_call() -> None:
     draw = zt.compiled(lambda: zt.rand(3))
     seen = {tuple(draw().tolist()) for _ in range(5)}
     assert len(seen) == 5
@@ -159,7 +159,7 @@ def test_threads_share_a_call() -> None:
     assert not wrong
 
 
-def test_threads_share_a_compiled_function_that_works_in_memory_of_its_own() -> None:
+def test_threads_share_a_compiled_function_with_separate_arenas() -> None:
     x, t = _tensor(70_000)  # a sum in two steps
     total = zt.compiled(lambda a: (a * a).sum())
     total(t)

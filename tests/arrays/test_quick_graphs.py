@@ -85,7 +85,7 @@ def test_operands_that_are_one_tensor_are_another_structure() -> None:
         np.testing.assert_array_equal((t - t + u).numpy(), x - x + y)
 
 
-def test_numbers_tell_structures_apart() -> None:
+def test_numbers_are_part_of_the_structure() -> None:
     x, t = _pair()
     for number in (2.5, 2.5, 2.5, 3.5, 2.5, 0.0, -0.0, 0.0, float("inf"), 1.0, True, 1, 2.5):
         y = (-t * number).numpy()
@@ -105,7 +105,7 @@ def test_referenced_intermediate_tensors_are_computed_too(long_ways: list[int]) 
     np.testing.assert_array_equal(between.numpy(), x * x)
 
 
-def test_several_results_at_once(long_ways: list[int]) -> None:
+def test_several_results_together(long_ways: list[int]) -> None:
     x, t = _pair()
     for _ in range(4):
         a, b = t * 2.0 + t, (t - 1.0).sum()
@@ -115,7 +115,7 @@ def test_several_results_at_once(long_ways: list[int]) -> None:
     assert long_ways == [2, 2]
 
 
-def test_the_device_of_a_block_and_gradients_go_the_long_way(long_ways: list[int]) -> None:
+def test_device_blocks_and_gradients_use_the_general_path(long_ways: list[int]) -> None:
     x, t = _pair()
     for _ in range(4):
         (t * t * t).realize()
@@ -134,7 +134,7 @@ def test_the_device_of_a_block_and_gradients_go_the_long_way(long_ways: list[int
     assert len(long_ways) == count + 1
 
 
-def test_nothing_stays_of_what_was_on_the_way() -> None:
+def test_intermediates_are_freed() -> None:
     _, t = _pair()
     for _ in range(4):
         (t * t - t).realize()

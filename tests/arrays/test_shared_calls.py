@@ -164,7 +164,7 @@ def test_threads_of_python_and_runs_of_programs_do_not_disturb_one_another(addit
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_has_none_and_computes_alone(addition: Addition) -> None:
+def test_a_forked_child_has_none_and_computes_itself(addition: Addition) -> None:
     x = RANDOM.uniform(1, 2, N).astype(np.float32)
     a, twice = zt.tensor(x, device="cpu"), zt.compiled(lambda x: x + x)
     for _ in range(3):

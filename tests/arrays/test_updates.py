@@ -130,7 +130,7 @@ class TestByNumpy:
             params = optimizer.update(params, tree(g))
         close(params, applied(optimizers.Adam(0.01)))
 
-    def test_two_trees_have_states_of_their_own(self) -> None:
+    def test_two_trees_have_separate_states(self) -> None:
         optimizer = optimizers.SGD(0.1, momentum=0.9)
         params, other = tree(START), [zt.tensor([1.0, 2.0])]
         for g in GRADIENTS:

@@ -91,7 +91,7 @@ def test_nothing_is_imported_and_only_functions_are_exported(exported: Exported)
     assert [line.split()[-1] for line in inside.splitlines() if " U " in line] == ["net.params"]
 
 
-def test_the_header_compiles_alone_whatever_the_language(exported: Exported) -> None:
+def test_the_header_compiles_alone_in_c_and_cpp(exported: Exported) -> None:
     for std in ("c89", "c99", "c11", "c17"):
         run("gcc", f"-std={std}", *STRICT, "-fsyntax-only", "-x", "c", "net.h", cwd=exported.folder)
     for std in ("c++98", "c++20"):

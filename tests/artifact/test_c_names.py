@@ -31,7 +31,7 @@ def test_any_name_makes_a_valid_library(tmp_path: Path, name: str) -> None:
     run(tmp_path / "example", cwd=tmp_path)
 
 
-def test_names_of_layers_and_metrics_stay_apart(tmp_path: Path) -> None:
+def test_names_of_layers_and_metrics_do_not_collide(tmp_path: Path) -> None:
     """Names that C would take for the same, for keywords, for the end of a comment."""
     layers = ["a b", "a-b", "A_B", "a_b", "ä", "ö", "*", "__", 'q"', "\\", "??", "a_b_2"]
     states = {n: StateSpec(f"{n}/kernel", (2, 3), f32, 64 * k, "weight", True)

@@ -150,7 +150,7 @@ def test_supported_agrees_with_the_system(tmp_path: Path) -> None:
         run(tmp_path / "s", cwd=tmp_path, ok=int(set(TARGETS[level].required_features) <= features()))
 
 
-def test_features_nobody_can_ask_for_are_refused() -> None:
+def test_features_that_cannot_be_queried_are_refused() -> None:
     assert cpuid_queries([]) == ((), 0)
     assert all(cpuid_queries(t.required_features)[0] for t in TARGETS.values() if t.arch == "x86_64" and t.required_features)
     with pytest.raises(Unsupported, match="'amx-tile'"):

@@ -239,7 +239,7 @@ def test_other_devices_have_no_page(tmp_path: Path) -> None:
         export_web(traced, tmp_path / "file", webassembly=False)
 
 
-def test_names_reach_the_page_as_text_alone(tmp_path: Path) -> None:
+def test_names_reach_the_page_only_as_text(tmp_path: Path) -> None:
     name = "<b onload=1>'\"${x}"
     files = export_web(zt.Sequential([L.Input((4,)), L.Dense(3)], name=name).trace(4), tmp_path, webassembly=False)
     page = files[-1].read_text()

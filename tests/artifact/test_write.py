@@ -47,7 +47,7 @@ def test_predictions_are_the_same(device: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("device", ["cpu:scalar", "cpu"])
-def test_training_goes_on_bit_for_bit(device: str, dtype: str, tmp_path: Path) -> None:
+def test_training_resumes_bit_for_bit(device: str, dtype: str, tmp_path: Path) -> None:
     x, y = flowers()
     program = trainer(device, dtype)
     program.fit(x, y, epochs=3, verbose=0)
@@ -140,7 +140,7 @@ while True:
 """
 
 
-def test_a_killed_writer_leaves_a_whole_artifact(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_a_complete_artifact(tmp_path: Path) -> None:
     path = tmp_path / "run.zt"
     killed_after_writing(KILLED, path)
     training = open_artifact(path).manifest.training

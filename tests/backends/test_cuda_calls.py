@@ -25,7 +25,7 @@ from ztorch.commands.train import compiled
 from ztorch.dtypes import f32, i32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.ir.builder import Builder
-from ztorch.lower.grid import threads
+from ztorch.lower.grid.workgroups import threads
 from ztorch.runtime import remote_steps
 
 
@@ -271,7 +271,7 @@ def test_the_error_has_the_assemblers_message(fake: FakeCuda) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_told(fake: FakeCuda) -> None:
+def test_a_forked_child_gets_an_error(fake: FakeCuda) -> None:
     d = registry.open_device("cuda")
     buffer = d.alloc(64)
     child = os.fork()

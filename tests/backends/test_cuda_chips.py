@@ -62,7 +62,7 @@ def test_code_for_an_earlier_chip_runs_on_a_later_one(fake: FakeCuda, tmp_path: 
         zt.load(tmp_path / "model.zt")
 
 
-def test_machine_code_lies_behind_the_text(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_code_follows_the_text(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that does not take it assembles the text; without nvJitLink there is but the text."""
     pytest.importorskip("cuda.bindings.nvjitlink")
     d = registry.open_device("cuda")

@@ -16,7 +16,7 @@ from ztorch.graph.value import Graph
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("backend", COMPUTING)
-def test_a_sum_that_updates_what_its_terms_need(backend: str, axis: int) -> None:
+def test_a_sum_that_overwrites_its_operands(backend: str, axis: int) -> None:
     """As in the gradient of a normalization: one kernel sums over many elements, scales each by a
     weight of its row or column, and takes a step with that weight."""
     device(backend)

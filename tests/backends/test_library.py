@@ -57,7 +57,7 @@ def test_the_same_code_is_loaded_once() -> None:
     assert load_library(answering(3), "one") is load_library(again, "two")
 
 
-def test_it_stays_mapped_until_the_workers_inside_have_ended_another_run() -> None:
+def test_it_stays_mapped_until_workers_have_left_it() -> None:
     class Pool:
         ended: int | None = 7
 
@@ -127,7 +127,7 @@ def test_the_file_in_memory_is_sealed_and_named(monkeypatch: pytest.MonkeyPatch)
     assert not os.get_inheritable(descriptor)
 
 
-def test_a_path_that_was_used_before_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_used_before_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody loads from /proc/self/fd/N and closes N, which the next file then gets."""
     descriptor = os.memfd_create("theirs")
     os.write(descriptor, answering(6))

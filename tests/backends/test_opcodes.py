@@ -89,7 +89,7 @@ def test_random_kernels(backend: str) -> None:
 
 @computing
 @pytest.mark.parametrize("d", [f32, f64], ids=repr)
-def test_literals_keep_every_bit(backend: str, d: DType) -> None:
+def test_literals_are_exact(backend: str, d: DType) -> None:
     numbers = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e-45, 0.1, -1.5, 3.4e38, 1e300]
     b = Builder("literals", i32)
     b.memory("y", d, len(numbers), access="w")

@@ -225,7 +225,7 @@ def test_a_module_that_is_refused_is_an_error(install: Any, call: str, code: str
     compiled()  # the device is as good as before
 
 
-def test_modules_for_a_device_that_takes_none(install: Any, tmp_path: Path) -> None:
+def test_modules_for_a_device_that_accepts_none(install: Any, tmp_path: Path) -> None:
     exported(tmp_path / "m.zt", "opencl:spirv")
     driver = install(il="")
     with pytest.raises(DeviceError, match=r"the chip spirv; this machine has stand-in"):

@@ -186,7 +186,7 @@ def test_a_failed_recording_leaves_nothing(fake: FakeHip) -> None:
     assert not fake.handles
 
 
-def test_a_forked_child_is_told(fake: FakeHip) -> None:
+def test_a_forked_child_gets_an_error(fake: FakeHip) -> None:
     d = rocm.BACKEND.open()
     child = os.fork()
     if not child:

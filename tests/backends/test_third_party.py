@@ -50,7 +50,7 @@ print(len(chosen))
 
 
 @pytest.mark.slow
-def test_ops_on_it_are_what_the_oracle_says() -> None:
+def test_its_ops_equal_the_oracle() -> None:
     """Two graphs of each op; `test_every_op.py` has them all."""
     ran = run(["-c", PARITY], PACKAGE)
     assert ran.returncode == 0, ran.stderr

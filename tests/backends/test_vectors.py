@@ -24,7 +24,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.limits import GridLimits
-from ztorch.lower.grid import threads, workgroups
+from ztorch.lower.grid.workgroups import threads, workgroups
 
 everywhere = pytest.mark.parametrize("backend", COMPUTING)
 
@@ -92,7 +92,7 @@ def test_reducing(backend: str, d: DType) -> None:
 
 
 @everywhere
-def test_states_are_updated_where_they_lie(backend: str) -> None:
+def test_states_are_updated_in_place(backend: str) -> None:
     """Adam's step, three times: weights and moments are read and written at once, in place."""
     device(backend)
     rng = np.random.default_rng(1)

@@ -187,13 +187,13 @@ def test_nothing_is_used_against_the_rules(model: str) -> None:
     assert complaints(TRAIN.format(model=model)) == ""
 
 
-def test_all_is_given_back() -> None:
+def test_all_resources_are_released() -> None:
     """The layer knows the resources that a closed device has not released."""
     assert complaints(LIFE) == ""
 
 
 @pytest.mark.parametrize("kind", LEAKS)
-def test_what_is_kept_would_be_noticed(kind: str) -> None:
+def test_a_leak_would_be_detected(kind: str) -> None:
     broken = ("from ztorch.backends import vulkan_devices\n"
               "from ztorch.backends.drivers.vulkan import VulkanDevice\n"
               f"from ztorch.backends.vulkan_memory import Memories\n{LEAKS[kind]}\n")
@@ -201,5 +201,5 @@ def test_what_is_kept_would_be_noticed(kind: str) -> None:
     assert "has not been destroyed" in text and f"Vk{kind}" in text
 
 
-def test_a_missing_barrier_would_be_noticed() -> None:
+def test_a_missing_barrier_would_be_detected() -> None:
     assert "SYNC-HAZARD-READ-AFTER-WRITE" in complaints(RACE)

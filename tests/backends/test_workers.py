@@ -99,7 +99,7 @@ def number(block: np.ndarray, name: str) -> int:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def test_fields_lie_where_they_are_aligned_and_apart() -> None:
+def test_fields_are_aligned_and_on_separate_cache_lines() -> None:
     end = 0
     for f in abi.CONTROL_FIELDS:
         assert f.offset >= end and f.offset % f.nbytes == 0 and f.offset - end == f.gap
@@ -171,7 +171,7 @@ def _meet_three_times(suffix: str, spin: int, workers: int) -> None:
     assert sorted(passed) == [(turn, k) for turn in range(3) for k in range(workers)]
 
 
-def test_one_worker_meets_nobody() -> None:
+def test_one_worker_needs_no_barrier() -> None:
     for suffix in FRAMES:
         block = control(0)
         library(suffix).meet(block.ctypes.data, 0, 1)

@@ -30,7 +30,7 @@ class Stops(C.Callback):
 
 
 @pytest.mark.parametrize("save_freq", ["epoch", 3])
-def test_an_interrupted_run_goes_on(tmp_path: Path, save_freq: Any) -> None:
+def test_an_interrupted_run_resumes(tmp_path: Path, save_freq: Any) -> None:
     whole, broken, again = classifier(), classifier(), classifier()
     history = whole.fit(X, Y, epochs=4, verbose=0)
     backup = C.BackupAndRestore(tmp_path / "b", save_freq=save_freq)
@@ -47,7 +47,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, save_freq: Any) -> None:
     assert kept.file.exists()
 
 
-def test_a_damaged_backup_gives_way_to_the_one_before(tmp_path: Path) -> None:
+def test_a_damaged_backup_falls_back_to_the_previous_one(tmp_path: Path) -> None:
     broken, again = classifier(), classifier()
     backup = C.BackupAndRestore(tmp_path, double_checkpoint=True)
     with pytest.raises(RuntimeError, match="down"):

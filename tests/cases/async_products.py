@@ -9,7 +9,7 @@ import numpy as np
 from ztorch.dtypes import DType, f16, f32, from_storage, i32, to_storage
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, Kernel, MmaShape, Operand
-from ztorch.lower.grid import threads
+from ztorch.lower.grid.workgroups import threads
 
 SUBGROUP, STRIPS, STAGES = 32, 3, 2
 TEAM = SUBGROUP * WARPGROUP

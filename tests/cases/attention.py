@@ -13,7 +13,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.large_intermediates import LargeShape
+from ztorch.lower.rewrites.large_intermediates import LargeShape
 
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),

@@ -167,7 +167,7 @@ def test_submitted_work_runs_in_order(name: str) -> None:
 @computing
 @pytest.mark.parametrize("rubbish", [b"this is not a kernel\n" * 4, bytes(range(256))],
                          ids=["text", "bytes"])
-def test_code_that_is_none_is_an_error(name: str, rubbish: bytes) -> None:
+def test_invalid_code_is_an_error(name: str, rubbish: bytes) -> None:
     d = device(name)
     with pytest.raises(DeviceError, match=name):
         d.load(rubbish, [KernelEntry("k", 0, len(rubbish), (1, 1, 1))])

@@ -63,7 +63,7 @@ def test_events_of_other_devices_and_times_too_early_are_refused(name: str) -> N
 
 
 @every
-def test_a_forked_child_is_told(name: str) -> None:
+def test_a_forked_child_gets_an_error(name: str) -> None:
     d = device(name)
     buffer = d.alloc(64)
     child = os.fork()

@@ -11,7 +11,7 @@ from tests.cases.async_products import LINE, SUBGROUP, TEAM
 from ztorch.dtypes import DType, f16, f32, i32
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, Kernel, MmaShape
-from ztorch.lower.grid import threads
+from ztorch.lower.grid.workgroups import threads
 
 ROWS, COLUMNS, STRIPS, STAGES = 64, 64, 5, 2
 SIZE = ROWS * LINE  # elements of a strip

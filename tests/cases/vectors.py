@@ -6,7 +6,7 @@ from ztorch.dtypes import DType, i32
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import GridLimits
-from ztorch.lower.grid import threads, workgroups
+from ztorch.lower.grid.workgroups import threads, workgroups
 
 
 def loads(d: DType, lanes: int) -> Kernel:

@@ -90,7 +90,7 @@ def test_short_names_are_stored_in_the_header() -> None:
         assert (b"//" in library) == long
 
 
-def test_each_long_name_stands_in_a_table() -> None:
+def test_each_long_name_is_in_a_table() -> None:
     names = [f"{LONG}.{k}" for k in range(3)]
     library = static_library({n: data_object(f"weights{k}", b"abc", "x86_64", False) for k, n in enumerate(names)})
     table = library.index(b"//") + 60

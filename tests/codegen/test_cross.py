@@ -61,7 +61,7 @@ def test_objects_import_nothing(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", EVERY)
-def test_libraries_are_whole(target: str) -> None:
+def test_libraries_are_complete(target: str) -> None:
     code, arch = compiled(target).code, TARGETS[target].arch
     assert struct.unpack_from("<H", code, 18)[0] == MACHINES[arch]
     if arch == NATIVE:

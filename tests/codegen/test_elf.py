@@ -79,7 +79,7 @@ def test_readelf_has_nothing_to_say(machine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", TRIPLES)
-def test_segments_keep_the_loaders_rules(machine: str) -> None:
+def test_segments_follow_the_loaders_rules(machine: str) -> None:
     library = linked(machine)
     page = {"x86_64": 0x1000, "aarch64": 0x10000}[machine]
     segments = [struct.unpack_from("<IIQQQQQQ", library, 64 + 56 * i) for i in range(library[56])]
@@ -96,7 +96,7 @@ def test_segments_keep_the_loaders_rules(machine: str) -> None:
 
 
 @native
-def test_zeros_alone_join_the_relro_segment(tmp_path: Path) -> None:
+def test_only_zeros_join_the_relro_segment(tmp_path: Path) -> None:
     source = """
     @arena = external hidden global [9000 x i32]
     define i32 @keep(i64 %i, i32 %v) {
@@ -259,7 +259,7 @@ def test_debuggers_know_the_kernels_by_name() -> None:
 
 
 @pytest.mark.parametrize("machine", TRIPLES)
-def test_every_truncation_is_noticed(machine: str) -> None:
+def test_every_truncation_is_detected(machine: str) -> None:
     obj = compiled(SOURCE, machine)
     for size in range(0, len(obj), 7):
         with pytest.raises(LinkError):

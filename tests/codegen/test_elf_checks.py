@@ -87,7 +87,7 @@ def test_a_relocation_ends_with_its_section_and_not_later() -> None:
             linked(changed(obj, last, offset=further))
 
 
-def test_each_import_is_an_error_of_its_own() -> None:
+def test_each_import_is_a_separate_error() -> None:
     """One that is missing among others that are there."""
     obj = compiled(READS_WEIGHTS, "x86_64")
     blob = Blob(bytes(16), 16)

@@ -168,7 +168,7 @@ def test_unwind_entries_end_with_a_mark_and_are_sorted_in_their_table() -> None:
     assert entries != sorted(entries), "the entries were to be out of order"
 
 
-def test_unwind_entries_lie_within_their_section_and_hold_an_address() -> None:
+def test_unwind_entries_are_inside_their_section_and_hold_an_address() -> None:
     head = b"\0\0\0\0" + b"\x01zR\0\x01\x78\x10\x01\x1b\0\0\0"  # addresses are distances of 32 bits
     group = struct.pack("<I", len(head)) + head
 
@@ -259,7 +259,7 @@ def test_a_relocation_names_a_symbol_that_exists() -> None:
                 read_object(bytes(obj))
 
 
-def test_names_of_sections_lie_in_a_section_that_exists() -> None:
+def test_section_names_are_in_an_existing_section() -> None:
     obj = bytearray(compiled(POINTERS))
     count, names = struct.unpack_from("<2H", obj, 60)
     assert names < count

@@ -66,7 +66,7 @@ def ends(number: int) -> bool:
     return False
 
 
-def test_the_object_is_that_of_this_process_and_the_child_stays() -> None:
+def test_the_object_equals_that_of_this_process_and_the_child_is_kept() -> None:
     first = object_file_in_child(module(1), ARM)
     child = pid()
     assert read_object(first).machine == EM_AARCH64
@@ -76,7 +76,7 @@ def test_the_object_is_that_of_this_process_and_the_child_stays() -> None:
     assert pid() == child
 
 
-def test_bad_text_is_an_error_and_the_child_stays() -> None:
+def test_bad_text_is_an_error_and_the_child_is_kept() -> None:
     with pytest.raises(ZtorchError, match=r"(?s)LLVM refused the rendered text for neon.*expected"):
         object_file_in_child("define i32 @f() { ret nonsense }", ARM)
     child = pid()
@@ -175,7 +175,7 @@ def test_it_ends_with_its_parent(end: str) -> None:
     assert ends(int(done.stdout))
 
 
-def test_a_forked_process_has_a_child_of_its_own() -> None:
+def test_a_forked_process_has_its_own_child() -> None:
     """And keeps none of its parent's: that ends with the parent, though the fork lives on."""
     fork = """
 ready, done = os.pipe()

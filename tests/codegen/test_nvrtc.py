@@ -35,7 +35,7 @@ def figures(code: str, chip: str = "sm_90") -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("d", ALL, ids=repr)
-def test_every_opcode_is_taken(d: DType) -> None:
+def test_every_opcode_is_accepted(d: DType) -> None:
     kernels = [kernel_for(opcode, d, 1, i32)[0] for opcode in opcodes_of(d)]
     text, actual = rendered(kernels, TARGET)
     assert len(figures(through_nvrtc(text))) == len(actual)

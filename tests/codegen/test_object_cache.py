@@ -109,7 +109,7 @@ def test_llvm_assembles_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["llvm_identity", "_source"])
-def test_another_llvm_or_other_passes_assemble_anew(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_llvm_or_other_passes_assemble_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = objects(monkeypatch)
     assemble.assemble(TEXT, TARGET)
     monkeypatch.setattr(assemble, part, lambda: "another")
@@ -117,7 +117,7 @@ def test_another_llvm_or_other_passes_assemble_anew(part: str, monkeypatch: pyte
     assert len(asked) == 2
 
 
-def test_what_llvm_is_said_to_be() -> None:
+def test_the_version_of_llvm_is_in_the_key() -> None:
     """The library that llvmlite loads, by size and time; and this very source."""
     import llvmlite.binding as llvm
 

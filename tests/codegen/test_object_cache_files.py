@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("damage", [
     lambda data: b"", lambda data: data[:31], lambda data: data[:-1], lambda data: data + b"\0",
     *(lambda data, at=at: data[:at] + bytes([data[at] ^ 1]) + data[at + 1:] for at in (0, 31, 32, -1 - 1))])
-def test_a_damaged_file_is_made_anew(damage: Any, folder: Path) -> None:
+def test_a_damaged_file_is_replaced(damage: Any, folder: Path) -> None:
     cached(["a"], lambda: b"the code")
     [path] = files(folder)
     whole = path.read_bytes()
@@ -159,7 +159,7 @@ def test_processes_share_a_folder(tmp_path: Path, folder: Path) -> None:
     ({"ZTORCH_CACHE": "/mine", "XDG_CACHE_HOME": "/x"}, "/mine"),
     ({"XDG_CACHE_HOME": "/x"}, "/x/ztorch"), ({"HOME": "/home/me"}, "/home/me/.cache/ztorch"),
     ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/ztorch")])
-def test_where_it_lies(variables: dict[str, str], want: str | None) -> None:
+def test_the_folder_of_the_cache(variables: dict[str, str], want: str | None) -> None:
     clean = {n: v for n, v in os.environ.items() if n not in ("ZTORCH_CACHE", "XDG_CACHE_HOME")}
     code = "from ztorch.host.settings import current; print(current().cache)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,

@@ -108,7 +108,7 @@ def test_figures(chip: str, pytestconfig: pytest.Config) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", in_part(
     t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes))
-def test_products_of_matrices_are_taken(chip: str) -> None:
+def test_matrix_products_are_accepted(chip: str) -> None:
     """Every shape and layout, from shared memory and not; and whole products, without spills."""
     target = TARGETS[f"cuda:{chip}"].with_precision("tf32")
     shapes = target.limits.grid.mma_shapes
@@ -141,7 +141,7 @@ def machine_code(cubin: bytes) -> Counter[str]:
     return result
 
 
-def test_asynchronous_products_are_taken() -> None:
+def test_asynchronous_products_are_accepted() -> None:
     """Every layout and a few widths, and whole products, also with an epilogue that divides: nothing is
     spilled, called or put into local memory, and nothing makes the assembler wait for each product."""
     kernels = [multiplying(d, columns, *turned, teams=1) for d, columns, turned in (
@@ -171,7 +171,7 @@ def test_asynchronous_products_are_taken() -> None:
 # Chips differ in their words for 16-bit floats, so the oldest and newest take these in each run.
 @pytest.mark.parametrize(("chip", "d"), pairs(
     CHIPS, ALL, [(c, d) for c in ("sm_75", "sm_120") for d in (f16, bf16)]), ids=str)
-def test_every_opcode_is_taken(chip: str, d: DType) -> None:
+def test_every_opcode_is_accepted(chip: str, d: DType) -> None:
     """Each run takes each dtype for one chip, a full run for all."""
     kernels = [kernel_for(opcode, d, 1)[0] for opcode in opcodes_of(d)]
     code, log = ptx.cubin(rendered(kernels, chip), chip)
@@ -185,7 +185,7 @@ def _modules(every: list[Graph], size: int = 60) -> Iterator[dict[str, Graph]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", SOME)
-def test_every_op_is_taken(chip: str) -> None:
+def test_every_op_is_accepted(chip: str) -> None:
     """Each op for one of the chips, in turn, and each third of those that are made of others; in a full
     run each sample of it."""
     turn = SOME.index(chip)
@@ -200,7 +200,7 @@ QUICK = ("matmul", "softmax", "conv'", "sort", "where", "attention'", "cumsum")
 
 
 @pytest.mark.parametrize("chip", SOME)
-def test_a_few_ops_are_taken(chip: str) -> None:
+def test_a_few_ops_are_accepted(chip: str) -> None:
     every = [jobs()[name][0].alone(name.replace("'", "_")) for name in QUICK]
     for module in _modules(every):
         made = compile_functions(module, in_one_module(chip), "ops")
@@ -219,7 +219,7 @@ ZOO = [pytest.param(name, chip, marks=() if (name, chip) in EVERY_RUN else pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "chip"), ZOO)
-def test_the_zoo_is_taken(name: str, chip: str) -> None:
+def test_the_zoo_is_accepted(name: str, chip: str) -> None:
     recipe = small(name)
     traced = recipe.model.trace(batch_size=BATCH, optimizer=recipe.optimizer, loss=recipe.loss,
                                 metrics=recipe.metrics)

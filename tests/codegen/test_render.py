@@ -103,7 +103,7 @@ def test_random_kernels(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", HERE)
-def test_literals_keep_every_bit(target: str) -> None:
+def test_literals_are_exact(target: str) -> None:
     numbers = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1e-45, 0.1, -1.5, 3.4e38, 1e300]
     kernels, held = [], []
     for d in (f32, f64):
@@ -123,7 +123,7 @@ def test_literals_keep_every_bit(target: str) -> None:
         assert np.signbit(zeros).tolist() == [False, False, True, True]
 
 
-def test_remembered_text_tells_zeros_and_ones_apart() -> None:
+def test_remembered_text_distinguishes_zeros_and_ones() -> None:
     """The text of an instruction is remembered by shape: 0.0 and -0.0, 1 and 1.0 are not one."""
     b = Builder("k")
     for name, d in (("f", f32), ("i", i32), ("u", u32), ("w", i64)):
@@ -155,7 +155,7 @@ def test_a_macro_that_no_opcode_asks_for_is_an_error(
     assert set(renderer_of(monkeypatch, macros("add", f"_{name}")).words) == {"add"}
 
 
-def test_a_spelling_that_nobody_asks_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_spelling_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZtorchError, match=r"new/spelling.ll.j2: the macro 'typ' has the name of no opcode"):
         renderer_of(monkeypatch, "", macros("typ"))
 
@@ -182,7 +182,7 @@ def test_the_most_special_macro_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["cuda:sm_90", "webgpu"])
-def test_narrow_integers_wrap_by_way_of_32_bits(name: str) -> None:
+def test_narrow_integers_wrap_through_32_bits(name: str) -> None:
     """Where a language holds them in wider registers: what would leave their range is lacking."""
     words = renderer(TARGETS[name])
     for opcode in ("add", "sub", "mul", "not", "shl", "and", "lt", "shr", "eq"):

@@ -148,7 +148,7 @@ def test_rows_are_read_once_into_registers(name: str) -> None:
 
 
 @disassembled
-def test_what_is_slow_is_found() -> None:
+def test_slow_instructions_are_found() -> None:
     """A division by what a loop reads, and an array that is read at a place which it finds."""
     text = """.version 7.0
 .target sm_80

@@ -81,7 +81,7 @@ def test_every_opcode(flavor: str, d: DType, tmp_path: Path) -> None:
 
 @tools
 @both
-def test_several_at_once(flavor: str, tmp_path: Path) -> None:
+def test_several_together(flavor: str, tmp_path: Path) -> None:
     kernels = [loads(d, lanes) for d in ALL if d is not boolean for lanes in (2, 4)]
     kernels += [stores(d, aligned) for d in ALL if d is not boolean for aligned in (True, False)]
     agree_with_khronos(texts_of(kernels, flavor), tmp_path, flavor)
@@ -126,7 +126,7 @@ def test_modules_declare_the_functions_that_kernels_use() -> None:
                                   assemble("OpCapability Shader")[:-4],
                                   assemble("OpCapability Shader") + b"\0\0\0\0",
                                   assemble("OpCapability Shader") + b"\x11\0\xff\xff"])
-def test_damaged_modules_are_noticed(code: bytes) -> None:
+def test_damaged_modules_are_detected(code: bytes) -> None:
     with pytest.raises(ValueError, match=r"module|does not end"):
         modules.requirements(code)
 

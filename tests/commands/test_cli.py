@@ -29,7 +29,7 @@ def test_demo(run: Run) -> None:
     assert zt.load("kept.zt").name == "digits_mlp"
 
 
-def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
+def test_run_equals_predict(run: Run, artifact: Path) -> None:
     x, _ = digits()
     expected = zt.load(artifact).predict(x)
     np.save("x.npy", x)
@@ -47,7 +47,7 @@ def test_run_gives_what_predict_gives(run: Run, artifact: Path) -> None:
     assert list(map(int, printed)) == expected.argmax(1).tolist()
 
 
-def test_train_goes_on_from_an_artifact(run: Run, artifact: Path) -> None:
+def test_train_continues_from_an_artifact(run: Run, artifact: Path) -> None:
     output = ok(run("train", artifact, "--data", "digits", "--epochs", 1, "--out", "more.zt"))
     assert "Epoch 1/1" in output and "On 364 rows it was not trained on: loss" in output
     assert zt.load("more.zt").epochs_trained == 3

@@ -67,7 +67,7 @@ def test_show_of_an_artifact_is_of_its_model_and_device(run: Run, own: Path) -> 
     fails(run("show", "own.zt", "--function", "trian"), "did you mean 'train'")
 
 
-def test_whatever_holds_a_model_is_one(run: Run, own: Path, artifact: Path) -> None:
+def test_anything_that_holds_a_model(run: Run, own: Path, artifact: Path) -> None:
     for words in (["run", "lenet", "x.npy"], ["export", own, "-o", "x.zt"],
                   ["export", "lenet", "--so", "-o", "c"], ["generate", "lenet"]):
         fails(run(*words), r"its weights are random; train it first: ztorch train \S+ (--data DATA )?--out")

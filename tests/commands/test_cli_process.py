@@ -64,7 +64,7 @@ def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("words", "unbuffered"), pairs(
     [["--help"], ["--version"], ["devices"], ["show", "--help"],
      ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]], ["", "1"]))
-def test_a_full_disk_behind_standard_output(words: list[str], unbuffered: str,
+def test_standard_output_on_a_full_disk(words: list[str], unbuffered: str,
                                             tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), *words], stdout=full,
@@ -83,7 +83,7 @@ def test_closed_standard_output(tmp_path: Path) -> None:
     assert zt.load(tmp_path / "d.zt").epochs_trained == 1
 
 
-def test_a_traceback_is_to_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_can_be_requested(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTORCH_DEBUG", "time")
     assert isinstance(run("inspect", "none.zt").exception, zt.errors.ArtifactError)
     monkeypatch.setenv("ZTORCH_DEBUG", "everything")

@@ -17,7 +17,7 @@ from tests.commands.results import Run, fails, ok
 from ztorch.cli import main
 
 
-def test_training_says_what_it_does(trained: tuple[Path, str]) -> None:
+def test_training_reports_its_steps(trained: tuple[Path, str]) -> None:
     _, said = trained
     assert re.search(r"^age +number +\d+ ", said, re.M) and re.search(r"^PassengerId +ignored .* numbers the rows", said, re.M)
     assert "Predicts fate, 2 classes, from 6 columns" in said and "probabilities (Activation)" in said
@@ -75,7 +75,7 @@ def test_run_warns_of_new_categories_and_explains_wrong_tables(trained: tuple[Pa
     fails(run("run", trained[0], "text.csv"), "text.csv, line 2, column 'age': 'old' is not a number")
 
 
-def test_inspect_says_what_columns_mean(trained: tuple[Path, str], run: Run) -> None:
+def test_inspect_describes_the_columns(trained: tuple[Path, str], run: Run) -> None:
     output = ok(run("inspect", trained[0]))
     assert re.search(r"^  fare \[pound\] +number +pound +1 feature$", output, re.M) and "Predicts fate: lost, saved" in output
     assert '"words": [' in ok(run("inspect", trained[0], "--json"))

@@ -38,7 +38,7 @@ def instructions(obj: Object) -> dict[str, bytes]:
             for s in obj.symbols if s.type == 2 and "zt" not in s.name}
 
 
-def test_kernels_are_the_same_code_alone_and_together() -> None:
+def test_kernels_compile_equally_alone_and_together() -> None:
     program = network()
     symbols = {name: f.symbol for name, f in program.spec.functions.items()}
     parts = RenderedModule(program.plans, TARGET, symbols).assemble()

@@ -64,7 +64,7 @@ def softmax() -> zt.Program:
     return model.compile("cpu:scalar", batch_size=2)
 
 
-def test_memory_that_nobody_wrote_is_found(interpreting: None) -> None:
+def test_uninitialized_reads_are_detected(interpreting: None) -> None:
     program = softmax()
     plans = dict(program.executable._plans)
     _, *rest = plans["predict"].steps
@@ -74,7 +74,7 @@ def test_memory_that_nobody_wrote_is_found(interpreting: None) -> None:
         program.predict(np.ones((2, 8)))
 
 
-def test_an_index_out_of_bounds_is_found(interpreting: None) -> None:
+def test_an_index_out_of_bounds_is_detected(interpreting: None) -> None:
     program = softmax()
     plan = program.executable._plans["predict"]
     step = plan.steps[-1]

@@ -12,7 +12,7 @@ from ztorch.graph.value import Graph
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0, 0.1])
-def test_one_number_seen_as_many_is_in_the_block(first):
+def test_a_broadcast_constant_is_stored(first):
     state = leaf("state", "s", (3,), "float32", np.broadcast_to(np.float32(first), (3,)))
     graph = Graph({"y": OPS.exp(state)}, {"s": OPS.neg(state)})
     made = compile_functions({"step": graph}, TARGETS["scalar"], "numbers")

@@ -210,7 +210,7 @@ def trained(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return before, program.predict(x)
 
 
-def test_a_model_is_found_with_weights_of_its_own(compiled: list[str]) -> None:
+def test_a_hit_has_the_models_own_weights(compiled: list[str]) -> None:
     first, again, other = [], [], []
     for results, seed in ((first, 1), (again, 1), (other, 2)):
         new_process()

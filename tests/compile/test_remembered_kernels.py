@@ -84,7 +84,7 @@ def test_ops_of_users_with_the_same_name_are_not_confused() -> None:
     assert two != three and kernels._lowered.size == 0
 
 
-def test_numbers_in_attributes_are_told_apart() -> None:
+def test_numbers_in_attributes_are_distinguished() -> None:
     x = leaf("input", "x", (8,), "float32")
     half, minus, tenth, again = (body_of(ops.add(x, number)) for number in (0.5, -0.5, 0.1, 0.1))
     assert half != minus and half != tenth and tenth == again

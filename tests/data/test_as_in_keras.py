@@ -115,7 +115,7 @@ def test_folders_of_images(tmp_path: Path) -> None:
             load(tmp_path, **how)
 
 
-def test_images_are_cut_and_filled_up_as_in_keras(tmp_path: Path) -> None:
+def test_images_are_cropped_and_padded_as_in_keras(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 12, 3), np.uint8)
     (tmp_path / "a").mkdir()
     for k, image in enumerate((pixels, pixels.transpose(1, 0, 2))):
@@ -135,7 +135,7 @@ def test_images_are_cut_and_filled_up_as_in_keras(tmp_path: Path) -> None:
     same(x, want)
 
 
-def test_labels_and_classes_of_files_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_and_classes_of_files_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for k, name in enumerate(("cat", "dog", "emu")):
         (tmp_path / name).mkdir()
         Image.new("L", (2, 2), 10 * k).save(tmp_path / name / "1.png")

@@ -125,7 +125,7 @@ def test_where_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         data.load("cifar100")
 
 
-def test_fashion_in_the_place_of_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fashion_mnist_replaces_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"what was published")
     actual = locations.digest(tmp_path / "train-images-idx3-ubyte.gz")
     assert actual == hashlib.md5(b"what was published").hexdigest()

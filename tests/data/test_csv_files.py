@@ -83,7 +83,7 @@ def test_spellings(tmp_path: Path, text: str, names: tuple, x: list, y: list) ->
     assert rows.columns == names and got.tolist() == x and targets.tolist() == y
 
 
-def test_a_header_of_texts_over_texts_must_be_said(tmp_path: Path) -> None:
+def test_a_header_over_text_columns_must_be_declared(tmp_path: Path) -> None:
     text = "color,kind\nred,rose\nblue,tulip\n"
     assert opened(tmp_path, text).rows == 3
     rows = opened(tmp_path, text, header=True)
@@ -156,7 +156,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         opened(tmp_path, "1,a\n2,b\n3,c\n")
 
 
-def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_detected(tmp_path: Path) -> None:
     rows = opened(tmp_path, "1,2\n3,4\n5,6\n")
     (tmp_path / "t.csv").write_text("1\n2\n")
     with pytest.raises(DataError, match="has changed since it was opened"):

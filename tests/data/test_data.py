@@ -118,7 +118,7 @@ def table(tmp_path: Path, text: str, name: str = "t.csv", **how: object) -> data
     return data.read_table(path, **how)  # type: ignore[arg-type]
 
 
-def test_a_header_is_seen_and_texts_become_classes(tmp_path: Path) -> None:
+def test_headers_are_detected_and_texts_become_classes(tmp_path: Path) -> None:
     t = table(tmp_path, "width,height,kind\n1,2.5,rose\n3,4,tulip\n5,6,rose\n\n")
     assert t.x.tolist() == [[1, 2.5], [3, 4], [5, 6]] and t.x.dtype == np.float32
     assert t.y is not None and t.y.tolist() == [0, 1, 0] and t.y.dtype == np.int32

@@ -76,7 +76,7 @@ def test_other_sizes_are_resized(tmp_path: Path) -> None:
     np.testing.assert_allclose(x, np.broadcast_to([1.0, 0.0, 0.4], (1, 7, 9, 3)), rtol=1e-6)
 
 
-def test_photos_are_turned_upright(tmp_path: Path) -> None:
+def test_photos_are_rotated_upright(tmp_path: Path) -> None:
     pixels = random.integers(0, 256, (4, 6), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 3  # upside down

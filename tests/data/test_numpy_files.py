@@ -47,7 +47,7 @@ def test_wrong_contents(tmp_path: Path, data: bytes, says: str) -> None:
     assert str(file) in str(caught.value) and "numpy.save" in str(caught.value)
 
 
-def test_python_objects_stay_closed(tmp_path: Path) -> None:
+def test_python_objects_are_not_unpickled(tmp_path: Path) -> None:
     opened: list[int] = []
     np.save(tmp_path / "x.npy", np.array([opened], object), allow_pickle=True)
     with pytest.raises(DataError, match="Python objects"):

@@ -54,7 +54,7 @@ def test_damaged_files_are_named(tmp_path: Path, data: bytes, said: str) -> None
         read_wav(path)
 
 
-def test_another_rate_keeps_frequencies() -> None:
+def test_resampling_keeps_frequencies() -> None:
     def tone(rate: int, hertz: float) -> np.ndarray:
         return np.cos(np.arange(rate) * 2 * np.pi * hertz / rate)[:, None].astype(np.float32)
 

@@ -52,7 +52,7 @@ def test_any_array_is_the_same_array(x: Any) -> None:
     assert same_states(a, b)
 
 
-def test_conversion_batch_by_batch_equals_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_by_batches_equals_conversion_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = classifier(), classifier()
     a.fit(X.astype(np.float64), Y.astype(np.int64), verbose=0)
     monkeypatch.setattr("ztorch.feed.columns.CONVERT_AT_ONCE", 0)

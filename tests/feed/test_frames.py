@@ -136,7 +136,7 @@ def test_gaps_are_named_where_nothing_fills_them(nothing: Any) -> None:
     assert "gaps  values" in str(zt.data.table(frame)) and zt.data.table(frame).kinds["a"].gaps == 2
 
 
-def test_durations_are_told_to_be_numbers() -> None:
+def test_durations_get_an_error_that_asks_for_numbers() -> None:
     frame = Frame({"a": np.array([1, 2], "timedelta64[h]"), "b": np.ones(2)})
     for read in classifier().predict, zt.data.table:
         with pytest.raises(DataError, match=r"column 'a' .*durations; .* \.dt\.total_seconds\(\)"):
@@ -154,7 +154,7 @@ def test_columns_are_inputs_by_name() -> None:
         model.predict(Frame({"kind": PandasColumn(Y)}))
 
 
-def test_columns_that_come_by_the_stream_of_arrow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_available_only_by_arrow_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     class Reader:
         def __arrow_c_stream__(self, schema: Any = None) -> Any: ...
 

@@ -65,7 +65,7 @@ def test_errors_of_an_iterator_are_raised_to_its_reader(slow: bool) -> None:
     assert gone()
 
 
-def test_a_thread_ends_when_nobody_wants_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_ends_without_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "SLOW", -1.0)
     reader = ReadAhead(iter(range(1000)), lambda k: k)
     assert [next(reader) for _ in range(5)] == [0, 1, 2, 3, 4] and len(readers()) == 1

@@ -13,7 +13,7 @@ from tests.programs import classifier, flowers, same_states
 from ztorch.callbacks import LambdaCallback
 from ztorch.errors import DataError
 from ztorch.feed.array_batches import permutation
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 
 X, Y = flowers(20)
 
@@ -34,7 +34,7 @@ def pieces(*sizes: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.parametrize("sizes", [(8, 8, 4), (3, 9, 8), (20,), (1,) * 20, (5, 15)])
-def test_batches_of_any_size_are_cut_to_the_programs(sizes: tuple[int, ...]) -> None:
+def test_batches_of_any_size_are_regrouped(sizes: tuple[int, ...]) -> None:
     a, b = classifier(), classifier()
     a.fit(X, Y, shuffle=False, epochs=2, verbose=0)
     history = b.fit(pieces(*sizes), epochs=2, verbose=0)
@@ -91,7 +91,7 @@ class Shuffling:
 
 
 @pytest.mark.parametrize("steps", [None, 1, 2, 3, 4, 7])
-def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(steps: int | None,
+def test_a_resumed_run_sees_the_same_passes(steps: int | None,
                                                                tmp_path: Path) -> None:
     """Also from within a pass, where epochs are not passes: 20 rows are 3 steps."""
     whole, first, second = classifier(), classifier(), classifier()
@@ -108,7 +108,7 @@ def test_a_resumed_run_sees_the_passes_that_it_would_have_seen(steps: int | None
         assert resumed.passes == [2, 3, 4]
 
 
-def test_a_stream_that_is_trained_on_again_goes_on() -> None:
+def test_a_stream_continues_in_the_next_fit() -> None:
     program, source = classifier(), Shuffling()
     program.fit(source, epochs=2, verbose=0)
     program.evaluate(source, verbose=0)  # a pass that trains nothing
@@ -137,7 +137,7 @@ def test_the_first_epoch_of_a_stream_knows_its_steps(make: Any, total: str,
     bars: list[str] = []
     monkeypatch.setattr(Progress, "draw", lambda self, done, logs: bars.append(
         str(self._steps or "?")))
-    monkeypatch.setattr("ztorch.progress.INTERVAL", -1.0)
+    monkeypatch.setattr("ztorch.terminal.progress.INTERVAL", -1.0)
     monkeypatch.setattr("sys.stdout", Terminal())
     told: list[Any] = []
     program = classifier()

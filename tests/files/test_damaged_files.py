@@ -188,7 +188,7 @@ def test_dimensions_of_idx(axes: int, tmp_path: Path) -> None:
     (b'{"format": "ztorch artifact", "version": 6, "ztorch": "1", "files": {}, "targets": [], '
      b'"program": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}", "manifest.json: program"),
 ])
-def test_json_that_lies(text: bytes, message: str, tmp_path: Path) -> None:
+def test_json_with_false_claims(text: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "lie.zt"
     path.write_bytes(together(text, {}))
     with pytest.raises(ArtifactError, match=message):

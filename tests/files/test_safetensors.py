@@ -93,7 +93,7 @@ def test_a_tensor_that_ends_beyond_the_file_is_named() -> None:
             safetensors.unpack(file(GOOD, bytes(30 - lacking)), "here")
 
 
-def test_a_dtype_nobody_computes_with_is_named() -> None:
+def test_unsupported_dtypes_are_named() -> None:
     with pytest.raises(WeightsError, match=r"tensor .b. has dtype F8_E5M2.*convert it to F32"):
         safetensors.unpack(file(entry(dtype="F8_E5M2", data_offsets=[24, 27])), "here")
 
@@ -103,7 +103,7 @@ def test_a_dtype_nobody_computes_with_is_named() -> None:
                           st.lists(st.integers(-1, 4), max_size=3),
                           st.integers(-3, 3), st.integers(-3, 3)), max_size=3),
        st.integers(-2, 2), st.booleans())
-def test_we_accept_what_the_package_accepts(wanted: list, left_over: int, shuffled: bool) -> None:
+def test_accepts_the_same_files_as_the_reference_package(wanted: list, left_over: int, shuffled: bool) -> None:
     """Tensors end to end, most of them with an offset or a size that is wrong."""
     package = pytest.importorskip("safetensors")
     at, header = 0, {}
@@ -128,7 +128,7 @@ def test_we_accept_what_the_package_accepts(wanted: list, left_over: int, shuffl
         n: (list(shape), raw) for n, (_, shape, raw) in theirs.items()}
 
 
-def test_tensors_begin_at_a_multiple_of_eight_bytes() -> None:
+def test_tensors_start_at_multiples_of_eight_bytes() -> None:
     for n in range(1, 9):
         data = safetensors.pack({"x" * n: (f32, np.zeros(1, np.float32))})
         assert int.from_bytes(data[:8], "little") % 8 == 0, n

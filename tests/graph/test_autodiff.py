@@ -76,7 +76,7 @@ def test_stop_gradient_stops() -> None:
     np.testing.assert_array_equal(evaluate([dx], FEEDS)[0], FEEDS[X])
 
 
-def test_through_casts_and_not_through_whole_numbers() -> None:
+def test_through_casts_but_not_through_integers() -> None:
     [dx] = gradients(ops.cast(ops.cast(X, "float32") * 3.0, "float64"), [X])
     assert dx.dtype == f64
     np.testing.assert_allclose(evaluate([dx], FEEDS)[0], 3.0)

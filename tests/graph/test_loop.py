@@ -103,7 +103,7 @@ def test_values_shared_by_iterations_do_not_keep_products_in_the_loop() -> None:
     assert products(loop) == 0
 
 
-def test_what_nobody_reads_is_not_computed() -> None:
+def test_unused_values_are_not_computed() -> None:
     x = leaf("input", "x", (4, 3), "float32")
     (_, b), (kept, other) = ops.scan(
         lambda s, r: ((s[0] + ops.exp(r), s[1] * r), (s[0], ops.sin(r))), (x[0], x[1]), x)
@@ -123,7 +123,7 @@ def test_equal_loops_become_one() -> None:
     assert len(loops(Graph({"y": results[0] * different}))) == 2
 
 
-def test_one_loop_keeps_what_each_of_two_kept() -> None:
+def test_merged_loops_keep_the_histories_of_both() -> None:
     """The first result of the second loop is not the first of both."""
     x = leaf("input", "x", (4, 3), "float32")
     _, whole = ops.scan(lambda s, r: (s + r, (ops.exp(r), ops.sin(r))), x[0], x)

@@ -60,7 +60,7 @@ def test_little_is_wasted() -> None:
     assert max(spare) < 1.1 and sum(spare) / len(spare) < 1.02
 
 
-def test_a_chain_needs_two_places() -> None:
+def test_a_chain_needs_two_buffers() -> None:
     actual = [ArenaBuffer(k, 1000, k, k + 1, 1) for k in range(20)]
     assert plan(actual)[1] == 2000
 

@@ -34,7 +34,7 @@ def value(y: Value) -> np.ndarray:
     lambda x: -x, lambda x: abs(x - 2), lambda x: x < 3, lambda x: x <= 3, lambda x: x > 3, lambda x: x >= 3,
     lambda x: x[0], lambda x: x[..., 1:], lambda x: x + DATA, lambda x: DATA - x,
     lambda x: x * np.float32(3), lambda x: x @ np.ones((3, 2), np.float32)])
-def test_operators_mean_what_they_mean_in_numpy(formula: Callable) -> None:
+def test_operators_equal_numpy(formula: Callable) -> None:
     want = formula(DATA)
     got = value(formula(X))
     assert got.dtype == want.dtype
@@ -153,7 +153,7 @@ def test_bfloat16_rounds_after_every_op() -> None:
     assert exact == 1.0
 
 
-def test_overflow_of_float16_is_seen_in_float64() -> None:
+def test_overflow_of_float16_is_detected_in_float64() -> None:
     """From the number on that rounds to above 65504; smaller ones keep their digits."""
     x = leaf("input", "x", (4,), f64)
     numbers = {x: np.array([65519.5, 65520.0, -65520.0, 1.0001])}

@@ -75,7 +75,7 @@ def test_toml_without_a_reader_is_an_error(tmp_path: Path, monkeypatch: pytest.M
         choices()
 
 
-def test_the_usual_place_of_the_file(tmp_path: Path) -> None:
+def test_the_default_path_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "ztorch").mkdir()
     (tmp_path / "ztorch" / "config.json").write_text('{"default": "dummy:0"}')
     code = "from ztorch.host.choices import choices; print(choices())"
@@ -144,7 +144,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
             choices()
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_file(tmp_path: Path) -> None:
     with settings.using(config=str(tmp_path / "no.json")), pytest.raises(
             ConfigError, match="cannot read the config file"):
         choices()

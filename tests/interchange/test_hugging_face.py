@@ -129,7 +129,7 @@ def test_every_class_has_a_folder() -> None:
     assert set(BY_CLASS) == set(MODELS) | without
 
 
-def test_a_size_is_for_what_leaves_it_open() -> None:
+def test_sizes_are_only_for_open_axes() -> None:
     with pytest.raises(zt.errors.ConfigError, match="fixes the size of images, image_size"):
         zt.load_model(FOLDERS / "ViTForImageClassification", size=16)
     with pytest.raises(zt.errors.ConfigError, match="is not a folder of Hugging Face"):

@@ -90,7 +90,7 @@ def classes(keras: Any) -> tuple[SimpleNamespace, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", ["row", "Bridged", "functional"])
-def test_files_go_both_ways_and_train_on(make: str, tmp_path: Path) -> None:
+def test_files_convert_in_both_directions_and_continue_training(make: str, tmp_path: Path) -> None:
     keras = references.keras()
     (theirs, there), (_, here) = classes(keras), classes(zt)
     random = np.random.default_rng(0)
@@ -147,7 +147,7 @@ def test_what_cannot_be_written_is_named(layer: L.Layer, message: str, tmp_path:
         zt.Sequential([L.Input((3,)), layer]).save(tmp_path / "m.keras")
 
 
-def test_a_class_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
+def test_an_unknown_class_is_requested_by_name(tmp_path: Path) -> None:
     class Hidden(Scaling):
         pass
 
@@ -177,7 +177,7 @@ def test_attributes_may_have_everyday_names() -> None:
 
 
 @pytest.mark.parametrize("name, kind", [("walk", "method"), ("stands_for", "property")])
-def test_names_that_are_taken_say_so(name: str, kind: str) -> None:
+def test_names_in_use_are_errors(name: str, kind: str) -> None:
     class Wrapped(L.Layer):
         def __init__(self) -> None:
             super().__init__()

@@ -15,7 +15,7 @@ from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.interchange.onnx import load
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_no_models(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot read"):
         load(tmp_path / "absent.onnx")
     for name, data in {"text": b"not a model at all", "empty": b"", "zeros": bytes(100)}.items():

@@ -63,7 +63,7 @@ def test_an_output_with_one_row_for_all(tmp_path: Path) -> None:
         zt.onnx.save(zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(2)]), "m.gguf")
 
 
-def test_an_output_of_another_shape_than_is_said(tmp_path: Path) -> None:
+def test_an_output_of_another_shape_than_declared(tmp_path: Path) -> None:
     made = dense()
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["batch", 7]))
     with pytest.warns(UserWarning, match=r"'y' is declared with shape \('batch', 7\), but its nodes "

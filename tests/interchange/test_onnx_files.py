@@ -39,7 +39,7 @@ def external(location: str, **more: Any) -> Callable[[onnx.ModelProto], None]:
     return change
 
 
-def test_a_whole_file(tmp_path: Path) -> None:
+def test_a_complete_file(tmp_path: Path) -> None:
     path = written(dense(), tmp_path / "two words.onnx")
     model = load(path)
     assert model.name == "two words" and model.count_params() == 15
@@ -85,7 +85,7 @@ def test_external_data_that_are_not_there(tmp_path: Path) -> None:
 # -- beyond us -------------------------------------------------------------------------------------
 
 
-def test_all_that_is_unsupported_is_listed_at_once(tmp_path: Path) -> None:
+def test_all_unsupported_nodes_are_listed_together(tmp_path: Path) -> None:
     """Nodes after an unsupported one are checked too; those of one op and reason share a line."""
     image = np.ones((2, 3, 8, 8), np.float32)
     nodes = [helper.make_node("ImageDecoder", ["x"], ["r"], name="one"),

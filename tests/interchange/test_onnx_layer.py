@@ -52,7 +52,7 @@ def test_inputs_that_shapes_depend_on(tmp_path: Path) -> None:
         layer(tmp_path, nodes, inputs, constants={"shapes": np.array([3, 2])})
 
 
-def test_attributes_that_nobody_reads_are_refused(tmp_path: Path,
+def test_unknown_attributes_are_refused(tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """A later opset may give an op an attribute that changes its result."""
     graph = layer(tmp_path, [helper.make_node("LpNormalization", ["x"], ["y"], p=1)],

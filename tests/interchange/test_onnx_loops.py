@@ -118,7 +118,7 @@ def test_a_loop_that_is_bounded(count: str, goes_on: list[Any], tmp_path: Path) 
     same(nodes, abs(floats(2, 3)), floats(2, 3), ARRAYS, tmp_path)
 
 
-def test_what_every_turn_keeps(tmp_path: Path) -> None:
+def test_scan_outputs_of_loops(tmp_path: Path) -> None:
     nodes = [helper.make_node("Loop", ["many", "", "x"], ["last", "all"], body=looped(ALWAYS, True)),
              helper.make_node("ReduceSum", ["all", "axis"], ["y"], keepdims=0)]
     same(nodes, floats(2, 3), floats(2, 3), [*ARRAYS, tensor("axis", np.array([0]))], tmp_path)
@@ -156,7 +156,7 @@ def test_loops_without_a_bound_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shift", [-9.0, 9.0])
-def test_branches_on_what_the_data_say(shift: float, tmp_path: Path) -> None:
+def test_branches_on_data(shift: float, tmp_path: Path) -> None:
     def branch(op: str, name: str) -> Any:
         return helper.make_graph([helper.make_node(op, ["x"], [name])], name, [], [info(name, (2, 3))])
 

@@ -185,7 +185,7 @@ def test_sequences(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(rows)["end"], results["end"])
 
 
-def test_every_node_hides_what_fills_rows_up(tmp_path: Path) -> None:
+def test_padding_of_rows_has_no_effect_on_any_node(tmp_path: Path) -> None:
     path = sequences(tmp_path / "nodes.onnx")
     program = zt.onnx.load(path).compile("cpu", batch_size=3, sizes={"time": (8, 16)}, threads=1)
     rows = [RANDOM.normal(size=(2, n)).astype("f") for n in (8, 16, 5, 11, 14, 9)]

@@ -28,7 +28,7 @@ def test_what_passed_still_passes(suite: list[SuiteCase]) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_check_lists_what_differs(suite: list[SuiteCase], jobs: int, monkeypatch: pytest.MonkeyPatch,
+def test_a_check_lists_the_differences(suite: list[SuiteCase], jobs: int, monkeypatch: pytest.MonkeyPatch,
                                     capsys: pytest.CaptureFixture[str]) -> None:
     names = ("test_abs", "test_identity_sequence", "test_relu")
     monkeypatch.setattr(onnx_suite, "cases", lambda: [case for case in suite if case.name in names])

@@ -45,7 +45,7 @@ def test_an_exported_network(name: str, dynamo: bool, tmp_path: Path) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-6)
 
 
-def test_weights_keep_their_names_and_train(tmp_path: Path) -> None:
+def test_weights_have_their_names_and_train(tmp_path: Path) -> None:
     torch = references.torch()
     net, x = exported("lenet", False, tmp_path / "net.onnx")
     model = load(tmp_path / "net.onnx")
@@ -137,7 +137,7 @@ def test_a_network_in_training_mode(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lenet", "encoder", "gru"])
-def test_an_imported_network_goes_everywhere(name: str, tmp_path: Path) -> None:
+def test_an_imported_network_can_be_exported_everywhere(name: str, tmp_path: Path) -> None:
     """Into a summary, an artifact, and an ONNX file again."""
     torch = references.torch()
     net, x = exported(name, False, tmp_path / "net.onnx")

@@ -44,7 +44,7 @@ def test_what_a_product_gives(turned: bool, source_turned: bool, columns: int, d
     assert "wgmma.mma_async" in rendered([kernel], "sm_90a")
 
 
-def test_chips_without_them_multiply_at_once() -> None:
+def test_chips_without_them_multiply_synchronously() -> None:
     opcodes = spoken(multiplying(teams=1), "sm_90").opcodes()
     assert opcodes >= {"mma", "copy_async"}
     assert not opcodes & {"mma_async", "mma_fence", "shared_fence", "mma_commit", "mma_wait"}
@@ -61,7 +61,7 @@ MISTAKES = {  # messages of the interpreter and of the PTX machine
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found(name: str) -> None:
+def test_mistakes_are_detected(name: str) -> None:
     kernel = multiplying(teams=1, leave_out=name)
     message, by_ptx = MISTAKES[name]
     with pytest.raises(InterpretError, match=rf"kernel multiplying, instruction \d+ .*{message}"):
@@ -101,7 +101,7 @@ BROKEN = {
 
 @together()
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_word_is_noticed(name: str) -> None:
+def test_a_changed_instruction_is_detected(name: str) -> None:
     kernel = multiplying(columns=128, source_turned=False, teams=1)
     text = rendered([kernel], "sm_90a")
     broken = re.sub(*BROKEN[name], text)

@@ -96,7 +96,7 @@ def test_casts_of_constants_fold(source: DType, target: DType) -> None:
     assert b.cast(b.const(1, source), dtype=target) == constant(1, target)
 
 
-def test_constants_are_told_apart_by_bits() -> None:
+def test_constants_are_compared_by_bits() -> None:
     assert len({constant(0.0, f32), constant(-0.0, f32), constant(0, i32), constant(False, boolean),
                 constant(1, i32), constant(True, boolean), constant(1.0, f32)}) == 7
     b = builder()
@@ -169,7 +169,7 @@ def test_structure_nests() -> None:
     verify(kernel)
 
 
-def test_single_lanes_stay_scalar() -> None:
+def test_single_lanes_are_scalars() -> None:
     b = builder()
     x = b.load("x", 0)
     assert b.splat(x, 1) is x and b.extract(x, 0) is x and b.iota(1) == constant(0, i64)

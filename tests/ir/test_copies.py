@@ -17,7 +17,7 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.parse import parse as parse_text
 from ztorch.ir.text import show
 from ztorch.ir.verify import verify
-from ztorch.lower.grid import threads
+from ztorch.lower.grid.workgroups import threads
 
 THREADS, SLABS, STAGES = 32, 5, 3
 
@@ -101,7 +101,7 @@ MISTAKES = {  # messages of the interpreter and of the PTX machine
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found(name: str) -> None:
+def test_mistakes_are_detected(name: str) -> None:
     how, said, by_ptx = MISTAKES[name]
     kernel = ring(**how)
     with pytest.raises(InterpretError, match=said):
@@ -113,7 +113,7 @@ def test_mistakes_are_found(name: str) -> None:
 @pytest.mark.parametrize(("old", "new"), [
     (r"cp\.async\.wait_group 1;", "cp.async.wait_group 2;"), (r"cp\.async\.commit_group;", ""),
     (r"selp\.b32 %n, 16, 0,", "selp.b32 %n, 0, 16,"), (r", 16, %n;", ", 16;"), (r"shared\.global", "global.shared")])
-def test_a_broken_word_is_noticed(old: str, new: str) -> None:
+def test_a_changed_instruction_is_detected(old: str, new: str) -> None:
     kernel = ring()
     text = re.sub(old, new, rendered([kernel], "sm_80"))
     held, want = numbers(kernel)

@@ -115,7 +115,7 @@ def test_without_the_upper_half_large_numbers_are_divided() -> None:
 
 @together()
 @pytest.mark.parametrize("seed", range(40))
-def test_random_kernels_keep_their_meaning_and_their_ranges(seed: int) -> None:
+def test_random_kernels_keep_results_and_ranges(seed: int) -> None:
     kernel = random_kernel(Random(seed))
     plain = without_division(kernel, lambda i: seed % 2 == 0)
     verify(plain)
@@ -177,7 +177,7 @@ def test_ranges_hold_all_results(opcode: str, rng: Random) -> None:
             assert low <= held["z"][0] <= high, (opcode, p, q)
 
 
-def test_ranges_of_what_a_kernel_counts() -> None:
+def test_ranges_of_counters() -> None:
     b = Builder("k", i32)
     b.workgroup = (64, 2, 1)
     b.memory("u", u8, 4)

@@ -75,7 +75,7 @@ def test_narrowing_rounds_like_numpy(d: DType) -> None:
 
 
 @pytest.mark.parametrize("d", halves.HALVES, ids=repr)
-def test_other_types_go_by_way_of_float32(d: DType) -> None:
+def test_other_types_convert_through_float32(d: DType) -> None:
     x = np.arange(-64, 64, dtype=np.int32)
     np.testing.assert_array_equal(converted(x, i32, d), to_storage(d, x.astype(np.float32)))
     half = to_storage(d, np.linspace(-4, 4, 16, dtype=np.float32))

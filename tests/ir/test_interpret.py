@@ -227,7 +227,7 @@ def test_buffers_must_fit(given: dict[str, np.ndarray]) -> None:
         interpret(b.kernel(), given)
 
 
-def test_a_step_that_goes_nowhere() -> None:
+def test_a_step_of_zero() -> None:
     for step in (0, -1):
         b = Builder("k")
         with b.loop(0, 4, step):
@@ -261,7 +261,7 @@ def test_while_ends_a_loop_for_each_thread() -> None:
     assert z.tolist() == (1 + np.arange(8) * 20).tolist()  # lane 3 never ends
 
 
-def test_while_ends_the_innermost_loop_only_and_anew_in_each_trip() -> None:
+def test_while_ends_only_the_innermost_loop_in_each_iteration() -> None:
     b = Builder("nested")
     b.memory("y", i64, 4, access="w")
     x = b.var(i64)

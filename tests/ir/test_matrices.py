@@ -136,7 +136,7 @@ def test_other_subgroups_are_refused() -> None:
         interpret(kernel, numbers(kernel), subgroup=16)
 
 
-def test_an_index_that_differs_is_found_at_work() -> None:
+def test_a_differing_index_is_detected_at_run_time() -> None:
     b = Builder("differs", i32)
     b.memory("x", f16, 1024)
     b.workgroup = (32, 1, 1)

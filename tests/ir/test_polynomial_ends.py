@@ -69,7 +69,7 @@ def test_ends(name: str, d: DType, exact: bool) -> None:
 @together()
 @pytest.mark.parametrize("d", [f32, f64], ids=repr)
 @pytest.mark.parametrize("name", [n for n in ENDS if n != "rsqrt"])
-def test_every_nan_stays_nan(name: str, d: DType) -> None:
+def test_nan_in_nan_out(name: str, d: DType) -> None:
     """Also those whose lowest bits are set, which shifts could bring into the exponent."""
     quiet = int(np.array(nan, d.numpy).view(BITS[d]))
     x = np.array([quiet + 1, quiet + 2**9 - 1, quiet + 2**20], BITS[d]).view(d.numpy)

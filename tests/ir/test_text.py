@@ -87,7 +87,7 @@ def holding(c: Operand) -> Kernel:
 @pytest.mark.parametrize("d", ALL, ids=repr)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_constants_keep_their_bits(d: DType, data: st.DataObject) -> None:
+def test_constants_are_exact(d: DType, data: st.DataObject) -> None:
     bits = data.draw(st.integers(0, (1 << d.bits) - 1))
     kernel = holding(Operand(-1, d, data.draw(st.sampled_from((1, 8))), "const", bits))
     assert parse(show(kernel)) == kernel

@@ -55,7 +55,7 @@ MISTAKES = {  # messages of the interpreter and of the PTX machine
 
 @together()
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found(name: str) -> None:
+def test_mistakes_are_detected(name: str) -> None:
     given, message, by_ptx = MISTAKES[name]
     kernel = ringing(**given)
     with pytest.raises(InterpretError, match=rf"kernel ringing, instruction \d+ .*{message}"):
@@ -77,7 +77,7 @@ BROKEN = {
 
 @together()
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_word_is_noticed(name: str) -> None:
+def test_a_changed_instruction_is_detected(name: str) -> None:
     kernel = ringing(k=200)
     text = rendered([kernel], "sm_90a")
     old, new = BROKEN[name]
@@ -93,7 +93,7 @@ def test_a_broken_word_is_noticed(name: str) -> None:
 
 
 @pytest.mark.parametrize("swizzle", [0, 2])
-def test_another_swizzle_is_noticed(swizzle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_swizzle_is_detected(swizzle: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = ringing(k=64)
     one = TileMap("a", 0, (64, 64), (1, 64), (64, 64))
     assert tile_maps(kernel) == (one, one._replace(memory="b"))

@@ -25,7 +25,7 @@ def test_disjoint_index_sets_do_not_overlap() -> None:
     assert told > 100
 
 
-def test_places_that_stay_apart_are_known_to() -> None:
+def test_distinct_indices_are_recognized() -> None:
     for n in (1, 4, 7):
         assert disjoint((1, 0), (1, n), n) and disjoint((1, n), (1, 0), n)  # one half and the other
         assert disjoint((2, 0), (2, 1), n) and disjoint((-3, 1), (3, 2), n)  # in turns

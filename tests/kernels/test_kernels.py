@@ -88,7 +88,7 @@ def test_as_a_layer_that_learns() -> None:
     assert np.abs(weights["kernel/g"] - 1.0).max() > 0.01
 
 
-def test_layers_of_kernels_say_what_is_wrong() -> None:
+def test_layers_of_kernels_name_the_mistake() -> None:
     with pytest.raises(ConfigError, match=r"@zt\.kernel"):
         L.Kernel(np.exp)
     with pytest.raises(ValueError, match="unknown argument of <kernel scale_shift> 'gg'"):
@@ -237,7 +237,7 @@ def test_parts_of_an_array_are_joined_in_place() -> None:
     assert names.count("concat") == 1 and names.count("take") == 1  # columns are joined, the row is not
 
 
-def test_windows_and_distances_are_read_where_they_lie() -> None:
+def test_windows_and_offsets_are_read_in_place() -> None:
     """Zeros go around an image once, so its windows stay a convolution; centers are turned once."""
     image = np.ones((1, 56, 56, 32), np.float32)
     explanation = conv2d.on("cpu:avx2").explain(image, np.ones((3, 3, 32, 32), np.float32), padding=1)
@@ -288,7 +288,7 @@ def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:
     assert (scaled.recorder is not None) is has_python_functions()
 
 
-def test_explain_says_why_threads_stay_apart() -> None:
+def test_explain_says_why_threads_are_not_fused() -> None:
     @zt.kernel
     def doubled(x):
         out = np.empty_like(x)

@@ -22,8 +22,8 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
-from ztorch.lower.vectorized_loops import vectorize_loops
-from ztorch.lower.workgroup_loops import workgroups_as_loops
+from ztorch.lower.cpu.vectorized_loops import vectorize_loops
+from ztorch.lower.cpu.workgroup_loops import workgroups_as_loops
 
 STARTS = np.array([0, 4, 4, 9, 11, 12], np.int32)
 X = np.random.default_rng(0).normal(size=12)
@@ -155,7 +155,7 @@ def downwards(x):
     return out, counts, x[at]
 
 
-def test_loops_that_end_at_a_counter_and_values_of_the_last_turn() -> None:
+def test_loops_that_end_at_a_counter_and_values_of_the_last_iteration() -> None:
     for ours, plain in zip(downwards(X), downwards.debug(X), strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-12)
 
@@ -225,7 +225,7 @@ def test_outside_of_arrays() -> None:
     np.testing.assert_array_equal(got, want)
 
 
-def test_how_rows_run_is_said() -> None:
+def test_explain_says_how_rows_run() -> None:
     explanations = {k.__name__: k.explain(X, STARTS, PLACES) for k in EVERY}
     assert "5 iterations at once, each as long as its data says" in explanations["transposed"]
     assert "5 iterations at once" in explanations["counted"]  # sums of integers are the same in any order

@@ -18,7 +18,7 @@ from ztorch.graph.op import leaf
 from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
-from ztorch.lower.workgroup_loops import workgroups_as_loops
+from ztorch.lower.cpu.workgroup_loops import workgroups_as_loops
 
 SIZE = 64  # threads of a block
 
@@ -77,7 +77,7 @@ def _played(kernel: Any, x: np.ndarray) -> None:
      "out[thread] = own[thread + 1]"),
     (past_the_end, "index 32 is out of bounds", "out[thread] = x[thread + 1]")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_faults_are_found(kernel: Any, message: str, line: str) -> None:
+def test_faults_are_detected(kernel: Any, message: str, line: str) -> None:
     """By plain Python, and by the interpreter: in any memory, whatever the order of threads. The
     interpreter names the line of the kernel."""
     x = np.ones(32, np.float32)
@@ -119,7 +119,7 @@ def guarded(x, p):
     return out
 
 
-def test_what_a_guard_keeps_out_is_not_read() -> None:
+def test_guarded_elements_are_not_read() -> None:
     x, p = np.arange(4, dtype=np.float32), np.array([0, 3, 1, 2], np.int32)
     want = guarded.debug(x, p)
     assert want.max() > 9
@@ -136,7 +136,7 @@ def test_what_a_guard_keeps_out_is_not_read() -> None:
                                        strict=False)})
 
 
-def test_threads_beside_other_work() -> None:
+def test_threads_together_with_other_kernels() -> None:
     x = np.random.default_rng(2).normal(size=64 * 9 + 3).astype(np.float32)
     want = halved.debug(x)
     np.testing.assert_allclose(halved(x), want, rtol=1e-5, atol=1e-6)
@@ -193,7 +193,7 @@ def many_threads(x):
     (much_shared, "vulkan", "asks for 131072 bytes of shared memory, but this device has at most 16384"),
     (many_threads, "webgpu", "asks for 1024 threads in a block, but this device has at most 256")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_what_a_device_lacks_is_said(kernel: Any, target: str, message: str) -> None:
+def test_missing_capabilities_are_named(kernel: Any, target: str, message: str) -> None:
     [name] = kernel.parameters
     v = leaf("input", name, (32,), "int32" if name == "p" else "float32")
     with pytest.raises(Unsupported, match=message):

@@ -243,7 +243,7 @@ def taken_in_turns(x):
     (taken_in_turns, r"`place = zt.atomic_add\(taken, 0, 1\)` has no gradient: its result depends on the order"),
     (gallery.extent, r"only zt.atomic_add of floats has one; attach .* zt.custom_gradient")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
-def test_what_has_no_gradient_is_said(kernel: Any, said: str) -> None:
+def test_missing_gradients_are_named(kernel: Any, said: str) -> None:
     x = leaf("input", "x", (32,), "float32")
     y = kernel.trace(kernel.bind([x], {}))
     with pytest.raises(Unsupported, match=said):

@@ -22,7 +22,7 @@ from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.workgroup_loops import workgroups_as_loops
+from ztorch.lower.cpu.workgroup_loops import workgroups_as_loops
 
 BLOCKS, SIZE = 2, 64
 N = BLOCKS * SIZE

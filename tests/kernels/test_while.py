@@ -100,7 +100,7 @@ def test_as_plain_python(kernel: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_gradient_of_turns_that_are_written_out() -> None:
+def test_gradient_of_unrolled_iterations() -> None:
     slope = zt.grad(lambda x: zt.ops.sum(doubling(x) ** 2))(zt.tensor(X))
     sums = 2 * X.cumsum(1)
     np.testing.assert_allclose(slope.numpy(), sums[:, ::-1].cumsum(1)[:, ::-1], rtol=1e-12)

@@ -107,7 +107,7 @@ def test_a_frozen_block_trains_nothing() -> None:
     assert [w.path for w in model.weights if w.trains] == ["dense/kernel", "dense/bias"]
 
 
-def test_dropout_is_for_training_alone_and_repeats() -> None:
+def test_dropout_is_only_for_training_and_reproducible() -> None:
     layer = L.TransformerEncoder(16, 2, dropout=0.4)
     quiet, loud = Traced(layer, X), Traced(layer, X, training=True)
     graph = loud.graph

@@ -90,7 +90,7 @@ def test_every_outcome_occurs_for_each_example_by_itself() -> None:
 
 @together()
 @pytest.mark.parametrize("name", CASES)
-def test_predicting_leaves_images_alone(name: str) -> None:
+def test_predicting_does_not_change_images(name: str) -> None:
     layer, _, _ = CASES[name]
     got = seen(layer, training=False)
     if isinstance(layer, L.RandomCrop):

@@ -97,7 +97,7 @@ def test_no_axis_at_all(make: type[Layer]) -> None:
         make(axis=())
 
 
-def test_sizes_that_no_machine_holds() -> None:
+def test_sizes_larger_than_any_machine() -> None:
     with pytest.raises(ConfigError, match=r"GRU\(units=...\) is 10+, more than any machine can hold"):
         L.GRU(10**30)
     with pytest.raises(ConfigError, match=r"Resizing\(width=...\).*sides of at most 65536"):

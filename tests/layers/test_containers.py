@@ -137,7 +137,7 @@ def test_parallel_branches_name_the_layers_where_they_split():
         build(L.Input((4, 3)), L.Concatenate(L.Identity(), L.Flatten()))
 
 
-def test_errors_inside_name_the_whole_way():
+def test_errors_inside_name_the_full_path():
     with pytest.raises(ShapeError, match=r"layer 'outer/square': cannot reshape"):
         build(L.Input((6,)), Sequential([L.Reshape((4, 4), name="square")], name="outer"))
 
@@ -186,7 +186,7 @@ def test_functions_are_checked_when_the_model_is_built(function, message):
         build(L.Input((4,)), L.Lambda(function))
 
 
-def test_functions_of_numbers_are_shown_the_way():
+def test_functions_of_numbers_get_a_hint():
     """PyTorch's, and the same in losses and activations; also as the TypeError that it is."""
     torch = references.torch()
     mine = L.Lambda(torch.relu, name="mine")

@@ -224,7 +224,7 @@ def test_generating_by_steps_with_a_memory_is_refused() -> None:
 # -- attention in a Model ------------------------------------------------------------------------------
 
 
-def test_attention_by_keyword_is_attention_by_place() -> None:
+def test_keyword_arguments_equal_positional_ones() -> None:
     """Values, and keys, of other widths than the queries."""
     q, v, k = L.Input((5, 8), name="q"), L.Input((7, 6), name="v"), L.Input((7, 4), name="k")
     rows = [random.normal(size=(2, *one.shape[1:])) for one in (q, v, k)]

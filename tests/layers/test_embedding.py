@@ -115,7 +115,7 @@ def test_integer_inputs_without_ids_have_the_range_of_their_dtype() -> None:
         program.predict([[0, 1, 2, 3], [0, 0, 0, 256]])
 
 
-def test_two_embeddings_take_what_both_take() -> None:
+def test_two_embeddings_accept_ids_valid_for_both() -> None:
     class Both(Layer):
         def __init__(self, **common: Any):
             super().__init__(**common)
@@ -188,7 +188,7 @@ def test_sinusoids_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 8), (2, 6, 3, 4)])
-def test_rotations_turn_each_pair_and_keep_lengths(shape: tuple[int, ...]) -> None:
+def test_rotary_embeddings_rotate_pairs_and_keep_lengths(shape: tuple[int, ...]) -> None:
     torch = references.torch()
     x = random.normal(size=shape)
     case = Traced(L.RotaryEmbedding(), x)
@@ -203,7 +203,7 @@ def test_rotations_turn_each_pair_and_keep_lengths(shape: tuple[int, ...]) -> No
     case.compiled_agrees()
 
 
-def test_rotated_products_depend_on_the_distance_alone() -> None:
+def test_rotated_products_depend_only_on_the_distance() -> None:
     q, k = np.broadcast_to(random.normal(size=(2, 1, 8)), (2, 12, 8))
     a, b = (Traced(L.RotaryEmbedding(), x[None]).oracle()[0][0] for x in (q, k))
     products = a @ b.T

@@ -25,7 +25,7 @@ NUMBERS = np.array([[-1.0, 0.0, 0.4, 9.0], [0.5, 0.6, 2.0, 1.0]], np.float32)
     (L.IntegerLookup, {"vocabulary": [7, 5], "max_tokens": 9, "pad_to_max_tokens": True}, IDS),
     (L.Discretization, {"bin_boundaries": [0.0, 0.5, 2.0]}, NUMBERS),
     (L.CategoryEncoding, {"num_tokens": 13}, IDS)], ids=["masked", "padded", "bins", "categories"])
-def test_a_model_computes_what_the_host_does(layer: Any, how: dict[str, Any], x: np.ndarray,
+def test_a_model_equals_the_host(layer: Any, how: dict[str, Any], x: np.ndarray,
                                              mode: str) -> None:
     if (layer, mode) == (L.CategoryEncoding, "int"):
         mode = "count"
@@ -46,7 +46,7 @@ def table(kind: Any) -> Any:
     return kind.Model([a, b, c], layers.Dense(2)(layers.Concatenate()(parts)))
 
 
-def test_files_of_keras_both_ways(tmp_path: Path) -> None:
+def test_files_of_keras_in_both_directions(tmp_path: Path) -> None:
     keras, ours = references.keras(), table(zt)
     x = {"a": np.array([[3], [0]], np.int32), "b": IDS.astype(np.int32),
          "c": NUMBERS[:, 1:3].copy()}
@@ -77,6 +77,6 @@ def test_numbers_out_of_range_are_refused_with_their_row() -> None:
     (lambda x: L.Hashing(3)(x), Unsupported, "Hashing runs on the host, before a model"),
     (lambda x: L.CategoryEncoding(3)(x, count_weights=x), ShapeError,
      "layer 'category_encoding': count_weights need output_mode='count'")])
-def test_what_a_model_cannot_compute_is_said(make: Any, error: Any, message: str) -> None:
+def test_unsupported_computations_are_named(make: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         make(L.Input((2,), dtype="int32"))

@@ -51,7 +51,7 @@ def test_batches_and_frames_teach_the_same_as_a_dict():
     np.testing.assert_array_equal(other(pandas.DataFrame(ROWS)), space()(ROWS))
 
 
-def test_hashes_and_crosses_tell_categories_apart():
+def test_hashes_and_crosses_distinguish_categories():
     made = FS({"kind": "string_categorical", "code": "integer_hashed", "user": "string_hashed"},
               output_mode="dict", crosses=[("kind", "code")], crossing_dim=64, hashing_dim=16)
     made.adapt(ROWS)

@@ -31,12 +31,12 @@ def test_unknown_argument_suggests_the_nearest():
 
 
 @pytest.mark.parametrize("units", [0, -1, 2.5, True, "3", None])
-def test_units_must_be_a_positive_whole_number(units):
+def test_units_must_be_a_positive_integer(units):
     with pytest.raises(ConfigError, match=r"Dense.units=.*positive integer"):
         L.Dense(units)
 
 
-def test_numpy_integers_are_whole_numbers():
+def test_numpy_integers_are_accepted():
     assert L.Dense(np.int64(3)).units == 3
 
 

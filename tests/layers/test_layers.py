@@ -143,7 +143,7 @@ def test_dropout_works_in_training_only_and_keeps_the_mean():
     assert abs((y == 0).mean() - 0.25) < 0.01
 
 
-def test_dropout_changes_with_step_and_place_but_not_from_run_to_run():
+def test_dropout_depends_on_step_and_position_but_not_on_the_run():
     x = leaf("input", "x", (50, 20), "float64")
     context = Context(True, States(f64, seed=3))
     first, second = L.Dropout(0.5)(x, context), L.Dropout(0.5, name="other")(x, context)
@@ -155,7 +155,7 @@ def test_dropout_changes_with_step_and_place_but_not_from_run_to_run():
     assert (evaluate([first], {**feeds, step: after})[0] != a).any()
 
 
-def test_dropout_with_a_noise_shape_and_a_seed_of_its_own():
+def test_dropout_with_a_noise_shape_and_its_own_seed():
     y = run(L.Dropout(0.5, noise_shape=(None, 1, 4)), np.ones((20, 6, 4)), training=True)
     assert (y == y[:, :1]).all() and (y == 0).any() and (y == 2).any()
     x = leaf("input", "x", (50, 20), "float64")

@@ -59,7 +59,7 @@ def test_names_and_order_of_weights_are_those_of_keras():
         assert (a.path, a.shape) == (path, tuple(b.shape))
 
 
-def test_a_model_in_a_model_computes_what_its_layers_do():
+def test_a_nested_model_equals_its_layers():
     model = autoencoder()
     assert model.input_shape == model.output_shape == (None, 6)
     flat = Sequential([L.Input((6,)), *encoder().layers, L.Residual(L.Dense(4)),
@@ -71,7 +71,7 @@ def test_a_model_in_a_model_computes_what_its_layers_do():
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_equal_layers_of_two_parts_begin_differently():
+def test_equal_layers_of_two_parts_have_different_initial_weights():
     model = Sequential([L.Input((4,)), Sequential([L.Dense(4)], name="a"),
                         Sequential([L.Dense(4)], name="b")])
     one, two = model.weights[0], model.weights[2]
@@ -99,7 +99,7 @@ def test_weights_of_nested_models_survive_files(tmp_path):
         encoder().load_weights(tmp_path / "w")
 
 
-def test_a_part_is_a_model_of_its_own(tmp_path):
+def test_a_part_is_itself_a_model(tmp_path):
     """Its weights keep their own names when it becomes a part of another model."""
     part = encoder()
     names = [*part.named_weights()]
@@ -153,7 +153,7 @@ def test_programs_of_nested_models_survive_artifacts(tmp_path):
     np.testing.assert_array_equal(model.get_weights()[0], program.get_weights()[0])
 
 
-def test_summary_shows_what_lies_in_what():
+def test_summary_shows_nesting():
     lines = []
     autoencoder().summary(lines.append)
     text = "\n".join(lines)

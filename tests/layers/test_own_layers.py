@@ -111,7 +111,7 @@ def test_layers_as_in_keras_on_tensors_and_in_configs() -> None:
         _ = layer.w * 2.0
 
 
-def test_training_is_what_a_call_says() -> None:
+def test_the_training_argument_of_a_call() -> None:
     """As in transfer learning: a part that behaves as in predictions, in training too."""
     x = L.Input((3,))
     normal = L.BatchNormalization()

@@ -136,7 +136,7 @@ def test_training_keeps_the_statistics_of_adapt(tmp_path: Any) -> None:
                                atol=1e-4)
 
 
-def test_bytes_are_taken() -> None:
+def test_bytes_are_accepted() -> None:
     x = random.integers(0, 256, size=(3, 4, 4, 2)).astype(np.uint8)
     model = Sequential([L.Input((4, 4, 2), dtype="uint8"), L.Resizing(2, 2),
                         L.Normalization(mean=128.0, variance=4096.0)])

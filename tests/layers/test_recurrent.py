@@ -86,7 +86,7 @@ def test_outputs_and_all_gradients_are_those_of_pytorch(kind, sequences):
         np.testing.assert_allclose(mine, grads[name], rtol=1e-10, atol=1e-13, err_msg=name)
 
 
-def test_two_ways_are_pytorchs_bidirectional():
+def test_bidirectional_equals_pytorch():
     torch = references.torch()
     layer = L.Bidirectional(L.LSTM(UNITS, return_sequences=True))
     x, y, weights, _ = traced(layer)
@@ -153,7 +153,7 @@ def test_merge_modes_are_those_of_keras(mode):
                                    merge_mode=mode))
 
 
-def test_weights_begin_as_keras_says():
+def test_initial_weights_equal_keras():
     layer = L.LSTM(UNITS)
     traced(layer)
     kernel, recurrent, bias = (w.value for w in layer.weights)

@@ -82,7 +82,7 @@ def test_outputs_of_masked_steps_may_be_zero(sequences: bool) -> None:
 
 @pytest.mark.parametrize("mode", ["concat", "sum", "mul", "ave", None])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_both_ways_with_states(kind: str, mode: str | None) -> None:
+def test_bidirectional_with_states(kind: str, mode: str | None) -> None:
     keras = references.keras()
     states = 4 if kind == "LSTM" else 2
     ours, theirs = both(kind, return_sequences=mode != "ave", return_state=True)
@@ -90,7 +90,7 @@ def test_both_ways_with_states(kind: str, mode: str | None) -> None:
         theirs, mode, dtype="float64"), states=states)
 
 
-def test_both_ways_under_a_mask_are_each_way_alone() -> None:
+def test_bidirectional_with_a_mask_equals_each_direction() -> None:
     """Keras on PyTorch flips the axes of a mask that is read from the end."""
     layer = L.Bidirectional(L.LSTM(UNITS, return_sequences=True), "concat")
     context = Context(states=States(f64))

@@ -84,7 +84,7 @@ def test_pitches_are_those_of_keras_for_each_signal(how: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_an_embedding_goes_back_as_in_keras(tied: bool) -> None:
+def test_a_reversible_embedding_equals_keras(tied: bool) -> None:
     keras = references.keras()
     how = {"input_dim": 7, "output_dim": 3, "tie_weights": tied, "logit_soft_cap": 0.5}
     ours, theirs = L.ReversibleEmbedding(**how), keras.layers.ReversibleEmbedding(**how)

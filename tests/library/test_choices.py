@@ -14,7 +14,7 @@ from ztorch.errors import ConfigError, OutOfMemory, UnknownName, Unsupported
 Builder = zt.backends.BackendBuilder
 
 
-def test_capabilities_are_what_happens() -> None:
+def test_capabilities_match_behavior() -> None:
     """WebGPU has no float64; gemm behaves as the matrix of capabilities says."""
     own = library("webgpu:0")
     able = own.capabilities()

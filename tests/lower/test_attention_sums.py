@@ -16,7 +16,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.attention_sums import with_sums_over_values
+from ztorch.lower.rewrites.attention_sums import with_sums_over_values
 from ztorch.machines.gpus import gpu
 from ztorch.performance.step import predict_functions
 

@@ -17,8 +17,8 @@ from ztorch.dtypes import DType, f32, f64
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.left_operand import AccessPattern, Run, access_pattern, split
-from ztorch.lower.tiling import choose, tiling
+from ztorch.lower.cpu.left_operand import AccessPattern, Run, access_pattern, split
+from ztorch.lower.cpu.tiling import choose, tiling
 
 MACHINES = [WIDE, NARROW, Limits(256, 16, True), Limits(128, 32, True)]
 
@@ -76,7 +76,7 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 30), st.integers(2, 40), sizes, sizes, st.sampled_from(MACHINES),
        st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
-def test_tiles_stay_within_rows_that_lie_evenly(period: int, count: int, n: int, k: int,
+def test_tiles_stay_within_evenly_spaced_rows(period: int, count: int, n: int, k: int,
                                                 limits: Limits, even: tuple[int, ...]) -> None:
     """But for tiles that lie the same access wherever they begin."""
     m = period * count
@@ -98,7 +98,7 @@ def windows(side: int, channels: int, size: int, **how: int) -> Value:
     return ops.reshape(seen, (-1, size * size * channels))
 
 
-def test_windows_are_read_where_they_lie() -> None:
+def test_windows_are_read_in_place() -> None:
     """Eight windows of a row of an image lie evenly, and two rows of them lie the same access in every
     tile of sixteen."""
     rows = windows(10, 5, 3)

@@ -15,8 +15,8 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.correlation import CorrelationSchedule
-from ztorch.lower.prepare import prepare
+from ztorch.lower.cpu.correlation import CorrelationSchedule
+from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import SlidingSchedule
 from ztorch.machines.processors import processor
 
@@ -87,7 +87,7 @@ def test_windows_slide_over_no_border_in_memory() -> None:
     assert max(m.size for s in steps for m in s.kernel.memories) == image.size
 
 
-def test_kernel_gradients_sum_all_places_together() -> None:
+def test_kernel_gradients_sum_over_all_positions() -> None:
     """Of images whose borders are in no memory."""
     image, kernel = leaf("input", "x", (2, 20, 23, 32), f32), leaf("state", "k", (3, 5, 1, 32), f32)
     y = ops.conv(image, kernel, 1, "same", groups=32)
@@ -102,7 +102,7 @@ def test_kernel_gradients_sum_all_places_together() -> None:
     np.testing.assert_array_equal(one, three)
 
 
-def test_input_gradients_of_strides_are_computed_where_they_lie() -> None:
+def test_input_gradients_of_strides_are_computed_in_place() -> None:
     """Each place between two windows is a convolution of its own, which writes to the output."""
     image, kernel = leaf("input", "x", (2, 12, 14, 16), f32), leaf("input", "k", (3, 3, 1, 16), f32)
     y = ops.conv(image, kernel, 2, "same", groups=16)

@@ -177,7 +177,7 @@ def test_whole_numbers(n: int, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", HERE)
-def test_random_words_are_the_same_everywhere(target: str) -> None:
+def test_random_bits_are_equal_on_every_target(target: str) -> None:
     seed, step = leaf("state", "seed", (2,), u32), leaf("state", "step", (), u32)
     feeds = {seed: np.array([123, 2**32 - 1], np.uint32), step: np.array(7, np.uint32)}
     job = Job(Graph({f"bits{n}": ops.random_bits((n,), seed, step, n) for n in (1, 7, 64, 65)}

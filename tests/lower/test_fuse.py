@@ -18,8 +18,8 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.fuse import fuse
 from ztorch.lower.plan import Plan
-from ztorch.lower.prepare import prepare
 from ztorch.lower.region import Region
+from ztorch.lower.rewrites.prepare import prepare
 from ztorch.model.sequential import Sequential
 from ztorch.model.trace import trace
 from ztorch.optimizers import Adam
@@ -73,7 +73,7 @@ def test_a_loss_is_one_kernel_for_rows_and_one_for_their_sum() -> None:
 
 
 @pytest.mark.parametrize("shape", [(9,), (3, 5), (2, 3, 4), (2, 3, 4, 5)], ids=str)
-def test_elementwise_work_is_one_kernel_whatever_the_rank(shape: tuple[int, ...]) -> None:
+def test_elementwise_work_of_any_rank_is_one_kernel(shape: tuple[int, ...]) -> None:
     x, y = _input("x", *shape), _input("y", *shape)
     z = ops.tanh(x * y + 1.0)
     assert kinds({"a": z, "b": z - ops.reshape(ops.reshape(x, (-1,)), shape)}) == ["map"]
@@ -128,7 +128,7 @@ def test_without_fusion_every_value_has_its_own_kernel() -> None:
     assert len(whole) > len(regions({"y": y}))
 
 
-def test_kernels_run_after_what_they_read() -> None:
+def test_kernels_run_after_their_inputs() -> None:
     x = _input("x", 5, 5)
     y = ops.softmax(ops.matmul(ops.softmax(x), x)) + ops.sum(ops.matmul(x, x), axis=0)
     result = regions({"y": y})

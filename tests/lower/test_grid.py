@@ -15,8 +15,8 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_rows import team
-from ztorch.lower.grid_tiles import TILES, estimate
+from ztorch.lower.grid.rows import team
+from ztorch.lower.grid.tiles import TILES, estimate
 from ztorch.lower.params import Params
 from ztorch.lower.passes import launched, vectored
 from ztorch.lower.plan import lower
@@ -37,7 +37,7 @@ def test_products(limits: Limits, m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
-def test_vectors_are_stored_whole_or_not_loaded(turned: tuple[bool, bool]) -> None:
+def test_vectors_are_stored_in_full_or_not_loaded(turned: tuple[bool, bool]) -> None:
     """For each layout of the operands, on a machine where a store to a part of a vector may overwrite
     the rest."""
     def make(x: Value, y: Value) -> Value:
@@ -163,13 +163,13 @@ def test_a_tile_fits_its_machine() -> None:
         estimate(8, 8, 8, 1, GridLimits(threads=16), 4, False)
 
 
-def test_tiles_are_whole() -> None:
+def test_tiles_are_complete() -> None:
     for tile in TILES:
         assert tile.rows % tile.thread_rows == 0 and tile.columns % tile.thread_columns == 0
         assert tile.threads <= 256
 
 
-def test_teams_are_whole_subgroups() -> None:
+def test_teams_are_complete_subgroups() -> None:
     for sub in (0, 8, 32, 64):
         grid = GridLimits(subgroup=sub)
         for outer in (1, 3, 64, 5000):
@@ -192,7 +192,7 @@ def test_a_launch_has_no_loop_over_its_grid() -> None:
 
 @pytest.mark.parametrize(("channels", "lanes", "padding"), [(8, 4, "valid"), (3, 1, "valid"),
                                                             (8, 4, "same")])
-def test_windows_of_a_convolution_are_read_where_they_lie(channels: int, lanes: int,
+def test_windows_of_a_convolution_are_read_in_place(channels: int, lanes: int,
                                                           padding: str) -> None:
     """They are written down nowhere, though a product reads each element again and again; channels that are adjacent
     are read together. So are those that the gradient of the kernel reads."""

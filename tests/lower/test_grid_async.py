@@ -17,7 +17,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import Limits
-from ztorch.lower import grid_async
+from ztorch.lower.grid import asynchronous
 from ztorch.lower.schedule import GridAsyncSchedule, IllegalSchedule
 
 # The chip without copies of tiles, which would be preferred.
@@ -60,7 +60,7 @@ def test_no_schedule_changes_results(schedule: str) -> None:
     np.testing.assert_array_equal(through_text(one, step), got.reshape(-1))
 
 
-def test_chips_without_the_words_run_the_same_schedule_by_mma() -> None:
+def test_chips_without_the_opcodes_run_the_same_schedule_by_mma() -> None:
     one = fused(64, 64, 136)
     step = step_of(one, HOPPER, "grid_async tile(rows=64, columns=64) stages(3) epilogue(bands=1)")
     text = rendered([step.kernel], "sm_80")
@@ -82,7 +82,7 @@ PIPELINE = {
 
 @together()
 @pytest.mark.parametrize("name", PIPELINE)
-def test_a_broken_pipeline_is_noticed(name: str) -> None:
+def test_a_broken_pipeline_is_detected(name: str) -> None:
     one = fused(64, 64, 328)
     step = step_of(one, HOPPER, "grid_async tile(rows=64, columns=64) stages(4) epilogue(bands=1)")
     with pytest.raises((PtxError, AssertionError)):
@@ -123,12 +123,12 @@ def test_what_no_product_can_have(schedule: str, why: str) -> None:
 def test_tiles_fit_their_machine() -> None:
     grid, shape = TARGETS["cuda:sm_90a"].limits.grid, MmaShape(16, 8, 16, f16, f32)
     for m, n, k in ((64, 64, 8), (64, 1000, 72), (4096, 4096, 4096)):
-        _, tile = grid_async.choose(m, n, k, 1, grid, shape)
+        _, tile = asynchronous.choose(m, n, k, 1, grid, shape)
         assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads and tile.across % tile.bands == 0
     assert (tile.rows, tile.columns, tile.stages, tile.threads) == (128, 256, 4, 256)
 
 
-def test_a_model_in_bfloat16_takes_them_on_its_chip_alone() -> None:
+def test_a_bfloat16_model_uses_them_only_on_chips_that_have_them() -> None:
     model = Sequential([layers.Input((512,)), layers.Dense(512, activation="relu")])
     functions = model.trace(batch_size=512, optimizer="sgd", loss="mse", dtype="mixed_bfloat16").functions
     assert "wgmma.mma_async" in compile_functions(functions, TARGETS["cuda:sm_90a"], "m").text

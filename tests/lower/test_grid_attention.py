@@ -18,7 +18,7 @@ from ztorch.dtypes import f32, from_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
-from ztorch.lower import attention as attention_module
+from ztorch.lower.rewrites import attention as attention_module
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_nothing_spills(chip: str) -> None:
         assert spilled == 0 and registers <= 255, (size, dtype, registers)
 
 
-def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
+def test_only_softmax_of_scores_without_other_readers() -> None:
     q, k, v = (leaf("input", n, (2, 32, 8), f32) for n in "qkv")
     weights = ops.attention_weights(q, k)
     for roots, actual in (({"y": ops.matmul(weights, v)}, True),
@@ -93,7 +93,7 @@ def test_only_softmax_of_scores_that_nobody_else_reads() -> None:
         assert (kinds == ["grid_attention"]) == actual, roots
 
 
-def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_without_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of 4,096 positions take half of WebGPU's limit on a buffer."""
     monkeypatch.undo()
     for positions, kernels in ((4096, 1), (2048, 3)):
@@ -102,7 +102,7 @@ def test_scores_that_no_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(steps) == kernels
 
 
-def test_hidden_columns_are_not_looked_at() -> None:
+def test_masked_columns_are_skipped() -> None:
     """Not even at values that are not numbers."""
     one = case("causal")
     v = next(x for x in one.feeds if x.attrs["name"] == "v")

@@ -87,7 +87,7 @@ def test_places_are_those_of_ptx() -> None:
 
 @pytest.mark.parametrize(("missing", "why"), [
     ("copies_wait pending=0", "in flight"), ("barrier", "race")])
-def test_what_is_missing_is_found(missing: str, why: str) -> None:
+def test_missing_parts_are_detected(missing: str, why: str) -> None:
     """Without a wait or a barrier of the loop, the interpreter sees keys that are not there yet."""
     one = case("causal")
     [step] = plan_of(one.alone("j"), SM_80)[0].steps
@@ -140,7 +140,7 @@ def test_mixed_precision() -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=2.0**-8 * largest)
 
 
-def test_schedules_that_cannot_be_had() -> None:
+def test_illegal_schedules() -> None:
     q, k, v = (leaf("input", n, (2, 64, 128), f16) for n in "qkv")
     graph = Graph({"y": ops.attention(q, k, v)})
     for change, why in (("high(2)", "registers of matrices"), ("block(24)", "multiple of 16"),

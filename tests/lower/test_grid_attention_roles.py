@@ -20,8 +20,9 @@ from ztorch.graph import passes
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
-from ztorch.lower import attention, grid_attention_role_tiles
+from ztorch.lower.grid import attention_role_tiles
 from ztorch.lower.plan import KernelStep
+from ztorch.lower.rewrites import attention
 from ztorch.lower.schedule import IllegalSchedule
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
@@ -67,7 +68,7 @@ FAULTS = {  # replacements in the text of the kernel
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str) -> None:
+def test_a_fault_is_detected(fault: str) -> None:
     one, schedule = case("one block and a rest")
     [step] = plan_of(one.alone("j"), HOPPER)[0].steps
     [step] = plan_of(one.alone("j"), HOPPER, schedules={step.key: schedule})[0].steps
@@ -119,7 +120,7 @@ def test_where_it_is_chosen() -> None:
 @pytest.mark.parametrize(("change", "why"), [
     ("teams(0)", "must be 1 to"), ("block(24)", "multiple of 16"), ("block(512)", "at most 256"), ("stages(1)", "at least 2"),
     ("block(256)", "a thread takes"), ("stages(4)", "it shares")])
-def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
+def test_illegal_schedules(change: str, why: str) -> None:
     q, k, v = (leaf("input", n, (2, 256, 128), bf16) for n in "qkv")
     graph = Graph({"y": ops.attention(q, k, v)})
     [step] = plan_of(graph, HOPPER)[0].steps
@@ -132,12 +133,12 @@ def test_schedules_that_cannot_be_had(change: str, why: str) -> None:
 @pytest.mark.parametrize(("limits", "kind", "columns"), [
     (HOPPER, "roles", 288), (TARGETS["cuda:sm_80"].limits, "matrix", 96),
     (TARGETS["cuda:sm_80"].without_tensor_cores().limits, "attention", 96)], ids=["roles", "matrix", "threads"])
-def test_a_plain_softmax_of_rows_that_begin_hidden(limits: Limits, kind: str, columns: int,
+def test_a_plain_softmax_of_rows_with_a_masked_start(limits: Limits, kind: str, columns: int,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole blocks of which a row sees nothing, at either end: its largest score is minus infinity so far."""
     monkeypatch.setattr(attention, "ATTENTION_SHARE", 0)
     for name in ("ATTENTION_ROLES_COLUMNS", "ATTENTION_ROLES_SIZE"):
-        monkeypatch.setattr(grid_attention_role_tiles, name, 0)
+        monkeypatch.setattr(attention_role_tiles, name, 0)
     q, k, v = (leaf("input", n, (16 if n == "q" else columns, 16), f16) for n in "qkv")
     seen = leaf("input", "seen", (columns,), "bool")
     scores = ops.where(seen, ops.cast(ops.matmul(q, ops.transpose(k)), f32) * 0.25, -math.inf)

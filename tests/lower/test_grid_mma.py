@@ -21,8 +21,8 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import UnknownName
 from ztorch.ir.limits import Limits
-from ztorch.lower import grid_mma
-from ztorch.lower.grid_tiles import estimate
+from ztorch.lower.grid import mma
+from ztorch.lower.grid.tiles import estimate
 from ztorch.lower.passes import launched
 from ztorch.lower.plan import KernelStep
 
@@ -82,7 +82,7 @@ def test_epilogues_are_fused(d: DType) -> None:
 
 
 @each
-def test_without_it_results_differ_by_rounding_alone(d: DType) -> None:
+def test_without_it_results_differ_only_by_rounding(d: DType) -> None:
     one = job(plain, (45, 83), (83, 61), d=d)
     assert multiplies(one, TF32) and not multiplies(one, SIMT)
     (by_mma,), (by_threads,) = interpreted(one, TF32), interpreted(one, SIMT)
@@ -139,7 +139,7 @@ def test_strips_that_copies_bring_are_as_deep_as_swizzled_lines() -> None:
 
 @together(by="schedule")
 @pytest.mark.parametrize(("schedule", "name"), [*((PADDED, n) for n in PIPELINE), *(("", n) for n in SWIZZLED)])
-def test_a_broken_pipeline_is_noticed(schedule: str, name: str) -> None:
+def test_a_broken_pipeline_is_detected(schedule: str, name: str) -> None:
     one, step = staged(f16, schedule)
     text, (old, new) = rendered([step.kernel], "sm_80"), (PIPELINE if schedule else SWIZZLED)[name]
     broken = re.sub(old, new, text, count=name == "lines that are not swizzled")
@@ -209,13 +209,13 @@ def test_tiles_fit_their_machine() -> None:
     for shape in TF32.grid.mma_shapes:
         for m, n, k in ((16, 8, 16), (64, 1000, 9), (4096, 4096, 4096)):
             for grid in (TF32.grid, replace(TF32.grid, shared_bytes=16 << 10), replace(TF32.grid, threads=64)):
-                tile = grid_mma.choose(m, n, k, 1, grid, shape, 1e300)
+                tile = mma.choose(m, n, k, 1, grid, shape, 1e300)
                 assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads
                 assert tile.fragments_down * tile.down * shape.m == tile.rows
                 assert tile.fragments_across * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
         time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
-        assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
-        assert grid_mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None
+        assert mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
+        assert mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None
     big = job(plain, (4096, 64), (64, 4096), d=f16)
     [step] = plan_of(big.alone("j"), TF32)[0].steps
     shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")

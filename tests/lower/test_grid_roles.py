@@ -30,7 +30,7 @@ from ztorch.ir.parse import parse
 from ztorch.ir.text import show
 from ztorch.ir.tile_maps import tile_maps
 from ztorch.ir.verify import verify
-from ztorch.lower import pitches
+from ztorch.lower.grid import pitches
 from ztorch.lower.schedule import IllegalSchedule
 
 
@@ -110,7 +110,7 @@ FAULTS = {  # replacements in the text, single or repeated
 
 @together()
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_broken_ring_is_noticed(name: str) -> None:
+def test_a_broken_ring_is_detected(name: str) -> None:
     one = fused()
     step = step_of(one, ONE, "grid_roles tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(1)")
     with pytest.raises((PtxError, AssertionError)):
@@ -178,7 +178,7 @@ def results(kernel: Kernel) -> np.ndarray:
     return held[out.name]
 
 
-def test_every_word_of_a_ring_is_needed() -> None:
+def test_every_instruction_of_a_ring_is_needed() -> None:
     """Two workgroups of a cluster, two tiles of two strips, two stages: whatever is dropped or changed, the verifier,
     the simulator or the interpreter refuses it, or the results are wrong. One change is none: which stage was last
     read is not asked for before one was."""
@@ -204,7 +204,7 @@ def kind(one: Job, limits: Limits = ONE) -> str:
     return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.kind
 
 
-def test_what_takes_them() -> None:
+def test_where_they_are_chosen() -> None:
     assert kind(job(plain, (128, 128), (128, 128), d=f16)) == "grid_roles"
     assert kind(job(plain, (128, 124), (124, 128), d=f16)) == "grid_matrix"  # rows that are not multiples of 16 bytes
     for start, taken in ((0, True), (4, False), (8, True)):  # a view whose first element is not a multiple of 16 bytes
@@ -217,7 +217,7 @@ def test_what_takes_them() -> None:
             assert not t.limits.grid.tile_copies
 
 
-def test_rows_that_no_box_begins_at_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_unaligned_for_box_copies_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of a matrix has longer rows, and serves a product with it and one with its transpose."""
     monkeypatch.setattr(pitches, "PITCH_REUSE", 64)
     a, b, c = (leaf("input", name, shape, bf16) for name, shape in (("a", (128, 134)), ("b", (134, 128)), ("c", (128, 198))))
@@ -231,7 +231,7 @@ def test_rows_that_no_box_begins_at_are_copied_once(monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 
-def test_matrices_of_float32_are_turned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_matrices_are_transposed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of float32 read copies of what lies across k, and the gradient of x both operands as they are."""
     monkeypatch.setattr(pitches, "PITCH_REUSE", 64)
     x, w, y = (leaf("input", name, shape, f32) for name, shape in (("x", (128, 66)), ("w", (66, 128)), ("y", (128, 128))))
@@ -260,7 +260,7 @@ def test_what_no_product_can_have(schedule: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("make", [plain, transposed])
-def test_what_is_proposed_is_legal(make: Make) -> None:
+def test_proposals_are_legal(make: Make) -> None:
     """Clusters among them, where a share of a strip would not be whole lines, or tiles are odd in number."""
     for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 4), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
                              (256, 4096, 1024, 4), (512, 1024, 128, 1), (128, 8192, 1024, 2)):
@@ -279,7 +279,7 @@ def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> Non
     assert step.kernel.workgroup == (384, 1, 1) and step.kernel.cluster == 4
 
 
-def test_a_model_takes_them_on_its_chip_alone() -> None:
+def test_a_model_uses_them_only_on_chips_that_have_them() -> None:
     model = Sequential([layers.Input((512,)), layers.Dense(512, activation="relu")])
     functions = model.trace(batch_size=512, optimizer="sgd", loss="mse", dtype="mixed_bfloat16").functions
     made = compile_functions(functions, TARGETS["cuda:sm_90a"], "m")

@@ -17,8 +17,8 @@ from ztorch.dtypes import DType, f16, f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid_rows import Team, team
-from ztorch.lower.prepare import prepare
+from ztorch.lower.grid.rows import Team, team
+from ztorch.lower.rewrites.prepare import prepare
 
 
 def grid(**changes: int) -> Limits:
@@ -34,7 +34,7 @@ def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
 
 
 @pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
-def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
+def test_borders_of_other_axes_keep_full_vectors(backend: str) -> None:
     """All elements of a vector are in the border, or none; those inside are what they are beside numbers
     that are none."""
     image = x(8, 9, 7, 8)
@@ -52,7 +52,7 @@ def test_borders_of_other_axes_leave_vectors_whole(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["", *PLAYED[1:2]])
-def test_short_neighbors_are_stored_at_once(backend: str) -> None:
+def test_short_neighbors_are_stored_together(backend: str) -> None:
     """Even where the rows that are read are no multiple of four long, or lie across; single floats gain nothing."""
     data = np.arange(1, 211, dtype=np.float16)
     source, triples = leaf("input", "v", data.shape, f16), np.reshape(data, (70, 3))
@@ -105,7 +105,7 @@ def test_rows_that_threads_hold_are_read_once() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (0, 1, 2)], ids=["turned", "plain"])
-def test_threads_read_neighbors_in_memory_however_an_array_is_turned(order: tuple[int, ...]) -> None:
+def test_threads_read_neighbors_in_memory_for_any_axis_order(order: tuple[int, ...]) -> None:
     """The sum over 4 x 32 rows of a view of 4 x 8 x 32: 128 threads for each result, which are neighbors along the
     rows that are columns in memory."""
     turned = order[1] == 2
@@ -124,7 +124,7 @@ def test_a_team_fills_a_subgroup(subgroup: int, wanted: Team) -> None:
 
 
 @pytest.mark.parametrize(("count", "loops"), [(7, 1), (8, 2)])
-def test_more_groups_than_a_grid_has_take_turns(count: int, loops: int) -> None:
+def test_workgroups_beyond_the_grid_limit_are_looped_over(count: int, loops: int) -> None:
     [step] = plan_of(Graph({"y": ops.exp(x(count * 256))}), grid(max_groups=7, load_width=1))[0].steps
     kinds = [i.attrs["kind"] for i in step.kernel.body if i.opcode == "loop"]
     assert kinds.count("grid") == 1 and len(kinds) == 1 + loops

@@ -151,7 +151,7 @@ def test_threads_copy_zeros_for_borders(make: Make, shapes: tuple, limits: Limit
     ("a byte count without one place of a window", r"(arrive\.expect_tx\S+ _, \[%a\], )\d+", r"\g<1>36864"),
     ("an arrival before the products are done", r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
     ("sums that are not waited for", r"wgmma\.wait_group\.sync\.aligned 0;", "")])
-def test_a_broken_convolution_is_noticed(name: str, old: str, new: str) -> None:
+def test_a_broken_convolution_is_detected(name: str, old: str, new: str) -> None:
     one = job(same, IMAGES, KERNEL, d=f16)
     text = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 4, 8)"
     step = step_of(one, ONE, text)
@@ -180,7 +180,7 @@ def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None
     assert actual[-1] == want and (len(actual) == 1) == (d is f16)
 
 
-def test_gradients_of_kernels_are_cut_up_between_images() -> None:
+def test_gradients_of_kernels_are_divided_between_images() -> None:
     one = job(of_kernel, (4, 8, 8, 64), (4, 8, 8, 64), d=f16)
     assert kinds(one, HOPPER) == ["grid_windows", "grid_rows"]
     (got,), (want,) = interpreted(one, HOPPER), one.oracle()
@@ -202,7 +202,7 @@ def test_what_no_convolution_can_have(old: str, new: str, why: str) -> None:
         step_of(one, ONE, re.sub(old, new, SCHEDULE))
 
 
-def test_gradients_of_kernels_take_whole_patches() -> None:
+def test_gradients_of_kernels_use_complete_patches() -> None:
     one = job(of_kernel, IMAGES, IMAGES, d=f16)
     for schedule, why in (("192, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 8, 8)", "must divide"),
                           ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 12, 4)", "must be 192"),

@@ -77,6 +77,6 @@ def test_the_interior_of_a_border_is_copied_at_once() -> None:
 
 
 def test_very_many_parts_share_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ztorch.lower.index_set_splitting.PART_VALUES", 16)
+    monkeypatch.setattr("ztorch.lower.cpu.index_set_splitting.PART_VALUES", 16)
     few, many = (text_of(Graph({"y": ops.concat(*parts(1, *[1] * n), axis=1)})) for n in (3, 17))
     assert "select" not in few and "select" in many

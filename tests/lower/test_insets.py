@@ -14,7 +14,7 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.prepare import prepare
+from ztorch.lower.rewrites.prepare import prepare
 
 
 class Case:
@@ -131,7 +131,7 @@ def test_gradients_of_concatenated_values_are_read_in_place() -> None:
     assert not [n for n in names if "_concat_" in n or "_slice_" in n]
 
 
-def test_a_buffer_holds_what_is_joined_once() -> None:
+def test_concatenated_values_are_stored_once() -> None:
     """The arena of a dense block: all joined values, and temporaries."""
     plan = plan_of(JOBS["nested"].graph, WIDE)[0]
     whole = 5 * 8 * 64 * f32.bytes
@@ -146,7 +146,7 @@ def test_few_elements_side_by_side_are_joined_by_a_kernel() -> None:
     assert any("concat" in n for n in kernels_of(c.job(y=c.conv(whole, 16))))
 
 
-def test_rows_of_products_that_are_reduced_are_not_whole_pages_apart() -> None:
+def test_reduced_product_rows_avoid_page_strides() -> None:
     """Tiles store scores in longer rows, unless the scores are a result themselves, or depend on a
     reduction, after which no tile stores them."""
     def insets(graph: Graph) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.layouts import with_fewest_transposes
+from ztorch.lower.rewrites.layouts import with_fewest_transposes
 
 X = leaf("input", "x", (2, 6, 5, 3), "float32")
 NUMBERS = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
@@ -56,7 +56,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_is_turned_between_windows(name: str) -> None:
+def test_no_transposes_between_convolutions(name: str) -> None:
     graph = turned(back(CASES[name](source())))
     assert count(graph, "transpose") == 0
 
@@ -68,7 +68,7 @@ def test_several_kinds_together() -> None:
     assert count(turned(back(y)), "transpose") == 0
 
 
-def test_what_is_turned_anyway_is_turned_once() -> None:
+def test_a_needed_transpose_runs_once() -> None:
     graph = turned(ops.reshape(ops.relu(source()), (2, -1)))
     assert count(graph, "transpose") == 1
 
@@ -80,7 +80,7 @@ def test_sums_with_reordered_axes_are_transposed_afterwards() -> None:
     assert [v.size for v in graph.nodes() if v.op.name == "transpose"] == [rows.size]
 
 
-def test_the_gradient_of_pooling_keeps_channels_together() -> None:
+def test_the_gradient_of_pooling_keeps_channels_contiguous() -> None:
     """Windows that overlap are read wherever they lie, so nothing transposes them."""
     [slope] = gradients(ops.sum(ops.max_pool(X, 3, 1) * 2.0), [X])
     better = turned(slope)
@@ -89,7 +89,7 @@ def test_the_gradient_of_pooling_keeps_channels_together() -> None:
                and v.args[0].op.name == "cast")
 
 
-def test_a_graph_without_gain_stays() -> None:
+def test_a_graph_without_gain_is_unchanged() -> None:
     graph = Graph({"y": ops.exp(ops.transpose(X, (0, 3, 1, 2)))})
     assert with_fewest_transposes(graph).outputs["y"].shape == (2, 3, 6, 5)
     plain = Graph({"y": ops.exp(X)})

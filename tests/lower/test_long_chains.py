@@ -18,8 +18,8 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.order import bits
 from ztorch.lower.plan import Plan
-from ztorch.lower.prepare import prepare
 from ztorch.lower.region import is_view
+from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.tuning import REGION_MEMBERS_MAX, VIEWS_MAX
 
 
@@ -49,7 +49,7 @@ def test_a_long_chain_is_planned_with_its_gradient() -> None:
     assert len(plan.steps) <= 2 * 4 * count // REGION_MEMBERS_MAX
 
 
-def test_long_chains_compute_what_numpy_does() -> None:
+def test_long_chains_equal_numpy() -> None:
     count = 3 * REGION_MEMBERS_MAX + 1
     model = zt.Sequential([L.Input((2,)), *(L.Activation("tanh") for _ in range(count))])
     x = leaf("input", "x", (1, 2), "float32")

@@ -155,7 +155,7 @@ def test_a_block_that_is_computed_again_takes_less_memory() -> None:
     assert plan(True) < 0.7 * plan(False)
 
 
-def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
+def test_a_branch_not_taken_runs_no_kernel() -> None:
     case = next(c for c in LOOPS if c.name == "cond")
     [x] = case.leaves(f32)
     plan = plan_of(Graph({"y": case.function(x)}), MACHINES["avx2"])[0]
@@ -167,7 +167,7 @@ def test_a_branch_that_is_not_taken_runs_no_kernel() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_branch_that_is_not_taken_has_no_gradient(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_not_taken_has_no_gradient(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing reads what it would have stored: no buffer is where another one was."""
     def apart(buffers: list[ArenaBuffer]) -> tuple[dict[Any, int], int]:
         ends = list(itertools.accumulate((-(-b.size // b.align) * b.align for b in buffers), initial=0))

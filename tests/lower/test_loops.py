@@ -11,7 +11,7 @@ from tests.parity import HERE, NARROW, Job, agree, compiled, interpreted
 from ztorch import ops
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.elements import merged_axes, propose
+from ztorch.lower.cpu.elements import merged_axes, propose
 from ztorch.lower.fuse import fuse
 from ztorch.lower.region import COPY
 
@@ -72,7 +72,7 @@ def test_neighboring_axes_are_one_loop(name: str) -> None:
 
 @pytest.mark.parametrize(("depth", "columns", "order"), [
     (64, 256, (0, 2, 1)), (64, 272, (0, 1)), (60, 256, (1, 0)), (64, 240, (0, 1))])
-def test_runs_are_copied_in_the_order_of_reading_a_few_at_once_if_pages_apart(
+def test_contiguous_runs_are_copied_in_reading_order(
         depth: int, columns: int, order: tuple[int, ...]) -> None:
     [region] = fuse(Graph({"y": panels(depth, columns)}))
     assert propose(region, NARROW).order == order

@@ -11,8 +11,8 @@ import ztorch as zt
 from tests.cases.available import device
 from ztorch import layers as L
 from ztorch.host.settings import using
-from ztorch.lower import deep_products
-from ztorch.lower.overwritten import Overwritten
+from ztorch.lower.rewrites import deep_products
+from ztorch.lower.rewrites.overwritten import Overwritten
 
 TRAINED: dict[str, Any] = {"loss": "mse", "optimizer": "sgd"}
 
@@ -32,7 +32,7 @@ def trained(place: str) -> tuple[int, list[np.ndarray]]:
     return program.executable.spec.arena_bytes, program.get_weights()
 
 
-def test_weight_gradients_read_slopes_in_parts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weight_gradients_read_gradients_of_gates_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deep products go through the slopes in other steps than the loop that stored them."""
     monkeypatch.setattr(deep_products, "LOOP_DEPTH", 14)
     monkeypatch.setattr(deep_products, "DEEP_PRODUCT_SIZE", 4)
@@ -50,7 +50,7 @@ def test_it_changes_no_bit(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_the_interpreter_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreter_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds races, and reads of uninitialized memory."""
     def learned() -> list[np.ndarray]:
         model = zt.Sequential([L.Input((3, 2)), L.LSTM(2)], seed=2)

@@ -36,7 +36,7 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-def test_tails_are_stored_in_whole_pieces() -> None:
+def test_tails_are_stored_as_shorter_vectors() -> None:
     """Every number of lanes that a mask can leave; other masks stay."""
     for lanes, count in [(8, n) for n in range(9)] + [(2, 1), (16, 13)]:
         b = Builder("tail")
@@ -70,7 +70,7 @@ def filled(kernel: Kernel, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("missing", [sorted(MISSING), ["exp", "log", "tanh"], ["fma"]], ids=str)
-def test_decompose_leaves_only_words_the_target_has(missing: list[str]) -> None:
+def test_decompose_leaves_only_opcodes_of_the_target(missing: list[str]) -> None:
     def speaks(i: Instr) -> bool:
         return i.opcode not in missing or not (i.dest.dtype.is_float or i.opcode == "mulhi")
 
@@ -117,7 +117,7 @@ def test_a_kernel_that_needs_nothing_is_itself() -> None:
     assert decompose(kernel, lambda i: True, "test") is kernel
 
 
-def test_a_word_without_a_way_around_is_named() -> None:
+def test_an_opcode_without_a_decomposition_is_named() -> None:
     kernel = next(k for k in flat_kernels() if "add" in k.opcodes())
     with pytest.raises(Unsupported, match="klingon lacks add"):
         decompose(kernel, lambda i: i.opcode != "add", "klingon")
@@ -169,7 +169,7 @@ def parallel_kernel(trips: int) -> Kernel:
 @together()
 @pytest.mark.parametrize("trips", (1, 2, 3, 7, 16))
 @pytest.mark.parametrize("workers", (1, 2, 3, 5, 20))
-def test_workers_share_every_trip_and_race_for_none(trips: int, workers: int) -> None:
+def test_workers_share_all_iterations_without_races(trips: int, workers: int) -> None:
     kernel = parallel_kernel(trips)
     shared = share_out(kernel)
     assert not any(i.attrs.get("kind") == "parallel" for i in shared.body)
@@ -177,7 +177,7 @@ def test_workers_share_every_trip_and_race_for_none(trips: int, workers: int) ->
     same(run(shared, buffers, workers), run(kernel, buffers))
 
 
-def test_kernels_without_parallel_loops_are_left_alone() -> None:
+def test_kernels_without_parallel_loops_are_unchanged() -> None:
     b = Builder("k")
     b.memory("y", f32, 1, access="w")
     b.store("y", 0, b.const(1.0, f32))

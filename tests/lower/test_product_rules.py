@@ -18,14 +18,8 @@ from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower import (
-    tuning,
-)
-from ztorch.lower.frozen import Derived
-from ztorch.lower.prepare import prepare
-from ztorch.lower.region import COPY
-from ztorch.lower.schedule import ProductSchedule
-from ztorch.lower.tiling import (
+from ztorch.lower import tuning
+from ztorch.lower.cpu.tiling import (
     choose,
     estimated_cycles,
     pack,
@@ -35,6 +29,10 @@ from ztorch.lower.tiling import (
     registers,
     tiling,
 )
+from ztorch.lower.region import COPY
+from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.prepare import prepare
+from ztorch.lower.schedule import ProductSchedule
 from ztorch.machines.processors import ANY, processor
 
 ZEN3 = replace(AVX2, processor=processor("zen3"))
@@ -92,7 +90,7 @@ def test_operands_outside_the_first_cache_are_prefetched() -> None:
     assert choose(1, 240, 5000, ZEN3, f32).prefetch == 0  # one row reads it but once
 
 
-def test_the_second_cache_keeps_up_with_narrow_panels_only() -> None:
+def test_the_l2_cache_keeps_up_only_with_narrow_panels() -> None:
     """Two vectors of B a step are 11 bytes a cycle."""
     slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=8.0))
     assert choose(384, 384, 384, slow, f32).tile_vectors == 1
@@ -142,7 +140,7 @@ def test_a_deep_product_of_examples_is_a_loop(k: int, products: int) -> None:
     agree(job, compiled(job, HERE[-1]), terms=k)
 
 
-def test_a_port_that_is_narrower_than_a_vector_takes_turns() -> None:
+def test_a_port_narrower_than_a_vector_takes_several_cycles() -> None:
     wide = TARGETS["avx512"].limits
     halves = replace(wide, processor=ANY._replace(port_bits=256))
     tiles = tiling(6, 3, 6, 96, 16)
@@ -249,7 +247,7 @@ def test_rows_of_sequences_that_evict_one_another_are_copied(turns: int, wanted:
     assert (graph.outputs["y"].args[0].op is COPY) == wanted
 
 
-def test_packed_panels_are_known_by_how_they_lie() -> None:
+def test_packed_panels_are_recognized_by_their_layout() -> None:
     b = x(40, 70)
     packed = pack(b, panel_columns(b, 100, AVX2, f32))
     wide = choose(100, 70, 40, AVX2, f32, packed=True).tile_vectors * 8
@@ -274,7 +272,7 @@ def test_packing_reads_in_memory_order() -> None:
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 7])
-def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
+def test_blocks_of_rows_cover_the_remainder(block: int) -> None:
     """19 rows in tiles of 2 are nine and one; blocks of four of them leave one behind."""
     one = JOBS["product"]
     key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
@@ -282,7 +280,7 @@ def test_blocks_of_rows_cover_what_is_left(block: int) -> None:
     agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
 
 
-def test_rows_of_the_left_operand_are_not_whole_pages_apart() -> None:
+def test_left_operands_avoid_page_strides() -> None:
     """A stored operand lies in longer rows, also where a product reads it transposed."""
     def left(graph: Graph) -> list[tuple[int, ...]]:
         wholes = [v for v in prepare(graph, TARGETS[HERE[-1]].limits).nodes() if v.op.name == "inset"]

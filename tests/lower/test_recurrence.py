@@ -18,10 +18,11 @@ from ztorch.dtypes import f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower import independent, tuning
-from ztorch.lower.independent import as_recurrence
-from ztorch.lower.prepare import prepare
-from ztorch.lower.recurrence import RECURRENCE
+from ztorch.lower import tuning
+from ztorch.lower.rewrites import independent
+from ztorch.lower.rewrites.independent import as_recurrence
+from ztorch.lower.rewrites.prepare import prepare
+from ztorch.lower.rewrites.recurrence import RECURRENCE
 
 CASES = {case.name: case for case in LOOPS}
 RECURRENCES = ("sums", "backwards", "swapped", "counted", "escapes", "roots", "rows", "table", "inside")
@@ -114,14 +115,14 @@ REFUSED: dict[str, Value] = {
 }
 
 
-def test_other_loops_stay_loops_around_kernels() -> None:
+def test_other_loops_remain_loops_around_kernels() -> None:
     """All in one test, as they take milliseconds and the inner loop should see each."""
     for name, refused in REFUSED.items():
         kinds, loops = kernels(refused)
         assert loops == 1 and not any("recurrence" in kind for kind in kinds), name
 
 
-def test_elements_that_have_ended_take_no_turns() -> None:
+def test_finished_elements_run_no_iterations() -> None:
     """Without the `while` of the kernel, the interpreter would take hours."""
     one = Job(Graph({"y": ops.while_loop(
         lambda s: ops.any(s < 3.0), lambda s: ops.where(s < 3.0, s + 1.0, s), x(9),
@@ -164,7 +165,7 @@ def test_constants_of_bodies() -> None:
     agree(fed, interpreted(fed, NARROW))
 
 
-def test_a_state_is_written_where_it_lies() -> None:
+def test_a_state_is_written_in_place() -> None:
     """Particles that are states of the program: the kernel reads each before it writes it."""
     place = leaf("state", "place", (40,), f32, np.linspace(0, 1, 40, dtype=np.float32))
     last, _ = ops.scan(lambda s, _: (s + ops.sin(s) * 0.1, None), place, length=6)

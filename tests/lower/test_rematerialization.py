@@ -15,9 +15,10 @@ from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower import epilogues, rematerialization
+from ztorch.lower import epilogues
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan, lower
+from ztorch.lower.rewrites import rematerialization
 
 GRID = Limits(0, 64, True, grid=GridLimits(load_width=4, compute_units=2))
 
@@ -61,7 +62,7 @@ def test_what_costs_more_than_memory_is_stored(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("epilogue", "kernels"), [
     (lambda y: ops.relu(y + 1.0), 1), (lambda y: ops.gelu(y), 2),
     (lambda y: y * x(512, 512) + leaf("input", "z", (512, 512), f32), 2)])
-def test_heavy_epilogues_are_kernels_of_their_own(epilogue: object, kernels: int) -> None:
+def test_heavy_epilogues_are_separate_kernels(epilogue: object, kernels: int) -> None:
     assert GRID.grid is not None
     fast = replace(GRID, grid=replace(GRID.grid, asynchronous_products=True))
     y = epilogue(ops.matmul(x(512, 64), leaf("input", "w", (64, 512), f32)))  # type: ignore[operator]
@@ -71,7 +72,7 @@ def test_heavy_epilogues_are_kernels_of_their_own(epilogue: object, kernels: int
 
 
 @pytest.mark.parametrize("name", ["digits_cnn", pytest.param("lstm_classifier", marks=pytest.mark.slow)])
-def test_training_keeps_every_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is computed again, and whichever epilogues are split off."""
     weights = []
     for least in (1 << 40, 0):

@@ -20,11 +20,11 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.block_loops import segments
-from ztorch.lower.large_intermediates import LargeShape, groups
-from ztorch.lower.masked_columns import visible_columns
 from ztorch.lower.params import Params
-from ztorch.lower.row_blocks import blocked, in_blocks
+from ztorch.lower.rewrites.block_loops import segments
+from ztorch.lower.rewrites.large_intermediates import LargeShape, groups
+from ztorch.lower.rewrites.masked_columns import visible_columns
+from ztorch.lower.rewrites.row_blocks import blocked, in_blocks
 from ztorch.machines.processors import processor
 
 ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
@@ -127,7 +127,7 @@ def test_blocks_read_inputs_and_store_outputs_where_the_caller_has_them() -> Non
     assert all(p.size <= head for p, _, kind in accesses if kind in ("elements", "transpose"))
 
 
-def test_what_is_needed_as_a_whole_stays_whole() -> None:
+def test_values_with_other_readers_are_not_divided() -> None:
     """Weights of attention that somebody wants to see; a reduction over several rows."""
     q, k = (leaf("input", n, (2, 9, 3), "float64") for n in "qk")
     weights = ops.attention_weights(q, k)

@@ -11,12 +11,10 @@ from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.text import show
-from ztorch.lower import (
-    tuning,
-)
-from ztorch.lower.frozen import Derived
+from ztorch.lower import tuning
 from ztorch.lower.locations import Location
 from ztorch.lower.order import ordered
+from ztorch.lower.rewrites.frozen import Derived
 from ztorch.machines.processors import ANY
 
 
@@ -64,14 +62,14 @@ def test_a_pass_that_only_computes_prefetches_the_next_row() -> None:
     assert prefetches(norm(large)) and not prefetches(norm(largest)) and prefetches(ops.softmax(largest))
 
 
-def test_columns_are_reduced_side_by_side_while_turns_are_left() -> None:
+def test_columns_are_reduced_together_while_iterations_are_left() -> None:
     assert "columns(4)" in proposed(ops.sum(x(3, 9, 32), axis=1))
     assert "columns(2)" in proposed(ops.sum(x(3, 9, 16), axis=1))
     assert "columns(1)" in proposed(ops.sum(x(9, 32), axis=0))  # workers share the columns themselves
     assert "columns(2)" in proposed(ops.sum(x(9, 64), axis=0))
 
 
-def test_workers_share_as_many_axes_as_leave_them_turns() -> None:
+def test_workers_share_enough_axes_to_be_busy() -> None:
     def exchanged(first: int, second: int) -> str:
         return proposed(ops.exp(ops.transpose(x(second, first, 128), (1, 0, 2))))
 
@@ -142,7 +140,7 @@ def test_buffers_that_touch_do_not_overlap() -> None:
     assert Location("inputs", 1, 8).overlaps(Location("inputs", 1, 4))
 
 
-def test_states_are_updated_in_place_where_nobody_reads_them_later() -> None:
+def test_states_without_later_readers_are_updated_in_place() -> None:
     w = leaf("state", "w", (40, 40), f32, np.zeros((40, 40), np.float32))
     plan, params = plan_of(Graph({}, {"w": w * 2.0}), AVX2)
     [step] = plan.steps

@@ -35,9 +35,9 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
 from ztorch.lower.fuse import fuse
-from ztorch.lower.nests import NESTS, propose
+from ztorch.lower.nests import nests_of, propose
 from ztorch.lower.plan import KernelStep
-from ztorch.lower.prepare import prepare
+from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import KINDS, IllegalSchedule, Schedule, parse
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
@@ -71,7 +71,7 @@ def random_schedules(one: Job, limits: Limits, count: int) -> list[Schedule]:
     legal: list[Schedule] = []
     tried: set[Schedule] = set()
     for _ in range(9000):
-        nest = rng.choice(NESTS[region.kind, limits.grid is not None])
+        nest = rng.choice(nests_of(region, limits))
         values: dict[str, Any] = {}
         for f in fields(KINDS[nest.kind]):
             if f.name == "order":
@@ -152,7 +152,7 @@ def test_proposed_schedules_are_legal_and_can_be_replayed(machine: str) -> None:
 
 
 @given(st.data())
-def test_schedules_are_what_their_text_says(data: st.DataObject) -> None:
+def test_schedules_equal_their_text(data: st.DataObject) -> None:
     cls = KINDS[data.draw(st.sampled_from([k for k in KINDS if k]))]
     number = st.integers(0, 1 << 20)
     schedule = cls(**{f.name: data.draw(st.lists(number, max_size=4).map(tuple) if "tuple" in str(f.type)

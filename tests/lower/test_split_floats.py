@@ -13,7 +13,8 @@ from ztorch.codegen.targets import target
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.lower import pitches, split_floats
+from ztorch.lower.grid import pitches
+from ztorch.lower.rewrites import split_floats
 
 MAKES: dict[str, tuple[Make, tuple, tuple]] = {
     "as they are": (lambda a, b: ops.matmul(a, ops.transpose(b)), (72, 100), (136, 100)),

@@ -12,7 +12,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import declare_states
 from ztorch.host.settings import using
 from ztorch.lower.plan import Plan, lower
-from ztorch.lower.strip_mining import StripMinedLoop
+from ztorch.lower.rewrites.strip_mining import StripMinedLoop
 
 
 def results() -> list[np.ndarray]:
@@ -29,7 +29,7 @@ def results() -> list[np.ndarray]:
     return [before, *program.get_weights()]
 
 
-def test_bits_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_give_the_same_bits_as_the_undivided_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of three turns, and the one that is left."""
     whole, made = results(), []
 
@@ -60,7 +60,7 @@ def test_batches_that_fit_the_second_cache_are_computed_together() -> None:
     assert len(wide.loops) == 2 and wide.arena < 256 * 16 * 1024 * 4 / 2
 
 
-def test_blocks_change_the_states_of_the_loop_around_them_in_place() -> None:
+def test_blocks_update_states_of_the_outer_loop_in_place() -> None:
     """Inside the loop over blocks are the product, and the two kernels of a turn: no copies."""
     steps = plan(1000, 16, 64)
     first, last = steps.loops[0].first, steps.loops[0].end

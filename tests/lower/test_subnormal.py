@@ -32,7 +32,7 @@ def by_element(state: Value) -> Value:
 
 
 @pytest.mark.parametrize("machine", ["scalar", *HERE[-1:], *C])
-def test_loops_alone_flush(machine: str) -> None:
+def test_only_loops_flush(machine: str) -> None:
     a, b = (leaf("input", name, (3,), f32) for name in "ab")
     jobs = [decayed(turns, step) for step in (by_product, by_element) for turns in (37, 41)]
     jobs.append(Job(Graph({"y": a * b}), {a: np.full(3, 1e-30), b: np.full(3, 1e-11)}))

@@ -63,7 +63,7 @@ def test_memory_comes_first() -> None:
     assert in_waves(order, needs, reads, {k: [made[k]] for k in needs}, ()) == order
 
 
-def test_kernels_of_a_wave_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_a_wave_share_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three products and their gradients: where the arena's reuse asked for barriers, there are none."""
     x = leaf("input", "x", (96, 64), f32)
     weights = [leaf("state", f"w{k}", (64, 64), f32) for k in range(3)]

@@ -14,7 +14,7 @@ from ztorch.dtypes import DType, f16, f32, f64
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower import winograd
+from ztorch.lower.rewrites import winograd
 
 BOUND = 1e-5  # of the largest result: the promise of the performance guide
 

@@ -47,7 +47,7 @@ class Net(zt.Model):
         return self.out(self.block(x) + 1.0)
 
 
-def test_it_is_what_the_same_layers_are() -> None:
+def test_a_subclass_equals_the_same_layers_in_sequence() -> None:
     """Fitted before its shapes are known, beside a functional model."""
     ours = Net()
     assert not ours.knows_inputs
@@ -94,7 +94,7 @@ def test_files_and_copies(tmp_path: Path) -> None:
     assert Net.from_json(ours.to_json()).knows_inputs is False
 
 
-def test_weights_of_its_own_and_losses() -> None:
+def test_own_weights_and_added_losses() -> None:
     class Scaled(zt.Model):
         def build(self, input_shape: Any) -> None:
             assert input_shape == (None, 4)

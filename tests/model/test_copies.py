@@ -37,7 +37,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("built", [False, True])
 @pytest.mark.parametrize("make", [row, several])
-def test_copies_are_equal_and_apart(make: Callable[[], zt.Model], built: bool, way: str) -> None:
+def test_copies_are_equal_and_independent(make: Callable[[], zt.Model], built: bool, way: str) -> None:
     made = make()
     if built:
         made.set_weights([w + 0.5 for w in made.get_weights()])
@@ -68,7 +68,7 @@ def test_functions_are_copied_and_not_pickled() -> None:
         pickle.dumps(made)
 
 
-def test_a_compiled_model_holds_its_weights_once() -> None:
+def test_a_compiled_model_stores_its_weights_once() -> None:
     """In the program's own block, not in arrays as well."""
     def arrays() -> int:
         held = tracemalloc.take_snapshot().filter_traces(

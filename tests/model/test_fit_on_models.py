@@ -35,7 +35,7 @@ def by_hand(made: zt.Model) -> np.ndarray:
     return (X @ k + b) @ k2 + b2
 
 
-def test_a_model_learns_what_its_program_learns(tmp_path: Path) -> None:
+def test_models_and_programs_train_to_equal_weights(tmp_path: Path) -> None:
     made, twin = model(), model()
     program = made.compile("cpu:scalar", **LEARN)
     assert made.program is program and made.compiled
@@ -132,7 +132,7 @@ def test_models_with_shared_layers_share_weights() -> None:
         np.testing.assert_allclose(half.predict(X), (X @ kernel + bias) @ k + b, atol=1e-6)
 
 
-def test_explicit_programs_keep_what_they_have() -> None:
+def test_explicit_programs_keep_their_weights() -> None:
     """A model compiled again goes on; the program of before stays as it was."""
     made = model()
     first = made.compile("cpu:scalar", **LEARN)
@@ -162,7 +162,7 @@ def test_weights_outlive_the_program(tmp_path: Path) -> None:
     np.testing.assert_allclose(made.compile("cpu:scalar").predict(X), by_hand(made), atol=1e-6)
 
 
-def test_copies_go_their_own_way() -> None:
+def test_copies_train_independently() -> None:
     made = model()
     made.compile("cpu:scalar", **LEARN)
     made.fit(X, X, verbose=0)
@@ -202,7 +202,7 @@ def test_what_comes_before_compile() -> None:
         made.save("m.h5")
 
 
-def test_a_frozen_layer_keeps_what_it_was_given() -> None:
+def test_a_frozen_layer_keeps_its_weights() -> None:
     made = model()
     made.build()
     made.layers[0].set_weights([np.ones((4, 3)), np.zeros(3)])
@@ -216,7 +216,7 @@ def test_a_frozen_layer_keeps_what_it_was_given() -> None:
 
 @pytest.mark.parametrize("kind", ["generator", "loader", "sequence"])
 @pytest.mark.parametrize("asked", [None, 4])
-def test_each_batch_that_data_give_is_a_step_unless_a_size_was_asked_for(kind: str, asked: int | None) -> None:
+def test_each_batch_of_an_iterator_is_a_step_unless_batch_size_is_set(kind: str, asked: int | None) -> None:
     """Steps of plain SGD against NumPy: batches of 3 rows, or cut and joined to 4."""
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(12, 2)).astype(np.float32), np.zeros((2, 1))

@@ -108,7 +108,7 @@ def test_callbacks_can_change_the_optimizer():
         _ = zt.Sequential([L.Input((2,)), L.Dense(1)]).optimizer
 
 
-def test_a_model_from_an_artifact_goes_on_training(tmp_path):
+def test_a_model_from_an_artifact_continues_training(tmp_path):
     x, y = rng.normal(size=(16, 3)), rng.normal(size=(16, 1))
     model = zt.Sequential([L.Input((3,)), L.Dense(1)])
     model.compile("cpu", optimizer="adam", loss="mse", metrics=["mae"], batch_size=8)
@@ -122,7 +122,7 @@ def test_a_model_from_an_artifact_goes_on_training(tmp_path):
     assert again.optimizer.iterations == 6
 
 
-def test_the_longer_name_of_a_hook_goes_first():
+def test_the_longer_name_of_a_hook_has_priority():
     class Both(zt.callbacks.Callback):
         def __init__(self):
             super().__init__()
@@ -140,7 +140,7 @@ def test_the_longer_name_of_a_hook_goes_first():
     assert both.calls == ["long"]
 
 
-def test_a_cloned_model_has_layers_of_its_own():
+def test_a_cloned_model_shares_no_layers():
     tensor = L.Input((3,))
     models = (zt.Sequential([L.Input((3,)), L.Dense(4, activation="relu"), L.Dense(1)]),
               zt.Model(tensor, L.Dense(1)(L.Dense(4, activation="relu")(tensor)) + 1.0))

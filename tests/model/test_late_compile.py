@@ -64,7 +64,7 @@ def test_a_model_that_was_not_compiled_predicts() -> None:
     assert model.predict(batch).shape == (3, 1) and axes(model) == (7,)
 
 
-def test_without_data_sizes_must_be_said(tmp_path: Path) -> None:
+def test_without_data_sizes_are_required(tmp_path: Path) -> None:
     model = reader()
     model.compile("cpu:scalar", **HOW)
     for action in (lambda: model.save(tmp_path / "m.zt"),

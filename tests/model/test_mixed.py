@@ -91,7 +91,7 @@ def test_training_is_pytorchs_with_the_same_roundings(policy: str) -> None:
 
 
 @each
-def test_a_program_that_only_predicts_keeps_matrices_in_16_bits(policy: str) -> None:
+def test_predict_only_programs_store_matrices_in_16_bits(policy: str) -> None:
     trains, predicts = compiled(policy, "sgd"), compiled(policy)
     kept = {n: s.dtype for n, s in predicts.executable.spec.states.items() if not s.derived}
     assert {kept[n] for n in kept if n.endswith("kernel")} == {MIXED[policy]}
@@ -209,7 +209,7 @@ def test_digits(policy: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("bfloat16", "float16"))
-def test_a_16_bit_dtype_says_what_there_is(name: str) -> None:
+def test_an_error_about_16_bit_dtypes_lists_the_choices(name: str) -> None:
     with pytest.raises(ConfigError, match=f"mixed_{name}"):
         mlp().compile("cpu", batch_size=1, dtype=name)
 

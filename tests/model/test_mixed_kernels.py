@@ -41,7 +41,7 @@ def product(d: DType, m: int, n: int, k: int) -> Job:
 
 @pytest.mark.parametrize("chip", ("cuda:sm_80", "rocm:gfx942", "rocm:gfx1100"))
 @pytest.mark.parametrize("d", MIXED.values(), ids=repr)
-def test_matrix_units_take_them_without_being_asked(chip: str, d: DType) -> None:
+def test_matrix_units_are_used_by_default(chip: str, d: DType) -> None:
     one, limits = product(d, 70, 130, 37), TARGETS[chip].on_device({"compute_units": 1}).limits
     plan = plan_of(one.alone("j"), limits)[0]
     assert any("mma" in s.kernel.opcodes() for s in plan.steps)

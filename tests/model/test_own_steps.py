@@ -45,7 +45,7 @@ class ByHand(zt.Model):
         return {m.name: m.result() for m in self.metrics}
 
 
-def test_steps_that_do_what_the_default_does_give_its_numbers():
+def test_a_copy_of_the_default_step_gives_equal_results():
     x, y = rng.normal(size=(40, 4)), rng.integers(0, 2, 40)
     weights = np.linspace(0.5, 2, 40)
     runs = []
@@ -199,7 +199,7 @@ def test_two_networks_with_an_optimizer_each_against_a_loop_by_hand(tmp_path):
         gan.evaluate({"real": real, "noise": noise}, verbose=0)
 
 
-def test_a_class_with_steps_alone_predicts_nothing():
+def test_a_class_without_call_cannot_predict():
     """examples/from_keras/images_gan.py trains one."""
     class StepsAlone(zt.Model):
         def __init__(self):

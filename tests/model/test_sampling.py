@@ -55,19 +55,19 @@ def test_draws_follow_the_softmax(temperature: float) -> None:
     np.testing.assert_allclose(got, softmax(LOGITS / temperature), atol=0.013)
 
 
-def test_without_temperature_the_likeliest_is_taken() -> None:
+def test_temperature_zero_takes_the_most_likely_token() -> None:
     assert (draws(LOGITS, temperature=0.0, count=9) == 2).all()
     assert (draws(np.zeros(4, np.float32), temperature=0.0, count=9) == 0).all()  # the first one
     assert (draws(LOGITS * 1e4, temperature=1e-3, count=99) == 2).all()
 
 
-def test_top_k_keeps_the_likeliest_and_equals_of_the_last() -> None:
+def test_top_k_keeps_the_most_likely_and_ties_of_the_last() -> None:
     for k, kept in ((1, [2]), (2, [0, 2, 5]), (3, [0, 2, 5]), (4, [0, 2, 3, 5]), (6, range(6))):
         want = np.where(np.isin(np.arange(6), list(kept)), LOGITS, -np.inf)
         np.testing.assert_allclose(shares(top_k=k), softmax(want), atol=0.013)
 
 
-def test_a_threshold_is_found_to_the_last_bits() -> None:
+def test_thresholds_are_exact_to_the_last_bit() -> None:
     """The largest above which three elements are: the third largest."""
     x = np.random.default_rng(2).uniform(-80, 0, (50, 7)).astype(np.float32)
     logits = leaf("input", "logits", x.shape, "float32")
@@ -77,7 +77,7 @@ def test_a_threshold_is_found_to_the_last_bits() -> None:
     assert ((x >= least).sum(-1) == 3).all()
 
 
-def test_top_p_keeps_the_fewest_that_have_the_probability() -> None:
+def test_top_p_keeps_the_smallest_set_of_that_probability() -> None:
     p = softmax(LOGITS)
     assert 0.6 < p[2] < 0.65
     for share, kept in ((0.01, [2]), (0.6, [2]), (0.65, [0, 2, 5]), (0.999, range(6))):
@@ -85,14 +85,14 @@ def test_top_p_keeps_the_fewest_that_have_the_probability() -> None:
         np.testing.assert_allclose(shares(top_p=share), softmax(want), atol=0.013)
 
 
-def test_top_p_counts_what_top_k_left() -> None:
+def test_top_p_applies_after_top_k() -> None:
     """Of three, the first has 0.73 of the probability; of all it has 0.63."""
     best = np.where(LOGITS > 0.2, LOGITS, -np.inf)
     np.testing.assert_allclose(shares(top_k=3, top_p=0.7), np.arange(6) == 2)
     np.testing.assert_allclose(shares(top_k=3, top_p=0.8), softmax(best), atol=0.013)
 
 
-def test_what_was_seen_is_penalized() -> None:
+def test_repeated_tokens_are_penalized() -> None:
     seen = np.array([True, True, False, False, False, False])
     want = LOGITS.copy()
     want[:2] = LOGITS[0] / 2, LOGITS[1] * 2
@@ -100,7 +100,7 @@ def test_what_was_seen_is_penalized() -> None:
     np.testing.assert_allclose(got, softmax(want), atol=0.013)
 
 
-def test_a_row_draws_what_it_would_draw_alone() -> None:
+def test_rows_are_sampled_independently_of_the_batch() -> None:
     many = draws(LOGITS, count=50)
     assert many[0] == draws(LOGITS, count=1)[0]
     assert (draws(LOGITS, count=50, step=1) != many).any()

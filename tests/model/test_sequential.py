@@ -58,7 +58,7 @@ def test_model_names(name):
 # -- declaration ---------------------------------------------------------------------------------
 
 
-def test_shapes_are_found_by_input_or_first_layer_or_build():
+def test_shapes_come_from_input_or_first_layer_or_build():
     for layers in ([L.Input((5,)), L.Dense(2)], [L.Dense(2, input_shape=(5,))]):
         model = Sequential(layers)
         assert (model.input_shape, model.output_shape) == ((None, 5), (None, 2))
@@ -183,7 +183,7 @@ def test_weights_survive_a_file(tmp_path):
     assert os.listdir(tmp_path) == ["w.safetensors"]  # nothing temporary is left
 
 
-def test_float64_weights_keep_their_digits(tmp_path):
+def test_float64_weights_keep_their_precision(tmp_path):
     model = Sequential([L.Input((1,)), L.Dense(1)])
     model.set_weights([np.array([[1 / 3]]), np.array([1e-20])])
     model.save_weights(tmp_path / "w")

@@ -27,7 +27,7 @@ W = np.ones(8)
 # -- functions -----------------------------------------------------------------------------------
 
 
-def test_functions_depend_on_what_is_given():
+def test_functions_depend_on_compile_arguments():
     model = classifier()
     assert set(model.trace(4).functions) == {"predict"}
     assert set(model.trace(4, loss="mse").functions) == {"predict", "evaluate"}
@@ -104,7 +104,7 @@ def test_dropout_trains_and_does_not_evaluate():
     assert first != second and train.values["random/step"] == 2
 
 
-def test_frozen_layers_stay():
+def test_frozen_layers_do_not_change():
     model = classifier()
     model.layers[0].trainable = False
     actual = traced(model)

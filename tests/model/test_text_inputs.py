@@ -46,7 +46,7 @@ def model_of(layer: Any, shape: tuple[int, ...]) -> zt.Model:
 
 @together()
 @pytest.mark.parametrize("name", CASES)
-def test_models_see_what_the_layer_makes(name: str) -> None:
+def test_models_receive_the_layers_output(name: str) -> None:
     make, shape, texts = CASES[name]
     layer = make()
     model = model_of(layer, shape)
@@ -122,7 +122,7 @@ def test_the_default_length_is_that_of_the_longest_text() -> None:
         np.testing.assert_allclose(model.predict(texts, verbose=0), want, rtol=1e-5)
 
 
-def test_texts_stand_beside_numbers(tmp_path: Path) -> None:
+def test_texts_and_numbers_can_be_inputs_together(tmp_path: Path) -> None:
     import pandas
 
     kind, size, place = L.Input((1,), dtype="string", name="kind"), L.Input((1,), name="size"), L.Input(
@@ -164,7 +164,7 @@ def test_wrong_uses_are_explained(name: str) -> None:
         use()
 
 
-def test_a_second_layer_needs_an_input_of_its_own() -> None:
+def test_a_second_layer_needs_its_own_input() -> None:
     x = L.Input((1,), dtype="string", name="text")
     words = L.TextVectorization(vocabulary=WORDS, output_sequence_length=3)
     assert words(x) is words(x)

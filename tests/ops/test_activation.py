@@ -56,7 +56,7 @@ def test_limits(name: str, low: float, high: float) -> None:
     np.testing.assert_allclose(both(name, [-INF, INF])[0], [low, high])
 
 
-def test_sigmoid_keeps_its_digits_near_zero() -> None:
+def test_sigmoid_is_precise_near_zero() -> None:
     np.testing.assert_allclose(both("sigmoid", [-20.0, -80.0])[0], [2.0611536e-09, 1.8048514e-35],
                                rtol=1e-5)
 

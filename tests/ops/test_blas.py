@@ -127,7 +127,7 @@ A, F = constant(np.ones((4, 6))), constant(np.ones(24))
                                                                            "at least 4"]),
     (lambda: ops.gemm_strided(F, F, size=(2, 2, 2), batch=2, stride_c=0), ["stride_c=0"]),
 ])
-def test_errors_name_what_does_not_fit(wrong, parts) -> None:
+def test_errors_name_the_mismatch(wrong, parts) -> None:
     with pytest.raises(ShapeError) as caught:
         wrong()
     for part in parts:

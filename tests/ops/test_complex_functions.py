@@ -284,7 +284,7 @@ def test_transforms_are_numpys(norm: Any) -> None:
         np.testing.assert_array_equal(real + 1j * imag, zt.ops.fft(z))
 
 
-def test_transforms_refuse_what_they_must() -> None:
+def test_transforms_refuse_invalid_input() -> None:
     z = zt.tensor([1j, 2.0])
     fft = zt.array_api.fft
     for wrong, kind, words in (

@@ -49,14 +49,14 @@ def test_a_while_loop_ends_by_its_condition_or_its_limit(start: float, limit: in
     (lambda a, n: a < 100.0, lambda a, n: (a * 2.0, n + 1)),
     (lambda s: s[0] < 100.0, lambda *s: (s[0] * 2.0, s[1] + 1)),
     (lambda a, *_: a < 100.0, lambda s, more=1: (s[0] * 2.0, s[1] + more))])
-def test_functions_take_a_state_of_several_tensors_whole_or_in_parts(cond: Any, body: Any) -> None:
+def test_functions_take_states_as_one_argument_or_several(cond: Any, body: Any) -> None:
     v = leaf("input", "v", (), "float32")
     state = ops.while_loop(cond, body, (v, ops.full((), 0, "int32")), max_steps=20)
     assert [float(y) for y in evaluate(list(state), {v: np.float32(3.0)})] == [192.0, 6.0]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_branch_is_taken(sign: int) -> None:
+def test_one_branch_runs(sign: int) -> None:
     v = x()
     y = ops.cond(ops.sum(v) * sign > ops.sum(v) * -sign, lambda a: (a * 2.0, a),
                  lambda a: (a - 1.0, a), v)
@@ -64,7 +64,7 @@ def test_a_branch_is_taken(sign: int) -> None:
     np.testing.assert_array_equal(evaluate([y[0]], {v: X})[0], want)
 
 
-def test_no_turns_give_the_first_state_and_nothing() -> None:
+def test_zero_iterations_return_the_initial_state() -> None:
     v = x()
     last, kept = ops.scan(lambda s, _: (s + 1.0, s), v, length=0)
     assert kept.shape == (0, 5, 3)

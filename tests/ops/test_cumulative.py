@@ -62,7 +62,7 @@ def test_every_dtype_compiled(name: str) -> None:
         assert np.abs(got - want).max() <= 4 * eps[name] * np.abs(want).max()
 
 
-def test_a_long_sum_keeps_its_digits() -> None:
+def test_long_sums_are_precise() -> None:
     """A running sum in float32 is off by thousands of roundings at the end; this one by a few."""
     data = random.random(100_000).astype(np.float32)
     want = np.cumsum(data.astype(np.float64))

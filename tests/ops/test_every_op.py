@@ -59,7 +59,7 @@ def test_value_shape_and_dtype_in_its_own_dtype(case: Case) -> None:
 
 @together(of=200)
 @pytest.mark.parametrize("case", FLOATS, ids=str)
-def test_narrow_floats_stay_narrow(case: Case) -> None:
+def test_narrow_floats_keep_their_dtype(case: Case) -> None:
     for narrow in ("float16", "bfloat16"):
         leaves = case.leaves(narrow)
         feeds = {v: stored(v, a) for v, a in zip(leaves, case.arrays(), strict=True)}

@@ -162,7 +162,7 @@ def test_hypot_of_huge_and_tiny_numbers() -> None:
     np.testing.assert_array_equal(slope, [0.0, -1.0])
 
 
-def test_floored_division_of_whole_numbers() -> None:
+def test_floored_division_of_integers() -> None:
     x = np.array([7, -7, 7, -7, 5, -(2**31), 0], np.int32)
     y = np.array([3, 3, -3, -3, 0, 2, 5], np.int32)
     np.testing.assert_array_equal(zt.ops.floor_divide(x, y), [2, -3, -3, 2, 0, -(2**30), 0])
@@ -181,7 +181,7 @@ def test_whole_numbers_become_float64() -> None:
     assert ops.abs(constant(n.astype(np.uint8))).dtype.name == "u8"
 
 
-def test_powers_of_whole_numbers() -> None:
+def test_powers_of_integers() -> None:
     x = np.array([3, -2, 7, 0, 0, 1, -1, -1, 5], np.int32)
     y = np.array([4, 5, 31, 0, 3, -2, -3, -4, -1], np.int32)
     wrapped = (7**31 + 2**31) % 2**32 - 2**31

@@ -78,13 +78,13 @@ def test_two_axes(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 8, 9, 20])
-def test_lengths_that_cut_or_extend(n: int) -> None:
+def test_lengths_that_crop_or_pad(n: int) -> None:
     real, imag = signal(3, 8)
     near(zt.ops.rfft(real, fft_length=n), np.fft.rfft(real, n))
     near(zt.ops.irfft((real, imag), fft_length=n), np.fft.irfft(real + 1j * imag, n))
 
 
-def test_sixteen_bits_and_whole_numbers() -> None:
+def test_sixteen_bits_and_integers() -> None:
     half = zt.ops.fft((np.ones(4, np.float16), np.zeros(4, np.float16)))
     assert half[0].dtype == np.float16 and half[0].tolist() == [4, 0, 0, 0]
     whole = zt.ops.rfft(np.array([1, 2, 3, 4]))

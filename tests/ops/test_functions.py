@@ -57,7 +57,7 @@ def test_rms_norm_is_pytorchs() -> None:
          theirs(lambda f, x, s: f.rms_norm(x, (5,), s, 1e-6), x, scale))
 
 
-def test_batch_norm_of_its_own_batch_is_pytorchs() -> None:
+def test_batch_norm_in_training_equals_pytorch() -> None:
     x, scale, offset = (random.normal(size=s) for s in ((6, 3, 4), (3,), (3,)))
 
     def ours(x: Value, scale: Value, offset: Value) -> Value:
@@ -136,7 +136,7 @@ P = leaf("input", "p", (4,), "float32")
     (lambda: ops.var(P, ddof=4), ["ddof=4", "(4,)"]),
     (lambda: ops.norm(ops.cast(X, "int32")), ["int32", "cast"]),
 ])
-def test_errors_name_what_does_not_fit(wrong, parts) -> None:
+def test_errors_name_the_mismatch(wrong, parts) -> None:
     with pytest.raises(ShapeError) as caught:
         wrong()
     for part in parts:

@@ -60,7 +60,7 @@ def test_scatter_add_is_numpys(axis: int, m: int, way: str) -> None:
     np.testing.assert_allclose(got, added(x, at, rows, axis), atol=1e-13)
 
 
-def test_sorting_is_what_the_way_says(way: str) -> None:
+def test_sorting_follows_the_direction(way: str) -> None:
     y = ops.scatter_add(constant(np.zeros(50)), constant(np.zeros(20, np.int32)),
                         constant(np.ones(20)))
     names = {v.op.name for v in topological([written(y, way)])}
@@ -86,7 +86,7 @@ def test_every_dtype_compiled(name: str, way: str) -> None:
     np.testing.assert_allclose(got.astype(want.dtype), want, rtol=eps, atol=eps * 4)
 
 
-def test_infinities_stay_where_they_fall(way: str) -> None:
+def test_infinities_stay_in_their_rows(way: str) -> None:
     rows = np.array([np.inf, 1.0, np.nan, 2.0, -np.inf, 3.0, 0.5, 0.25, 4.0])
     at = np.array([0, 1, 2, 1, 3, 4, 4, 1, 4], np.int32)
     got = value(ops.scatter_add(constant(np.zeros(6)), constant(at), constant(rows)), way)
@@ -127,7 +127,7 @@ def test_take_along_axis_and_its_gradient(axis: int, way: str) -> None:
 
 
 @pytest.mark.parametrize("target", HERE)
-def test_reads_by_data_and_by_loop_at_once(target: str) -> None:
+def test_indices_from_data_and_loops_together(target: str) -> None:
     """Neighboring lanes read different rows and different columns."""
     jobs = []
     for shape, at_shape, axis in (((5, 33), (7, 33), 0), ((5, 33), (5, 40), 1), ((3, 9, 4), (3, 5, 4), 1),
@@ -184,7 +184,7 @@ X, AT = leaf("input", "x", (4, 6), "float32"), leaf("input", "at", (3,), "int32"
     (lambda: ops.take_along_axis(X, ops.cast(X, "bool")), ["integer indices, not bool"]),
     (lambda: ops.take(X, AT, 3), ["axis 3"]),
 ])
-def test_errors_name_what_does_not_fit(wrong, parts) -> None:
+def test_errors_name_the_mismatch(wrong, parts) -> None:
     with pytest.raises(ShapeError) as caught:
         wrong()
     for part in parts:

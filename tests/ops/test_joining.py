@@ -118,7 +118,7 @@ def test_filled_like_others() -> None:
     (lambda: ops.meshgrid(V), ["vectors"]), (lambda: OPS.arange(1, 2, 0), ["a step of 0"]),
     (lambda: ops.matrix_transpose(constant([1.0])), ["matrices"]),
 ])
-def test_errors_say_what_does_not_fit(wrong: Callable[[], Any], parts: list[str]) -> None:
+def test_errors_name_the_mismatch(wrong: Callable[[], Any], parts: list[str]) -> None:
     with pytest.raises(ShapeError) as caught:
         wrong()
     for part in parts:

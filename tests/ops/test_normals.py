@@ -52,7 +52,7 @@ def edges(bits: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("d", [f32, f64])
-def test_a_word_is_the_quantile_of_its_probability(d: DType) -> None:
+def test_random_bits_map_to_quantiles(d: DType) -> None:
     words = edges(d.bits)
     for word, got in zip(words.tolist(), numbers(words, d).tolist(), strict=True):
         size = 2 * (word % (1 << (d.bits - 1))) + 1  # of the probability, without the sign

@@ -44,7 +44,7 @@ def test_einsum_is_numpys(subscripts: str, shapes: tuple) -> None:
 
 
 @pytest.mark.parametrize("subscripts", ["kj,ik->ij", "ik,kj->ij", "bkj,bik->bij"])
-def test_einsum_turns_nothing_where_the_order_of_the_result_needs_none(subscripts: str) -> None:
+def test_einsum_transposes_only_if_the_result_needs_it(subscripts: str) -> None:
     shapes = [tuple({"b": 3, "i": 4, "j": 5, "k": 6}[c] for c in part)
               for part in subscripts.partition("->")[0].split(",")]
     y = ops.einsum(subscripts, *(leaf("input", f"x{n}", s, f64) for n, s in enumerate(shapes)))
@@ -86,7 +86,7 @@ def test_products_are_numpys() -> None:
     (lambda a, b: ops.tensordot(a, b, 3), ["axes=3"]),
     (lambda a, b: ops.tensordot(a, b, (1, 0)), ["(1,) and (0,)"]),
     (lambda a, b: ops.vecdot(a, b), ["axis -1"]), (lambda a, b: ops.cross(a, a), ["three"])])
-def test_errors_say_what_does_not_fit(wrong: Callable[..., Any], parts: list[str]) -> None:
+def test_errors_name_the_mismatch(wrong: Callable[..., Any], parts: list[str]) -> None:
     with pytest.raises(ShapeError) as caught:
         wrong(constant(A), constant(B))
     for part in parts:

@@ -122,7 +122,7 @@ def test_dropout_drops_scales_and_passes_gradients_where_it_kept() -> None:
     np.testing.assert_allclose(slope, np.where(kept, 1 / 0.7, 0), rtol=1e-6)
 
 
-def test_dropped_elements_are_zero_whatever_they_were() -> None:
+def test_dropped_elements_are_zero_even_if_not_finite() -> None:
     x = leaf("input", "x", (1000,), "float32")
     [got] = evaluate([ops.dropout(x, 0.5, SEED, STEP)], {**FEEDS, x: np.full(1000, np.inf)})
     assert set(got) == {0.0, np.inf}

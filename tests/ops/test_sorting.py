@@ -105,7 +105,7 @@ def test_every_dtype_compiled(name: str, way: str) -> None:
 
 @pytest.mark.parametrize(("target", "n"), [
     *((t, 40) for t in HERE), pytest.param(HERE[-1], 3000, marks=pytest.mark.slow)])
-def test_every_way_on_every_level_and_any_threads(
+def test_every_algorithm_on_every_simd_level_and_thread_count(
         target: str, n: int, way: str) -> None:
     x = leaf("input", "x", (n,), "float32")
     data = random.integers(0, n // 3, x.shape).astype(np.float32)
@@ -122,7 +122,7 @@ def test_long_rows_with_ties_and_nan() -> None:
     np.testing.assert_array_equal(value(ops.argsort(constant(data))), np.argsort(data, kind="stable"))
 
 
-def test_the_gradient_of_sort_goes_back(way: str) -> None:
+def test_the_gradient_of_sort_returns_to_the_sources(way: str) -> None:
     x = leaf("input", "x", (4, 9), f64)
     data, weights = random.normal(size=x.shape), random.normal(size=x.shape)
     [dx] = gradients(ops.sum(ops.sort(x, 0) * weights), [x])
@@ -161,7 +161,7 @@ def test_top_k_of_long_rows_with_ties_and_nan(shape: tuple[int, ...], axis: int,
 
 
 @pytest.mark.parametrize("n", [40, 700])
-def test_nan_on_devices_whose_compilers_know_none(n: int) -> None:
+def test_nan_on_devices_whose_compilers_assume_none(n: int) -> None:
     available("webgpu")
     data = random.integers(-9, 9, n).astype(np.float32)
     data[[3, 5]] = np.nan
@@ -180,7 +180,7 @@ def test_examples_and_loops_are_sorted_by_digits(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_array_equal(rows.numpy(), np.sort(data[:, 0], -1))
 
 
-def test_top_k_of_whole_numbers_ties_and_nan() -> None:
+def test_top_k_of_integers_ties_and_nan() -> None:
     best, at = (value(y) for y in ops.top_k(constant([[3, 7, 7, -1], [0, 0, 5, 5]], "int32"), 2))
     np.testing.assert_array_equal(best, [[7, 7], [5, 5]])
     np.testing.assert_array_equal(at, [[1, 2], [2, 3]])
@@ -203,7 +203,7 @@ def test_searchsorted_is_numpys(n: int, side: str) -> None:
                                   np.searchsorted(row, asked, side))
 
 
-def test_searchsorted_says_what_does_not_fit() -> None:
+def test_searchsorted_names_the_mismatch() -> None:
     x = leaf("input", "x", (3, 2), f64)
     with pytest.raises(ShapeError, match=r"a vector of sorted numbers, not \(3, 2\)"):
         ops.searchsorted(x, x)

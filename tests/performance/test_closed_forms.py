@@ -62,7 +62,7 @@ def test_what_a_ring_brings_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4096, 4096, 128), (768, 768, 768), (512, 4096, 1024)])
-def test_clusters_are_taken_where_they_are_faster(shape: tuple[int, int, int]) -> None:
+def test_clusters_are_chosen_where_faster(shape: tuple[int, int, int]) -> None:
     hopper = target("cuda:sm_90a")
     m, n, k = shape
     graph = Graph({"y": ops.matmul(leaf("input", "a", (m, k), f16), leaf("input", "b", (k, n), f16))})
@@ -110,7 +110,7 @@ def test_a_transposed_tile_without_padding_has_32_conflicts(pitch: int, conflict
     assert of(p, "store", "near").conflicts == 1 and of(p, "load", "near").conflicts == conflicts
 
 
-def test_loads_of_vectors_take_their_bytes_in_turns() -> None:
+def test_wide_loads_take_several_transactions() -> None:
     """16 bytes of each of 32 threads: 512 bytes, 4 turns; all of one address: one bank for all."""
     def body(b: Builder, g: Operand, t: Operand) -> None:
         for at in (b.mul(t, 4), b.mul(b.div(t, 32), 4)):
@@ -189,7 +189,7 @@ def test_products_have_2mnk_operations(d: DType, chip: str, name: str) -> None:
     assert predicted.seconds > predicted.floor + predicted.gaps
 
 
-def test_small_programs_lie_in_the_shared_cache_and_large_ones_do_not() -> None:
+def test_small_programs_fit_the_shared_cache_and_large_ones_do_not() -> None:
     x = _input("x", f32, 1 << 12)
     small = predict_functions({"f": Graph({"y": ops.exp(x)})}, target("cuda:sm_80"), gpu("A100"))["f"]
     large = predict_functions({"f": Graph({"y": ops.exp(_input("x", f32, 1 << 24))})},

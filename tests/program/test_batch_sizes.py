@@ -191,7 +191,7 @@ def test_fit_takes_any_batch_size_up_to_the_largest() -> None:
         program.fit(x, y, batch_size=64)
 
 
-def test_an_artifact_keeps_its_buckets(tmp_path: Path) -> None:
+def test_an_artifact_stores_its_buckets(tmp_path: Path) -> None:
     program = compiled(SIZES, **TRAINED)
     x, y = data(43)
     program.fit(x, y, epochs=2, verbose=0)

@@ -38,7 +38,7 @@ def test_the_numbers_of_the_model_without_a_cache(name: str, place: str) -> None
 
 
 @pytest.mark.parametrize("how", WAYS[::-1], ids=str)
-def test_several_prompts_are_continued_as_each_alone(how: dict[str, Any]) -> None:
+def test_batches_of_prompts_equal_single_prompts(how: dict[str, Any]) -> None:
     """Of several lengths, more than the rows of the program, drawn by seeds of their own."""
     program = compiled("pre-norm", rows=2)
     seed = how.get("seed", 0)
@@ -90,7 +90,7 @@ def test_prefill_leaves_the_caches_of_number_by_number() -> None:
         np.testing.assert_allclose(now[1], step_by_step[n][0], rtol=0, atol=3e-6)
 
 
-def test_the_newer_half_stays_where_a_window_is_full() -> None:
+def test_a_full_window_keeps_the_newer_half() -> None:
     row = Continuation([0, 1, 2, 3, 4], cached=True)
     row.cut(5)
     assert row.window == [0, 1, 2, 3, 4] and row.cached
@@ -128,7 +128,7 @@ def test_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_it_writes_what_it_has_learned() -> None:
+def test_it_generates_the_training_text() -> None:
     """A model that was trained to count goes on counting."""
     program = MODELS["pre-norm"]().compile(
         "cpu", batch_size=8, decode=True, loss="sparse_categorical_crossentropy",
@@ -191,7 +191,7 @@ WRONG_PROMPTS = [
     ([[1], [WORDS]], "has numbers from 7 to 7, but layer")]
 
 
-def test_prompts_that_are_none() -> None:
+def test_invalid_prompts() -> None:
     program = compiled("pre-norm")
     for prompt, message in WRONG_PROMPTS:
         with pytest.raises(DataError, match=message):
@@ -206,7 +206,7 @@ WRONG_CHOICES = [
     ({"repetition_penalty": 0}, "repetition_penalty")]
 
 
-def test_choices_that_are_none() -> None:
+def test_invalid_options() -> None:
     for how, message in WRONG_CHOICES:
         with pytest.raises(ZtorchError, match=re.escape(message)):
             Drawing(**how)

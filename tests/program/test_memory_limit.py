@@ -58,7 +58,7 @@ def arena(program: Program) -> int:
     return program.executable.spec.arena_bytes
 
 
-def test_checkpoints_keep_every_bit_in_a_smaller_arena(plain: Any) -> None:
+def test_checkpoints_give_the_same_bits_in_a_smaller_arena(plain: Any) -> None:
     program = model(L.Checkpoint).compile("cpu", **TRAINED)
     assert program.weight_names == plain[0].weight_names
     assert arena(program) < 0.7 * arena(plain[0])
@@ -80,7 +80,7 @@ def limited(plain: Any) -> dict[float, Program]:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_limit_keeps_every_bit(plain: Any, limited: Any, part: float) -> None:
+def test_a_limit_gives_the_same_bits(plain: Any, limited: Any, part: float) -> None:
     program = limited[part]
     assert arena(program) <= int(part * arena(plain[0]))
     assert program.recomputed["train"] and not program.recomputed["predict"]
@@ -101,7 +101,7 @@ def test_a_limit_that_is_large_enough_changes_nothing(plain: Any, tmp_path: Path
         n: f.kernels for n, f in theirs.items()}
 
 
-def test_inspect_lists_what_runs_again(tmp_path: Path, capsys: Any) -> None:
+def test_inspect_lists_kernels_that_run_again(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "model.zt"
     small = zt.Sequential([L.Input((4,)), L.Checkpoint(zt.Sequential(
         [L.Dense(64, activation="tanh"), L.Dense(4, activation="tanh")], name="wide")), L.Dense(1)])

@@ -117,7 +117,7 @@ def stateful(size: Any) -> zt.Sequential:
     return zt.Sequential([L.Input((size, 2)), L.SimpleRNN(3, stateful=True, name="memory")], seed=4)
 
 
-def test_states_that_stay_are_those_of_real_steps() -> None:
+def test_stateful_layers_ignore_padding() -> None:
     random = np.random.default_rng(5)
     x = [random.normal(size=(n, 2)).astype(np.float32) for n in (5, 2, 1, 4)]
     program = stateful("time").compile("cpu:scalar", batch_size=2, sizes=SIZES)
@@ -129,6 +129,6 @@ def test_states_that_stay_are_those_of_real_steps() -> None:
                                    rtol=0, atol=1e-6)
 
 
-def test_states_that_stay_need_one_batch_size() -> None:
+def test_stateful_layers_need_one_batch_size() -> None:
     with pytest.raises(Unsupported, match=r"layer 'memory' is stateful.*batch_size=8"):
         stateful(4).compile("cpu:scalar", batch_size=(1, 8))

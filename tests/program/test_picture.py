@@ -54,7 +54,7 @@ def test_shows_the_plan() -> None:
     assert any("k1_dense_1_matmul" in t.get_text() for t in memory.texts)
 
 
-def test_a_program_draws_what_it_runs(program: Program, tmp_path: Path) -> None:
+def test_the_picture_shows_the_kernels(program: Program, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = program.plot(tmp_path / "plan.png")
     train = program.executable.functions["train"]

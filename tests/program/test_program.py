@@ -17,7 +17,7 @@ from ztorch.optimizers import SGD
 from ztorch.schedules import ExponentialDecay
 
 
-def test_it_learns_and_the_history_tells() -> None:
+def test_it_learns_and_records_a_history() -> None:
     x, y = flowers(150)
     program = classifier()
     history = program.fit(x, y, epochs=20, validation_split=0.2, verbose=0)
@@ -157,7 +157,7 @@ def test_a_checkpoint_brings_its_history_back(tmp_path: Path) -> None:
     assert program.history.state() == saved
 
 
-def test_a_snapshot_stays_as_it_was() -> None:
+def test_a_snapshot_does_not_change() -> None:
     x, y = flowers(30)
     program = Sequential([L.Input((4,)), L.Dense(3)]).compile(
         "cpu", batch_size=10, optimizer="sgd", loss="sparse_categorical_crossentropy")

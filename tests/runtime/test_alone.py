@@ -89,7 +89,7 @@ PREDICTS = {
     "ztorch.errors", "ztorch.arguments", "ztorch.dtypes", "ztorch.config", "ztorch.abi", "ztorch.locks",
     "ztorch.machines", "ztorch.machines.processors", "ztorch.host.memory", "ztorch.real_sizes", "ztorch.foreign_frames",
     "ztorch.host", "ztorch.host.settings", "ztorch.files", "ztorch.files.safetensors",
-    "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.work_line",
+    "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.terminal", "ztorch.terminal.work_line", "ztorch.names",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime.loaded_program", "ztorch.runtime.start", "ztorch.runtime.native_call",
     "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
@@ -102,7 +102,7 @@ PREDICTS = {
     "ztorch.tabular", "ztorch.tabular.record", "ztorch.feed.sequences", "ztorch.feed.grids",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful", "ztorch.program.verbs", "ztorch.program.running_optimizer",
-    "ztorch.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.own_functions",
+    "ztorch.names.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.names.own_functions",
     "ztorch.runtime.worker_trials",
 }
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
@@ -110,7 +110,7 @@ SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subp
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_service_imports_what_predicting_needs(tmp_path: Path, trains: bool) -> None:
+def test_a_service_imports_only_modules_for_prediction(tmp_path: Path, trains: bool) -> None:
     """Each module costs a cold start about a third of a millisecond: the list grows on purpose."""
     x, _ = flowers()
     program = trainer("cpu") if trains else zt.Sequential(

@@ -148,7 +148,7 @@ def test_params_end_where_they_end() -> None:
     assert "within the 0 bytes of params" in refused(on_a_device([(0, 4, 2)], places=places))
 
 
-def test_runs_are_bounded_whatever_kernels_are_named() -> None:
+def test_runs_are_bounded_for_any_kernel_names() -> None:
     huge = MAX_BYTES
     for loops in ([(0, 4, MAX_RUNS // 4 + 1)], [(0, 4, huge)] * MAX_DEPTH):
         for kernels in (4, 0):
@@ -192,7 +192,7 @@ def predict(m: Manifest) -> dict[str, Any]:
     return m["targets"][0]["spec"]["functions"][0]
 
 
-def test_the_file_has_what_the_lies_are_about() -> None:
+def test_the_file_has_the_fields_that_are_forged() -> None:
     f = predict(apart(looped())[0])
     assert len(f["loops"]) >= 1 and {stride > 0 for *_, stride in f["moves"]} == {True, False}
 
@@ -258,7 +258,7 @@ def mutated(manifest: Manifest, rng: random.Random) -> Manifest:
     return changed_one
 
 
-def test_a_mutated_file_is_refused_or_stays_within_its_memory(
+def test_mutated_files_are_refused_or_stay_within_their_memory(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded launches read and write inside buffers; the device's own check finds nothing."""
     manifest, files = apart(looped())

@@ -41,7 +41,7 @@ def stored(*members: tuple[str, bytes], method: int = zipfile.ZIP_STORED,
     return out.getvalue()
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_no_artifacts(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"cannot read .*No such file.*check the path"):
         zt.load(tmp_path / "nothing.zt")
     with pytest.raises(ArtifactError, match="is a folder"):
@@ -164,14 +164,14 @@ def test_members(tmp_path: Path, data: bytes, message: str) -> None:
     refuse(tmp_path, data, message)
 
 
-def test_a_newer_format_is_said_to_be_newer(tmp_path: Path) -> None:
+def test_errors_name_a_newer_format(tmp_path: Path) -> None:
     def newer(m: Manifest) -> None:
         m.update(version=VERSION + 1, ztorch="9.1", files="something else")
     refuse(tmp_path, changed(newer), rf"format version {VERSION + 1}, written by ztorch 9\.1; this "
                                      f"ztorch reads versions {OLDEST} to {VERSION}: install a newer")
 
 
-def test_an_older_format_is_said_to_be_older(tmp_path: Path) -> None:
+def test_errors_name_an_older_format(tmp_path: Path) -> None:
     """Its code would be called in another way."""
     refuse(tmp_path, changed(lambda m: m.update(version=1)),
            f"format version 1, .* reads versions {OLDEST} to {VERSION}: export it again")
@@ -250,7 +250,7 @@ def test_code_for_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     refuse(tmp_path, whole(), "claims .* bytes to run, more than the 100 of this machine")
 
 
-def test_the_target_that_runs_here_is_taken(tmp_path: Path) -> None:
+def test_the_target_for_this_machine_is_chosen(tmp_path: Path) -> None:
     manifest, files = apart(whole())
     foreign = json.loads(json.dumps(manifest["targets"][0]))
     foreign["spec"].update(arch="riscv64", target="rvv")

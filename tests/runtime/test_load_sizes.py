@@ -132,7 +132,7 @@ def test_no_kernel_is_handed_other_memory(change: Callable[[Manifest], object],
            r"number of a kernel whose code takes such a grid and such memories; '\w+' does not")
 
 
-def test_kernels_lie_within_the_code(tmp_path: Path) -> None:
+def test_kernels_must_be_inside_the_code(tmp_path: Path) -> None:
     """The last one ends where the code does."""
     manifest, files = apart(on_a_device())
     last = len(spec(manifest)["entries"]) - 1
@@ -201,7 +201,7 @@ def test_where_training_stood(tmp_path: Path, change: dict[str, Any], message: s
     refuse(tmp_path, changed(lambda m: m["training"].update(change), saved(False)), message)
 
 
-def test_training_is_an_object_that_is_whole(tmp_path: Path) -> None:
+def test_training_metadata_must_be_complete(tmp_path: Path) -> None:
     refuse(tmp_path, changed(lambda m: m.update(training=3)), "training is 3; it must be an object")
     for key in ("version", "epoch", "passes", "seed", "history"):
         refuse(tmp_path, changed(lambda m, key=key: m["training"].pop(key), saved(False)),

@@ -215,7 +215,7 @@ def test_kernels_of_launches() -> None:
     assert "and empty for a CPU" in refused(program(entries=spec.entries))
 
 
-def test_devices_may_lay_states_far_apart() -> None:
+def test_devices_may_place_states_far_apart() -> None:
     place = [("arena", 0, 4, True)]
     check_program(on_a_device(place, params=4096))
     assert "no more than its states" in refused(on_a_device(place, params=4097))

@@ -76,7 +76,7 @@ def test_a_step_moves_the_batch_and_the_metrics(together: bool, name: str, monke
 
 
 @every
-def test_a_program_gives_back_what_it_had(name: str) -> None:
+def test_a_program_frees_all_its_device_memory(name: str) -> None:
     here = device(name)
     gc.collect()
     before = here.allocated, len(here._modules), len(here._recordings)

@@ -37,7 +37,7 @@ def program() -> zt.Program:
     return model().compile("cpu:avx2", batch_size=64)
 
 
-def test_a_packed_weight_lies_in_memory_once(program: zt.Program) -> None:
+def test_a_packed_weight_is_stored_once(program: zt.Program) -> None:
     spec = program.executable.spec
     orders = [s.order for s in spec.states.values() if s.order is not None]
     assert len(orders) == 3 and PREPARE not in spec.functions
@@ -84,7 +84,7 @@ def test_a_weight_that_is_also_read_unpacked_is_stored_twice() -> None:
                                atol=1e-4)
 
 
-def test_a_device_keeps_the_order_too() -> None:
+def test_devices_keep_the_order() -> None:
     """In every case the host packs the values that it writes, and reads them back."""
     made = zt.Sequential([L.Input((4,)), L.Dense(6, name="d")]).compile(device("dummy").id,
                                                                         batch_size=2).executable

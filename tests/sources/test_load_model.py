@@ -47,7 +47,7 @@ def test_the_small_variant_of_a_model_is_smaller() -> None:
     assert whole == (7, 7, 3, 64) and small == (7, 7, 3, 16)
 
 
-def test_a_trained_artifact_goes_anywhere(trained: Path, tmp_path: Path) -> None:
+def test_a_trained_artifact_can_be_exported_everywhere(trained: Path, tmp_path: Path) -> None:
     model, x = zt.load_model(trained), flowers()[0]
     want = zt.load(trained).predict(x)
     assert (model.name, model.seed) == ("flowers", 1)
@@ -161,7 +161,7 @@ def test_custom_classes_are_passed_and_never_imported(tmp_path: Path) -> None:
         {"class_name": "Input", "config": {"shape": [4]}},
         {"class_name": "Dense", "config": {"name": "hidden", "units": 5}}]}},
     {"class_name": "Dense", "config": {"units": 3}}], ids=lambda d: str(d)[:40])
-def test_a_declaration_that_lies_is_an_error(damage: dict, trained: Path, tmp_path: Path) -> None:
+def test_a_false_declaration_is_an_error(damage: dict, trained: Path, tmp_path: Path) -> None:
     def lie(manifest: dict) -> None:
         manifest["program"]["declaration"]["model"] = damage
 
@@ -171,7 +171,7 @@ def test_a_declaration_that_lies_is_an_error(damage: dict, trained: Path, tmp_pa
     assert zt.load(tmp_path / "lie.zt").predict(flowers()[0]).shape == (60, 3)
 
 
-def test_weights_beside_a_recipe_and_names(tmp_path: Path) -> None:
+def test_weights_with_a_recipe_and_names(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from ztorch import Sequential, layers as L\n"
         "def build():\n    return Sequential([L.Input((3,)), L.Dense(2)])\nother = build()\n")
@@ -215,7 +215,7 @@ def test_wrong_exports_teach(arguments: dict, message: str) -> None:
         zt.Sequential([L.Input((3,)), L.Dense(2)]).export(**arguments)
 
 
-def test_export_takes_what_compile_was_told(tmp_path: Path) -> None:
+def test_export_uses_the_arguments_of_compile(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(2)])
     model.compile("cpu:scalar", batch_size=4, loss="mse", optimizer="sgd", metrics=["mae"])
     model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)

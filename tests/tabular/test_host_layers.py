@@ -132,7 +132,7 @@ def test_fingerprints_are_those_of_farmhash() -> None:
     assert L.IntegerLookup(num_oov_indices=3, vocabulary=[7])([7, 4, 11]).tolist() == [3, 1, 2]
 
 
-def test_hashes_are_spread_and_stay() -> None:
+def test_hashes_are_spread_and_stable() -> None:
     layer = L.Hashing(num_bins=8)
     values = [f"word {k}" for k in range(400)]
     numbers = layer(values)
@@ -172,7 +172,7 @@ def test_wrong_uses_are_explained(name: str) -> None:
         call()
 
 
-def test_artifacts_keep_them(tmp_path: Path) -> None:
+def test_artifacts_store_them(tmp_path: Path) -> None:
     """Texts in, names out, without the code that trained."""
     words = adapted(L.TextVectorization(output_sequence_length=4), ["good fine good", "bad sad"])
     model = zt.Sequential([L.Input((4,), dtype="int32"), L.Embedding(words.vocabulary_size(), 2), L.Flatten(),

@@ -50,7 +50,7 @@ def test_numbers_far_below_zero_and_minutes_count() -> None:
     np.testing.assert_allclose(x["at, hour, cosine"], np.cos(hours), atol=1e-6)
 
 
-def test_columns_may_stand_in_any_order_and_categories_be_new() -> None:
+def test_columns_in_any_order_and_new_categories() -> None:
     learned = pipeline()
     x = learned.inputs(TABLE)
     turned = {name: TABLE[name] for name in reversed(TABLE) if name != "y"}
@@ -74,7 +74,7 @@ def test_a_record_says_it_all() -> None:
     assert again.record == learned.record and np.array_equal(again.inputs(TABLE), learned.inputs(TABLE))
 
 
-def test_quantities_keep_their_unit() -> None:
+def test_quantities_keep_their_units() -> None:
     learned = zt.Pipeline(zt.data.table({"x": [1, 2, 4] * 10, "weight (kg)": np.linspace(0, 1, 30)}, "weight (kg)"))
     predictions = learned.predictions(np.array([[1.5], [2.25]], np.float32))
     assert predictions.best(1) == "2.25 kg" and predictions[0] == 1.5 and list(predictions) == [1.5, 2.25]
@@ -135,7 +135,7 @@ def test_records_from_files_are_checked(name: str) -> None:
         PipelineRecord.from_json({"version": 1, "source": "table", "columns": [{"name": "a", **column}]})
 
 
-def test_programs_take_tables_with_words() -> None:
+def test_programs_take_tables_with_texts() -> None:
     learned = pipeline()
     x, y = learned.arrays(TABLE)
     names = ["predictions", "scores", "trained"]
@@ -160,7 +160,7 @@ def test_programs_take_tables_with_words() -> None:
         program.fit(TABLE, ["no", "yes", "perhaps", "no"])
 
 
-def test_artifacts_keep_it(tmp_path: Path) -> None:
+def test_artifacts_store_it(tmp_path: Path) -> None:
     learned = pipeline()
     width = len(learned.features)
     model = zt.Sequential([zt.layers.Input((width,)), zt.layers.Dense(2, activation="softmax")])

@@ -14,7 +14,7 @@ def test_every_record_of_the_manifest_has_a_table() -> None:
     assert tool.records_below(Manifest) == set(tool.RECORDS)
 
 
-def test_every_field_says_what_it_means() -> None:
+def test_every_field_is_documented() -> None:
     for record in tool.RECORDS:
         for key, says, _, meaning in tool.rows(record):
             assert says and meaning, f"{record.__name__}.{key} has no comment beside it"

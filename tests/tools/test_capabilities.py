@@ -32,7 +32,7 @@ def groups() -> list:
 
 
 @pytest.mark.slow
-def test_the_words_are_true() -> None:
+def test_the_statements_are_true() -> None:
     made = c.words_part(groups())
     stands = PAGE.split("\n")
     for line in "\n".join(made).split("\n"):
@@ -66,7 +66,7 @@ def test_every_op_with_a_sample_has_a_row() -> None:
 @together()
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("d", [f32, f64, bf16, i32], ids=repr)
-def test_states_are_what_compiling_finds(name: str, d: object) -> None:
+def test_states_match_compiling(name: str, d: object) -> None:
     """Against whole kernels of each opcode, on registers and on literals."""
     target = TARGETS[name]
     words = renderer(target)
@@ -85,7 +85,7 @@ def test_states_are_what_compiling_finds(name: str, d: object) -> None:
         assert state == (support.NATIVE if kept else support.VIA), (opcode, state)
 
 
-def test_what_is_said_to_run_is_required_to() -> None:
+def test_ops_listed_as_running_must_run() -> None:
     """The drivers that .ci/run demands are those that the page says the tests run on."""
     [asked] = re.findall(r"ZTORCH_REQUIRE_BACKENDS=([\w,]+)", (ROOT / ".ci" / "run").read_text())
     assert set(asked.split(",")) == {*c.RUN, "dummy"} and set(c.RUN) <= set(COMPUTING)

@@ -60,7 +60,7 @@ def test_the_table_counts_them() -> None:
         ["| all", "1", "1", "0", "1", "0", "0", "0.5", "3 MiB |"]]
 
 
-def test_messages_that_name_the_file_alone_are_counted() -> None:
+def test_messages_that_name_only_the_file_are_counted() -> None:
     messages = ["/tmp/a.onnx: node Relu 'r' reads 'x', which nothing defines", "/tmp/a.onnx has opset 3; x",
                 "/tmp/a.onnx has opset 4; x", "/tmp/a.onnx: 'y' has the impossible shape (-1,)"]
     reports = [Report("ONNX, few", k, "refused", text, 0, 0) for k, text in enumerate(messages)]

@@ -6,7 +6,7 @@ from tools.faults import ROOT
 from tools.known_faults import FAULTS
 
 
-def test_each_fault_is_put_in_one_place_and_has_tests() -> None:
+def test_each_fault_matches_one_place_and_has_tests() -> None:
     for fault in FAULTS:
         assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) == 1, fault
         assert fault.new != fault.old

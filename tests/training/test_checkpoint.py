@@ -69,7 +69,7 @@ def test_a_finished_checkpoint_says_so(tmp_path: Path) -> None:
         program.fit(X, Y, epochs=2, verbose=0)
 
 
-def test_a_checkpoint_of_a_run_that_starts_anew(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_restarted_run(tmp_path: Path) -> None:
     program = classifier()
     program.fit(X, Y, epochs=2, verbose=0)
     program.save_checkpoint(tmp_path / "run.ckpt")
@@ -89,7 +89,7 @@ program.fit(*flowers(), epochs=100000, verbose=0, callbacks=ModelCheckpoint(sys.
 """
 
 
-def test_a_killed_run_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     killed_after_writing(KILLED, path)
     resumed, straight = classifier(), classifier()

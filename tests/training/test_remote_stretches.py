@@ -203,7 +203,7 @@ def test_a_sum_that_is_not_finite_ends_no_epoch(ran: list[int], monkeypatch: pyt
 
 
 @pytest.mark.parametrize("limit", ["MOST_LAUNCHES", "MOST_BYTES"])
-def test_large_steps_are_calls_of_their_own(limit: str, ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_steps_run_one_per_call(limit: str, ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_steps, limit, 1)
     available.device("vulkan")
     compiled("vulkan").fit(X, Y, verbose=0)

@@ -170,7 +170,7 @@ def test_ctrl_c_is_heard_within_a_stretch(ran: list[int]) -> None:
     assert sum(ran) > 100
 
 
-def test_a_thread_that_predicts_gets_its_turn() -> None:
+def test_a_thread_that_predicts_is_not_starved() -> None:
     program, begun, ended = compiled(), threading.Event(), threading.Event()
 
     def predict() -> None:
@@ -188,7 +188,7 @@ def test_a_thread_that_predicts_gets_its_turn() -> None:
     assert program.stop_training and ended.wait(10)
 
 
-def test_the_fastest_number_of_workers_is_found_again_and_again() -> None:
+def test_the_fastest_number_of_workers_is_measured_repeatedly() -> None:
     seconds = {1: 20e-6, 2: 12e-6}
     trials, chosen = WorkerTrials(rule=1, most=2, cycles=70_000, guess=1e-4), []
     for turn in range(60):

@@ -73,7 +73,7 @@ def test_values_are_those_of_the_rules_over_odd_shapes() -> None:
         np.testing.assert_allclose(got[0], usual.run(k)[0], rtol=2e-5, atol=2e-5)
 
 
-def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
+def test_a_race_separates_slow_schedules_from_fast_ones() -> None:
     target = target_for(resolve("cpu"))
     model = zt.Sequential([L.Input((64,)), L.Dense(64)])
     _, kernel, _ = product_of(model, target, 64)
@@ -86,7 +86,7 @@ def test_a_race_tells_a_slow_schedule_from_a_fast_one() -> None:
     assert finding.rule == finding.best == rule and finding.seconds > 0
 
 
-def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_within_noise_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     target = target_for(resolve("cpu"))
     _, kernel, _ = product_of(small(), target)
     rule = kernel.proposal()
@@ -98,7 +98,7 @@ def test_a_gain_that_may_be_noise_is_none(monkeypatch: pytest.MonkeyPatch) -> No
         assert finding.seconds == (share if gains else 1.0)
 
 
-def test_no_stage_begins_when_time_is_up(last_wins: list[Schedule]) -> None:
+def test_no_stage_starts_after_the_time_limit(last_wins: list[Schedule]) -> None:
     target = target_for(resolve("cpu"))
     _, kernel, _ = product_of(small(), target)
     first = [kernel.proposal(), *other_kinds(kernel, kernel.proposal())]
@@ -171,7 +171,7 @@ def test_what_cannot_be_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         small().tune(batch_size=7)
 
 
-def test_autotune_measures_what_is_compiled(folder: Path, last_wins: list[Schedule]) -> None:
+def test_autotune_measures_the_compiled_kernels(folder: Path, last_wins: list[Schedule]) -> None:
     x = np.ones((7, 19), np.float32)
     usual = small().compile("cpu", batch_size=7).predict(x)
     assert not folder.exists()

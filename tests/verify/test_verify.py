@@ -104,7 +104,7 @@ def test_a_good_model(net: str, where: str) -> None:
 @few("opencl", others=pytest.mark.full)
 @pytest.mark.parametrize(("opcode", "part", "layer"), [
     ("tanh", "predict", "second"), ("exp", "step 1 backward", "third")])
-def test_a_broken_word_is_found(net: str, where: str, opcode: str, part: str, layer: str) -> None:
+def test_a_changed_instruction_is_detected(net: str, where: str, opcode: str, part: str, layer: str) -> None:
     """exp occurs in the gradient of the third layer's gelu alone."""
     at = place(where)
     with broken(opcode):
@@ -196,7 +196,7 @@ def test_nan_is_an_error_unless_expected() -> None:
     assert errors == [0.0, np.inf, np.inf, 0.0]
 
 
-def test_a_place_is_blamed_on_its_last_writer() -> None:
+def test_a_difference_names_the_last_writer() -> None:
     def step(name: str, place: Location, writes: bool) -> Any:
         return SimpleNamespace(kernel=SimpleNamespace(name=name), locations=(place,), writes=(writes,))
 

@@ -203,7 +203,7 @@ def test_things_within_a_file_that_are_no_weights(change: Any, message: str, tmp
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_a_shape_that_no_memory_holds(tmp_path: Path) -> None:
+def test_a_shape_larger_than_memory(tmp_path: Path) -> None:
     """The dimensions of a dataset in place, changed to 2**40 each."""
     raw = bytearray(written(tmp_path))
     result = raw.index((4).to_bytes(8, "little") + (3).to_bytes(8, "little"))

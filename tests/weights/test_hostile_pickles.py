@@ -79,7 +79,7 @@ def test_a_whole_model_is_refused_by_the_name_of_its_class(tmp_path: Path) -> No
         model().load_weights(tmp_path / "w.pt")
 
 
-def test_files_before_zips_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_the_old_file_format_is_refused_with_a_fix(tmp_path: Path) -> None:
     torch = references.torch()
     torch.save(torch.nn.Linear(3, 2).state_dict(), tmp_path / "w.pt",
                _use_new_zipfile_serialization=False)

@@ -37,7 +37,7 @@ def in_keras(path: Path, rows: list[np.ndarray]) -> Any:
     return y
 
 
-def test_every_layer_has_a_twin_or_is_known_to_have_none() -> None:
+def test_every_layer_has_a_counterpart_or_a_listed_reason() -> None:
     layers = references.keras().layers
     assert {*public()} - {"Input", "Operation", "Encoded"} - {
         name for name in public() if hasattr(layers, name)} - {"Lambda"} == (
@@ -210,7 +210,7 @@ def test_functions_leave_out_how_it_was_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name, arguments", [
     ("Adam", {"amsgrad": True}), ("Adagrad", {})])
-def test_training_goes_on_in_both_directions(tmp_path: Any, name: str,
+def test_training_continues_in_both_directions(tmp_path: Any, name: str,
                                              arguments: dict[str, Any]) -> None:
     """With the states of the optimizer, whose slots have the layout of Keras' weights."""
     keras = references.keras()
@@ -253,7 +253,7 @@ def test_an_optimizer_for_each_group_of_weights_in_both_directions(tmp_path: Any
     np.testing.assert_allclose(kernels, [kernels[0]] * 4, rtol=1e-5, atol=1e-6)
 
 
-def test_optimizers_with_other_states_begin_anew(tmp_path: Any) -> None:
+def test_optimizers_with_other_states_start_fresh(tmp_path: Any) -> None:
     model = zt.Sequential([zt.Input((3,)), zt.layers.Dense(2)])
     model.compile("cpu:scalar", optimizer="nadam", loss="mse")
     x = np.ones((4, 3), np.float32)

@@ -189,7 +189,7 @@ def test_safetensors_have_no_order_to_trust(tmp_path: Path) -> None:
         model.load_weights(file, names={"tvo": "second"})
 
 
-def test_names_for_a_whole_part_of_the_model(tmp_path: Path) -> None:
+def test_names_for_a_part_of_the_model(tmp_path: Path) -> None:
     model = Sequential([L.Input((4,)), Sequential([L.Dense(4, name="a"), L.Dense(4, name="b")],
                                                   name="encoder")])
     model.save_weights(tmp_path / "w.safetensors", "torch", names={"encoder": "net.0"})

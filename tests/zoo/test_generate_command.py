@@ -43,7 +43,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_prints_what_the_program_generates(own: Path) -> None:
+def test_it_prints_the_generated_text(own: Path) -> None:
     program = zt.load(own / "net.zt")
     letters = list(program.generate(encode("To be"), 20, temperature=0.8, top_k=9, seed=4))
     output = run(own / "net.zt", "To be", "--length", 20, "--temperature", 0.8, "--top-k", 9,
@@ -73,7 +73,7 @@ def test_beams(own: Path) -> None:
     assert output.stdout == f"To be{decode(program.generate(encode('To be'), 9, beams=3))}\n"
 
 
-def test_an_alphabet_of_its_own(own: Path) -> None:
+def test_a_custom_alphabet(own: Path) -> None:
     output = run(f"{own / 'net.py'}:few", "ab", "--alphabet", "abc", "--weights",
                  own / "few.safetensors", "--length", 30)
     assert output.exit_code == 0 and len(output.stdout) == 33 and set(output.stdout) <= set("abc\n")

@@ -210,7 +210,7 @@ def test_the_variational_autoencoder() -> None:
     assert len(set(y[nearest.argmin(1)].tolist())) >= 7
 
 
-def test_the_page_of_the_zoo_tells_the_truth() -> None:
+def test_the_page_of_the_zoo_is_correct() -> None:
     """Parameters, data, epochs and bars as the files have them."""
     page = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")]

@@ -18,7 +18,7 @@ from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.trees import TreeBranch
 from ztorch.graph.value import StandIn
-from ztorch.notebook import table
+from ztorch.terminal.notebook import table
 
 _OF_PARTS = {d.part: d for d in COMPLEX}
 

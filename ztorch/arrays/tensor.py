@@ -27,7 +27,7 @@ from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.operators import Operators
-from ztorch.notebook import table
+from ztorch.terminal.notebook import table
 
 _new = object.__new__
 

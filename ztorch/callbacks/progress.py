@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from ztorch.callbacks.callback import Callback, Logs
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 
 
 class ProgbarLogger(Callback):

@@ -16,7 +16,7 @@ from ztorch.callbacks.monitors import Monitor, measured, one_number
 from ztorch.config import flag
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import need_name, unwritable, writable
-from ztorch.progress import format_number
+from ztorch.terminal.progress import format_number
 
 
 class ModelCheckpoint(Monitor):

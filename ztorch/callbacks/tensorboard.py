@@ -11,7 +11,7 @@ from ztorch.arguments import checked
 from ztorch.callbacks.callback import Callback, Logs
 from ztorch.config import positive, whole
 from ztorch.errors import ConfigError, Unsupported
-from ztorch.progress import numbers_of
+from ztorch.terminal.progress import numbers_of
 
 
 class TensorBoard(Callback):

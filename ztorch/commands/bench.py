@@ -13,8 +13,8 @@ from ztorch.compile.targeting import target_for
 from ztorch.program.program import Program
 from ztorch.runtime.devices import resolve
 from ztorch.sources.find import find
-from ztorch.text_table import aligned_table
-from ztorch.work_line import at, working
+from ztorch.terminal.text_table import aligned_table
+from ztorch.terminal.work_line import at, working
 
 KERNELS = 10  # number of kernels of a function that are listed
 WARM_CALLS = 10  # calls before the measured ones, as long as they take no longer than those

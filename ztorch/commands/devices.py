@@ -6,7 +6,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
-from ztorch.text_table import aligned_table
+from ztorch.terminal.text_table import aligned_table
 
 
 @click.command("devices")

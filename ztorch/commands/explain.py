@@ -10,7 +10,7 @@ import click
 
 from ztorch.commands import options
 from ztorch.commands.group import examples
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.codegen.targets import Target

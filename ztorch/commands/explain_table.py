@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztorch.text_table import aligned_table
+from ztorch.terminal.text_table import aligned_table
 
 if TYPE_CHECKING:
     from ztorch.performance.step import FunctionPrediction, LaunchPrediction

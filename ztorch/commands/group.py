@@ -13,7 +13,7 @@ import click
 
 from ztorch.commands.wording import as_options
 from ztorch.errors import ZtorchError, nearest
-from ztorch.other_names import OTHER_NAMES
+from ztorch.names.other_names import OTHER_NAMES
 
 STOPPED = 130  # 128 + SIGINT, as shells count
 

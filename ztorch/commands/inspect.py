@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ztorch.progress import numbers_of
 from ztorch.runtime.spec import public_functions
 from ztorch.sources.find import find, is_artifact
-from ztorch.text_table import aligned_table
-from ztorch.work_line import working
+from ztorch.terminal.progress import numbers_of
+from ztorch.terminal.text_table import aligned_table
+from ztorch.terminal.work_line import working
 
 MAX_CLASSES = 20  # number of classes that are listed
 

@@ -9,7 +9,7 @@ from ztorch.program.program import Program, load
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe
 from ztorch.sources.shipped import take_shipped
-from ztorch.work_line import say
+from ztorch.terminal.work_line import say
 
 
 def program_of(name: str, threads: int | None = None, **options: Any) -> Program:

@@ -35,7 +35,7 @@ def report(artifact: str, data_name: str, out: str | None, output: str | None,
     from ztorch.commands.report_data import evaluate_rows
     from ztorch.commands.report_page import page_values
     from ztorch.files.atomic import write_atomic
-    from ztorch.work_line import at, working
+    from ztorch.terminal.work_line import at, working
 
     path = out or str(Path(artifact).with_suffix(".html"))
     data.need_writable(path, (".html",))

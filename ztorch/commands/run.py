@@ -18,7 +18,7 @@ from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.find import is_artifact
-from ztorch.work_line import at, working
+from ztorch.terminal.work_line import at, working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program

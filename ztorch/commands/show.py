@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ztorch.commands.tracing import device_of, traced_model
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel

@@ -17,9 +17,9 @@ from ztorch.data.registry import load as load_data
 from ztorch.errors import ConfigError
 from ztorch.model.late_compile import LateCompile
 from ztorch.program.program import Program, load
-from ztorch.progress import numbers_of
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, optimizer
+from ztorch.terminal.progress import numbers_of
 
 if TYPE_CHECKING:
     from ztorch.data import Pair

@@ -10,8 +10,8 @@ import numpy as np
 
 from ztorch.commands.table_options import TableOptions
 from ztorch.errors import ConfigError
-from ztorch.progress import format_number
 from ztorch.sources.recipe import optimizer
+from ztorch.terminal.progress import format_number
 
 if TYPE_CHECKING:
     from ztorch.data import TypedTable

@@ -14,10 +14,10 @@ from ztorch.runtime.devices import ResolvedDevice, resolve
 from ztorch.runtime.start import start
 from ztorch.sources.find import find, is_artifact
 from ztorch.sources.recipe import Recipe, training_options
-from ztorch.text_table import aligned_table
+from ztorch.terminal.text_table import aligned_table
+from ztorch.terminal.work_line import working
 from ztorch.verify.compare import Check, compare
 from ztorch.verify.probes import Subject
-from ztorch.work_line import working
 
 DEFAULT_ROWS = 8  # largest batch unless the user passes --batch-size
 

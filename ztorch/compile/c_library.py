@@ -32,7 +32,7 @@ from ztorch.host.processor import architecture
 from ztorch.lower.plan import Plan
 from ztorch.runtime.devices import resolve
 from ztorch.tabular.record import PipelineRecord, TargetRecord
-from ztorch.work_line import at
+from ztorch.terminal.work_line import at
 
 
 def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str = "cpu",

@@ -37,7 +37,7 @@ from ztorch.compile.watch import Watch
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
-from ztorch.work_line import at, counted
+from ztorch.terminal.work_line import at, counted
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ztorch.errors import Unsupported
 from ztorch.ir.kernel import launch_grid
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.runtime.spec import LaunchSpec, ProgramSpec, kernel_name
-from ztorch.work_line import counted
+from ztorch.terminal.work_line import counted
 
 Entry = tuple[str, int, int, tuple[int, int, int]]  # symbol, offset and size in code, workgroup
 

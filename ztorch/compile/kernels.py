@@ -16,10 +16,10 @@ from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
+from ztorch.lower.cpu.vectorized_loops import vectorize_loops
+from ztorch.lower.cpu.workgroup_loops import workgroups_as_loops
 from ztorch.lower.params import KERNEL_SIZE, Lowered
 from ztorch.lower.passes import decompose, launched, vectored
-from ztorch.lower.vectorized_loops import vectorize_loops
-from ztorch.lower.workgroup_loops import workgroups_as_loops
 from ztorch.remembered import Remembered
 
 MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB including their texts

@@ -39,15 +39,15 @@ from ztorch.errors import DeviceError, Unsupported, unknown
 from ztorch.graph import passes
 from ztorch.graph.value import Graph, Value
 from ztorch.host.settings import current
-from ztorch.lower.frozen import Derived
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Chooser, Plan, Schedules, lower
 from ztorch.lower.recompute import LimitTooSmall
+from ztorch.lower.rewrites.frozen import Derived
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import need_room, start
-from ztorch.work_line import at
+from ztorch.terminal.work_line import at
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.packed import pack, unpack
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import need_room, start
+from ztorch.terminal.work_line import at
 from ztorch.version import __version__
-from ztorch.work_line import at
 
 if TYPE_CHECKING:
     from ztorch.compile.pipeline import Compiled

@@ -12,7 +12,7 @@ from typing import Any
 from ztorch.constraints.constraint import Constraint, get
 from ztorch.constraints.norms import MaxNorm, MinMaxNorm, UnitNorm
 from ztorch.constraints.signs import NonNeg
-from ztorch.member_names import member
+from ztorch.names.member_names import member
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "get"]
 

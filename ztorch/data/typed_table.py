@@ -13,7 +13,7 @@ from ztorch.data.batches import shuffled
 from ztorch.data.columns import Columns, read_columns
 from ztorch.data.kinds import ColumnKind, kinds_of
 from ztorch.errors import ConfigError, DataError
-from ztorch.notebook import preformatted
+from ztorch.terminal.notebook import preformatted
 
 MOST_CLASSES = 50  # a target with more different integers is a quantity, not a class
 

@@ -14,7 +14,7 @@ from ztorch.feed.under_way import UnderWay
 
 if TYPE_CHECKING:
     from ztorch.feed.batches import BatchSource
-    from ztorch.progress import Progress
+    from ztorch.terminal.progress import Progress
 
 
 class Called(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.dtypes import DType, f16, f64, rounded
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value, topological
-from ztorch.work_line import counted
+from ztorch.terminal.work_line import counted
 
 # Called with a value, its array and the arrays of its arguments; returns the array to use instead.
 Nudge = Callable[[Value, np.ndarray, Sequence[np.ndarray]], np.ndarray]

@@ -26,7 +26,7 @@ from ztorch.initializers.variance_scaling import (
     LecunUniform,
     VarianceScaling,
 )
-from ztorch.member_names import member
+from ztorch.names.member_names import member
 
 # Keras' other names.
 IdentityInitializer, OrthogonalInitializer, STFTInitializer = Identity, Orthogonal, STFT

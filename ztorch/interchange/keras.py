@@ -15,7 +15,7 @@ from ztorch.interchange.keras_assets import add_vocabularies
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.model.keras_compiling import compile_arguments
 from ztorch.model.model import Model
-from ztorch.own_classes import classes_by_name, known_as
+from ztorch.names.own_classes import classes_by_name, known_as
 from ztorch.weights import keras_files, keras_layouts, keras_optimizers
 from ztorch.weights.files import whole_file
 

@@ -10,8 +10,8 @@ from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.interchange.keras_reader import KerasReader
 from ztorch.layers.layer import Layer
-from ztorch.own_classes import classes_by_name, known_as
-from ztorch.own_functions import registered
+from ztorch.names.own_classes import classes_by_name, known_as
+from ztorch.names.own_functions import registered
 from ztorch.weights.keras_classes import user_class
 from ztorch.weights.keras_configs import KerasWriter, named
 

@@ -20,7 +20,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
-from ztorch.own_functions import own_function
+from ztorch.names.own_functions import own_function
 from ztorch.regularizers import Regularizer
 from ztorch.weights.keras_classes import user_class
 from ztorch.weights.keras_ops import MODULES

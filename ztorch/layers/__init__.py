@@ -26,7 +26,7 @@ from ztorch.layers.merge_functions import (
 )
 from ztorch.layers.weight import Weight
 from ztorch.layers.wrapper import Wrapper
-from ztorch.member_names import SHARED, shared
+from ztorch.names.member_names import SHARED, shared
 from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
 from ztorch.tabular.lookups import IntegerLookup, StringLookup
 from ztorch.tabular.vectorization import TextVectorization

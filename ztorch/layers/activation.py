@@ -16,7 +16,7 @@ from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.real_positions import spread
-from ztorch.own_functions import own_function
+from ztorch.names.own_functions import own_function
 
 # Names of activations, as in Keras. Each is the op with the same name.
 ACTIVATIONS = (

@@ -31,7 +31,7 @@ from ztorch.layers.plain_calls import (
 from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules
-from ztorch.names_elsewhere import no_attribute
+from ztorch.names.names_elsewhere import no_attribute
 from ztorch.tabular.host_layer import HostLayer
 
 _serial = itertools.count()

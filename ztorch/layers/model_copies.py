@@ -14,7 +14,7 @@ from ztorch.layers import wiring
 from ztorch.layers.layer import Layer
 from ztorch.layers.naming import MOST_NESTED
 from ztorch.layers.own_call import ClassModel, own_config
-from ztorch.own_classes import classes_by_name, known_as
+from ztorch.names.own_classes import classes_by_name, known_as
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -31,7 +31,7 @@ from ztorch.losses.regression import (
     MeanSquaredLogarithmicError,
     Poisson,
 )
-from ztorch.member_names import SHARED, shared
+from ztorch.names.member_names import SHARED, shared
 
 __all__ = ["CTC", "BinaryCrossentropy", "BinaryFocalCrossentropy", "CategoricalCrossentropy",
            "CategoricalFocalCrossentropy", "CategoricalGeneralizedCrossEntropy",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ztorch.graph.threads import THREADS_RESULT, first_of
 from ztorch.graph.value import Value
-from ztorch.lower.histories import carry_of
 from ztorch.lower.insets import content_before
 from ztorch.lower.region import Region
+from ztorch.lower.rewrites.histories import carry_of
 
 
 def buffers_of(region: Region) -> list[Value]:

@@ -7,8 +7,8 @@ from ztorch.graph.threads import THREADS
 from ztorch.ir.limits import Limits
 from ztorch.lower.insets import stored
 from ztorch.lower.placement import Placement
-from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region
+from ztorch.lower.rewrites.recurrence import RECURRENCE
 from ztorch.lower.tuning import OP_SLOTS_MIN
 
 

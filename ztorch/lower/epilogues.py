@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ztorch.graph.value import Value
-from ztorch.lower.contract import product_of
+from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.insets import INSET, position
 from ztorch.lower.region import Region, map_region
 from ztorch.lower.tuning import EPILOGUE_BYTES, EPILOGUE_READS, EPILOGUE_SLOTS

@@ -15,7 +15,6 @@ from ztorch.lower.epilogues import is_heavy, split
 from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import unflatten
-from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.region import (
     Region,
     behind,
@@ -27,7 +26,8 @@ from ztorch.lower.region import (
     view_of,
 )
 from ztorch.lower.region_order import in_order, updated
-from ztorch.lower.rematerialization import Rematerializer, drop_idle
+from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
+from ztorch.lower.rewrites.rematerialization import Rematerializer, drop_idle
 from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 

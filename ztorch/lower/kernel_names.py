@@ -8,8 +8,8 @@ from ztorch.dtypes import DType
 from ztorch.graph.hints import layer_name
 from ztorch.graph.value import Value
 from ztorch.lower.loops import widest
-from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region import Region
+from ztorch.lower.rewrites.recurrence import RECURRENCE
 from ztorch.lower.tuning import NAME_LENGTH_MAX
 
 

@@ -12,7 +12,7 @@ from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
-from ztorch.lower.frozen import Order
+from ztorch.lower.rewrites.frozen import Order
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.shared_kernels import RegionShape
 from ztorch.remembered import Remembered

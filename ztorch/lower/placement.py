@@ -14,15 +14,15 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.buffers import buffers_of, label, memory_of
-from ztorch.lower.grid_rows import stored_between_passes
-from ztorch.lower.histories import Histories
+from ztorch.lower.grid.rows import stored_between_passes
 from ztorch.lower.index import Index
 from ztorch.lower.locations import Location
-from ztorch.lower.overwritten import Overwritten, is_stack
 from ztorch.lower.params import Params
 from ztorch.lower.positions import unflatten
-from ztorch.lower.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+from ztorch.lower.rewrites.histories import Histories
+from ztorch.lower.rewrites.overwritten import Overwritten, is_stack
+from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.waves import bounds
 
 Buffers = dict[tuple[Value, int], ArenaBuffer]  # by value and time; -k: unused, of region k

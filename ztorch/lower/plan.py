@@ -14,20 +14,20 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
 from ztorch.lower.barriers import LoopSpan, meetings, runs_of
-from ztorch.lower.frozen import Derived
 from ztorch.lower.fuse import fuse
-from ztorch.lower.histories import row_elements, row_steps, state_outs
-from ztorch.lower.in_place_concat import with_insets
 from ztorch.lower.locations import SLOTS, Location
-from ztorch.lower.loop_bodies import body_graph
 from ztorch.lower.params import Params
 from ztorch.lower.placement import Placement
-from ztorch.lower.prepare import prepare
 from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import reads_remembered
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.histories import row_elements, row_steps, state_outs
+from ztorch.lower.rewrites.in_place_concat import with_insets
+from ztorch.lower.rewrites.loop_bodies import body_graph
+from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import Schedule
-from ztorch.work_line import at, counted
+from ztorch.terminal.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]

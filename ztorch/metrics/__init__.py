@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ztorch.errors import unknown
 from ztorch.losses.loss import Loss
 from ztorch.losses.numbers import LossFunction
-from ztorch.member_names import SHARED, shared
 from ztorch.metrics.accuracy import (
     Accuracy,
     BinaryAccuracy,
@@ -42,6 +41,7 @@ from ztorch.metrics.named import get, resolve
 from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
 from ztorch.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from ztorch.metrics.weighted import MetricLists, WeightedMetric
+from ztorch.names.member_names import SHARED, shared
 
 __all__ = ["AUC", "Accuracy", "BinaryAccuracy", "BinaryIoU", "CategoricalAccuracy",
            "ConcordanceCorrelation", "CosineSimilarity", "F1Score", "FBetaScore", "FalseNegatives",

@@ -13,10 +13,10 @@ from ztorch.errors import ConfigError, Unsupported
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
-from ztorch.keras_calls import without
 from ztorch.losses.loss import Loss, as_target, rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable, reading, updating
+from ztorch.names.keras_calls import without
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 at masked positions
 

@@ -15,7 +15,7 @@ from ztorch.model.step_functions import need_some_loss
 from ztorch.model.step_metrics import EpochScore
 from ztorch.model.tuning import ROWS, TunedNetwork
 from ztorch.optimizers import Optimizer
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program

@@ -11,7 +11,7 @@ from ztorch.files.container import MANIFEST
 from ztorch.files.parsing import parsing
 from ztorch.model.declaration import classes_named
 from ztorch.model.model import Model
-from ztorch.own_classes import known_as
+from ztorch.names.own_classes import known_as
 from ztorch.runtime.load import Artifact
 from ztorch.runtime.snapshot import Declaration
 

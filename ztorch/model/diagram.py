@@ -11,11 +11,11 @@ from ztorch.arguments import checked
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.files.atomic import write_atomic
 from ztorch.files.figures import add_rectangle, new_figure, save_figure
-from ztorch.keras_calls import as_in_keras
 from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
 from ztorch.layers.wiring import Wiring
+from ztorch.names.keras_calls import as_in_keras
 
 _WIDTH, _HEIGHT = 2.4, 0.7  # of a box, in inches
 _GAP = 0.45  # between boxes

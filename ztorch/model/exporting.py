@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError
 from ztorch.model.own_steps import OwnSteps
 from ztorch.model.programs import ModelPrograms
 from ztorch.model.trace import trace
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 
 class ExportedNetwork(OwnSteps, abstract=True):

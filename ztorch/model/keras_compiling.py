@@ -13,8 +13,8 @@ from ztorch.errors import ZtorchError
 from ztorch.layers.symbol import nested
 from ztorch.losses import Loss
 from ztorch.metrics import Metric, MetricLists
+from ztorch.names.own_functions import own_function, registered_name
 from ztorch.optimizers import MultiOptimizer, Optimizer, OptimizerMap
-from ztorch.own_functions import own_function, registered_name
 from ztorch.weights.keras_classes import user_class
 from ztorch.weights.keras_configs import named
 

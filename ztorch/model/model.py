@@ -10,11 +10,11 @@ from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError, agreement
 from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
-from ztorch.keras_calls import as_in_keras
 from ztorch.metrics import MetricLists
 from ztorch.model.runnable_network import RunnableNetwork
 from ztorch.model.summary import Shown, print_summary
 from ztorch.model.trace import trace
+from ztorch.names.keras_calls import as_in_keras
 from ztorch.optimizers.optimizer import Optimizer, is_optimizer
 
 if TYPE_CHECKING:

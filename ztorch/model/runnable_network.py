@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.keras_calls import as_in_keras
 from ztorch.model.compiled_network import CompiledNetwork
 from ztorch.model.programs import changed_since, not_compiled
+from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.verbs import Verbs
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ztorch.layers.layer import Layer
 from ztorch.layers.own_call import inputs_undeclared
 from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
-from ztorch.own_classes import classes_by_name, known_as
+from ztorch.names.own_classes import classes_by_name, known_as
 from ztorch.tabular.host_layer import HostLayer
 from ztorch.tabular.vectorization import TextVectorization
 

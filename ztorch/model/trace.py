@@ -33,7 +33,7 @@ from ztorch.real_sizes import OpenAxis
 from ztorch.runtime.buckets import BATCH, Buckets, Sizes, open_axes_text, parse_open_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
-from ztorch.work_line import at
+from ztorch.terminal.work_line import at
 
 _SCORING = frozenset({"evaluate", "train"})
 # Mixed precision: names for `dtype` in compile, with the dtype of operands of matrix products.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch import schedules
 from ztorch.errors import unknown
-from ztorch.member_names import SHARED, shared
+from ztorch.names.member_names import SHARED, shared
 from ztorch.optimizers.adam import Adam, Adamax, AdamW, Nadam
 from ztorch.optimizers.adaptive import Adadelta, Adafactor, Ftrl
 from ztorch.optimizers.by_layer import Lamb, Muon

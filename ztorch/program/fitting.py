@@ -21,7 +21,7 @@ from ztorch.feed.batches import BatchSource, batches, validation_batches
 from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.stream_batches import StreamBatches
 from ztorch.program.averages import take_averages
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks, as_callbacks, own_progress
 from ztorch.training.loop import TrainingLoop

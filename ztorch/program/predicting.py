@@ -13,7 +13,7 @@ from ztorch.feed.results import Outputs, Results
 from ztorch.feed.sources import is_stream
 from ztorch.feed.stream_batches import StreamBatches
 from ztorch.program.fitting import check_count
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 from ztorch.training.hooks import Hooks, as_callbacks, own_progress
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ztorch.config import flag
 from ztorch.feed.adapter import Columns, checked_batch_size, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.feed.sources import is_stream
-from ztorch.keras_calls import as_in_keras
+from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.stateful import Path, Stateful
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class Predictor(Stateful):
         if name in _MODEL_NAMES:
             raise AttributeError(f"a program has no {name!r}, but the model that it was compiled "
                                  f"from does: model.{name}")
-        from ztorch.names_elsewhere import no_attribute  # not needed to predict
+        from ztorch.names.names_elsewhere import no_attribute  # not needed to predict
         raise no_attribute(self, name)
 
     def __reduce__(self) -> Any:

@@ -15,7 +15,7 @@ from ztorch.program.predictor import Predictor
 from ztorch.program.running_optimizer import RunningOptimizer
 from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable

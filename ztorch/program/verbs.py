@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
-from ztorch.keras_calls import as_in_keras
+from ztorch.names.keras_calls import as_in_keras
 
 if TYPE_CHECKING:
     from ztorch.callbacks.callback import Callback
@@ -55,7 +55,7 @@ class Verbs:
 
     def _repr_html_(self) -> str:
         """The summary, for notebooks."""
-        from ztorch.notebook import preformatted  # only notebooks need it
+        from ztorch.terminal.notebook import preformatted  # only notebooks need it
 
         lines = [] if self.knows_inputs else [repr(self)]
         if self.knows_inputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ztorch.member_names import member
+from ztorch.names.member_names import member
 from ztorch.regularizers.norms import L1, L1L2, L2
 from ztorch.regularizers.orthogonal import OrthogonalRegularizer
 from ztorch.regularizers.regularizer import Regularizer, get

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from ztorch.backends.handles import Launch
 from ztorch.runtime.remote import Remote, RemoteCall
-from ztorch.work_line import at
+from ztorch.terminal.work_line import at
 
 BLOCK_SECONDS = 2e-3  # duration of repeated launches, long enough to hide the cost of their start
 MAX_REPEATS = 200

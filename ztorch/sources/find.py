@@ -10,7 +10,7 @@ from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
 from ztorch.sources.recipe import Recipe, as_compiled
-from ztorch.work_line import working
+from ztorch.terminal.work_line import working
 
 _PROGRAMS = {  # files of other compilers by suffix, and how to convert them
     ".mlir": "MLIR, such as StableHLO; export the model as ONNX",

@@ -10,9 +10,9 @@ from typing import Any
 from ztorch.arguments import checked
 from ztorch.config import Named, positive
 from ztorch.errors import ConfigError
-from ztorch.keras_calls import as_in_keras
 from ztorch.model.model import Model
-from ztorch.own_classes import classes_by_name
+from ztorch.names.keras_calls import as_in_keras
+from ztorch.names.own_classes import classes_by_name
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.artifacts import compile_as_before, recipe_of
 from ztorch.sources.find import find, is_artifact

@@ -15,8 +15,8 @@ from ztorch.interchange.keras_objects import (
     register_keras_serializable,
     serialize_keras_object,
 )
-from ztorch.keras_calls import as_in_keras
 from ztorch.model.model import Model
+from ztorch.names.keras_calls import as_in_keras
 from ztorch.sources.load_model import load_model
 
 __all__ = ["CustomObjectScope", "custom_object_scope", "deserialize_keras_object",

@@ -10,8 +10,8 @@ import numpy as np
 
 from ztorch.callbacks.callback import Callback
 from ztorch.errors import ConfigError
-from ztorch.notebook import preformatted, table
-from ztorch.progress import numbers_of
+from ztorch.terminal.notebook import preformatted, table
+from ztorch.terminal.progress import numbers_of
 
 _COLORS = (  # of the curves
     "#2f6fdb", "#e8702a", "#2a9d62", "#b23a8e", "#7a5cd6", "#c9a227")

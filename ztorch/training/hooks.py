@@ -8,7 +8,7 @@ from typing import Any
 
 from ztorch.callbacks.callback import HOOKS, SHORTER, Callback
 from ztorch.errors import ConfigError, nearest
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 
 
 class Hooks:

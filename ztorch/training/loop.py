@@ -22,7 +22,7 @@ from ztorch.feed.call_pool import BorrowedCalls, Calls
 from ztorch.feed.loops import evaluate
 from ztorch.feed.scores import EpochScores
 from ztorch.feed.under_way import UnderWay
-from ztorch.progress import Progress
+from ztorch.terminal.progress import Progress
 from ztorch.training.history import History
 from ztorch.training.hooks import Hooks
 

@@ -8,7 +8,8 @@ from itertools import islice, permutations, product
 from math import log2
 from typing import Any
 
-from ztorch.lower import contract, nests
+from ztorch.lower import nests
+from ztorch.lower.cpu import contract
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
 from ztorch.lower.tuning import PREFETCH_STEPS, SIDE_BY_SIDE_MAX, TILE_ROWS_MAX, TILE_VECTORS_MAX

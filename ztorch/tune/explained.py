@@ -14,13 +14,13 @@ from ztorch.graph.value import Graph
 from ztorch.host.processor import usable_cores
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of
-from ztorch.lower.recurrence import RECURRENCE
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
+from ztorch.lower.rewrites.recurrence import RECURRENCE
+from ztorch.terminal.work_line import at, working
 from ztorch.tune.clocks import clock_for
 from ztorch.tune.kernel_benchmark import KernelBenchmark
 from ztorch.tune.kernel_times import FunctionTimes, KernelTime
 from ztorch.tune.peaks import Peaks, measured_peaks
-from ztorch.work_line import at, working
 
 ROUNDS = 7  # measurements of each kernel
 

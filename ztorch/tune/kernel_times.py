@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ztorch.errors import ConfigError
-from ztorch.text_table import aligned_table
+from ztorch.terminal.text_table import aligned_table
 from ztorch.tune.peaks import Peaks
 from ztorch.tune.roofline import Point, draw_roofline
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ztorch.compile.tuned_files import TunedKernel
-from ztorch.text_table import aligned_table
+from ztorch.terminal.text_table import aligned_table
 
 
 @dataclass(frozen=True)

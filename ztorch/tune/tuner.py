@@ -16,11 +16,11 @@ from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.runtime.spec import PREPARE
+from ztorch.terminal.work_line import at, working
 from ztorch.tune.clocks import Clock, clock_for
 from ztorch.tune.report import TuningReport
 from ztorch.tune.search import search
 from ztorch.version import __version__
-from ztorch.work_line import at, working
 
 
 @dataclass

@@ -18,8 +18,8 @@ from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
 from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.snapshot import Metadata
+from ztorch.terminal.work_line import at
 from ztorch.verify.probes import Subject, last_writer, probes, read_probes
-from ztorch.work_line import at
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_random_kernels(chip: str) -> None:
 
 
 @pytest.mark.parametrize("d", [d for d in ALL if d is not boolean], ids=repr)
-def test_literals_keep_every_bit(d: DType) -> None:
+def test_literals_are_exact(d: DType) -> None:
     rng = np.random.default_rng(3)
     bits = rng.integers(0, 256, 64 * d.bytes).astype(np.uint8).view(d.numpy)
     b = Builder("literals", i32)

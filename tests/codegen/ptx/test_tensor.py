@@ -55,7 +55,7 @@ WRONG = {  # possible mistakes of a macro, by bytes of an element
 @together()
 @pytest.mark.parametrize(("shape", "old", "new"),
                          [(s, *w) for s in SHAPES for n in (0, s.of.bytes) for w in WRONG[n]])
-def test_a_broken_word_is_noticed(shape: MmaShape, old: str, new: str) -> None:
+def test_a_changed_instruction_is_detected(shape: MmaShape, old: str, new: str) -> None:
     kernel = products(shape, align=16)
     want, got = numbers(kernel), numbers(kernel)
     interpret(kernel, want, subgroup=SUBGROUP)
@@ -90,7 +90,7 @@ MMA = ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 { %f, %f, %f, %f }, {
     (MMA.replace("tf32", "f16"), 32, "unknown"),
     (f"setp.lt.s32 %p, %t, 7; @%p bra END; {MMA} END:", 32, "not all of a warp"),
 ])
-def test_what_goes_wrong_is_an_error(body: str, threads: int, why: str) -> None:
+def test_faults_raise_errors(body: str, threads: int, why: str) -> None:
     with pytest.raises(PtxError, match=why):
         execute(body, threads)
 

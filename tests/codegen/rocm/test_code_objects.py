@@ -42,7 +42,7 @@ SLACK = 16  # registers more that another version of LLVM may take
 
 
 @every
-def test_metadata_is_what_was_planned(chip: str) -> None:
+def test_metadata_matches_the_plan(chip: str) -> None:
     _, code, actual = made(chip)
     assert hip.is_complete(code)
     assert metadata(code)["amdhsa.target"] == f"amdgcn-amd-amdhsa--{chip}"
@@ -144,7 +144,7 @@ def _clean(code: bytes) -> Iterator[str]:
 
 @pytest.mark.slow
 @every
-def test_every_opcode_is_taken(chip: str) -> None:
+def test_every_opcode_is_accepted(chip: str) -> None:
     """16-bit floats, in whose words chips differ, and some of the other dtypes, in turn; in a full run all."""
     taken = {f16, bf16, *share(ALL, CHIPS.index(chip), len(CHIPS))}
     text, actual = rendered([kernel_for(opcode, d, 1, i32)[0] for d in taken for opcode in opcodes_of(d)],
@@ -156,7 +156,7 @@ QUICK = ("matmul", "softmax", "conv'", "sort", "where", "attention'", "cumsum")
 
 
 @pytest.mark.parametrize("chip", [pytest.param(c, marks=() if c in FAST else pytest.mark.full) for c in CHIPS])
-def test_a_few_ops_are_taken(chip: str) -> None:
+def test_a_few_ops_are_accepted(chip: str) -> None:
     some = {f"f{k}": jobs()[n][0].alone(f"f{k}") for k, n in enumerate(n for n in QUICK if n in jobs())}
     code = compile_functions(some, target(chip), "ops").code
     assert not list(_clean(code))
@@ -164,7 +164,7 @@ def test_a_few_ops_are_taken(chip: str) -> None:
 
 @pytest.mark.slow
 @every
-def test_every_op_is_taken(chip: str) -> None:
+def test_every_op_is_accepted(chip: str) -> None:
     """Each op for one of the chips, in turn, and each third of those that are made of others; in a full
     run each sample of it for a chip of either kind."""
     if full():
@@ -189,7 +189,7 @@ EVERY_RUN = ("digits_cnn", "bert_base", "vae")
 @pytest.mark.parametrize(("name", "chip"), [
     pytest.param(n, CHIPS[k % len(CHIPS)], marks=() if n in EVERY_RUN else pytest.mark.full)
     for k, n in enumerate(NAMES)])
-def test_the_zoo_is_taken(name: str, chip: str) -> None:
+def test_the_zoo_is_accepted(name: str, chip: str) -> None:
     recipe = small(name)
     traced = recipe.model.trace(batch_size=BATCH, optimizer=recipe.optimizer, loss=recipe.loss,
                                 metrics=recipe.metrics)

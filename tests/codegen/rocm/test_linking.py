@@ -53,7 +53,7 @@ def lld(obj: bytes, folder: Path) -> bytes:
 
 
 @chips
-def test_the_linker_does_what_lld_does(chip: str, tmp_path: Path) -> None:
+def test_the_linker_equals_lld(chip: str, tmp_path: Path) -> None:
     obj, code, _ = made(chip)
     assert compared(code) == compared(lld(obj, tmp_path))
 

@@ -57,7 +57,7 @@ def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, boo
     compare(kernel, shape, got, want)
 
 
-def test_every_instruction_is_said() -> None:
+def test_every_instruction_is_rendered() -> None:
     said: set[str] = set()
     for target in ROWS:
         for shape in target.limits.grid.mma_shapes:
@@ -94,11 +94,11 @@ def broken(target: Target, shape: MmaShape, old: str, new: str) -> str:
 @each
 @pytest.mark.parametrize(("old", "new"), [
     (LANE, r"\1, 31"), (LANE, r"\1, 7"), (PART, r"\1, 3"), (PART, r"\1, 5"), (FIRST, r"\1zeroinitializer")])
-def test_a_broken_word_is_noticed(target: Target, shape: MmaShape, old: str, new: str) -> None:
+def test_a_changed_instruction_is_detected(target: Target, shape: MmaShape, old: str, new: str) -> None:
     broken(target, shape, old, new)
 
 
-def test_what_goes_wrong_is_an_error() -> None:
+def test_faults_raise_errors() -> None:
     """The machine knows the operands of an instruction besides numbers."""
     halves, xf32 = TARGETS["rocm:gfx1100"], TARGETS["rocm:gfx942"]
     [shape] = [s for s in xf32.limits.grid.mma_shapes if s.mantissa_bits]
@@ -107,7 +107,7 @@ def test_what_goes_wrong_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["rocm:gfx90a", "rocm:gfx1100"])
-def test_a_wave_that_multiplies_in_part_is_found(name: str) -> None:
+def test_a_partly_active_wave_is_detected(name: str) -> None:
     target = TARGETS[name]
     kernel = kernel_for(target, target.limits.grid.mma_shapes[0])
     text, [(symbol, _, grid)] = machine.rendered([kernel], target)
@@ -204,7 +204,7 @@ def test_views_and_epilogues(target: Target, make: Make, shapes: tuple) -> None:
         assert (np.abs(got.astype(np.float64) - one.oracle()[0]) <= bound(one, d, 72)).all()
 
 
-def test_tf32_is_what_the_user_allows() -> None:
+def test_tf32_needs_the_users_permission() -> None:
     by = {name: of_plan(TARGETS["rocm:gfx942"].with_precision(name), f32, plain, (64, 40), (40, 64))
           for name in ("float32", "tf32")}
     assert "xf32" in by["tf32"][1] and "xf32" not in by["float32"][1]

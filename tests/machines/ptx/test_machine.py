@@ -67,7 +67,7 @@ STORE = "mad.wide.s32 %a, %t, 4, %m; st.global.b32 [%a], %v;"
     ("setp.lt.s32 %p, %t, 7; @%p bra END; griddepcontrol.wait; END:", "not all threads reach it"),
     ("mov.b32 %v, %undeclared;", "not declared"),
 ])
-def test_what_goes_wrong_is_an_error(body: str, why: str) -> None:
+def test_faults_raise_errors(body: str, why: str) -> None:
     with pytest.raises(PtxError, match=why):
         execute(body)
 
@@ -159,7 +159,7 @@ def test_whole_kernels(made: Callable) -> None:
     (product, "fma.rn.f32", "fma.f32"), (product, "@%p bra", "@!%p bra"),
     (product, "ld.shared.f32", "ld.global.f32"), (softmax, "0f3F", "0f3E"),
 ])
-def test_a_broken_word_is_noticed(made: Callable, old: str, new: str) -> None:
+def test_a_changed_instruction_is_detected(made: Callable, old: str, new: str) -> None:
     """Each would be a wrong word of the templates; none may pass for right."""
     kernel, held, out, want = made()
     text = rendered([kernel], "sm_80")

@@ -1,0 +1,109 @@
+"""Matrices whose row stride is a multiple of the page size. The lines of their rows map to the
+same few sets of the L1 cache, so those of one tile cause conflict misses. Longer rows avoid that.
+
+    attention of 1,024 positions: scores and weights of 64 x 1024 are in rows of 1,040 numbers
+"""
+
+from __future__ import annotations
+
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.value import Graph, Value, layer_scope, topological
+from ztorch.lower.cpu.left_operand import access_pattern
+from ztorch.lower.index import Index, Var
+from ztorch.lower.insets import INSET
+from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, REGION_MEMBERS_MAX, ROW_PADDING_BYTES
+from ztorch.machines.processors import Processor
+
+
+def has_page_stride(v: Value) -> bool:
+    """Whether the row stride of a matrix that a tile reads is a multiple of the page size."""
+    period = _rows_together(v)
+    again, row = Var("again", v.shape[-2] // period), Var("row", period)
+    rows = Index.of(again) * period + Index.of(row)
+    base = view_of(v, (*(Index() for _ in v.shape[:-2]), rows, Index()))
+    distance = base[1].factor(row) * v.dtype.bytes if base else 0
+    return distance > 0 and distance % PAGE_BYTES == 0
+
+
+def l2_capacity(v: Value, cpu: Processor) -> float:
+    """The size in bytes up to which the L2 cache holds such a matrix, so that no copy pays. It is
+    larger for sequences, whose iterations are contiguous."""
+    return cpu.l2_bytes * (L2_SHARE if _rows_together(v) == v.shape[-2] else 1.0)
+
+
+def _rows_together(v: Value) -> int:
+    """The number of rows with one stride: all rows, or those of one iteration of a sequence."""
+    access = access_pattern(v)
+    return v.shape[-2] if access is None else access.period
+
+
+def padded_rows(v: Value, padded: dict[Value, Value]) -> Value:
+    """The operand with padded rows, if a kernel stores it in any case.
+
+    Args:
+        v: A left operand.
+        padded: Values with padded rows, by the original value; new ones are added.
+    """
+    if v.op.name == "transpose":
+        [x] = v.args
+        source = padded_rows(x, padded)
+        return v if source is x else rebuilt(v, (source,))
+    if is_view(v) or v.op is COPY or v.op.kind not in ("map", "reduce", "contract") or (
+            v.op.partial or v.rank < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES):
+        return v
+    if v not in padded:
+        padded[v] = _in_longer_rows(v)
+    return padded[v]
+
+
+def _in_longer_rows(v: Value) -> Value:
+    """A view of the value, which its kernel stores in longer rows."""
+    shape = (*v.shape[:-1], v.shape[-1] + ROW_PADDING_BYTES // v.dtype.bytes)
+    origin = (0,) * v.rank
+    return OPS.slice(INSET(v, shape=shape, low=origin), origin, (1,) * v.rank, v.shape)
+
+
+def with_padded_results(graph: Graph) -> Graph:
+    """The graph with results of products in longer rows, if their rows are then reduced: tiles
+    store such a result, and another kernel reads it."""
+    wanted = {v.args[0] for v in graph.nodes() if v.op.kind == "reduce"
+              and v.attrs["axes"] == (v.args[0].rank - 1,) and _is_tile_result(v.args[0])}
+    wanted.difference_update(graph.roots)
+    if not wanted:
+        return graph
+    new: dict[Value, Value] = {}
+    for v in graph.nodes():
+        out = rebuilt(v, tuple(new[a] for a in v.args))
+        with layer_scope(v.layer):
+            new[v] = _in_longer_rows(out) if v in wanted else out
+    return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _is_tile_result(v: Value) -> bool:
+    """Whether tiles of a product store a value whose row stride is a multiple of the page size:
+    it is the epilogue of a product, without a reduction between."""
+    if v.rank < 2 or v.shape[-2] < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
+        return False
+    epilogue, seen = [v], set[Value]()
+    ends: list[Value] = []  # where the elementwise work begins
+    while epilogue:
+        below = epilogue.pop()
+        if below not in seen:
+            seen.add(below)
+            if below.op.kind == "map" and len(seen) <= REGION_MEMBERS_MAX:
+                epilogue += below.args
+            elif below.op.kind != "leaf":
+                ends.append(below)
+    return any(p.op.kind == "contract" and p.shape == v.shape and p not in topological(
+        [end for end in ends if end is not p]) for p in ends)
+
+
+def padded_copy(v: Value) -> Value:
+    """A copy whose row stride is not a multiple of the page size."""
+    if v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
+        return COPY(v)
+    origin = (0,) * v.rank
+    padded = COPY(OPS.pad(v, origin, (*origin[:-1], ROW_PADDING_BYTES // v.dtype.bytes)))
+    return OPS.slice(padded, origin, (1,) * v.rank, v.shape)

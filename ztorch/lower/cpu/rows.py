@@ -1,0 +1,207 @@
+"""Reductions on a processor: lanes run along the reduced axis if its elements are contiguous, else
+along a kept axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from ztorch.dtypes import storage_dtype
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
+from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import evaluate, nested, side_by_side, spread, summing, vectors, widest
+from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import Axes, Phases, axes_of
+from ztorch.lower.region import Region, real_reads
+from ztorch.lower.schedule import RowSchedule
+from ztorch.lower.tuning import (
+    COLUMN_ITERATIONS,
+    COLUMN_MEMBERS,
+    COLUMN_VECTORS,
+    NEXT_ROW_CACHE_SHARE,
+    NEXT_ROW_SHARE,
+    RECOMPUTE_SLOTS,
+    ROW_SUM_VECTORS,
+    ROW_SUMS,
+    SIDE_BY_SIDE_MAX,
+)
+
+
+def propose(region: Region, limits: Limits) -> RowSchedule:
+    """All lanes, and several accumulators along a row, or several vectors of columns: with one
+    accumulator, each addition would wait for the previous one."""
+    phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
+    passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
+    if not axes.beside:
+        sums = tuple(_sums(phases, axes, lanes, s, kept) if lanes > 1 else 1
+                     for _, kept, s in passes)
+        return RowSchedule(lanes, sums, 1)
+    *rows, column = axes.outer
+    trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
+    return RowSchedule(lanes, (1,) * len(passes), _columns(region, trip_count) if lanes > 1 else 1)
+
+
+def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[Value]) -> int:
+    """The number of accumulators of a pass along a row."""
+    row = axes.inner[-1].extent // lanes if axes.inner else 0
+    work = sum(phases.cost(v.args[0]) for v in sums)
+    several = row >= ROW_SUM_VECTORS and work <= RECOMPUTE_SLOTS
+    return ROW_SUMS if sums and not kept and several else 1
+
+
+def _columns(region: Region, most: int) -> int:
+    """The vectors of columns that one loop reduces: neighbors share cache lines."""
+    sums = sum(v.op.kind == "reduce" for v in region.members)
+    few = len(region.members) <= COLUMN_MEMBERS // sums
+    return max(1, min(COLUMN_VECTORS, most)) if few else 1
+
+
+def refusal(s: RowSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    phases, axes = Phases(region), axes_of(region)
+    passes = len(list(phases.passes([*region.stores, *phases.in_row(axes, limits)])))
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    if len(s.sums) != passes:
+        return f"sums(...) takes a number for each of {passes} passes, not {len(s.sums)}"
+    along = not axes.beside and s.lanes > 1
+    most = SIDE_BY_SIDE_MAX if along else 1
+    if any(not 1 <= n <= most for n in s.sums):
+        return f"sums(...) must be between 1 and {most}" + (
+            "" if along else ", since lanes do not run along the rows")
+    most = SIDE_BY_SIDE_MAX if axes.beside and s.lanes > 1 else 1
+    if not 1 <= s.columns <= most:
+        return f"columns({s.columns}) must be between 1 and {most}" + (
+            "" if most > 1 else ", since lanes do not run along columns")
+    return ""
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: RowSchedule) -> None:
+    """All results of a reducing region."""
+    axes = axes_of(region)
+    size = math.prod(v.extent for v in axes.inner)
+    local = {v: b.memory(f"row{k}", storage_dtype(v.dtype), size, "local", "rw")
+             for k, v in enumerate(Phases(region).in_row(axes, limits))}
+    nest = _RowNest(b, region, memory, {**target, **local}, axes, s, limits)
+    e = Emitter(b, memory, members=region.flat, outside=dict.fromkeys(local, axes.outer))
+    if not axes.beside:
+        with b.loop(0, math.prod(v.extent for v in axes.outer), kind="parallel") as r:
+            nest.one_outer([e.within(bound=spread(e, r, axes.outer))], 1, along=s.lanes > 1)
+        return
+    *rows, column = axes.outer
+    if not rows:
+        for scopes in side_by_side(e, column, s.lanes, True, s.columns):
+            nest.one_outer(scopes, s.lanes if scopes[0].lane else 1, along=False)
+        return
+    with b.loop(0, math.prod(v.extent for v in rows), kind="parallel") as r:
+        bound = spread(e, r, rows)
+        for scopes in side_by_side(e.within(bound=bound), column, s.lanes, False, s.columns):
+            nest.one_outer(scopes, s.lanes if scopes[0].lane else 1, along=False)
+
+
+def _next_row(region: Region, axes: Axes, limits: Limits) -> list[tuple[Value, Index]]:
+    """What the first pass reads of the next row, if it comes from the L3 cache and a pass that
+    neither reads nor writes there can fetch it meanwhile: the second of three. From memory it is
+    fetched only if that pass takes long, since the processor fetches ahead as well."""
+    phases = Phases(region)
+    if not axes.outer or len(axes.inner) != 1 or phases.count <= 2:
+        return []
+    row, [last], cpu = axes.outer[-1], axes.inner, limits.processor
+    reads = {(source, at.replace(axes.full)) for v in region.members if v.op.kind == "map"
+             and not region.is_row(v) for source, at in real_reads(v, region.index(v))
+             if source not in region.flat}
+    rows = [(source, at + at.factor(row)) for source, at in reads
+            if at.is_affine and at.factor(last) == 1 and at.factor(row) >= last.extent]
+    nbytes = sum(source.size * source.dtype.bytes for source, _ in rows)
+    stored = sum(v.size * v.dtype.bytes for v in region.stores)
+    row_bytes = sum(last.extent * source.dtype.bytes for source, _ in rows)
+    slow = any(v.op.kind == "reduce" and phases.ready[v] == 2 and (
+        phases.cost(v.args[0]) > RECOMPUTE_SLOTS) for v in region.members)
+    near = nbytes + stored <= cpu.l3_bytes * NEXT_ROW_CACHE_SHARE
+    fits = row_bytes <= cpu.l1_bytes * NEXT_ROW_SHARE
+    return rows if cpu.l2_bytes < nbytes and (near or slow) and fits else []
+
+
+class _RowNest:
+    """The body of a reducing region for one outer position (or one vector of them)."""
+
+    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], axes: Axes, s: RowSchedule, limits: Limits):
+        self.b, self.region, self.phases = b, region, Phases(region)
+        self.memory, self.target, self.schedule = memory, target, s
+        self.full, self.inner, self.lanes = axes.full, axes.inner, s.lanes
+        self.ahead = _next_row(region, axes, limits) if not axes.beside else []
+
+    def one_outer(self, scopes: list[Emitter], width: int, along: bool) -> None:
+        """All passes, then the per-row values: for one scope if lanes run along the inner axis
+        (`along`), else for several vectors of rows."""
+        written: dict[Value, str] = {}
+        passes = self.phases.passes(self.target)
+        for (p, kept, sums), many in zip(passes, self.schedule.sums, strict=True):
+            self._pass(scopes, p, kept, sums, width, many if along else 0, written)
+            written |= {v: self.target[v] for v in kept}
+        rows = self.phases.rows(self.target)
+        for e in scopes:
+            evaluate(e, rows, self.region, self.full, self.target)
+
+    def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], width: int,
+              along: int, written: dict[Value, str]) -> None:
+        """One pass: with `along` accumulators for one row, or if that is 0 for all `rows`."""
+        b = self.b
+        lanes = self.lanes if along else width
+        many = along or len(rows)
+        variables = {(v, u): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
+                     for v in sums for u in range(many)}
+        for v in self._row_values(p):
+            flat = self.region.flat[v].replace(self.full)
+            for e in rows:
+                e.element(v, unflatten(flat, v.shape))  # once per row, not per element
+        readable = {**self.memory, **written}
+        with nested(b, self.inner[:-1] if along else self.inner) as counters:
+            at = dict(zip(self.inner, counters, strict=False))
+            inside = [e.within(bound={**e.bound, **at}, memory=readable) for e in rows]
+            scopes: Iterator[tuple[Emitter, int]] = iter(zip(inside, range(many), strict=False))
+            if along:
+                last = self.inner[-1] if self.inner else Var("i", 1)
+                scopes = vectors(inside[0], last, self.lanes, unroll=many)
+            for inner, u in scopes:
+                if p == 1 and along and inner.mask is None:
+                    for source, flat in self.ahead:
+                        inner.prefetch(source, flat)
+                evaluate(inner, kept, self.region, self.full, self.target)
+                for v in sums:
+                    self._accumulate(inner, v, variables[v, u], bool(along))
+        for v in sums:
+            totals = [b.get(variables[v, u]) for u in range(many)]
+            if along:
+                x = totals[0]
+                for other in totals[1:]:
+                    x = b.emit(v.op.opcode, x, other)
+                totals = [b.fold(v.op.opcode, x)]
+            for e, x in zip(rows, totals, strict=True):
+                e.here[v] = b.cast(x, dtype=v.dtype)
+
+    def _row_values(self, p: int) -> list[Value]:
+        return [v for v in self.region.members
+                if self.region.is_row(v) and v.op.kind == "map" and self.phases.ready[v] == p
+                and v.op.cost > 1]
+
+    def _accumulate(self, e: Emitter, v: Value, variable: Operand, along: bool) -> None:
+        """Adds one vector of elements. If all lanes belong to one result, inactive lanes must not
+        count; otherwise they belong to results that are not stored."""
+        b, x = self.b, v.args[0]
+        flat = self.region.full.replace(self.full)
+        new = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
+        new = b.splat(new, variable.lanes)
+        old = b.get(variable)
+        total = b.emit(v.op.opcode, old, new)
+        if along and e.mask is not None:
+            total = b.select(e.mask, total, old)
+        b.set(variable, total)

@@ -1,0 +1,64 @@
+"""Prefetches by the tiles of a product, while it is computed: a part of the next panel of the right
+operand, and the operands of the epilogue, such as weights and moments that an optimizer updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.product_operand import ProductOperand
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import unflatten
+from ztorch.lower.region import Region, real_reads
+from ztorch.lower.tuning import EPILOGUE_SHARE, LINE_BYTES
+
+
+def prefetch_next_panel(b: Builder, rights: Sequence[ProductOperand], across: Var,
+                        tile_number: Operand, times: int, tiles: int, vector_bytes: int) -> None:
+    """Prefetches a tile's share of some steps of the next panel.
+
+    Args:
+        b: The builder.
+        rights: The right operand at each vector of the panel.
+        across: The number of the panel.
+        tile_number: The number of the tile among those of a panel.
+        times: How many steps.
+        tiles: How many tiles share them.
+        vector_bytes: The size of a vector.
+    """
+    each = math.ceil(times / tiles)
+    first = Var("u", times - each + 1)
+    bound = {first: b.min(b.mul(tile_number, each), times - each)}
+    for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
+        for u in range(each):
+            right.prefetch_next_panel(across, Index.of(first) + u, bound)
+
+
+def distant_readers(region: Region, product: Value, memory: Container[Value],
+                    limits: Limits) -> list[Value]:
+    """The members of an epilogue that read elements in memory at the positions of the product's
+    result, if these are too many for the L2 cache."""
+    readers: dict[Value, set[Value]] = {}
+    for v in region.members:
+        if v is not product and v.size == product.size:
+            own = {source for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
+                   if source in memory and source not in region.flat and at == region.full}
+            if own:
+                readers[v] = own
+    size = sum(source.nbytes for source in set().union(*readers.values()))
+    return [*readers] if size > limits.processor.l2_bytes * EPILOGUE_SHARE else []
+
+
+def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,
+                      changed: dict[Var, Index]) -> None:
+    """Prefetches the operands of some members at one position into the L2 cache."""
+    for v in readers:
+        at = region.flat[v].replace(changed)
+        for source, flat in real_reads(v, unflatten(at, v.shape)):
+            if flat == at and source in e.memory and source not in region.flat:
+                e.prefetch(source, flat, cache=2)

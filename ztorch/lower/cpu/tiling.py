@@ -1,0 +1,272 @@
+"""The schedule of a matrix product on a processor: the sizes and order of its register tiles, and
+how its operands are read."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.left_operand import AccessPattern, Run, equal_runs, plain, split
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, view_of
+from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tuning import (
+    BLOCK_ITERATIONS,
+    BLOCK_TILES,
+    COPY_SHARE,
+    FETCH_SHARE,
+    HALF_VECTORS_GAIN,
+    K_UNROLL,
+    L1_SHARE,
+    L2_SHARE,
+    LINE_BYTES,
+    ONE_HEIGHT_CYCLES,
+    ONE_HEIGHT_GAIN,
+    ONE_ROW_STRIDE,
+    PAGE_BYTES,
+    PREFETCH_SHARE,
+    PREFETCH_STEPS,
+    PRODUCTS_KEPT,
+    SPARE_REGISTERS,
+    TILE_RESULT_CYCLES,
+    TILE_START_CYCLES,
+    TILE_VECTORS_MAX,
+    TILING_GAIN,
+)
+from ztorch.machines.processors import Processor
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The register tiles of a product: runs of rows, and panels of columns."""
+
+    rows: tuple[Run, ...]
+    panels: tuple[Run, ...]  # of columns, in vectors
+    lanes: int  # of a vector
+    tail: int  # columns in the last vector, where it is not whole; else 0
+
+    @property
+    def down(self) -> int:
+        """Tiles from the first row to the last."""
+        return sum(run.tiles for run in self.rows)
+
+
+def product_lanes(n: int, limits: Limits, d: DType) -> int:
+    """The vector lanes of a product with n columns: the target's, or half of them if a full vector
+    takes several cycles of a port and half vectors waste fewer lanes at the end of a row."""
+    lanes, bits = limits.lanes(d), limits.processor.port_bits
+    halves = 2 * math.ceil(n / lanes)
+    if 8 * lanes * d.bytes > bits and math.ceil(2 * n / lanes) <= HALF_VECTORS_GAIN * halves:
+        return lanes // 2
+    return lanes
+
+
+@functools.lru_cache(PRODUCTS_KEPT)
+def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
+           access: AccessPattern | None = None, panel: int = 0,
+           distance: int = 0) -> ProductSchedule:
+    """The schedule of an m x n x k product with the least estimated time.
+
+    The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
+    loads, the latency of an addition, and the time to load its vectors of B from the L2 cache if
+    the panel of B does not fit in the L1 cache.
+
+    Args:
+        m: Rows of A.
+        n: Columns of B.
+        k: Columns of A.
+        limits: The machine.
+        d: The dtype.
+        packed: Whether B is packed, so that all panels but the last have the same width.
+        access: The access pattern of A. Default: `None`, rows with one stride.
+        panel: The width in vectors of the panels that B is packed in, of which a tile is a part
+            or a multiple. Default: `0`, any width.
+        distance: The row stride of B in bytes. Default: `0`, unknown.
+    """
+    lanes, cpu = product_lanes(n, limits, d), limits.processor
+    vectors = math.ceil(n / lanes)
+    access = access or plain(m, k)
+    best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
+    gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
+    for rows in (h for h in access.heights if h <= m):
+        for width in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
+            used = registers(rows, width) + access.kept(rows)
+            if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
+                break
+            if not whole_panels(width, panel):
+                continue
+            tiles = tiling(rows, width, m, n, lanes, packed, access)
+            time = estimated_cycles(tiles, k, d, cpu)
+            for heights in {len(tiles.rows), 2}:
+                if heights not in best or time < best[heights][0] * gain:
+                    best[heights] = (time, rows, width)
+    time, rows, width = best[2]
+    if 1 in best and time > best[1][0] * ONE_HEIGHT_GAIN and time <= ONE_HEIGHT_CYCLES:
+        _, rows, width = best[1]
+    panel_in_l1 = k * width * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    tiles = tiling(rows, width, m, n, lanes, packed, access)
+    l2_bytes = int(cpu.l2_bytes * L2_SHARE)
+    fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
+    if k * n * d.bytes <= l2_bytes:
+        tile_count = tiles.down * math.ceil(vectors / width)
+        fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+    return ProductSchedule(
+        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
+        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
+        unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
+        if m == 1 and panel else K_UNROLL, epilogue_inline=1)
+
+
+def whole_panels(width: int, panel: int) -> bool:
+    """Whether a tile is a part of a panel or consists of whole panels; 0 stands for no panels.
+
+    >>> [width for width in range(1, 10) if whole_panels(width, 4)]
+    [1, 2, 4, 8]
+    """
+    return panel % width == 0 or width % panel == 0
+
+
+def steps_ahead(distance: int, cpu: Processor) -> int:
+    """The prefetch distance of rows of B, in steps along k. `distance` is their stride in bytes.
+    Prefetching more than a share of the lines that the L1 cache can hold at this stride would evict
+    lines before they are used.
+
+    >>> from ztorch.machines.processors import PROCESSORS
+    >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
+    [8, 2, 1]
+    """
+    return max(1, min(PREFETCH_STEPS, int(lines_held(distance, cpu) * PREFETCH_SHARE)))
+
+
+def lines_held(distance: int, cpu: Processor) -> int:
+    """The number of cache lines with a stride of `distance` bytes that the L1 cache can hold. Each
+    way of it has the size of a page. A distance of 0 means that strides vary."""
+    return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
+
+
+def row_distance(right: Value) -> int:
+    """The row stride of a right operand in bytes; 0 if it is not constant."""
+    row = Var("k", right.shape[-2])
+    base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
+    return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0
+
+
+def registers(rows: int, width: int) -> int:
+    """The vector registers of a tile: its sums, a row of B, and one element of A. With a single
+    row, B is a memory operand.
+
+    >>> registers(6, 2), registers(1, 14)
+    (15, 15)
+    """
+    return rows * width + (width if rows > 1 else 0) + 1
+
+
+def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
+    """The estimated cycles of all tiles of a product with k steps."""
+    vectors = sum(p.size * p.count for p in tiles.panels)
+    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu,
+                                              p.size if tiles.down > 1 else vectors)
+               for r in tiles.rows for p in tiles.panels)
+
+
+def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
+                   access: AccessPattern | None = None, distance: int = 0) -> float:
+    """The estimated cycles of a product with its best tiles. Without `access`, rows of A have one
+    stride. Where the steps of A along k are a `distance` of bytes apart, of at least a cache line,
+    each step of a tile loads a line of A."""
+    s, cpu = choose(m, n, k, limits, d, access=access), limits.processor
+    tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), access=access)
+    cycles = estimated_cycles(tiles, k, d, cpu)
+    if distance < LINE_BYTES or k * LINE_BYTES <= cpu.l1_bytes:
+        return cycles
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    held = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    line = LINE_BYTES * (FETCH_SHARE / cpu.l2_bytes_per_cycle if k <= held else
+                         1.0 / cpu.outer_bytes_per_cycle)
+    return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
+
+
+def copy_cycles(v: Value, cpu: Processor) -> float:
+    """The estimated cycles to copy a value for a product that reads the copy."""
+    near = v.nbytes <= cpu.l3_bytes * COPY_SHARE
+    return 2 * v.nbytes / (cpu.outer_bytes_per_cycle if near else cpu.memory_bytes_per_cycle)
+
+
+def step_distance(left: Value) -> int:
+    """The distance of a left operand's first two elements along k, in bytes; 0 if it is unknown.
+
+    >>> from ztorch.graph.op import leaf
+    >>> x = leaf("input", "x", (8, 6), "float32")
+    >>> step_distance(x), step_distance(OPS.transpose(x))
+    (4, 24)
+    """
+    start = [Index() for _ in left.shape[:-1]]
+    bases = [view_of(left, (*start, Index((), k))) for k in range(min(2, left.shape[-1]))]
+    if len(bases) < 2 or bases[0] is None or bases[1] is None:
+        return 0
+    apart = bases[1][1] - bases[0][1]
+    return 0 if apart.terms else abs(apart.const) * left.dtype.bytes
+
+
+def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Processor,
+               between: int) -> float:
+    """The estimated cycles of one tile. Its panel of B is loaded from the L2 cache unless the
+    vectors of B that are read `between` two uses of the panel fit in the L1 cache."""
+    vector_bytes = lanes * d.bytes
+    far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
+    fetch = width * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
+    issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
+    step = max(rows * width * issues / cpu.fma_ports, (rows + width * issues) / cpu.load_ports,
+               float(cpu.fma_cycles), fetch)
+    step += FETCH_SHARE * (rows * d.bytes + width * vector_bytes) / cpu.l2_bytes_per_cycle
+    return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * width
+
+
+def tiling(rows: int, width: int, m: int, n: int, lanes: int, packed: bool = False,
+           access: AccessPattern | None = None) -> Tiling:
+    """The tiles of a product of m rows and n columns, of at most `rows` rows and `width` vectors,
+    as equal as possible. If B is packed, only the last panel may be narrower. A partial vector is a
+    separate panel, since only it needs a mask."""
+    vectors, tail = math.ceil(n / lanes), n % lanes
+    down = (access or plain(m, 1)).runs(m, rows)
+    panels = (equal_runs if packed else split)(vectors, width)
+    if tail:
+        last = panels[-1]
+        panels = (*panels[:-1], Run(last.start, last.size, last.count - 1),
+                  Run(last.start + last.size * (last.count - 1), last.size, 1))
+        panels = tuple(p for p in panels if p.count)
+    return Tiling(down, panels, lanes, tail)
+
+
+def panel_columns(right: Value, m: int, limits: Limits, of: DType) -> int:
+    """The columns of a panel for a product of dtype `of` with m rows."""
+    k, n = right.shape
+    return choose(m, n, k, limits, of, packed=True).tile_vectors * product_lanes(n, limits, of)
+
+
+def pack(right: Value, width: int) -> Value:
+    """The right operand with each panel of columns contiguous, as a view in its original shape."""
+    k, n = right.shape
+    count = math.ceil(n / width)
+    padded = OPS.pad(right, (0, 0), (0, count * width - n))
+    panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
+    whole = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
+    return OPS.slice(whole, (0, 0), (1, 1), (k, n))
+
+
+def packed_columns(right: Value) -> int:
+    """The columns of each panel if the right operand is a result of `pack`; else 0."""
+    k, n = right.shape[-2:]
+    row = Var("k", k)
+    base = view_of(right, [*(Index() for _ in right.shape[:-1]), Index.of(Var("n", n))])
+    down = view_of(right, [*(Index() for _ in right.shape[:-2]), Index.of(row), Index()])
+    if right.rank != 2 or base is None or down is None or base[0].rank != 3:
+        return 0
+    count, depth, width = base[0].shape
+    stacked = depth == k and count == math.ceil(n / width) and down[1].factor(row) == width
+    return width if stacked else 0

@@ -1,0 +1,186 @@
+"""The loop nest of a transposing copy: square tiles are transposed in registers.
+
+A read across rows uses one element of each cache line. Here a tile of lanes x lanes elements is
+read along the source's rows, transposed by shuffles, and written along the result's rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.elements import lanes_refusal, merged_axes
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, LoadedIndex, Var
+from ztorch.lower.loops import evaluate, spread, widest
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region, real_reads
+from ztorch.lower.schedule import TransposeSchedule
+from ztorch.lower.tuning import TRANSPOSE_EXTENT
+
+
+@dataclass(frozen=True)
+class TransposePattern:
+    """The one value that is read across its rows."""
+
+    source: Value
+    along: int  # the axis along which its elements are contiguous
+    shape: tuple[int, ...]  # that loops run over: neighboring axes are one where they can be
+
+
+def find_transpose(region: Region) -> TransposePattern | None:
+    """The value that an elementwise region reads across rows, if tiles for it pay."""
+    if len(region.shape) < 2:
+        return None
+    shape = merged_axes(region)
+    if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
+        return None
+    loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
+    full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
+    last, across = loops[-1], set()
+    for v in region.members:
+        at = region.flat[v].replace(full)
+        for source, flat in real_reads(v, unflatten(at, v.shape)):
+            if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
+                continue
+            beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
+            looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
+            if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
+                return None
+            across.add((source, flat, beside[0]))
+    if len(across) != 1:
+        return None
+    [(source, _, along)] = across
+    return TransposePattern(source, along, shape)
+
+
+def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
+    """The position in the transposed operand that corresponds to a position of the region."""
+    for v in region.members:
+        flat = region.flat[v].replace({region.outer: at})
+        for source, place in real_reads(v, unflatten(flat, v.shape)):
+            if source is pattern.source:
+                return place
+    raise AssertionError("the region no longer reads its transposed operand")
+
+
+def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
+    """Tiles of all lanes, if the region reads one value across."""
+    lanes = limits.lanes(widest(region))
+    return TransposeSchedule(lanes) if lanes > 1 and find_transpose(region) else None
+
+
+def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+        return why
+    return "" if s.lanes > 1 and find_transpose(region) else "it reads no value across its rows"
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: TransposeSchedule) -> None:
+    """Tiles over the two axes. Workers share the rows of tiles and all other axes."""
+    lanes, pattern = s.lanes, find_transpose(region)
+    assert pattern is not None
+    shape, along = pattern.shape, pattern.along
+    outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
+    rows, columns = shape[along], shape[-1]
+    row_tiles, column_tiles = math.ceil(rows / lanes), columns // lanes
+    tile = _Tile(b, region, pattern, memory, target, outer, lanes)
+    each = rows // lanes
+    count = math.prod(v.extent for v in outer)
+    if each:
+        with b.loop(0, count * each, kind="parallel") as t:
+            bound = spread(Emitter(b, memory), b.div(t, each), outer)
+            start = b.mul(b.rem(t, each), lanes)
+            tile.row_of_tiles(bound, start, lanes, column_tiles, columns)
+    if row_tiles > each:
+        with b.loop(0, count, kind="parallel") as t:
+            bound = spread(Emitter(b, memory), t, outer)
+            start = b.const(each * lanes, b.index)
+            tile.row_of_tiles(bound, start, rows - each * lanes, column_tiles, columns)
+
+
+class _Tile:
+    def __init__(self, b: Builder, region: Region, pattern: TransposePattern,
+                 memory: Mapping[Value, str], target: Mapping[Value, str], outer: Sequence[Var],
+                 lanes: int):
+        self.b, self.region, self.pattern = b, region, pattern
+        self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
+
+    def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, whole: int,
+                     columns: int) -> None:
+        b, lanes = self.b, self.lanes
+        if whole:
+            with b.loop(0, whole) as k:
+                self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
+        if columns > whole * lanes:
+            self.one(bound, row, height, b.const(whole * lanes, b.index),
+                     columns - whole * lanes, columns)
+
+    def one(self, bound: dict[Var, Operand], row: Operand, height: int, column: Operand,
+            width: int, columns: int) -> None:
+        """height x width elements: read as `width` vectors down, written as `height` across."""
+        b, lanes, shape = self.b, self.lanes, self.pattern.shape
+        down = Var("r", shape[self.pattern.along] - (lanes if height == lanes else height) + 1)
+        across = Var("c", columns - width + 1)
+        lane_down, lane_across = Var("i", height, kept=True), Var("j", width, kept=True)
+        zero = b.const(0, b.index)
+        bound = {**bound, down: row, across: column, lane_down: zero, lane_across: zero}
+        base = Emitter(b, self.memory, bound, members=self.region.flat)
+        reader = base.within(lane=lane_down, lanes=lanes, mask=self._mask(height))
+        writer = base.within(lane=lane_across, lanes=lanes, mask=self._mask(width))
+        vectors = [self._read(reader, self._at(Index.of(down) + Index.of(lane_down),
+                                               Index.of(across) + j)) for j in range(width)]
+        blank = b.const(0, self.pattern.source.dtype, lanes)
+        rows = transposed(b, vectors + [blank] * (lanes - width))
+        for i in range(height):
+            at = self._at(Index.of(down) + i, Index.of(across) + Index.of(lane_across))
+            scope = writer.within()
+            source_position = source_at(self.region, self.pattern, at)
+            scope.known[self.pattern.source, source_position, None] = rows[i]
+            evaluate(scope, self.region.members, self.region, {self.region.outer: at},
+                     self.target)
+
+    def _mask(self, count: int) -> Operand | None:
+        b = self.b
+        return None if count == self.lanes else b.lt(b.iota(self.lanes), count)
+
+    def _at(self, row: Index, column: Index) -> Index:
+        rest = iter([Index.of(v) for v in self.outer])
+        shape = self.pattern.shape
+        index = [row if k == self.pattern.along else next(rest) for k in range(len(shape) - 1)]
+        return flatten([*index, column], shape)
+
+    def _read(self, e: Emitter, at: Index) -> Operand:
+        """A vector of the source. At the edges of a padded one, lanes lie outside of it: they are
+        not read, and not used."""
+        source, flat = self.pattern.source, source_at(self.region, self.pattern, at)
+        low, high = flat.range
+        if source not in e.memory or (low >= 0 and high < source.size):
+            return e.element(source, unflatten(flat, source.shape))
+        position = e.value(flat)
+        inside = e.b.and_(e.b.ge(position, 0), e.b.lt(position, source.size))
+        return e.load(source, flat, inside)
+
+
+def transposed(b: Builder, rows: list[Operand]) -> list[Operand]:
+    """Transposes n vectors of n lanes: lane j of vector i becomes lane i of vector j. Each round
+    swaps halves of blocks between pairs of vectors, and then halves the block size."""
+    n = len(rows)
+    out = list(rows)
+    step = n // 2
+    while step:
+        keep = tuple(k if not k & step else n + k - step for k in range(n))
+        move = tuple(k + step if not k & step else n + k for k in range(n))
+        for i in range(n):
+            if not i & step:
+                x, y = out[i], out[i + step]
+                out[i], out[i + step] = b.shuffle(x, y, keep), b.shuffle(x, y, move)
+        step //= 2
+    return out

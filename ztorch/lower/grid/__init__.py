@@ -1,0 +1,1 @@
+"""Loop nests on grids of workgroups: GPUs."""

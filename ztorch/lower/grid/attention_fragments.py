@@ -1,0 +1,222 @@
+"""Attention by matrix instructions: operations on scores and results that a thread holds as
+fragments of matrices."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+from ztorch.dtypes import f32
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.exponentials import LOG2_E
+from ztorch.ir.kernel import Fragment, MmaShape, Operand
+from ztorch.ir.layouts import ElementLayout, layout_of, places
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid.attention import AttentionRows
+from ztorch.lower.grid.workgroups import where
+from ztorch.lower.index import Index
+from ztorch.lower.loops import multiply_add
+from ztorch.lower.region import Region
+from ztorch.lower.rewrites.attention_scores import bare_scores
+
+Slot = tuple[int, int]  # a matrix of rows of a subgroup, and a row of a thread's elements in it
+State = dict[Slot, tuple[Operand, Operand]]  # of rows: the largest score, the sum of exponentials
+
+
+class FragmentRows(AttentionRows):
+    """The rows of a subgroup."""
+
+    stores_fours = False  # whether threads exchange results, to store four elements at once
+
+    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], limits: Limits,
+                 shape: MmaShape, high: int, block: int, subgroups: int, matrix: Operand,
+                 first: Operand, t: Operand):
+        """Each subgroup has `high` matrices, stacked vertically. `block` columns are computed
+        together, and `first` is the first row of the workgroup."""
+        super().__init__(b, region, memory, matrix)
+        assert limits.grid is not None
+        self.limits, self.shape, self.t, self.first = limits, shape, t, first
+        self.high, self.block, self.rows = high, block, subgroups * high * shape.m
+        self.grid = limits.grid
+        self.c, self.a = (Fragment(role, shape, self.grid.mma_layout) for role in "ca")
+        layout = layout_of(self.c)
+        assert layout is not None
+        self.layout: ElementLayout = layout
+        self.elements = self.c.size // self.grid.subgroup
+        self.lane = b.rem(t, self.grid.subgroup)
+        # The first row of the subgroup in the workgroup.
+        self.start = b.mul(b.div(t, self.grid.subgroup), high * shape.m)
+        self.down, self.along = (self._thread_part(bits) for bits in (layout.rows, layout.columns))
+        rows, columns = (x[:self.elements].tolist() for x in places(self.c))
+        self.row_of, self.column_of = rows, columns  # of an element of the first thread
+        self.scores = bare_scores(self.attention)
+        self.slots = [(i, row) for i in range(high) for row in sorted(set(rows))]
+
+    def _thread_part(self, bits: tuple[int, ...]) -> Operand:
+        """The part of a row or column number that depends on the thread."""
+        b, total = self.b, self.b.const(0, self.b.index)
+        for bit, k in self.layout.thread_bits(self.elements, bits):
+            one = b.rem(b.div(self.lane, 1 << bit), 2)
+            total = b.add(total, b.mul(one, 1 << k))
+        return total
+
+    def exponential(self, x: Operand) -> Operand:
+        return self.b.raw_exp2(self.b.mul(x, LOG2_E))
+
+    def number(self, e: Emitter, v: Value) -> Operand:
+        if v.op.opcode != "div":
+            return super().number(e, v)
+        over, under = (self.number(e, a) for a in v.args)
+        return self.b.mul(over, self.b.raw_rcp(under))  # divisions are calls and need registers
+
+    def state(self) -> State:
+        """Before the first block."""
+        b = self.b
+        return {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in self.slots}
+
+    def _row(self, slot: Slot) -> Operand:
+        """The row of a thread's elements, which may be beyond the last row."""
+        i, row = slot
+        inside = self.b.add(self.start, self.down)
+        return self.b.add(self.b.add(self.first, inside), i * self.shape.m + row)
+
+    def _row_scope(self, slot: Slot) -> Emitter:
+        return self.scope(row=self.b.min(self._row(slot), self.sizes.rows - 1))
+
+    def _across(self, opcode: str, x: Operand) -> Operand:
+        """The reduction of a value over all threads that share a row."""
+        for bit, _ in self.layout.thread_bits(self.elements, self.layout.columns):
+            x = self.b.emit(opcode, x, self.b.shuffle_xor(x, 1 << bit))
+        return x
+
+    def soften(self, i: int, start: Operand, scores: list[Operand], state: State,
+               tested: bool = True) -> dict[int, Operand]:
+        """Replaces the scores of one matrix by their exponentials, and returns the factors that
+        rescale earlier results, by row. `tested=False` asserts that no column of the block is
+        masked or outside the matrix."""
+        b = self.b
+        held = [b.get(v) for v in scores]
+        weights: dict[tuple[int, int], Operand] = {}
+        scale_of: dict[int, Operand] = {}
+        for row in sorted(set(self.row_of)):
+            e = self._row_scope((i, row))
+            places = [(j, k) for j in range(len(held)) for k in range(self.elements)
+                      if self.row_of[k] == row]
+            made = [self._score(e, start, held[j], j, k, tested) for j, k in places]
+            largest, total = state[i, row]
+            before = b.get(largest)
+            now = b.max(before, self._across("max", functools.reduce(b.max, made)))
+            ends = [b.mul(x, self.scores.factor) for x in (before, now)]
+            scale_of[row] = scale = self.rescaled(e, *ends)
+            shift = b.mul(self.shift(e, ends[1]), -LOG2_E)
+            factor = b.const(LOG2_E * self.scores.factor, f32)
+            new = b.mul(b.get(total), scale)
+            for place, x in zip(places, made, strict=True):
+                power = multiply_add(b, self.limits, x, factor, shift)
+                weights[place] = b.raw_exp2(power)
+                new = b.add(new, weights[place])
+            b.set(largest, now)
+            b.set(total, new)
+        for j, v in enumerate(scores):
+            b.set(v, b.mma_join(self.c, *(weights[j, k] for k in range(self.elements))))
+        return scale_of
+
+    def rescale(self, sums: list[Operand], scale_of: dict[int, Operand]) -> None:
+        """Scales the results so far to the new maxima of their rows."""
+        b = self.b
+        for v in sums:
+            x = b.get(v)
+            b.set(v, b.mma_join(self.c, *(b.mul(b.extract(x, k), scale_of[self.row_of[k]])
+                                          for k in range(self.elements))))
+
+    def lefts(self, weights: list[Operand]) -> list[Operand]:
+        """The weights as left operands of the next product."""
+        b, held = self.b, [self.b.get(v) for v in weights]
+        return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
+                for places in self._as_lefts(len(held))]
+
+    def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
+               tested: bool) -> Operand:
+        """The bare score of a thread's element k of matrix j of a block."""
+        b = self.b
+        column, inside = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k]), None
+        if tested and self.sizes.columns % self.block:
+            inside = b.lt(column, self.sizes.columns)
+            column = b.min(column, self.sizes.columns - 1)
+        scope = e.within(bound={**e.bound, self.column: column})
+        scope.here[self.attention.scores] = b.extract(matrix, k)
+        v = self.scores.bare if tested else self.scores.shown
+        x = scope.element(v, self.index(self.row, self.column))
+        return x if inside is None else b.select(inside, x, -math.inf)
+
+    def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
+        """Maps accumulators (fragments c) to left operands (fragments a). For each fragment a: the
+        fragment c and the element in it that each element of a comes from. Both are held by the
+        same thread."""
+        element_of: dict[tuple[int, int, int], tuple[int, int]] = {}
+        rows, columns = (x.tolist() for x in places(self.c))
+        for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            element_of[row, column, number // self.elements] = 0, number % self.elements
+        lefts, n = self.a.size // self.grid.subgroup, self.shape.n
+        rows, columns = (x.tolist() for x in places(self.a))
+        sources: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for number, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            _, k = element_of[row, column % n, number // lefts]
+            sources[number % lefts].add((column // n, k))
+        order = [next(iter(sources[k])) for k in range(lefts)]
+        assert all(len(x) == 1 for x in sources.values())
+        step = self.shape.k // n
+        return [[(first + j, k) for j, k in order] for first in range(0, matrices, step)]
+
+    def store(self, slot: Slot, total: Operand, sums: list[Operand],
+              target: Mapping[Value, str]) -> None:
+        """Stores the results of a row."""
+        b, sizes, node = self.b, self.sizes, self.node
+        e, at = self._row_scope(slot), self._row(slot)
+        factor = self.factor(e, self._across("add", total))
+        tests = [b.lt(at, sizes.rows)] if sizes.rows % self.rows else []
+        own = [k for k in range(self.elements) if self.row_of[k] == slot[1]]
+        made = [[b.mul(b.extract(b.get(v), k), factor) for k in own] for v in sums]
+        fours = self.stores_fours and sizes.width % (2 * self.shape.n) == 0
+        for j in range(0, len(made), 2) if fours else ():
+            column, line = self._line_of_four(made[j], made[j + 1])
+            at_once = self.scope(row=at, place=b.add(column, j * self.shape.n))
+            place, off, _ = at_once.address(self._flat())
+            x = b.cast(line, dtype=node.dtype)
+            with where(b, tests[0] if tests else None):
+                b.store(target[node], place, x, off=off, align=x.lanes * node.dtype.bytes)
+        for j, values in () if fours else enumerate(made):
+            for k, x in zip(own, values, strict=True):
+                ahead = j * self.shape.n + self.column_of[k]
+                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.width)] if (
+                    sizes.width % self.shape.n) else tests
+                with where(b, functools.reduce(b.and_, inside) if inside else None):
+                    self.scope(row=at, place=self.along).store(
+                        target[node], node, self._flat() + ahead, b.cast(x, dtype=node.dtype))
+
+    def _flat(self) -> Index:
+        """The flat position of a result."""
+        sizes = self.sizes
+        return Index.of(self.batch) * (sizes.rows * sizes.width) + (
+            Index.of(self.row) * sizes.width + Index.of(self.place))
+
+    def _line_of_four(self, left: list[Operand], right: list[Operand]) -> tuple[Operand, Operand]:
+        """Exchanges with the next thread, so that each has four neighbors of one of two adjacent
+        matrices, in place of two neighbors of each. Returns their first column and the vector."""
+        b, column, odd, distance = self.b, self.b.const(0, self.b.index), None, 0
+        for bit, k in self.layout.thread_bits(self.elements, self.layout.columns):
+            one = b.rem(b.div(self.lane, 1 << bit), 2)
+            if k == 1:
+                odd, distance = one, 1 << bit
+            column = b.add(column, b.mul(one, self.shape.n if k == 1 else 1 << k))
+        assert odd is not None
+        second = b.eq(odd, 1)
+        others = [b.shuffle_xor(b.select(second, x, y), distance)
+                  for x, y in zip(left, right, strict=True)]
+        line = [b.select(second, x, y) for x, y in zip([*others, *right], [*left, *others],
+                                                       strict=True)]
+        return column, b.join(*line)

@@ -1,0 +1,171 @@
+"""Which rows and columns of attention the workgroups compute that have roles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
+from ztorch.ir.limits import Limits
+from ztorch.ir.product_rules import CHUNK, MAX_SUMS
+from ztorch.lower.grid.attention import sizes_of
+from ztorch.lower.grid.attention_tiles import padded
+from ztorch.lower.grid.boxes import Lines, lines_of
+from ztorch.lower.grid.role_tiles import TeamRegisters
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import unflatten
+from ztorch.lower.region import Region
+from ztorch.lower.rewrites.attention import matrix_shape
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
+    ATTENTION_ROLES_COLUMNS,
+    ATTENTION_ROLES_OTHERS,
+    ATTENTION_ROLES_SIZE,
+    ATTENTION_ROLES_TILES,
+    ATTENTION_STAGES,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class GridAttentionRolesSchedule(Schedule):
+    """Attention on a grid by workgroups with roles."""
+
+    kind = "grid_attention_roles"
+    teams: int  # warpgroups that multiply, each with 64 rows
+    block: int  # columns whose keys and values a stage has
+    stages: int
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.teams}x{self.block}roles"
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """The rows and columns of a workgroup, and their layout in shared memory."""
+
+    shape: MmaShape
+    subgroup: int
+    teams: int
+    block: int
+    stages: int
+    depth: int  # of queries and keys, in whole matrices
+    width: int  # of values and results, in whole matrices
+
+    @property
+    def rows(self) -> int:
+        return self.teams * WARPGROUP * self.shape.m
+
+    @property
+    def line(self) -> int:
+        """Elements of a line of swizzled memory."""
+        return SWIZZLE_LINE // self.shape.of.bytes
+
+    @property
+    def team_threads(self) -> int:
+        return self.subgroup * WARPGROUP
+
+    @property
+    def threads(self) -> int:
+        """Threads that multiply."""
+        return self.teams * self.team_threads
+
+    @property
+    def registers(self) -> TeamRegisters:
+        return TeamRegisters(self.teams, self.team_threads)
+
+    @property
+    def used(self) -> int:
+        """Registers of 32 bits of a thread that multiplies. Its matrices are results, scores, and
+        weights, which take half as much."""
+        halves = 2 * (self.width + self.block) + self.block
+        return halves * self.shape.m // (2 * self.subgroup) + ATTENTION_ROLES_OTHERS
+
+
+@dataclass(frozen=True)
+class Side:
+    """Queries, keys or values: lines in shared memory, in panels beside one another."""
+
+    name: str
+    lines: Lines
+    panels: int
+    staged: bool
+
+    def stages(self, tile: AttentionTile) -> int:
+        return tile.stages if self.staged else 1
+
+    def high(self, tile: AttentionTile) -> int:
+        """Lines of a stage."""
+        return tile.block if self.staged else tile.rows
+
+    def panel(self, tile: AttentionTile) -> int:
+        """Elements of a panel."""
+        return self.high(tile) * tile.line
+
+    def size(self, tile: AttentionTile) -> int:
+        """Elements of a stage."""
+        return self.panels * self.panel(tile)
+
+
+def sides_of(region: Region) -> tuple[Side, Side, Side] | None:
+    """Queries, keys and values of an attention; None if some cannot be copied in boxes."""
+    node, sizes = region.members[0], sizes_of(region)
+    batch = unflatten(Index.of(Var("matrix", sizes.matrices)), node.shape[:-2])
+    row, column = Var("row", sizes.rows), Var("column", sizes.columns)
+    depth, place = Var("depth", sizes.depth), Var("place", sizes.width)
+    line = SWIZZLE_LINE // node.args[0].dtype.bytes
+    sides = []
+    for k, (name, axes, lines, along) in enumerate((
+            ("queries", (row, depth), row, depth), ("keys", (depth, column), column, depth),
+            ("values", (column, place), column, place))):
+        index = (*batch, *map(Index.of, axes))
+        own = lines_of(node.args[k], index, lines, along)
+        if own is None or own.source.dtype != node.args[0].dtype:
+            return None
+        sides.append(Side(name, own, math.ceil(along.extent / line), k > 0))
+    return sides[0], sides[1], sides[2]
+
+
+def tile_of(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> AttentionTile | None:
+    """The tile of a schedule; None if the machine has no such products or copies."""
+    grid = limits.grid
+    assert grid is not None
+    shape = matrix_shape(region.members[0].args[0].dtype, grid)
+    if shape is None or not (grid.tile_copies and grid.asynchronous_products):
+        return None
+    depth, width = padded(sizes_of(region), shape)
+    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width)
+
+
+def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
+    """The largest tile that fits, where rows and columns fill some."""
+    sizes = sizes_of(region)
+    if sizes.columns < ATTENTION_ROLES_COLUMNS or (
+            sizes.depth + sizes.width < ATTENTION_ROLES_SIZE):
+        return None
+    for teams, block in ATTENTION_ROLES_TILES:
+        s = GridAttentionRolesSchedule(teams, block, ATTENTION_STAGES)
+        if not refusal(s, region, limits):
+            return s
+    return None
+
+
+def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    grid = limits.grid
+    assert grid is not None
+    tile, sides = tile_of(s, region, limits), sides_of(region)
+    if tile is None or sides is None:
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
+    if not 1 <= s.teams <= grid.threads // tile.team_threads - 1:
+        return f"teams({s.teams}) must be 1 to {grid.threads // tile.team_threads - 1}"
+    widest = MAX_SUMS * tile.shape.n
+    if not 1 <= s.block <= widest or s.block % tile.shape.k or tile.width > widest:
+        return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
+    if s.stages < 2:
+        return f"stages({s.stages}) must be at least 2"
+    used, held = tile.used, tile.registers.more
+    if used > held:
+        return f"a thread takes {used} registers of {held}"
+    needed = sum(side.stages(tile) * (side.size(tile) * tile.shape.of.bytes + 2 * CHUNK)
+                 for side in sides)
+    return f"it shares {needed} bytes of {grid.shared_bytes}" if needed > grid.shared_bytes else ""

@@ -1,0 +1,169 @@
+"""The epilogue of a finished tile of a matrix product. Its sums pass through shared memory, so the
+epilogue's code is emitted once and neighboring threads have neighboring elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.emit import Emitter
+from ztorch.lower.grid.workgroups import can_vectorize, where
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import evaluate
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region
+
+
+@dataclass(frozen=True)
+class Block:
+    """The tile of a product that a workgroup computes."""
+
+    rows: int  # of the tile
+    columns: int  # of the tile
+    depth: int  # steps along k of one strip
+
+    @property
+    def threads(self) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How a finished tile passes through shared memory, in bands. Each band has an equal share of
+    every block of rows that the same threads hold, or else an equal share of the columns."""
+
+    rows: int  # of the tile
+    columns: int  # of the tile
+    block: int  # rows that the same threads hold
+    count: int  # bands
+    pitch: int  # elements from one line in shared memory to the next
+    beside: bool = False  # whether bands divide the columns, not the rows
+
+    @property
+    def lines(self) -> int:
+        """Rows of one band."""
+        return self.rows if self.beside else self.rows // self.count
+
+    @property
+    def width(self) -> int:
+        """Columns of one band."""
+        return self.columns // self.count if self.beside else self.columns
+
+    def row(self, b: Builder, line: Operand, band: int) -> Operand:
+        """The row in the tile of a line of a band."""
+        share = self.block // self.count
+        if self.count == 1 or self.beside:
+            return line
+        start = b.add(b.mul(b.div(line, share), self.block), band * share)
+        return b.add(start, b.rem(line, share))
+
+
+class TileOfProduct:
+    """A workgroup's tile of a product and the values computed from it."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: Block):
+        self.b, self.region, self.product = b, region, product
+        self.memory, self.target, self.limits = memory, target, limits
+        self.block = tile
+        self.m, self.n = product.shape[-2:]
+        self.k = product.args[0].shape[-1]
+
+    def tile_epilogue(self, bands: Bands, dtype: DType, at: dict[Var, Operand],
+                      batch: tuple[Index, ...], first: Operand, left: Operand, t: Operand,
+                      store: Callable[[str, int], None]) -> None:
+        """The epilogue of a finished tile, which passes through shared memory in bands.
+
+        `store(array, band)` stores each thread's share of a band to shared memory. The epilogue is
+        a loop over the band, so its code is emitted once per band. Neighboring threads have
+        neighboring elements, or neighboring vectors if these are contiguous.
+
+        Args:
+            bands: How the tile is divided.
+            dtype: The dtype of the sums.
+            at: Bindings of the number in the batch.
+            batch: The position in the batch.
+            first: The first row of the tile.
+            left: Its first column.
+            t: The number of the thread.
+            store: Emits the stores of a band.
+        """
+        b, n = self.b, self._epilogue_width(bands.width)
+        array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
+        columns = bands.width // n
+        for band in range(bands.count):
+            store(array, band)
+            self.meet()
+            across = band * bands.width if bands.beside else 0
+            for line, column in self._places(t, bands.lines, columns, n, left, across):
+                offset = b.add(b.mul(line, bands.pitch), column)
+                align = n * dtype.bytes if n > 1 else 0
+                x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
+                row = self.row_at(first, bands.row(b, line, band))
+                self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
+            self.meet()  # before the next band, or another tile's
+
+    def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
+                across: int) -> Iterator[tuple[Operand, Operand]]:
+        """A thread's lines and columns of a band. If each thread has one column, values that depend
+        on the column only, such as a bias, are loaded once."""
+        b, threads = self.b, self.block.threads
+        if threads % columns:
+            with b.loop(t, lines * columns, threads) as number:
+                column = b.mul(b.rem(number, columns), n)
+                with where(b, self.inside_columns(b.add(left, b.add(column, across)))):
+                    yield b.div(number, columns), column
+            return
+        column = b.mul(b.rem(t, columns), n)
+        with where(b, self.inside_columns(b.add(left, b.add(column, across)))), \
+                b.loop(b.div(t, columns), lines, threads // columns) as line:
+            yield line, column
+
+    def inside_columns(self, column: Operand) -> Operand | None:
+        """Whether a column of the tile is inside the product; None means all are."""
+        return self.b.lt(column, self.n) if self.n % self.block.columns else None
+
+    @property
+    def rows_whole(self) -> bool:
+        """Whether all rows of all tiles are inside the product."""
+        return self.m % self.block.rows == 0
+
+    def row_at(self, first: Operand, line: Operand) -> Operand:
+        """The row of the product at a line of the tile whose first row is `first`."""
+        return self.b.add(first, line)
+
+    def meet(self) -> None:
+        """A barrier for the threads that share a finished tile."""
+        self.b.barrier()
+
+    def _epilogue_width(self, columns: int) -> int:
+        """How many neighbors along a row of a band the epilogue computes at once."""
+        grid, m, n = self.limits.grid, Var("m", self.m), Var("n", self.n)
+        assert grid is not None
+        batch = Var("b", math.prod(self.product.shape[:-2]))
+        flat = flatten((*unflatten(Index.of(batch), self.product.shape[:-2]), Index.of(m),
+                        Index.of(n)), self.product.shape)
+        width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
+        others = [v for v in self.region.members if v is not self.product]
+        possible = can_vectorize(self.region, {self.region.outer: flat}, n, width, others)
+        return width if possible and columns % width == 0 else 1
+
+    def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
+                         column: Operand, x: Operand) -> None:
+        """The epilogue of one element, or of a vector of neighbors along a row."""
+        b = self.b
+        inside = None if self.rows_whole else b.lt(row, self.m)
+        m, n = Var("m", self.m), Var("n", self.n)
+        with where(b, inside):
+            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
+            if x.lanes > 1:
+                e = e.within(lane=n, lanes=x.lanes, aligned=True)
+            e.here[self.product] = x
+            flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
+            evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)

@@ -1,0 +1,47 @@
+"""The loop nests of grids, by the kind of region. Preferred ones come first."""
+
+from __future__ import annotations
+
+from ztorch.lower import thread_blocks
+from ztorch.lower.grid import (
+    attention,
+    attention_matrix,
+    attention_role_tiles,
+    attention_roles,
+    attention_tiles,
+    contract,
+    elements,
+    recurring,
+    role_tiles,
+    roles,
+    rows,
+    tiles,
+    transpose,
+    window_tiles,
+    windows,
+)
+from ztorch.lower.loop_nest import LoopNest
+
+LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
+    "map": (
+        LoopNest("grid_transpose", transpose.propose, transpose.refusal, transpose.emit),
+        LoopNest("grid_elements", elements.propose, elements.refusal, elements.emit)),
+    "reduce": (
+        LoopNest("grid_rows", rows.propose, rows.refusal, rows.emit),),
+    "attention": (
+        LoopNest("grid_attention_roles", attention_role_tiles.propose,
+                 attention_role_tiles.refusal, attention_roles.emit),
+        LoopNest("grid_attention_matrix", attention_tiles.propose, attention_tiles.refusal,
+                 attention_matrix.emit),
+        LoopNest("grid_attention", attention.propose, attention.refusal, attention.emit)),
+    "contract": (
+        LoopNest("grid_roles", role_tiles.propose, role_tiles.refusal, roles.emit),
+        LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, windows.emit),
+        LoopNest("grid_async", tiles.propose_async, tiles.refusal_async, contract.emit_async),
+        LoopNest("grid_matrix", tiles.propose_matrix, tiles.refusal_matrix, contract.emit_matrix),
+        LoopNest("grid_product", tiles.propose, tiles.refusal, contract.emit)),
+    "recurrence": (
+        LoopNest("grid_recurrence", recurring.propose, recurring.refusal, recurring.emit),),
+    "threads": (
+        LoopNest("threads", thread_blocks.propose, thread_blocks.refusal, thread_blocks.emit),),
+}

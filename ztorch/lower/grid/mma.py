@@ -1,0 +1,227 @@
+"""Matrix products by matrix instructions of subgroups. A workgroup's tile is divided among its
+subgroups, and each subgroup's part is a grid of fragments in registers. Strips in shared memory
+have the layout of their operands, so that contiguous loads become contiguous stores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ztorch.dtypes import f16, i32
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import SWIZZLE_LINE, Fragment, MmaShape, Operand
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid.epilogue import Bands, Block
+from ztorch.lower.grid.operands import contiguous_along_k
+from ztorch.lower.grid.strips import Strips
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.tuning import (
+    GRID_TILE_START,
+    MMA_ALIGN_BYTES,
+    MMA_DEPTH,
+    MMA_DEPTH_PRODUCTS,
+    MMA_NARROW_COST,
+    MMA_PADDING,
+    MMA_REGISTERS,
+    MMA_STAGES,
+    MMA_STRIP_COST,
+    MMA_TILES,
+    MMA_WIDE_COST,
+)
+
+
+@dataclass(frozen=True)
+class MmaTile(Block):
+    """The schedule of a product: a workgroup's tile, and the subgroups that share it."""
+
+    shape: MmaShape
+    down: int  # subgroups along the rows of the tile
+    across: int  # subgroups along its columns
+    subgroup: int  # threads of a subgroup
+    bands: int = 1  # in which the finished tile passes through shared memory
+    stages: int = 1  # strips in shared memory at once; 1: the next strips wait in registers
+
+    @property
+    def threads(self) -> int:
+        return self.down * self.across * self.subgroup
+
+    @property
+    def fragments_down(self) -> int:
+        """Fragments of a subgroup along the rows of its part."""
+        return self.rows // (self.down * self.shape.m)
+
+    @property
+    def fragments_across(self) -> int:
+        """Fragments of a subgroup along the columns of its part."""
+        return self.columns // (self.across * self.shape.n)
+
+    @property
+    def sum_registers(self) -> int:
+        """32-bit registers for the sums of a thread."""
+        each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
+        return self.fragments_down * self.fragments_across * each
+
+    @property
+    def pitch(self) -> int:
+        """Elements between rows of the finished tile in shared memory."""
+        return self.columns + MMA_PADDING // 2
+
+    @property
+    def swizzled(self) -> bool:
+        """Whether strips are in swizzled memory, which needs copies of whole lines."""
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        return self.stages > 1 and self.shape.of.bits == f16.bits and not any(
+            n % line for n in (self.rows, self.columns)) and self.depth == line
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, for either layout of the operands."""
+        strips = (self.rows + self.columns) * self.depth if self.swizzled else sum(
+            max(length * _deep_pitch(self), self.depth * (length + MMA_PADDING))
+            for length in (self.rows, self.columns))
+        sums = self.rows // self.bands * self.pitch
+        return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
+
+    def staged(self, grid: GridLimits, k: int) -> MmaTile:
+        """The tile with the most stages, and then the fewest bands, that leave shared memory for
+        other workgroups of the compute unit."""
+        most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
+        bands = [n for n in range(self.bands, self.fragments_down + 1)
+                 if self.fragments_down % n == 0]
+        fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
+            tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
+        return next(fitting, self)
+
+    def deep(self, grid: GridLimits, k: int) -> MmaTile | None:
+        """The tile with strips as deep as a line of swizzled memory, with as many stages as leave
+        shared memory for other workgroups; None if too few stages fit."""
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        tile = replace(self, depth=line).staged(grid, k)
+        return tile if tile.swizzled and k > line else None
+
+    def banded(self, shared_bytes: int) -> MmaTile:
+        """The tile with the fewest bands that fit in shared memory."""
+        fitting = (tile for n in range(1, self.fragments_down + 1) if self.fragments_down % n == 0
+                   and (tile := replace(self, bands=n)).shared <= shared_bytes)
+        return next(fitting, self)
+
+
+def _deep_pitch(tile: MmaTile) -> int:
+    return tile.depth + MMA_ALIGN_BYTES // tile.shape.of.bytes
+
+
+def shape_for(product: Value, limits: Limits) -> MmaShape | None:
+    """The first shape of matrix instructions that multiplies the operands of a product, in their
+    own dtype or in that of the sums, with the precision that the user asks for."""
+    assert limits.grid is not None
+    into, wanted = summing(product.dtype), limits.product_mantissa_bits
+    wanted = min(wanted, product.attrs.get("mantissa_bits", wanted))
+    for shape in limits.grid.mma_shapes:
+        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= wanted
+        if exact and shape.into == into and all(
+                a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
+            return shape
+    return None
+
+
+def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
+           time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
+    """The tile with the least estimated time, if that is below `time`. The estimate is that of
+    tiles without matrix instructions, except that a multiply-add takes an eighth of the time (half
+    for float32 in full precision) and does not hide the loads of strips. `loaded` returns the
+    registers that a thread needs for strips before they are stored in shared memory.
+
+    >>> from ztorch.dtypes import f16, f32
+    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
+    >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
+    >>> tile.rows, tile.columns, tile.fragments_down, tile.fragments_across, tile.threads
+    (128, 128, 4, 4, 256)
+    """
+    narrow = shape.mantissa_bits or shape.of.bits == 16
+    best, step = None, MMA_NARROW_COST if narrow else MMA_WIDE_COST
+    depth = max(MMA_DEPTH_PRODUCTS * shape.k, MMA_DEPTH)
+    for rows, columns, down, across in MMA_TILES:
+        if rows % (down * shape.m) or columns % (across * shape.n):
+            continue
+        tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup).banded(
+            grid.declared_shared_bytes)
+        if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
+            continue
+        if tile.sum_registers + loaded(tile) > MMA_REGISTERS:
+            continue
+        tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
+        deep = math.ceil(k / tile.depth) * tile.depth
+        element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
+        tile_time = rows * columns * element * (deep + GRID_TILE_START)
+        total = math.ceil(tiles / grid.compute_units) * tile_time
+        if total < time:
+            time, best = total, tile
+    return best
+
+
+class MatrixNest(Strips):
+    """A tile whose subgroups multiply matrices."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: MmaTile):
+        super().__init__(b, region, product, memory, target, limits, tile, tile.shape.of,
+                         tile.stages)
+        self.tile = tile
+        for side, length in enumerate((tile.rows, tile.columns)):
+            if tile.swizzled:
+                self.swizzled_strip(tile.depth, length, contiguous_along_k(product, side))
+            elif contiguous_along_k(product, side):
+                self.strip(_deep_pitch(tile), length, along_k=True)
+            else:
+                self.strip(length + MMA_PADDING, tile.depth)
+
+    def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
+        b, tile, shape = self.b, self.tile, self.tile.shape
+        c = Fragment("c", shape)
+        sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.fragments_across)]
+                for _ in range(tile.fragments_down)]
+        at, batch = self.batch_index(which)
+        number = b.div(t, tile.subgroup)
+        row = b.mul(b.div(number, tile.across), tile.fragments_down * shape.m)
+        column = b.mul(b.rem(number, tile.across), tile.fragments_across * shape.n)
+
+        def multiply(stage: Operand) -> None:
+            for d in range(0, tile.depth, shape.k):
+                lefts = [self._matrix(0, stage, row, i * shape.m, d)
+                         for i in range(tile.fragments_down)]
+                rights = [self._matrix(1, stage, column, j * shape.n, d)
+                          for j in range(tile.fragments_across)]
+                for i, x in enumerate(lefts):
+                    for j, y in enumerate(rights):
+                        b.set(sums[i][j], b.mma(x, y, b.get(sums[i][j])))
+
+        def store(array: str, band: int) -> None:
+            share = tile.fragments_down // tile.bands
+            line = b.mul(b.div(number, tile.across), share * shape.m)
+            start = b.add(b.mul(line, tile.pitch), column)
+            for i in range(share):
+                for j, v in enumerate(sums[band * share + i]):
+                    b.mma_store(array, start, b.get(v), tile.pitch,
+                                off=i * shape.m * tile.pitch + j * shape.n)
+
+        self.run_along_k(at, batch, first, left, t, multiply)
+        bands = Bands(tile.rows, tile.columns, tile.fragments_down * shape.m, tile.bands,
+                      tile.pitch)
+        self.tile_epilogue(bands, shape.into, at, batch, first, left, t, store)
+
+    def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
+        """A fragment from a stage of a strip: `line` after the start of the subgroup's part, d
+        along k."""
+        b, strip = self.b, self.strips[side]
+        index = b.mul(start, strip.pitch) if strip.along_k else strip.offset(
+            b, b.const(0, b.index), start)
+        index = b.add(b.mul(stage, strip.size), index)
+        off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
+        return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
+                          self.tile.subgroup, strip.pitch, turned=strip.along_k == (side == 1),
+                          off=off, align=MMA_ALIGN_BYTES)

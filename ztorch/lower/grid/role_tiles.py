@@ -1,0 +1,253 @@
+"""Chooses tiles, stages and clusters of matrix products whose workgroups have roles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ztorch.dtypes import f16
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.product_rules import CHUNK
+from ztorch.ir.ring_rules import MOST_REGISTERS, REGISTERS, registers_of
+from ztorch.lower.cpu.contract import product_of
+from ztorch.lower.grid import asynchronous
+from ztorch.lower.grid.asynchronous import AsyncTile
+from ztorch.lower.grid.boxes import Boxes, boxes_of
+from ztorch.lower.grid.tiles import propose_async_of, refusal_tile
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import (
+    CLUSTERS,
+    CONSUMER_REGISTERS,
+    GPC_UNITS,
+    MMA_PADDING,
+    PRODUCER_REGISTERS,
+    ROLES_STAGES_LEAST,
+    ROLES_STAGES_MOST,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, repr=False)
+class GridRolesSchedule(Schedule):
+    """A matrix product whose workgroups have roles and stay for several tiles."""
+
+    kind = "grid_roles"
+    tile_rows: int  # rows of a workgroup
+    tile_columns: int  # columns of a workgroup
+    stages: int  # strips in shared memory at once
+    epilogue_bands: int  # parts of a tile that pass through shared memory one after another
+    cluster: int  # workgroups that share strips of the right operand
+
+    def tile(self, lanes: int) -> str:
+        return f"{self.tile_rows}x{self.tile_columns}roles"
+
+
+@dataclass(frozen=True)
+class RolesTile(AsyncTile):
+    """A tile; its `threads` are those that multiply."""
+
+    cluster: int = 1
+
+    @property
+    def teams(self) -> int:
+        """The number of warpgroups that multiply."""
+        return self.rows // (self.shape.m * WARPGROUP)
+
+    @property
+    def team_threads(self) -> int:
+        return self.subgroup * WARPGROUP
+
+    @property
+    def shared(self) -> int:
+        return super().shared + 2 * self.stages * CHUNK  # barriers take less, but are aligned
+
+    def padded(self, grid: GridLimits) -> Self:
+        """The same with half of the padding where it fits so alone."""
+        return self if self.shared <= grid.shared_bytes else replace(self, padding=MMA_PADDING // 2)
+
+    @property
+    def used(self) -> int:
+        """Registers of a thread that multiplies."""
+        return self.columns // 2 + CONSUMER_REGISTERS
+
+    @property
+    def registers(self) -> TeamRegisters:
+        return TeamRegisters(self.teams, self.team_threads)
+
+
+Staged = TypeVar("Staged", bound=RolesTile)
+
+
+@dataclass(frozen=True)
+class TeamRegisters:
+    """Registers of the threads of a workgroup in which one warpgroup copies and others multiply.
+
+    >>> r = TeamRegisters(teams=2, threads=128)
+    >>> r.first, r.fewer, r.more, r.moved(150), r.moved(200)
+    (168, 40, 232, False, True)
+    """
+
+    teams: int  # warpgroups that multiply
+    threads: int  # of a warpgroup
+
+    @property
+    def first(self) -> int:
+        """Of every thread when it starts."""
+        return registers_of(self.threads * (self.teams + 1))
+
+    @property
+    def fewer(self) -> int:
+        """Of a thread that copies, where it gives some up."""
+        return PRODUCER_REGISTERS
+
+    @property
+    def more(self) -> int:
+        """Of a thread that multiplies then; one that asked for more would wait forever."""
+        most = self.first + (self.first - self.fewer) // self.teams
+        return max(n for n in REGISTERS if n <= min(most, MOST_REGISTERS))
+
+    def moved(self, used: int) -> bool:
+        """Whether threads that multiply need some of those that copy."""
+        return used > self.first
+
+
+def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
+    depth = SWIZZLE_LINE // shape.of.bytes
+    return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
+                     s.epilogue_bands, s.cluster).padded(grid)
+
+
+def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
+    """The shape in which a machine multiplies, and both operands as boxes; None if it cannot."""
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    shape = asynchronous.async_shape(product, limits) if grid.tile_copies else None
+    if shape is None:
+        return None
+    left, right = (boxes_of(product, side) for side in (0, 1))
+    if left is None or right is None or {left.source.dtype, right.source.dtype} != {shape.of}:
+        return None
+    if shape.of.bits != f16.bits and not (left.along_k and right.along_k):
+        return None
+    return shape, (left, right)
+
+
+def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
+    """The tile for asynchronous products, with as many stages as fit."""
+    cut = cut_of(region, limits)
+    like = propose_async_of(cut[0], region, limits) if cut else None
+    if cut is None or like is None:
+        return None
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    rows, columns = like.tile_rows, like.tile_columns
+    k = product.args[0].shape[-1]
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1), cut[0], grid)
+    # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
+    if grid.compute_units > 1 and k > tile.depth:
+        down, along = math.ceil(product.shape[-2] / rows), math.ceil(product.shape[-1] / columns)
+        tiles = math.prod(product.shape[:-2]) * down * along
+        tile = clustered(tile, tiles, lambda t: _shares(t, product.shape[-2]), grid)
+    staged = _staged(tile, grid, k)
+    return None if staged is None else GridRolesSchedule(
+        rows, columns, staged.stages, staged.bands, tile.cluster)
+
+
+def clustered(tile: Staged, tiles: int, shares: Callable[[Staged], bool],
+              grid: GridLimits) -> Staged:
+    """The same in the largest clusters that can share strips, and take no more rounds of so many
+    tiles than workgroups alone."""
+    def rounds(cluster: int) -> int:
+        return math.ceil(tiles / (cluster * clusters_at_once(grid, cluster)))
+
+    fit = [replace(tile, cluster=c) for c in CLUSTERS if rounds(c) <= rounds(1) or c == 2]
+    return next((t for t in fit if shares(t)), tile)
+
+
+def clusters_at_once(grid: GridLimits, cluster: int) -> int:
+    """How many clusters run at once: units are in parts of a chip of at least GPC_UNITS each, and
+    a cluster is in one of them.
+
+    >>> from ztorch.codegen.targets import target
+    >>> [clusters_at_once(target("cuda:sm_90a").limits.grid, n) for n in (1, 2, 4)]
+    [132, 66, 32]
+    """
+    if GPC_UNITS % cluster or cluster <= 2:
+        return max(1, grid.compute_units // cluster)
+    return max(1, grid.compute_units // GPC_UNITS * (GPC_UNITS // cluster))
+
+
+def _shares(tile: RolesTile, m: int) -> bool:
+    """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole panels
+    of a strip of the right operand to copy, or lines of them. One panel is not worth sharing."""
+    down, lines = math.ceil(m / tile.rows), SWIZZLE_REPEAT // SWIZZLE_LINE
+    return tile.cluster == 1 or (down % tile.cluster == 0 and tile.columns > tile.depth and not (
+        tile.depth % (tile.cluster * lines) or tile.columns % (tile.cluster * lines)))
+
+
+class StripBox(NamedTuple):
+    """A box of a strip. Each workgroup of a cluster copies a box at another position."""
+
+    begin: int  # its position along the tile for the first workgroup
+    distance: int  # the distance from one workgroup to the next
+    distance_along_k: int  # the distance along k
+    lines: int  # of swizzled memory
+
+
+def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list[StripBox]:
+    """The boxes that a workgroup copies of a strip: whole panels if their number can be shared
+    out, or else lines of each."""
+    panel, part = tile.depth, length // cluster
+    if along_k:
+        return [StripBox(0, part, 0, part)]
+    if length % (panel * cluster) == 0:
+        return [StripBox(n, part, 0, panel) for n in range(0, part, panel)]
+    return [StripBox(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
+
+
+def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
+    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
+    return next(fitting(tile, grid, 2 * math.ceil(k / tile.depth)), None)
+
+
+def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
+    """The same with every number of stages and bands that fits, the most stages first."""
+    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
+    return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), tile.cuts)
+            if (t := replace(tile, stages=n, bands=m, padding=MMA_PADDING).padded(grid)).shared
+            <= grid.shared_bytes)
+
+
+def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    cut = cut_of(region, limits)
+    if cut is None:
+        return "this target has no copies of tiles, or an operand cannot be copied in boxes"
+    assert limits.grid is not None
+    tile = tile_of(s, cut[0], limits.grid)
+    if why := refusal_team(tile, limits):
+        return why
+    if s.cluster not in (1, *CLUSTERS) or not _shares(tile, product_of(region).shape[-2]):
+        return (f"cluster({s.cluster}) must be 1, or 2 or 4 where so many divide the tiles below "
+                "one another and the lines of a strip of several panels")
+    return ""
+
+
+def refusal_team(tile: RolesTile, limits: Limits) -> str:
+    """Why threads cannot have roles and a tile; empty if they can."""
+    assert limits.grid is not None
+    if tile.stages < ROLES_STAGES_LEAST:
+        return f"stages({tile.stages}) must be at least {ROLES_STAGES_LEAST}"
+    if why := refusal_tile(tile, limits):
+        return why
+    if tile.threads + tile.team_threads > limits.grid.threads:
+        return f"its roles take {tile.threads + tile.team_threads} threads"
+    used, held = tile.used, tile.registers.more
+    return f"its threads take {used} registers of {held}" if used > held else ""

@@ -1,0 +1,296 @@
+"""The schedules of a matrix product on a grid: the possible tiles, and their costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ztorch.errors import Unsupported
+from ztorch.graph.hints import layer_name
+from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.product_rules import MAX_SUMS
+from ztorch.lower.cpu.contract import product_of
+from ztorch.lower.grid import asynchronous, mma
+from ztorch.lower.grid.epilogue import Block
+from ztorch.lower.grid.operands import copy_width, strip_registers
+from ztorch.lower.loops import summing
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
+from ztorch.lower.tuning import (
+    ASYNC_STAGES_LEAST,
+    FEW_ROWS_TILES,
+    GRID_TILE_START,
+    GRID_TILES,
+    MMA_ALIGN_BYTES,
+    MMA_SUM_SHARE,
+    SHARED_LOAD_COST,
+    STRIP_PADDING,
+    TEAM_DEPTH,
+    TEAMS_MOST,
+    TEAMS_THREADS,
+)
+
+
+@dataclass(frozen=True)
+class Tile(Block):
+    """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
+
+    thread_rows: int  # rows of a thread, adjacent
+    thread_columns: int  # columns of a thread, interleaved with those of other threads
+    bands: int = 1  # in which the finished tile passes through shared memory
+    teams: int = 1  # groups of threads that divide the depth of a strip
+
+    @property
+    def across(self) -> int:
+        return self.columns // self.thread_columns
+
+    @property
+    def team(self) -> int:
+        """Threads of a team. Each team covers the whole tile."""
+        return self.rows // self.thread_rows * self.across
+
+    @property
+    def threads(self) -> int:
+        return self.team * self.teams
+
+    def vectors(self, most: int) -> tuple[int, int]:
+        """Neighbors that a thread reads at once from the strip of either operand."""
+        return math.gcd(self.thread_rows, most), math.gcd(self.thread_columns, most)
+
+    def shared(self, element: int, through: bool) -> int:
+        """Bytes of shared memory; with `through` the finished tile passes through it as well."""
+        strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
+        size = self.rows * self.columns
+        return element * (strips + (self.teams - 1) * size + (size // self.bands if through else 0))
+
+    def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
+        """The tile with the fewest bands that fit in shared memory."""
+        fitting = (tile for n in range(1, self.thread_rows + 1) if self.thread_rows % n == 0
+                   and (tile := replace(self, bands=n)).shared(element, through) <= shared_bytes)
+        return next(fitting, self)
+
+
+TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
+WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
+
+
+def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
+             through: bool) -> tuple[float, Tile]:
+    """The tile with the least estimated time, in sequential multiply-adds of one thread. This
+    includes discarded work at the edges, idle units, and loads from shared memory.
+
+    >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
+    Tile(rows=128, columns=128, depth=8, thread_rows=8, thread_columns=8, bands=1, teams=1)
+    """
+    best: tuple[float, Tile] | None = None
+    for tile in (*_wide_tiles(m), *TILES):
+        tile = tile.banded(grid.declared_shared_bytes, element, through)
+        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
+            continue
+        tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
+        tile_time = tile.rows * tile.columns * (
+            1 + SHARED_LOAD_COST / tile.thread_rows + SHARED_LOAD_COST / tile.thread_columns
+        ) * (k + GRID_TILE_START)
+        time = math.ceil(tiles / grid.compute_units) * tile_time
+        if best is None or time < best[0]:
+            best = time, tile
+    if best is None:
+        raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
+                          f"{TILES[-1].shared(element, through)} bytes that they share; this "
+                          f"device has {grid.threads} and {grid.shared_bytes}")
+    return best
+
+
+def _wide_tiles(m: int) -> list[Tile]:
+    """The smallest tile for few rows that covers all of them, so B is read once."""
+    return [tile for tile in WIDE_TILES if tile.rows >= m][:1]
+
+
+def propose(region: Region, limits: Limits) -> GridProductSchedule:
+    """The tile with the least estimated time, for teams where tiles are few."""
+    product, grid = product_of(region), limits.grid
+    assert grid is not None
+    tile = _in_teams(_estimated(region, limits)[1], product, grid, len(region.members) > 1)
+    return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.thread_rows,
+                               tile.thread_columns, tile.bands, tile.teams)
+
+
+def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Tile:
+    """The tile with as many teams as its depth and the machine allow, if there is at most one tile
+    per compute unit: with one team, threads wait for memory at each step."""
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * math.prod(product.shape[:-2])
+    if tiles > grid.compute_units:
+        return tile
+    teams = TEAMS_MOST
+    while teams > 1:
+        depth = teams * TEAM_DEPTH
+        more = replace(tile, depth=depth, teams=teams)
+        if (depth <= k and more.threads <= min(TEAMS_THREADS, grid.threads) and more.shared(
+                summing(product.dtype).bytes, through) <= grid.declared_shared_bytes):
+            return more
+        teams //= 2
+    return tile
+
+
+def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
+    product = product_of(region)
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    try:
+        return estimate(m, n, k, math.prod(product.shape[:-2]), limits.grid,
+                        summing(product.dtype).bytes, len(region.members) > 1)
+    except Unsupported as error:
+        name = layer_name(product.layer) or product.op.name
+        raise Unsupported(
+            f"layer {name}: {error}; compile for another device, such as cpu") from None
+
+
+def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
+    """The tile of matrix instructions with the least estimated time, if that is less than without
+    them."""
+    product = product_of(region)
+    shape = mma.shape_for(product, limits)
+    if shape is None:
+        return None
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    time, _ = _estimated(region, limits)
+
+    def loaded(tile: mma.MmaTile) -> int:
+        return 0 if _copied(product, tile, limits) else strip_registers(product, tile, limits)
+
+    tile = mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time, loaded)
+    if tile is None:
+        return None
+    if _copied(product, tile, limits):
+        tile = tile.deep(limits.grid, k) or tile.staged(limits.grid, k)
+    return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across,
+                              tile.stages, tile.bands)
+
+
+def propose_async(region: Region, limits: Limits) -> GridAsyncSchedule | None:
+    """The tile of asynchronous products with the least estimated time, if no other kind of product
+    takes less."""
+    shape = asynchronous.shape_for(product_of(region), limits)
+    return propose_async_of(shape, region, limits) if shape else None
+
+
+def propose_async_of(shape: mma.MmaShape, region: Region,
+                     limits: Limits) -> GridAsyncSchedule | None:
+    """The same, however the operands are copied."""
+    product = product_of(region)
+    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
+    assert limits.grid is not None
+    best = asynchronous.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape)
+    if best is None or _estimated(region, limits)[0] <= best[0] or mma.choose(
+            m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, best[0]):
+        return None
+    tile = best[1]
+    return GridAsyncSchedule(tile.rows, tile.columns, tile.stages, tile.bands)
+
+
+def _copied(product: Value, tile: mma.MmaTile, limits: Limits) -> bool:
+    """Whether asynchronous copies can transfer both operands."""
+    assert limits.grid is not None
+    return limits.grid.asynchronous_copies and all(
+        copy_width(product, side, tile, tile.shape.of) for side in (0, 1))
+
+
+def tile_of(s: GridProductSchedule) -> Tile:
+    return Tile(s.tile_rows, s.tile_columns, s.tile_depth, s.thread_rows, s.thread_columns,
+                s.epilogue_bands, s.teams)
+
+
+def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
+    """Why a product cannot have a schedule; empty if it can."""
+    tile, product = tile_of(s), product_of(region)
+    if why := _not_divisible(("tile(rows=...)", s.tile_rows, s.thread_rows),
+                      ("tile(columns=...)", s.tile_columns, s.thread_columns),
+                      ("tile(depth=...)", s.tile_depth, s.teams),
+                      ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
+        return why
+    used = s.thread_rows * s.thread_columns + s.thread_rows + s.thread_columns
+    if used > limits.vector_registers:
+        return (f"thread(rows={s.thread_rows}, columns={s.thread_columns}) takes {used} registers "
+                f"of {limits.vector_registers}")
+    through = len(region.members) > 1
+    return _too_large(tile.threads, tile.shared(summing(product.dtype).bytes, through), limits)
+
+
+def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str:
+    """The same where matrix instructions multiply."""
+    shape = mma.shape_for(product_of(region), limits)
+    if shape is None:
+        return "this target has no matrix instruction for its operands"
+    if why := _not_divisible(
+            ("tile(rows=...)", s.tile_rows, s.subgroups_down * shape.m),
+            ("tile(columns=...)", s.tile_columns, s.subgroups_across * shape.n),
+            ("tile(depth=...)", s.tile_depth, shape.k),
+            ("bytes of tile(depth=...)", s.tile_depth * shape.of.bytes, MMA_ALIGN_BYTES)):
+        return why
+    tile = matrix_tile_of(s, shape, limits)
+    if why := _not_divisible(
+            ("matrices of a subgroup below one another", tile.fragments_down, s.epilogue_bands)):
+        return why
+    if s.stages < 1:
+        return f"stages({s.stages}) must be at least 1"
+    if s.stages > 1 and not _copied(product_of(region), tile, limits):
+        return (f"stages({s.stages}) must be 1: this target or the layout of an operand does not "
+                "allow asynchronous copies")
+    used = tile.fragments_down * tile.fragments_across * shape.m * shape.n // tile.subgroup
+    if used > MMA_SUM_SHARE * limits.vector_registers:
+        return f"the sums of a thread take {used} registers of {limits.vector_registers}"
+    return _too_large(tile.threads, tile.shared, limits)
+
+
+def refusal_async(s: GridAsyncSchedule, region: Region, limits: Limits) -> str:
+    """The same where asynchronous products multiply."""
+    shape = asynchronous.shape_for(product_of(region), limits)
+    if shape is None:
+        return ("this target has no asynchronous product for its operands, or cannot copy them "
+                "asynchronously")
+    assert limits.grid is not None
+    if s.stages < ASYNC_STAGES_LEAST:
+        return f"stages({s.stages}) must be at least {ASYNC_STAGES_LEAST}"
+    return refusal_tile(asynchronous.tile_of(
+        s.tile_rows, s.tile_columns, shape, limits.grid, s.stages, s.epilogue_bands), limits)
+
+
+def refusal_tile(tile: asynchronous.AsyncTile, limits: Limits) -> str:
+    """Why asynchronous products cannot have a tile; empty if they can."""
+    shape = tile.shape
+    if why := _not_divisible(
+            ("tile(rows=...)", tile.rows, shape.m * WARPGROUP),
+            ("tile(columns=...)", tile.columns, SWIZZLE_LINE // shape.of.bytes),
+            ("matrices of a subgroup beside one another", tile.across, tile.bands)):
+        return why
+    if tile.across > MAX_SUMS:
+        return f"tile(columns=...) must be at most {MAX_SUMS * shape.n}, not {tile.columns}"
+    return _too_large(tile.threads, tile.shared, limits)
+
+
+def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> mma.MmaTile:
+    assert limits.grid is not None
+    return mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
+                            s.subgroups_across, limits.grid.subgroup, s.epilogue_bands,
+                            s.stages)
+
+
+def _not_divisible(*sizes: tuple[str, int, int]) -> str:
+    """A message about the first size that is not the multiple it must be."""
+    for name, size, by in sizes:
+        if size < 1 or by < 1 or size % by:
+            return f"{name} must be a multiple of {by}, not {size}"
+    return ""
+
+
+def _too_large(threads: int, shared: int, limits: Limits) -> str:
+    assert limits.grid is not None
+    if threads > limits.grid.threads:
+        return f"its tile takes {threads} threads of {limits.grid.threads}"
+    if shared > limits.grid.shared_bytes:
+        return f"its tile takes {shared} bytes of shared memory of {limits.grid.shared_bytes}"
+    return ""

@@ -1,0 +1,261 @@
+"""Convolutions whose workgroups have roles and compute several tiles. The thread that copies takes
+patches of positions as boxes, straight from the images. A box that extends over the border is
+filled with zeros, so no padded copy is ever made. Where a window has several positions along the
+outermost axis of a patch, a strip extends over all of them, and the products of each position
+start further down in the same strip.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.contract import product_of
+from ztorch.lower.grid.patches import WindowTile
+from ztorch.lower.grid.roles import Corner, Raster, RolesNest, workers
+from ztorch.lower.grid.strips import Strip
+from ztorch.lower.grid.window_axes import Boxed, Parts, WindowAxes
+from ztorch.lower.grid.window_tiles import GridWindowsSchedule, cut_of, tile_of
+from ztorch.lower.index import Index, Quotient, Remainder, Var
+from ztorch.lower.region import Region
+
+Place = dict[Var, Operand]  # the start of strips, by part
+
+
+def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
+         limits: Limits, s: GridWindowsSchedule) -> None:
+    """All tiles of the product of the region."""
+    product, grid = product_of(region), limits.grid
+    cut = cut_of(product, limits)
+    assert cut is not None and grid is not None
+    shape, windows = cut
+    tile = tile_of(s, shape, windows, grid)
+    b.cluster = tile.cluster
+    tiles = Raster(product, tile, tile.down(windows), 1)
+    with workers(b, tile, tiles, grid) as (g, clusters, t):
+        WindowsNest(b, region, product, memory, target, limits, tile, windows, tiles).run_all(
+            g, clusters, t)
+
+
+class WindowsNest(RolesNest):
+    """The tiles of a workgroup."""
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tile: WindowTile, windows: WindowAxes,
+                 tiles: Raster):
+        self.cut, self.patch, self.windows = tile, tile.patch, windows
+        self.line = SWIZZLE_LINE // tile.shape.of.bytes
+        super().__init__(b, region, product, memory, target, limits, tile, None, tiles)
+        self.count = tile.strips(windows)
+
+    def lay_out(self) -> None:
+        tile, line = self.cut, self.line
+        lines = (self.patch.lines, tile.columns if self.along_k(1) else tile.depth)
+        sizes = tile.left_lines * line, tile.repeats * tile.right_size
+        for side, (count, size) in enumerate(zip(lines, sizes, strict=True)):
+            name = self.b.memory(f"strip_{'ab'[side]}", self.of, self.stages * size, "shared",
+                                 "rw", swizzled=True)
+            self.strips.append(Strip(name, line, self.along_k(side), size, count * line))
+
+    def along_k(self, side: int) -> bool:
+        return self.windows.operands[side].inner == self.windows.k[-1]
+
+    # -- products --------------------------------------------------------------------------------
+
+    def start_products(self, stage: Operand, team: Operand, sums: list[Operand]) -> None:
+        """Starts the products of the strips of a stage, for all positions of a window that it has.
+        """
+        b, tile, (left, right) = self.b, self.cut, self.strips
+        shift = self.patch.shift * self.line
+        part = tile.shape.m * WARPGROUP * self.line
+        if tile.deep:
+            part = shift if self.patch.tap else left.panel
+        index = b.add(b.mul(stage, left.size), b.mul(team, part))
+        other = b.mul(stage, right.size)
+        panel = right.panel if tile.columns > self.line else 0
+        b.mma_fence()
+        for place in range(tile.repeats):
+            for d in range(0, tile.depth, tile.shape.k):
+                b.mma_async(
+                    left.name, index, right.name, other, sums,
+                    off=place * shift + (d if left.along_k else d * left.pitch),
+                    turned=not left.along_k,
+                    source_off=place * tile.right_size + (
+                        d if right.along_k else d * right.pitch),
+                    source_turned=right.along_k, panel=panel)
+        b.mma_commit()
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def along_strips(self, corner: Corner) -> Iterator[Place]:
+        """The start of each strip of a tile, by part."""
+        b, tile, w = self.b, self.cut, self.windows
+        which, down, left = corner
+        place: Place = {w.batch: which, **self._rows_at(down), **_digits(b, left, _sizes(w.n))}
+        sizes = self.patch.sizes if tile.deep else dict.fromkeys(w.k[:-1], 1) | {
+            w.k[-1]: tile.depth}
+        with ExitStack() as loops:
+            for v, size in sizes.items():
+                if v == self.patch.tap:
+                    place[v] = b.const(0, b.index)
+                    continue
+                count = math.ceil(v.extent / size)
+                at = loops.enter_context(b.loop(0, count)) if count > 1 else b.const(0, b.index)
+                place[v] = b.mul(at, size)
+            yield place
+
+    def _rows_at(self, down: Operand) -> Place:
+        """The start of a tile along m, by part."""
+        b, tile, w = self.b, self.cut, self.windows
+        if not tile.deep:
+            sizes = {v: math.ceil(v.extent / n) for v, n in self.patch.sizes.items()}
+            at = _digits(b, down, sizes)
+            return {v: b.mul(x, self.patch.sizes[v]) for v, x in at.items()}
+        if self.patch.tap is None:
+            return _digits(b, b.mul(down, tile.rows), _sizes(w.m))
+        others = {v: v.extent for v in w.m if v != self.patch.tap}
+        others[w.m[-1]] //= self.line
+        at = _digits(b, down, others)
+        at[w.m[-1]] = b.mul(at[w.m[-1]], self.line)
+        return {**at, self.patch.tap: b.const(0, b.index)}
+
+    def copy_strips(self, g: Operand, place: Place, stage: Operand) -> None:
+        b, tile, w = self.b, self.cut, self.windows
+        (left, right), (near, far) = w.operands, self.strips
+        start = b.mul(stage, near.size)
+        lines = dict(self.patch.sizes)
+        lines[self.patch.outermost] += self.patch.reach
+        if not tile.deep:
+            self._copy_box(left, {w.k[-1]: self.line, **lines}, place, near.name, start, stage)
+        elif self.patch.tap:
+            self._copy_box(left, {w.m[-1]: self.line, **lines}, place, near.name, start, stage)
+        else:
+            for n in range(0, tile.rows, self.line):
+                at = {**place, **_moved(b, place, w.m, n)}
+                self._copy_box(left, {w.m[-1]: self.line, **lines}, at, near.name,
+                               b.add(start, n // self.line * near.panel), stage)
+        for number in range(tile.repeats):
+            at = dict(place)
+            if self.patch.tap and not tile.deep:
+                at[self.patch.tap] = b.const(number, b.index)
+            begin = b.add(b.mul(stage, far.size), number * tile.right_size)
+            self._copy_right(right, g, at, begin, stage)
+
+    def _copy_right(self, right: Boxed, g: Operand, place: Place, begin: Operand,
+                    stage: Operand) -> None:
+        """Copies the workgroup's share of a strip of the right operand to its whole cluster:
+        panels, or lines of each."""
+        b, tile, w, far = self.b, self.cut, self.windows, self.strips[1]
+        column, cluster = w.n[-1], tile.cluster
+        rank = b.rem(g, cluster)
+        if far.along_k:
+            share = tile.columns // cluster
+            first = b.mul(rank, share)
+            self._copy_box(right, {w.k[-1]: self.line, column: share},
+                           {**place, column: b.add(place[column], first)}, far.name,
+                           b.add(begin, b.mul(first, self.line)), stage, cluster)
+            return
+        panels = tile.columns // self.line
+        lines = dict(self.patch.sizes) if tile.deep else {w.k[-1]: tile.depth}
+        at, to = dict(place), begin
+        if panels % cluster:  # each copies lines of every panel
+            lines[w.k[-1]] //= cluster
+            first = b.mul(rank, lines[w.k[-1]])
+            at[w.k[-1]], to = b.add(place[w.k[-1]], first), b.add(begin, b.mul(first, self.line))
+        else:
+            panels //= cluster
+            first = b.mul(rank, panels)
+            at |= _moved(b, place, w.n, b.mul(first, self.line))
+            to = b.add(begin, b.mul(first, far.panel))
+        for n in range(panels):
+            self._copy_box(right, {column: self.line, **lines},
+                           at | _moved(b, at, w.n, n * self.line), far.name,
+                           b.add(to, n * far.panel), stage, cluster)
+
+    def _copy_box(self, x: Boxed, sizes: Mapping[Var, int], place: Place, to: str, index: Operand,
+                  stage: Operand, cluster: int = 1) -> None:
+        """Copies a box: `sizes` along the inner axis, and then of lines, the outermost first."""
+        b = self.b
+        inner, *lines = sizes
+        rest = list(x.axes[1:])
+        axes, box = [x.axes[0]], [sizes[inner]]
+        for v in reversed(lines):
+            axis = x.axis_of(v)
+            if axis is not None:
+                axes.append(axis)
+                box.append(sizes[v])
+                rest.remove(axis)
+        axes, box = [*axes, *rest], [*box, *[1] * len(rest)]
+        b.copy_tile(to, index, self.memory[x.source], [_value(b, a.at, place) for a in axes],
+                    [a.extent for a in axes], [a.pitch for a in axes], box, self.full, stage,
+                    source_off=x.first, cluster=cluster)
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    @property
+    def rows_whole(self) -> bool:
+        if self.cut.deep:
+            return self.m % self.cut.rows == 0
+        return not any(v.extent % n for v, n in self.patch.sizes.items())
+
+    def row_at(self, first: Operand, line: Operand) -> Operand:
+        b, tile, w = self.b, self.cut, self.windows
+        if tile.deep and self.patch.tap is None:
+            return b.add(b.mul(first, tile.rows), line)
+        start = self._rows_at(first)
+        inside = {self.patch.tap: self.patch.taps, w.m[-1]: self.line} if tile.deep else (
+            self.patch.sizes)
+        at = _digits(b, line, {v: n for v, n in inside.items() if v is not None})
+        at = {v: b.add(start[v], at[v]) if v in at else start[v] for v in w.m}
+        row = _number(b, at, w.m)
+        if self.rows_whole or tile.deep:
+            return row
+        tests = [b.lt(at[v], v.extent) for v, n in self.patch.sizes.items() if v.extent % n]
+        return b.select(functools.reduce(b.and_, tests), row, self.m)
+
+
+def _sizes(parts: Parts) -> dict[Var, int]:
+    return {v: v.extent for v in parts}
+
+
+def _moved(b: Builder, place: Place, parts: Parts, by: Operand | int) -> Place:
+    """A position along a dimension, moved by some elements."""
+    return _digits(b, b.add(_number(b, place, parts), by), _sizes(parts))
+
+
+def _digits(b: Builder, number: Operand, sizes: Mapping[Var, int]) -> Place:
+    """A number as digits, the most significant first."""
+    digits: Place = {}
+    first, *others = sizes
+    for v in reversed(others):
+        digits[v] = b.rem(number, sizes[v])
+        number = b.div(number, sizes[v])
+    return {first: number, **digits}
+
+
+def _number(b: Builder, digits: Place, parts: Parts) -> Operand:
+    """The number with these digits."""
+    total = b.const(0, b.index)
+    for v in parts:
+        total = b.add(b.mul(total, v.extent), digits[v])
+    return total
+
+
+def _value(b: Builder, at: Index, place: Place) -> Operand:
+    total = b.const(at.const, b.index)
+    for atom, factor in at.terms:
+        if isinstance(atom, Var):
+            x = place[atom]
+        else:
+            assert isinstance(atom, (Quotient, Remainder)) and atom.inner.range[0] >= 0
+            divide = b.div if isinstance(atom, Quotient) else b.rem
+            x = divide(_value(b, atom.inner, place), atom.by)
+        total = b.add(total, b.mul(x, factor))
+    return total

@@ -1,0 +1,1 @@
+"""Rewrites of a graph before its values are grouped into regions."""

@@ -1,0 +1,35 @@
+"""Attention scores without their scale, which the exponential applies, and without their mask."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ztorch.graph.value import Value
+from ztorch.lower.rewrites.attention import Softened, filled, hidden_by
+
+
+@dataclass(frozen=True)
+class BareScores:
+    """Scores with a common factor taken out: the largest score is the factor times the largest bare
+    score."""
+
+    bare: Value  # a score without the factor
+    shown: Value  # the same without the mask, for blocks in which nothing is masked
+    factor: float  # positive
+
+
+def bare_scores(a: Softened) -> BareScores:
+    """The scores without their common factor."""
+    hidden = hidden_by(a.score) is not None
+    shown, factor = a.score.args[1] if hidden else a.score, 1.0
+    if shown.op.opcode == "mul" and a.scores in shown.args:
+        [other] = [x for x in shown.args if x is not a.scores] or [a.scores]
+        number = filled(other)
+        if number is not None and 0.0 < number < math.inf:
+            shown, factor = a.scores, number
+    if not hidden:
+        return BareScores(shown, shown, factor)
+    s = a.score
+    bare = Value(s.op, (s.args[0], shown, s.args[2]), s.attrs, s.shape, s.dtype)
+    return BareScores(bare, shown, factor)

@@ -1,0 +1,300 @@
+"""Prepares matrix products: packs operands for tiles, and splits products."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import f32
+from ztorch.graph.narrow import narrowed
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE
+from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.cpu.l1_conflicts import has_page_stride, l2_capacity, padded_copy, padded_rows
+from ztorch.lower.cpu.left_operand import access_pattern
+from ztorch.lower.cpu.tiling import (
+    choose,
+    copy_cycles,
+    lines_held,
+    pack,
+    panel_columns,
+    product_cycles,
+    row_distance,
+    step_distance,
+)
+from ztorch.lower.grid.epilogue import Block
+from ztorch.lower.grid.mma import shape_for
+from ztorch.lower.grid.operands import copy_width, has_border
+from ztorch.lower.grid.pitches import Pitches
+from ztorch.lower.grid.split_k import parts_of
+from ztorch.lower.grid.window_axes import seen_through
+from ztorch.lower.grid.window_tiles import cut_of, estimated
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import summing
+from ztorch.lower.region import COPY, view_of
+from ztorch.lower.rewrites.deep_products import depth_of_parts, is_deep
+from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.split_floats import SplitFloats
+from ztorch.lower.rewrites.split_reductions import split_reduction, widened
+from ztorch.lower.rewrites.winograd import RESULTS_OF, transformed
+from ztorch.lower.tuning import (
+    COPY_COLUMNS,
+    COPY_GAIN,
+    L1_SHARE,
+    LINE_BYTES,
+    NARROW_ROWS,
+    PACK_DEPTH_PAGES,
+    PACK_OVERFLOW,
+    PACK_ROWS,
+    PACK_ROWS_MIN,
+    PACK_ROWS_NEAR,
+    PACK_ROWS_PAGES,
+    PACK_WHOLE_LINES,
+    PAGE_BYTES,
+    SPLIT_DEPTH,
+    WINDOW_ROWS,
+    WINDOW_UNITS,
+)
+
+
+class ProductRewrites:
+    """The products of one graph, which share prepared operands."""
+
+    def __init__(self, limits: Limits, often: bool, derived: Derived | None):
+        """`often`: packing fixed operands costs nothing, since it is done once for many uses."""
+        self.limits, self.often, self.derived = limits, often, derived
+        self.narrow: dict[Value, Value] = {}  # operands in 16 bits
+        self.seen: dict[Value, Value] = {}  # operands as views alone, without copies
+        self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
+        self.padded: dict[Value, Value] = {}  # left operands with padded rows
+        self.pitched = Pitches(limits)
+        self.split = SplitFloats(limits)
+
+    def prepared(self, v: Value, fixed: bool) -> Value:
+        """The product with operands that its tiles can read.
+
+        Args:
+            v: A product.
+            fixed: Whether the right operand is the same at every call.
+        """
+        limits = self.limits
+        a, b = v.args
+        m, n, k = *v.shape[-2:], a.shape[-1]
+        if n == 1:  # rows times one vector: sums along rows
+            row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
+            y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
+            return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
+        if limits.grid is not None:
+            return self._on_grid(v, limits.grid)
+        if limits.lanes(v.dtype) == 1:
+            return _product_of(v, COPY(a) if access_pattern(a) is None else a,
+                               COPY(b) if _offsets(b) is None else b)
+        if (parts := transformed(v, _without_copies(a), fixed, limits)) is not None:
+            left, right, image = parts
+            at_points = self.prepared(v.op(left, right), fixed)
+            return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
+        if is_deep(v):
+            return self._in_parts(v, fixed)
+        v = _product_of(v, padded_rows(a, self.padded), b)
+        a = _left(v, limits)
+        if has_page_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
+            a = padded_copy(a.args[0] if a.op is COPY else a)
+        short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
+        b = b if short is None else short
+        size = k * n * b.dtype.bytes
+        far = limits.processor.l1_bytes * L1_SHARE
+        stored = self.derived is not None and self.derived.lasts(b)
+        free = fixed and (self.often or stored) and size > far
+        large = m >= PACK_ROWS and size > limits.processor.l2_bytes
+        moved = not _readable(b)  # and so copied anyway
+        if b.rank == 2 and (free or large or _has_conflict_misses(b, v, limits) or (
+                moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
+            columns = panel_columns(b, m, limits, v.dtype)
+            columns = self.derived.columns(b, columns) if stored and self.derived else columns
+            if (b, columns) not in self.packed:  # several products may have the same right operand
+                self.packed[b, columns] = pack(b, columns)
+            b = self.packed[b, columns]
+        elif moved:
+            b = COPY(b)
+        return _product_of(v, a, b)
+
+    def _in_parts(self, v: Value, fixed: bool) -> Value:
+        """A product of large k as a sum of products whose operands fit the caches. The split
+        depends on sizes only, so the order of additions is always the same."""
+        a, b = v.args
+        m, n, k = *v.shape, a.shape[1]
+        size = depth_of_parts(k)
+        total: Value | None = None
+        for start in range(0, k, size):
+            depth = min(size, k - start)
+            left = OPS.slice(a, (0, start), (1, 1), (m, depth))
+            right = OPS.slice(b, (start, 0), (1, 1), (depth, n))
+            part = self.prepared(
+                Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
+            total = part if total is None else OPS.add(total, part)
+        assert total is not None
+        return total
+
+    def _on_grid(self, v: Value, grid: GridLimits) -> Value:
+        """The product on a grid. One row times a matrix becomes a sum over the matrix's rows. If
+        tiles are too few to occupy the machine and k is large, parts of k are separate products
+        that are summed afterwards (split-k). The split depends on sizes only."""
+        windowed = self._windowed(v, grid)
+        if windowed is not None:
+            return windowed
+        bordered = self._bordered(v)
+        if bordered is None:
+            v = self._in_halves(v)
+            v = self.split(_product_of(v, *map(_without_copies, v.args)))
+        else:
+            v = bordered
+        a, b = v.args
+        m, k = v.shape[-2], a.shape[-1]
+        batch = v.shape[:-2]
+        if m == 1:
+            column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
+            y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
+            return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
+        v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
+        wanted = parts_of(v, grid, shape_for(v, self.limits) is None)
+        parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
+        return v if parts == 1 else _summed(_cut_up(v, parts), v)
+
+    def _in_halves(self, v: Value) -> Value:
+        """The product with operands in 16 bits, if that is exact for both."""
+        a, b = (narrowed(x, self.narrow) for x in v.args)
+        return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
+
+    def _seen_through(self, v: Value) -> Value:
+        """The product of operands that are views of tensors in memory: padding, windows and copies
+        are not stored."""
+        for x in v.args:
+            if x not in self.seen:
+                self.seen[x] = seen_through(x)
+        return self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
+
+    def _bordered(self, v: Value) -> Value | None:
+        """A product by matrix instructions whose operands have zero padding that threads fill in
+        while they copy. None if no operand has padding, or if one cannot be copied."""
+        grid = self.limits.grid
+        assert grid is not None
+        product = self._seen_through(v)
+        shape = shape_for(product, self.limits) if grid.asynchronous_copies else None
+        if shape is None or not any(has_border(product, side) for side in (0, 1)):
+            return None
+        tile = Block(*[SWIZZLE_LINE // shape.of.bytes] * 3)
+        fits = all(copy_width(product, side, tile, shape.of) for side in (0, 1))
+        return product if fits else None
+
+    def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
+        """A convolution whose images are copied directly, with zeros outside of them; None if they
+        cannot be copied so. If positions are steps along k, images are divided among as many
+        products as occupy the machine best."""
+        product = self._seen_through(v)
+        cut = cut_of(product, self.limits)
+        if cut is None or not cut[1].slides:
+            return None
+        m, n, k = *v.shape[-2:], product.args[0].shape[-1]
+        deep = cut[1].contiguous[0] and len(v.shape) == 2
+        images = cut[1].k[0].extent if deep else 1
+        best: tuple[float, Value] | None = None
+        for parts in (p for p in range(1, images + 1) if images % p == 0):
+            part = _cut_up(product, parts) if parts > 1 else product
+            now = cut_of(part, self.limits)
+            made = estimated(part, *now, self.limits) if now else None
+            if made is None:
+                continue
+            few = made.tiles < WINDOW_UNITS * grid.compute_units
+            if few and not deep and k >= 2 * SPLIT_DEPTH:
+                continue
+            adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
+            time = made.cycles + (adding if parts > 1 else 0)
+            if best is None or time < best[0]:
+                best = time, _summed(part, v) if parts > 1 else part
+        return best[1] if best else None
+
+
+def _cut_up(v: Value, parts: int) -> Value:
+    """Products of equal parts of k."""
+    (a, b), (*batch, m, n) = v.args, v.shape
+    k, rank = a.shape[-1], len(batch)
+    order = (*range(rank), rank + 1, rank, rank + 2)
+    left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
+    right = OPS.reshape(b, (*batch, parts, k // parts, n))
+    return v.op(left, right, **{**v.attrs, "dtype": summing(v.dtype)})
+
+
+def _summed(parts: Value, v: Value) -> Value:
+    """The sum of such products, in the dtype of v."""
+    return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
+
+
+def _left(v: Value, limits: Limits) -> Value:
+    """The left operand of a product as its tiles read it: in place or copied."""
+    a, n = v.args[0], v.shape[-1]
+    m, k = a.shape[-2:]
+    bare = _without_copies(a)
+    access = access_pattern(bare)
+    if access is None or max(access.heights) < min(m, WINDOW_ROWS):
+        return COPY(a) if access_pattern(a) is None else a
+    row, depth = Var("row", m), Var("k", k)
+    base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
+    if base is None or n < COPY_COLUMNS:
+        return bare
+    if bare.size > base[0].size:  # elements repeat: windows overlap
+        copied = product_cycles(m, n, k, limits, v.dtype) + copy_cycles(bare, limits.processor)
+        return COPY(a) if copied < COPY_GAIN * product_cycles(
+            m, n, k, limits, v.dtype, access, step_distance(bare)) else bare
+    # A tile uses few elements of each cache line, and returns to the line only k lines later.
+    across = base[1].factor(depth) != 1 and k * LINE_BYTES > limits.processor.l1_bytes
+    best = choose(m, n, k, limits, v.dtype).tile_rows
+    return COPY(a) if across or best not in access.heights else bare
+
+
+def _has_conflict_misses(b: Value, v: Value, limits: Limits) -> bool:
+    """Whether packing the right operand pays because its rows cause conflict misses: a row stride
+    that has a large power of two in common with the size of a cache way maps all rows of a panel to
+    few sets, and each tile of rows reads the panel again."""
+    (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
+    distance = row_distance(b) if _readable(b) else n * b.dtype.bytes
+    if limits.lanes(v.dtype) * b.dtype.bytes >= LINE_BYTES:
+        m //= PACK_WHOLE_LINES
+    elif m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
+        return True
+    if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
+        return True
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    rows_held: float = cpu.l2_ways * way_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    # Pages are allocated at random, so some sets fill up early. Wider vectors miss less often.
+    rows_held *= limits.lanes(v.dtype) * b.dtype.bytes / LINE_BYTES
+    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
+
+
+def _product_of(v: Value, a: Value, b: Value) -> Value:
+    """The same product with other operands, which may have fewer bits."""
+    if (a, b) == v.args:
+        return v
+    attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
+    return Value(v.op, (a, b), attrs, v.shape, v.dtype)
+
+
+def _without_copies(v: Value) -> Value:
+    """The value as views alone, without the copies among its movements."""
+    if not v.op.movement or len(v.args) != 1:
+        return v
+    [below] = v.args
+    x = _without_copies(below)
+    return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
+
+
+def _offsets(v: Value) -> Index | None:
+    """The offsets of a matrix's elements, if they are affine in its row and column."""
+    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
+    return base[1] if base is not None and base[1].is_affine else None
+
+
+def _readable(v: Value) -> bool:
+    """Whether a product can read its right operand in place: offsets are affine and the elements of
+    a row are contiguous."""
+    at, n = _offsets(v), v.shape[-1]
+    return at is not None and (n == 1 or at.factor(Var(f"d{v.rank - 1}", n)) == 1)

@@ -1,0 +1,160 @@
+"""Winograd convolutions F(4 x 4, 3 x 3), with a quarter of the multiplications.
+
+A tile of 6 x 6 elements of an image gives 4 x 4 results. Tile and kernel are transformed to the
+same 36 points. At each point the convolution is a matrix product over channels:
+
+    result = inverse(transform(tile) @ transform(kernel))
+
+The points of each axis are 0, +-3/4, +-3/2 and infinity. With 0, +-1, +-2 the constants would be
+integers, but errors four times as large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ztorch.dtypes import DType, f32
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Op, Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.tiling import product_cycles
+from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten
+from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.tuning import (
+    PAGE_BYTES,
+    TRANSFORM_CHANNELS,
+    TRANSFORM_CYCLES,
+    TRANSFORM_GAIN,
+    TRANSFORM_RESULTS,
+    TRANSFORM_SLOTS,
+)
+
+Shape = tuple[int, ...]
+
+WINDOW, RESULTS = 3, TRANSFORM_RESULTS  # elements of a window, results of a tile: along each axis
+TILE = WINDOW + RESULTS - 1  # elements of a tile, and points, along each axis
+POINTS = TILE * TILE
+IMAGE = ("batch", "rows", "columns", "channels")  # its axes
+KIND = "winograd"  # of the ops below, and of their regions
+
+
+def _not_evaluated(*args: Any, **attrs: Any) -> Any:
+    raise AssertionError("convolutions are transformed after graphs are evaluated")
+
+
+def _kernel_shape(kernel: Value, rows: int) -> tuple[Shape, DType]:
+    return (POINTS, rows, kernel.shape[1]), kernel.dtype
+
+
+def _tiles_shape(image: Value, low: Shape, down: int, across: int,
+                 rows: int) -> tuple[Shape, DType]:
+    return (POINTS, rows, image.shape[-1]), image.dtype
+
+
+def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
+    return shape, products.dtype
+
+
+# The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
+AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The transformed tiles of an image: (points, rows, channels). Extra rows are padding.
+TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The inverse transform of products (points, tiles, filters) to an image.
+RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+
+
+def transformed(v: Value, left: Value, fixed: bool,
+                limits: Limits) -> tuple[Value, Value, Shape] | None:
+    """The transformed operands of a convolution, and the shape of its result; None if v is no such
+    convolution, or if the transform does not pay.
+
+    Args:
+        v: A product, which may be one of windows and a kernel.
+        left: Its left operand as views alone, without copies.
+        fixed: Whether the kernel is the same in every call.
+        limits: The limits of the machine.
+    """
+    image = _image_of(v, left) if limits.transforms and v.dtype is f32 and v.rank == 2 else None
+    if image is None:
+        return None
+    batch, height, width, channels = image.shape
+    height, width, filters = height - WINDOW + 1, width - WINDOW + 1, v.shape[1]
+    down, across = math.ceil(height / RESULTS), math.ceil(width / RESULTS)
+    if min(channels, filters) < TRANSFORM_CHANNELS:
+        return None
+    after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
+    if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
+        return None
+    kernel = COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]
+    rows = _padded_rows(channels, filters)
+    return (_tiles(image, down, across), _first_rows(AT_POINTS(kernel, rows=rows), channels),
+            (batch, height, width, filters))
+
+
+def _padded_rows(rows: int, columns: int) -> int:
+    """The rows at each point, padded so that the stride between points is not a multiple of the
+    page size, which would cause conflict misses."""
+    return rows + (rows * columns * f32.bytes % PAGE_BYTES == 0)
+
+
+def _first_rows(at_points: Value, rows: int) -> Value:
+    _, stored, columns = at_points.shape
+    shape = (POINTS, rows, columns)
+    return at_points if rows == stored else OPS.slice(
+        at_points, (0,) * len(shape), (1,) * len(shape), shape)
+
+
+def _image_of(v: Value, left: Value) -> Value | None:
+    """The image whose 3 x 3 windows with stride 1 are the left operand; None if it is another."""
+    rows, depth = left.shape
+    first = view_of(left, (Index(), Index()))
+    if first is None or first[0].rank != len(IMAGE) or not all(a.dtype is v.dtype for a in v.args):
+        return None
+    image = first[0]
+    batch, height, width, channels = image.shape
+    down, across = height - WINDOW + 1, width - WINDOW + 1
+    if rows != batch * down * across or depth != WINDOW ** 2 * channels:
+        return None
+    n, y, x = (Index.of(Var(f"r{k}", s)) for k, s in enumerate((batch, down, across)))
+    i, j, c = (Index.of(Var(f"k{k}", s)) for k, s in enumerate((WINDOW, WINDOW, channels)))
+    seen = view_of(left, (flatten((n, y, x), (batch, down, across)),
+                          flatten((i, j, c), (WINDOW, WINDOW, channels))))
+    return image if seen == (image, flatten((n, y + i, x + j, c), image.shape)) else None
+
+
+def _tiles(image: Value, down: int, across: int) -> Value:
+    """The transformed tiles of an image. Elements outside the image are zeros."""
+    low = (0,) * len(IMAGE)
+    if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
+            image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
+        [image], low = image.args, image.attrs["low"]
+    tiles = image.shape[0] * down * across
+    at_points = TILES(image if _is_channels_last(image) else COPY(image), low=low[1:-1], down=down,
+                      across=across, rows=_padded_rows(tiles, image.shape[-1]))
+    return _first_rows(at_points, tiles)
+
+
+def _is_channels_last(image: Value) -> bool:
+    """Whether an image is in memory with contiguous channels."""
+    axes = [Var(name, n) for name, n in zip(IMAGE, image.shape, strict=True)]
+    base = view_of(image, [Index.of(a) for a in axes])
+    return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1
+
+
+def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
+                        limits: Limits) -> float:
+    """The estimated cycles of a transformed convolution: products at all points, transforms, and
+    memory traffic of transformed tiles, products and the kernel."""
+    cpu, lanes = limits.processor, limits.lanes(f32)
+    vectors = math.ceil(channels / lanes) + math.ceil(filters / lanes)
+    stored = POINTS * f32.bytes * tiles * (channels + filters)
+    kernel = POINTS * f32.bytes * channels * filters
+    rate = cpu.l2_bytes_per_cycle if stored + kernel <= cpu.l2_bytes else (
+        cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else cpu.memory_bytes_per_cycle)
+    kernel_rate = (cpu.memory_bytes_per_cycle if kernel > cpu.l3_bytes and fixed
+                   else cpu.outer_bytes_per_cycle)
+    products = POINTS * product_cycles(tiles, filters, channels, limits, f32)
+    return (products + tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate
+            + kernel * (1 if fixed else WINDOW) / kernel_rate)

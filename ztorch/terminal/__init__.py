@@ -1,0 +1,1 @@
+"""Output on terminals and in notebooks: progress, tables of text."""
