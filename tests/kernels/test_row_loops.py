@@ -202,8 +202,9 @@ def test_turns_in_lanes_follow_the_rules() -> None:
     [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
     kernel = replace(workgroups_as_loops(kernel_of(node.attrs["program"])), exact=False)
     lanes = vectorize_loops(kernel, Limits(512, 32, True, mask_registers=True))
-    loads = [i for i in lanes.body if i.opcode == "load" and len(i.args) > 1]
+    loads = [i for i in lanes.body if i.opcode == "load" and i.dest.lanes > 1]
     assert {i.dest.lanes for i in loads} == {4, 16}  # a gather takes single elements
+    assert {i.dest.lanes for i in loads if len(i.args) > 1} == {16}, "the rest by itself, not masked"
     verify(lanes)
     results = []
     for k in (kernel, lanes):

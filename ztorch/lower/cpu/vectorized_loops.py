@@ -2,7 +2,8 @@
 vector.
 
 An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
-masked lanes, so a short row takes one or two vectors, and no branch depends on its length.
+masked lanes, so a short row takes one or two vectors, and no branch depends on its length. Loops
+that gather take their remainder one by one.
 Reductions have one accumulator per lane, combined after the loop.
 """
 
@@ -95,7 +96,8 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    loop = _VectorizedLoop(i, instructions, kernel, known, limits)
+    assert n.end is not None
+    loop = _VectorizedLoop(i, n.end, instructions, kernel, known, limits)
     return loop if loop.is_legal() else None
 
 
@@ -109,6 +111,7 @@ class _VectorizedLoop:
     """An innermost loop."""
 
     loop: Instr
+    end: Instr
     body: list[Instr]
     kernel: Kernel
     known: Mapping[int, Range]
@@ -203,19 +206,27 @@ class _VectorizedLoop:
         parts = {v: b.var(i.dest.dtype, lanes, self._neutral(i, lanes))
                  for v, i in self.updates.items()}
         start, stop, _ = self.loop.args
-        with b.loop(start, stop, lanes) as counter:
-            left = b.cast(b.min(b.sub(stop, counter), lanes), dtype=i32)
-            self._iteration(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
+        if self.gathers:  # a mask would cost more than a short loop over the remainder
+            rest = b.max(b.sub(stop, b.and_(b.sub(stop, start), lanes - 1)), start)
+            with b.loop(start, rest, lanes) as counter:
+                self._iteration(b, counter, None, lanes, parts)
+        else:
+            with b.loop(start, stop, lanes) as counter:
+                left = b.cast(b.min(b.sub(stop, counter), lanes), dtype=i32)
+                self._iteration(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
         for v, i in self.updates.items():
             opcode = COMBINED[i.opcode]
             variable = next(x for x in self.kernel.variables if x.id == v)
             b.set(variable, b.emit(opcode, b.get(variable), b.fold(opcode, b.get(parts[v]))))
+        if self.gathers:
+            b.body += [replace(self.loop, args=(rest, *self.loop.args[1:])), *self.body,
+                       replace(self.end, args=(self.end.args[0], rest, *self.end.args[2:]))]
 
     def _neutral(self, i: Instr, lanes: int) -> Operand:
         d, opcode = i.dest.dtype, COMBINED[i.opcode]
         return constant(-0.0 if opcode == "add" and d.is_float else identity(opcode, d), d, lanes)
 
-    def _iteration(self, b: Builder, counter: Operand, mask: Operand, lanes: int,
+    def _iteration(self, b: Builder, counter: Operand, mask: Operand | None, lanes: int,
                    parts: Mapping[int, Operand]) -> None:
         new: dict[int, Operand] = {self.loop.dest.id: counter}  # of `along`: the first lane's value
         old: dict[int, int] = {}  # variables, by the values read from them
@@ -235,7 +246,8 @@ class _VectorizedLoop:
                 v = next(old[a.id] for a in i.args if a.id in old)
                 total = b.get(parts[v])
                 args = [total if a.id in old else whole(a) for a in i.args]
-                b.set(parts[v], b.select(mask, b.emit(i.opcode, *args), total))
+                update = b.emit(i.opcode, *args)
+                b.set(parts[v], update if mask is None else b.select(mask, update, total))
             elif i.opcode == "set":
                 pass
             elif i.opcode == "store":
@@ -251,7 +263,7 @@ class _VectorizedLoop:
                 new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(map(first, i.args)),
                                        **i.attrs)
 
-    def _loaded(self, b: Builder, i: Instr, at: Operand, mask: Operand, lanes: int,
+    def _loaded(self, b: Builder, i: Instr, at: Operand, mask: Operand | None, lanes: int,
                 stored: Mapping[str, Operand]) -> Operand:
         mem, off, d = i.attrs["mem"], i.attrs["off"], i.dest.dtype
         if mem in stored and stored[mem].dtype == d:
