@@ -260,7 +260,7 @@ FAULTS = [
     Fault("ops", "ztorch/ops/kernel_sorting.py", "place = np.int32(row * n)", "place = np.int32(row)", "ops/test_sorting.py"),
     Fault("ops", "ztorch/ops/kernel_sorting.py", "if shift + DIGIT < bits:", "if shift + 2 * DIGIT < bits:", "ops/test_sorting.py"),
     Fault("ops", "ztorch/ops/kernel_sorting.py", "for part in range(chunks):", "for part in range(1):", "ops/test_sorting.py"),
-    Fault("lower", "ztorch/lower/cpu/vectorized_loops.py", "b.select(mask, b.emit(i.opcode, *args), total)", "b.emit(i.opcode, *args)", "kernels/test_thread_folds.py"),
+    Fault("lower", "ztorch/lower/cpu/vectorized_loops.py", "update if mask is None else b.select(mask, update, total)", "update", "kernels/test_thread_folds.py"),
     Fault("lower", "ztorch/lower/cpu/vectorized_loops.py", "if mem in self.places and _place(i) != self.places[mem]:", "if False:", "kernels/test_thread_folds.py"),
     Fault("kernels", "ztorch/kernels/ordered_loops.py", "first.plus(Affine({steps.var: step}))", "first.plus(Affine({steps.var: abs(step)}))", "kernels/test_row_loops.py"),
     Fault("kernels", "ztorch/kernels/thread_folds.py", "all: (True, lambda old", "all: (False, lambda old", "kernels/test_thread_folds.py"),
