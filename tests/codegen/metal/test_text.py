@@ -130,7 +130,7 @@ def test_a_model_trains(families: set[int]) -> None:
 @pytest.mark.slow
 def test_what_every_device_promises() -> None:
     """The suite of devices, in a process in which this machine has a Mac's GPU."""
-    suites = {"contract": "", "words": "" if full() else " and f32", "zoo": " and digits_mlp"}
+    suites = {"contract": "", "opcodes": "" if full() else " and f32", "zoo": " and digits_mlp"}
     chosen = " or ".join(f"(test_{name} and metal{only})" for name, only in suites.items())
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.machines.metal.plugin", "-k", chosen,
