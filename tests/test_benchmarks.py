@@ -95,7 +95,7 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_smoke_names_failures_and_continues(monkeypatch: pytest.MonkeyPatch,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
+                                            capsys: pytest.CaptureFixture[str]) -> None:
     def fails(error: Exception) -> str:
         raise error
 

@@ -39,7 +39,7 @@ def fractions(text: str) -> list[float]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_blocks_print_the_documented_output(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                             request: pytest.FixtureRequest) -> None:
+                                            request: pytest.FixtureRequest) -> None:
     if page.stem in ("performance",):
         pytest.importorskip("matplotlib")
     if page.stem == "other_frameworks":

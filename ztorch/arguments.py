@@ -38,7 +38,7 @@ def checked(function: _F) -> _F:
             bound = signature.bind(*args, **keywords).arguments
         except TypeError as error:
             raise misfit(_label(function, args), signature.parameters, args, keywords,
-                          str(error)) from None
+                         str(error)) from None
         for name, optional in files:
             if name in bound and not (optional and bound[name] is None):
                 file_name(f"{_label(function, args)}({name}=...)", bound[name])
@@ -119,7 +119,7 @@ def _label(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
 
 
 def misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...],
-            keywords: Mapping[str, Any], reason: str) -> ZtorchError:
+           keywords: Mapping[str, Any], reason: str) -> ZtorchError:
     """The error for a call that the signature does not allow; `args` begins with `self`, if any."""
     others = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     names = [name for name in takes if name != "self" and takes[name].kind not in others]

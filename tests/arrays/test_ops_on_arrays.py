@@ -99,7 +99,7 @@ BESIDE: list[tuple[tuple[int, ...], Any]] = [  # a value, and a call that takes 
 
 @pytest.mark.parametrize(("shape", "call"), BESIDE)
 def test_arrays_and_values_give_the_same_results(shape: tuple[int, ...],
-                                                           call: Any) -> None:
+                                                 call: Any) -> None:
     array = np.random.default_rng(3).normal(size=shape)
     x = leaf("input", "x", shape, "float64")
     [got] = evaluate([call(zt.ops, x)], {x: array})

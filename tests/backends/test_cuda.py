@@ -95,7 +95,7 @@ def test_the_order_between_barriers_is_free(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_launches_wait_only_at_barriers(early: bool, fake: FakeCuda,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that wait by themselves are put in place before those before them end."""
     monkeypatch.setenv("ZTORCH_EARLY_LAUNCHES", str(int(early)))
     d = available.device("cuda")

@@ -38,12 +38,12 @@ def functions() -> dict[str, Graph]:
 
 @pytest.mark.parametrize(("limit", "says"), [
     ({"max_buffers": 2}, r"layer wide: kernel k0_wide_\w+ needs 3 buffers, but {} allows 2; compile "
-                      "with fewer inputs to one layer"),
+     "with fewer inputs to one layer"),
     ({"max_buffer_bytes": 1000}, r"layer wide: kernel k0_wide_\w+ needs 2,400 bytes in one buffer, but {} "
-                     "allows 1,000; make the layer smaller, or compile for another device, such as "
-                     "cpu"),
+     "allows 1,000; make the layer smaller, or compile for another device, such as "
+     "cpu"),
     ({"shared_bytes": 600}, "layer wide: a matrix product needs 64 threads and 896 bytes that they share; "
-                      r"this device has \d+ and 600; compile for another device, such as cpu"),
+     r"this device has \d+ and 600; compile for another device, such as cpu"),
     ({"threads": 16}, r"layer wide: a matrix product needs 64 threads and 896 bytes .* this device "
                       r"has 16 and \d+; compile for another device, such as cpu"),
 ], ids=["max_buffers", "max_buffer_bytes", "shared_bytes", "threads"])

@@ -126,7 +126,7 @@ def test_a_launch_that_fails_leaves_a_device_that_works(mac: Mac, call: str, fau
 @needs_compiler
 @pytest.mark.parametrize(("code", "kind"), [(8, OutOfMemory), (2, DeviceError)])
 def test_gpu_errors_are_raised_at_the_next_wait(mac: Mac, code: int,
-                                                                kind: type[Exception]) -> None:
+                                                kind: type[Exception]) -> None:
     with opened() as d:
         module, launches, _ = loaded(d)
         recording = d.record(module, launches)

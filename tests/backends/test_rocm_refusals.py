@@ -135,7 +135,7 @@ def test_text_runs_on_chips_with_code_objects_too(install: Callable[..., FakeHip
 
 
 def test_the_error_has_the_compilers_message(install: Callable[..., FakeHip],
-                                                monkeypatch: pytest.MonkeyPatch) -> None:
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
     rtc = FakeRtc(compiled)
     monkeypatch.setattr(hip, "compiler", lambda: rtc)
     install(OLD)

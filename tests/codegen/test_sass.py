@@ -101,7 +101,7 @@ def test_counted_instructions_match_the_assembler() -> None:
         kernels.number(kernel)
         listing = ptx.assembly(kernels.module(kernels.rendered), hopper)
         actual = sum(named([o])[word] for [p] in [[*parts(listing)]] for o in p.opcodes
-                    for word in ("IMAD", "SHF", "LOP3", "IADD3", "VIADD", "LEA", "ISETP") if ".MOV" not in o)
+                     for word in ("IMAD", "SHF", "LOP3", "IADD3", "VIADD", "LEA", "ISETP") if ".MOV" not in o)
         words, grid = in_words(kernel, hopper, kernels.words)
         counted = work_of(words, grid, 32).slots["int"] / (words.workgroup[0] / 32)
         assert 0.9 * actual < counted < 1.33 * actual

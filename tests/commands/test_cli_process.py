@@ -65,7 +65,7 @@ def test_ctrl_c_while_it_is_loaded_says_nothing(tmp_path: Path) -> None:
     [["--help"], ["--version"], ["devices"], ["show", "--help"],
      ["train", "digits_mlp", "--epochs", "1", "--out", "d.zt"]], ["", "1"]))
 def test_standard_output_on_a_full_disk(words: list[str], unbuffered: str,
-                                            tmp_path: Path) -> None:
+                                        tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), *words], stdout=full,
                                stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path,

@@ -92,7 +92,7 @@ class Shuffling:
 
 @pytest.mark.parametrize("steps", [None, 1, 2, 3, 4, 7])
 def test_a_resumed_run_sees_the_same_passes(steps: int | None,
-                                                               tmp_path: Path) -> None:
+                                            tmp_path: Path) -> None:
     """Also from within a pass, where epochs are not passes: 20 rows are 3 steps."""
     whole, first, second = classifier(), classifier(), classifier()
     how: Any = {"steps_per_epoch": steps, "verbose": 0}

@@ -46,7 +46,7 @@ def _training(layers: int, rng: random.Random) -> list[ArenaBuffer]:
 def _random(rng: random.Random) -> list[ArenaBuffer]:
     count = rng.choice((10, 50, 150))
     return [ArenaBuffer(k, int(2 ** rng.uniform(2, 20)), k,
-                   k + (rng.randrange(1, 8) if rng.random() < 0.7 else rng.randrange(1, count)))
+                        k + (rng.randrange(1, 8) if rng.random() < 0.7 else rng.randrange(1, count)))
             for k in range(count)]
 
 

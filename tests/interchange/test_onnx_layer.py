@@ -53,7 +53,7 @@ def test_inputs_that_shapes_depend_on(tmp_path: Path) -> None:
 
 
 def test_unknown_attributes_are_refused(tmp_path: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """A later opset may give an op an attribute that changes its result."""
     graph = layer(tmp_path, [helper.make_node("LpNormalization", ["x"], ["y"], p=1)],
                   [info("x", TensorProto.FLOAT, 2)])

@@ -29,7 +29,7 @@ def test_what_passed_still_passes(suite: list[SuiteCase]) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_check_lists_the_differences(suite: list[SuiteCase], jobs: int, monkeypatch: pytest.MonkeyPatch,
-                                    capsys: pytest.CaptureFixture[str]) -> None:
+                                       capsys: pytest.CaptureFixture[str]) -> None:
     names = ("test_abs", "test_identity_sequence", "test_relu")
     monkeypatch.setattr(onnx_suite, "cases", lambda: [case for case in suite if case.name in names])
     assert onnx_suite.main(["--check", "--jobs", str(jobs)]) == 0

@@ -26,7 +26,7 @@ NUMBERS = np.array([[-1.0, 0.0, 0.4, 9.0], [0.5, 0.6, 2.0, 1.0]], np.float32)
     (L.Discretization, {"bin_boundaries": [0.0, 0.5, 2.0]}, NUMBERS),
     (L.CategoryEncoding, {"num_tokens": 13}, IDS)], ids=["masked", "padded", "bins", "categories"])
 def test_a_model_equals_the_host(layer: Any, how: dict[str, Any], x: np.ndarray,
-                                             mode: str) -> None:
+                                 mode: str) -> None:
     if (layer, mode) == (L.CategoryEncoding, "int"):
         mode = "count"
     made = layer(**how, output_mode=mode)

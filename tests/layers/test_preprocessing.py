@@ -58,7 +58,7 @@ def test_too_small_images_are_enlarged_in_their_proportions() -> None:
 
 
 @pytest.mark.parametrize(("length", "wanted", "antialias"), [(5, 9, False), (9, 4, False),
-                                                            (9, 4, True), (1, 3, False), (4, 1, True)])
+                                                             (9, 4, True), (1, 3, False), (4, 1, True)])
 def test_weights_between(length: int, wanted: int, antialias: bool) -> None:
     weights = weights_between(length, wanted, antialias)
     assert weights.shape == (wanted, length) and (weights >= 0).all()

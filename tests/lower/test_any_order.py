@@ -191,7 +191,7 @@ def stateful() -> list[Job]:
         rng = np.random.default_rng(5)
         leaves = graph.leaves("state") + graph.leaves("input")
         result.append(Job(graph, {v: rng.uniform(-1, 1, v.shape).astype(f32.numpy) if
-                                    v.dtype.is_float else np.array(3) for v in leaves}, make.__name__))
+                                  v.dtype.is_float else np.array(3) for v in leaves}, make.__name__))
     return result
 
 

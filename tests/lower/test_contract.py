@@ -77,7 +77,7 @@ def test_tilings_cover_exactly_and_fit_the_registers(m: int, n: int, k: int, lim
 @given(st.integers(1, 30), st.integers(2, 40), sizes, sizes, st.sampled_from(MACHINES),
        st.sets(st.integers(2, 16)).map(lambda s: (1, *sorted(s))))
 def test_tiles_stay_within_evenly_spaced_rows(period: int, count: int, n: int, k: int,
-                                                limits: Limits, even: tuple[int, ...]) -> None:
+                                              limits: Limits, even: tuple[int, ...]) -> None:
     """But for tiles that lie the same access wherever they begin."""
     m = period * count
     access = AccessPattern((k,), even, period, m * k)

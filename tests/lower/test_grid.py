@@ -193,7 +193,7 @@ def test_a_launch_has_no_loop_over_its_grid() -> None:
 @pytest.mark.parametrize(("channels", "lanes", "padding"), [(8, 4, "valid"), (3, 1, "valid"),
                                                             (8, 4, "same")])
 def test_windows_of_a_convolution_are_read_in_place(channels: int, lanes: int,
-                                                          padding: str) -> None:
+                                                    padding: str) -> None:
     """They are written down nowhere, though a product reads each element again and again; channels that are adjacent
     are read together. So are those that the gradient of the kernel reads."""
     rng = np.random.default_rng(0)

@@ -86,9 +86,9 @@ def test_only_softmax_of_scores_without_other_readers() -> None:
     q, k, v = (leaf("input", n, (2, 32, 8), f32) for n in "qkv")
     weights = ops.attention_weights(q, k)
     for roots, actual in (({"y": ops.matmul(weights, v)}, True),
-                         ({"y": ops.matmul(weights, v), "w": weights}, False),
-                         ({"y": ops.matmul(ops.sigmoid(ops.matmul(q, ops.transpose(k, (0, 2, 1)))), v)}, False),
-                         ({"y": ops.attention(q[:, :15], k, v)}, False)):
+                          ({"y": ops.matmul(weights, v), "w": weights}, False),
+                          ({"y": ops.matmul(ops.sigmoid(ops.matmul(q, ops.transpose(k, (0, 2, 1)))), v)}, False),
+                          ({"y": ops.attention(q[:, :15], k, v)}, False)):
         [*kinds] = (s.schedule.kind for s in plan_of(Graph(roots), SM_80)[0].steps)
         assert (kinds == ["grid_attention"]) == actual, roots
 

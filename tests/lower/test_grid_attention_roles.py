@@ -134,7 +134,7 @@ def test_illegal_schedules(change: str, why: str) -> None:
     (HOPPER, "roles", 288), (TARGETS["cuda:sm_80"].limits, "matrix", 96),
     (TARGETS["cuda:sm_80"].without_tensor_cores().limits, "attention", 96)], ids=["roles", "matrix", "threads"])
 def test_a_plain_softmax_of_rows_with_a_masked_start(limits: Limits, kind: str, columns: int,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole blocks of which a row sees nothing, at either end: its largest score is minus infinity so far."""
     monkeypatch.setattr(attention, "ATTENTION_SHARE", 0)
     for name in ("ATTENTION_ROLES_COLUMNS", "ATTENTION_ROLES_SIZE"):

@@ -78,7 +78,7 @@ def test_all_workers_read_the_loop_condition_before_it_changes() -> None:
 
 @pytest.mark.parametrize(("make", "name"), [(loop_gradient, "cond"), (loop_value, "while")])
 def test_loops_on_gpus_place_no_barriers_for_their_condition(make: Callable[..., Job],
-                                                                           name: str) -> None:
+                                                             name: str) -> None:
     job = make(next(c for c in LOOPS if c.name == name), f32)
     plan = plan_of(job.alone("j"), MACHINES["wide grid"])[0]
     assert not any(loop.proceed for loop in plan.loops)

@@ -46,8 +46,8 @@ KNOWN = {("rewrites/attention_sums.py", 16), ("grid/contract.py", 4), ("grid/con
 def test_no_other_number_hides_in_lowering() -> None:
     actual = {(path.relative_to(LOWER).as_posix(), node.value) for path in LOWER.rglob("*.py")
               if path.name != "passes.py" and path.parent.name != "tuning"
-             for node in ast.walk(ast.parse(path.read_text()))
-             if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
+              for node in ast.walk(ast.parse(path.read_text()))
+              if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value not in (0, 1, 2)}
     assert actual <= KNOWN
 
 

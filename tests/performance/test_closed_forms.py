@@ -71,7 +71,7 @@ def test_clusters_are_chosen_where_faster(shape: tuple[int, int, int]) -> None:
     assert "cluster(4)" in shared
     smaller = (shared.replace("cluster(4)", f"cluster({n})") for n in (2, 1))
     four, two, one = (predict_kernel(*in_words(plan_of(graph, hopper.limits, schedules={step.key: s})[0].steps[0].kernel, hopper,
-                                         renderer(hopper)), H200).seconds for s in (shared, *smaller))
+                                               renderer(hopper)), H200).seconds for s in (shared, *smaller))
     assert four < two < 0.96 * one
 
 

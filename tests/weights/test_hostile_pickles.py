@@ -60,7 +60,7 @@ class Calls:
 ])
 @pytest.mark.parametrize("protocol", range(6))
 def test_functions_named_by_pickles_are_not_called(thing: Any, name: str, protocol: int,
-                                                    tmp_path: Path) -> None:
+                                                   tmp_path: Path) -> None:
     data = pickle.dumps(thing(tmp_path), protocol)
     file = zipped(tmp_path / "w.pt", data)
     with pytest.raises(WeightsError) as error:

@@ -176,7 +176,7 @@ def test_damaged_configs(text: bytes, tmp_path: Path) -> None:
 
 
 def test_without_h5py_the_error_names_the_package(tmp_path: Path,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     with pytest.raises(Unsupported, match=r"pip install ztorch\[hdf5\]"):

@@ -211,7 +211,7 @@ def test_functions_leave_out_how_it_was_compiled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name, arguments", [
     ("Adam", {"amsgrad": True}), ("Adagrad", {})])
 def test_training_continues_in_both_directions(tmp_path: Any, name: str,
-                                             arguments: dict[str, Any]) -> None:
+                                               arguments: dict[str, Any]) -> None:
     """With the states of the optimizer, whose slots have the layout of Keras' weights."""
     keras = references.keras()
     random = np.random.default_rng(0)

@@ -51,7 +51,7 @@ def describe(ordinal: int) -> DeviceInfo:
 
     def attribute(name: str) -> int:
         return int(call_driver(where, "cuDeviceGetAttribute",
-                        getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
+                               getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
 
     limits = {
         "threads": attribute("MAX_THREADS_PER_BLOCK"),

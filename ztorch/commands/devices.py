@@ -34,7 +34,7 @@ def list_devices(as_json: bool) -> None:
         print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
         best = next((level.name for level in reversed(d.levels) if level.available), None)
         print(aligned_table(((f"{d.id}:{level.name}", ("yes" + ", the best" * (level.name == best))
-                      if level.available else f"no: {level.reason}") for level in d.levels), "  "))
+                              if level.available else f"no: {level.reason}") for level in d.levels), "  "))
     if missing := [d for d in all_devices if not d.available]:
         print("Not here:")
         print(aligned_table(((d.id, d.reason) for d in missing), "  "))

@@ -45,7 +45,7 @@ def run(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
 
 
 def _predict(model: str, sources: tuple[str, ...], out: str | None, classes: bool,
-               threads: int | None) -> Callable[[], None]:
+             threads: int | None) -> Callable[[], None]:
     """Predicts, and returns a writer of the result."""
     if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
         return lambda: run_function(model, sources, out, threads)

@@ -97,7 +97,7 @@ def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tup
 
 
 def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
-                  whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
+                   whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
     """The byte offsets at which the threads of a subgroup of 32 access a matrix in memory (a row
     for each wavefront), and the size of each access in bytes, for the layouts of NVIDIA's GPUs.
 

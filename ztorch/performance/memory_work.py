@@ -123,7 +123,7 @@ class MemoryWork:
         pairs = fragment.role == "c" and not i.attrs["turned"] and (
             i.attrs["align"] >= 2 * m.dtype.bytes)
         offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["turned"], by_chunks,
-                                      m.dtype.bytes if pairs else 0)
+                                       m.dtype.bytes if pairs else 0)
         places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
         firsts = places[subgroups_in(active, self.subgroup), 0]
         addresses = (firsts[:, None, None] + offsets).reshape(-1, offsets.shape[1])

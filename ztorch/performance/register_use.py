@@ -58,7 +58,7 @@ def estimated_registers(kernel: Kernel) -> int:
 
 
 def _live_range(first: int, last: int, variable: bool,
-           loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
+                loops: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """The live range of a value: if a loop uses a value defined before it, the value is live in
     every trip, and a variable keeps its value from trip to trip."""
     for start, end in loops:

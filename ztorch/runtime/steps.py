@@ -50,9 +50,9 @@ class HostSteps(NativeSteps):
            columns: Mapping[str, np.ndarray]) -> HostSteps | None:
         """The steps of a call; None if each must be a separate call."""
         fits = all(array.dtype == call.inputs[name].dtype
-                  and array.shape[1:] == call.inputs[name].shape[1:]
-                  and array.flags.c_contiguous and array.flags.aligned
-                  for name, array in columns.items())
+                   and array.shape[1:] == call.inputs[name].shape[1:]
+                   and array.flags.c_contiguous and array.flags.aligned
+                   for name, array in columns.items())
         scored = all(y.dtype in (np.float32, np.float64) for y in call.outputs.values())
         steps = cls(call, native, columns) if fits and scored else None
         return steps if steps is not None and steps._run is not None else None

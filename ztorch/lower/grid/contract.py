@@ -62,7 +62,7 @@ def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
     shape = asynchronous.shape_for(product, limits)
     assert shape is not None and limits.grid is not None
     tile = asynchronous.tile_of(s.tile_rows, s.tile_columns, shape, limits.grid, s.stages,
-                              s.epilogue_bands)
+                                s.epilogue_bands)
     with _tiles(b, product, tile, limits) as (which, first, left, t):
         nest = asynchronous.AsyncNest(b, region, product, memory, target, limits, tile)
         nest.run(which, first, left, t)

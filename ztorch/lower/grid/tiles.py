@@ -208,9 +208,9 @@ def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
     """Why a product cannot have a schedule; empty if it can."""
     tile, product = tile_of(s), product_of(region)
     if why := _not_divisible(("tile(rows=...)", s.tile_rows, s.thread_rows),
-                      ("tile(columns=...)", s.tile_columns, s.thread_columns),
-                      ("tile(depth=...)", s.tile_depth, s.teams),
-                      ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
+                             ("tile(columns=...)", s.tile_columns, s.thread_columns),
+                             ("tile(depth=...)", s.tile_depth, s.teams),
+                             ("thread(rows=...)", s.thread_rows, s.epilogue_bands)):
         return why
     used = s.thread_rows * s.thread_columns + s.thread_rows + s.thread_columns
     if used > limits.vector_registers:
@@ -275,8 +275,8 @@ def refusal_tile(tile: asynchronous.AsyncTile, limits: Limits) -> str:
 def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> mma.MmaTile:
     assert limits.grid is not None
     return mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
-                            s.subgroups_across, limits.grid.subgroup, s.epilogue_bands,
-                            s.stages)
+                       s.subgroups_across, limits.grid.subgroup, s.epilogue_bands,
+                       s.stages)
 
 
 def _not_divisible(*sizes: tuple[str, int, int]) -> str:
