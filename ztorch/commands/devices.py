@@ -33,8 +33,11 @@ def list_devices(as_json: bool) -> None:
             continue
         print(f"{d.id}: {d.name}, {d.cores} cores, {d.threads} threads, {size}")
         best = next((level.name for level in reversed(d.levels) if level.available), None)
-        print(aligned_table(((f"{d.id}:{level.name}", ("yes" + ", the best" * (level.name == best))
-                              if level.available else f"no: {level.reason}") for level in d.levels), "  "))
+        states = {level.name: "yes" if level.available else f"no: {level.reason}"
+                  for level in d.levels}
+        if best:
+            states[best] += ", the best"
+        print(aligned_table(((f"{d.id}:{name}", state) for name, state in states.items()), "  "))
     if missing := [d for d in all_devices if not d.available]:
         print("Not here:")
         print(aligned_table(((d.id, d.reason) for d in missing), "  "))
