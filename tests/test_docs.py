@@ -112,7 +112,7 @@ FILE = re.compile(r"`((?:[\w.-]+/)+|[\w./-]+\.(?:py|md|toml))`")  # a folder or 
 MINE = {"script.py", "train.py", "CONTRIBUTING.md"}  # a reader's own; one that is at the root
 
 
-def test_files_that_the_pages_name_are_there() -> None:
+def test_files_named_by_pages_exist() -> None:
     """Those between backquotes, from the root, the package, or the folder of pages."""
     for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "README.md", *PAGES,
                  DOCS / "compiler.md"):

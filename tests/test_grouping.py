@@ -96,7 +96,7 @@ class Item:
         self.callspec = SimpleNamespace(params={"group": group})
 
 
-def test_turns_in_a_row_take_each_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_turns_run_each_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PARTS", {"tests/a": 2, "tests/a/test_c.py::test_d": 3})
     all_ = [Item(f"tests/{test}[{k}]") for test in ("a/test_b.py::test_b", "a/test_c.py::test_d", "test_e.py::test_e")
             for k in range(5)]

@@ -34,7 +34,7 @@ CALLS: dict[str, Any] = {  # of `ops`, here and there
 }
 
 
-def test_ops_take_the_arguments_of_keras() -> None:
+def test_ops_accept_the_arguments_of_keras() -> None:
     keras = references.keras()
     for name, call in CALLS.items():
         want = keras.ops.convert_to_numpy(call(keras.ops))
@@ -48,7 +48,7 @@ def test_ops_take_the_arguments_of_keras() -> None:
     assert zt.ops.nn.relu is not None and zt.ops.image.resize(IMAGES, (3, 3)).shape == (1, 3, 3, 3)
 
 
-def test_models_take_the_calls_of_keras(tmp_path: Any) -> None:
+def test_models_accept_the_calls_of_keras(tmp_path: Any) -> None:
     model = zt.Sequential([L.Input((4,)), L.Dense(2)])
     model.compile("adam", "mse", jit_compile=True, run_eagerly=False, metrics=["mae"])
     y = np.zeros((3, 2), np.float32)

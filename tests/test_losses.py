@@ -282,7 +282,7 @@ def test_labels_of_ctc_equal_pytorch():
         losses.CTC().target((5, 4), f32)
 
 
-def test_losses_of_ones_own_as_in_keras():
+def test_custom_losses_as_in_keras():
     class Weighted(losses.Loss):
         def __init__(self, factor=2.0, name="weighted_mse"):
             super().__init__(name=name)

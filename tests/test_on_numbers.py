@@ -99,7 +99,7 @@ def test_names_of_functions_compile_a_model() -> None:
         summed(REAL, NEAR, sample_weight=[1.0, 2.0])
 
 
-def test_layers_and_models_take_arrays() -> None:
+def test_layers_and_models_accept_arrays() -> None:
     dense = L.Dense(3)
     y = dense(NEAR)  # float64, as NumPy makes it
     kernel, bias = dense.get_weights()

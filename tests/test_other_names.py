@@ -23,7 +23,7 @@ FAMILIES = {"layer": Layer, "loss": Loss, "metric": Metric, "optimizer": Optimiz
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_suggested_is_there(family: str) -> None:
+def test_suggested_names_exist(family: str) -> None:
     known = {name: kind for name, kind in FAMILIES[family].known.items()
              if kind.__module__.startswith("ztorch.")}  # without those of other tests
     for name, here in OTHER_NAMES[family].items():
@@ -88,7 +88,7 @@ def test_long_names_of_damaged_files_are_shortened() -> None:
     assert str(zt.errors.DataError(f"a.json holds {'[' * 5000}")) == f"a.json holds {'[' * 100}..."
 
 
-def test_layers_that_are_asked_for_as_attributes() -> None:
+def test_layers_requested_as_attributes() -> None:
     for name, here in (("LayerNorm", "LayerNormalization"), ("GELU", "Activation('gelu')")):
         with pytest.raises(AttributeError, match=re.escape(f"; here it is {here}. Known: ")) as caught:
             getattr(zt.layers, name)
@@ -100,7 +100,7 @@ def test_layers_that_are_asked_for_as_attributes() -> None:
 @pytest.mark.parametrize(("module", "name", "here"), [
     (zt.metrics, "TopKAccuracy", "TopKCategoricalAccuracy for one-hot rows"), (zt.losses, "MSELoss", "'mse'"),
     (zt.optimizers, "RAdam", "Adam, with a warmup of the rate")])
-def test_names_that_modules_are_asked_for(module: object, name: str, here: str) -> None:
+def test_names_requested_from_modules(module: object, name: str, here: str) -> None:
     with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):
         getattr(module, name)
     assert not hasattr(module, "_hidden")

@@ -33,7 +33,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_trees_go_in_and_come_out() -> None:
+def test_trees_as_arguments_and_results() -> None:
     @zt.compiled
     def f(pair: Any, settings: Any, *rest: Any, scale: Any = None) -> Any:
         total = pair.a + settings["x"][0] + rest[0]
@@ -140,7 +140,7 @@ def test_values_while_a_function_is_compiled() -> None:
     lambda x: np.linalg.det(x), lambda x: float(x[0]) * x, lambda x: range(x[0].astype("int32")),
     lambda x: x.tolist(), lambda x: x.to("cpu", copy=True),
 ], ids=["if", "item", "mask", "numpy", "float", "index", "tolist", "to"])
-def test_values_are_not_there_while_a_function_is_compiled(look: Any) -> None:
+def test_values_are_unavailable_during_tracing(look: Any) -> None:
     for _ in range(2):
         with pytest.raises((ConfigError, TypeError), match="no value while") as caught:
             zt.compiled(look)(X)

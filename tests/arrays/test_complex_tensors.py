@@ -69,7 +69,7 @@ def test_repr_dtype_and_shape() -> None:
     (lambda: zt.ops.convert_to_tensor(Z), Z, "complex128"),
 ], ids=range(23))
 @pytest.mark.usefixtures("evaluated")
-def test_tensors_are_made(made: Any, want: Any, dtype: str) -> None:
+def test_creation(made: Any, want: Any, dtype: str) -> None:
     z = made()
     assert isinstance(z, zt.ComplexTensor) and z.dtype.long == dtype
     np.testing.assert_allclose(z.numpy(), np.asarray(want).astype(dtype), rtol=1e-6)
@@ -146,7 +146,7 @@ def test_sets_are_in_the_order_of_numpy() -> None:
     assert zt.array_api.nonzero(zt.tensor(x))[0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_optimizers_go_down_on_complex_parameters() -> None:
+def test_optimizers_reduce_losses_of_complex_parameters() -> None:
     goal, optimizer = zt.tensor(Z), zt.optimizers.Adam(0.1)
     w = zt.zeros_like(goal)
 
@@ -240,7 +240,7 @@ def test_errors_name_functions_of_real_numbers(wrong: Any, kind: type[Exception]
         wrong(zt.tensor(Z))
 
 
-def test_files_and_explanations_take_parts(tmp_path: Any) -> None:
+def test_files_and_explanations_show_parts(tmp_path: Any) -> None:
     z = zt.tensor(Z, dtype="complex64")
     assert "fuses mul, sub, add, hypot" in zt.explain(lambda w: abs(w * w), z, device="cpu:avx2")
     path = tmp_path / "squares.zt"

@@ -52,7 +52,7 @@ def test_dlpack_finds_memory_that_the_host_sees_on_the_cpu(device: str) -> None:
         np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.arange(1, n + 1))
 
 
-def test_tensors_there_and_back(device: str) -> None:
+def test_round_trips(device: str) -> None:
     for dtype in ("float32", "int32", "bool"):
         a = A.astype(dtype)
         x = zt.tensor(a, device=device)
@@ -130,7 +130,7 @@ def test_devices_do_not_mix_unless_allowed(device: str) -> None:
         optimizers.SGD().update([here, there], [here, there])
 
 
-def test_inside_a_block_tensors_are_made_there(device: str) -> None:
+def test_a_device_block_sets_the_device_of_new_tensors(device: str) -> None:
     with zt.device(device):
         x = zt.tensor(A)
         assert x.device == zt.zeros(2).device == zt.full((), 2.5).device == zt.asarray(A).device == device

@@ -88,7 +88,7 @@ assert ours.sum().item() == 499500.0
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
-def test_arrays_of_jax_there_and_back() -> None:
+def test_arrays_of_jax_in_both_directions() -> None:
     """In a separate process: JAX's threads are in the way of tests that fork."""
     ran = subprocess.run([sys.executable, "-c", JAX], env={**os.environ, "ZTORCH_DEVICE": "cpu"}, text=True,
                          capture_output=True, check=False)

@@ -35,7 +35,7 @@ def placed(a: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("d", NUMPYS, ids=str)
-def test_every_dtype_there_and_back(d: Any) -> None:
+def test_round_trips_of_every_dtype(d: Any) -> None:
     a = np.array([[0, 1, 2], [3, 100, 1]]).astype(d.numpy)
     x = zt.tensor(a)
     assert (x.dtype, x.shape, x.size, x.nbytes, x.ndim, x.device) == (d, (2, 3), 6, a.nbytes, 2, "cpu")

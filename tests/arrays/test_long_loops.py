@@ -33,7 +33,7 @@ def sums(f: Any, state: list[Any], x: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("turn", [pendulums, sums])
-def test_they_take_few_programs_whatever_their_length(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_of_any_length_compile_few_programs(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     structures: set[Any] = set()
     find = realize.program_for
     monkeypatch.setattr(realize, "program_for", lambda key, slots, code: (
@@ -54,7 +54,7 @@ def test_they_take_few_programs_whatever_their_length(turn: Turn, monkeypatch: p
         assert len(structures) <= 4, len(structures)  # first and last parts, those between, the rest
 
 
-def test_what_has_no_turns_is_computed_at_once() -> None:
+def test_chains_without_iterations_run_together() -> None:
     x, random = zt.tensor(START, device="cpu"), np.random.default_rng(1)
     y, want = x, START
     for k in random.integers(0, 4, 3 * MAX_DEPTH):
@@ -64,7 +64,7 @@ def test_what_has_no_turns_is_computed_at_once() -> None:
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-9)
 
 
-def test_users_keep_what_they_refer_to() -> None:
+def test_referenced_tensors_survive() -> None:
     x = zt.tensor(START, device="cpu")
     seen, want, y = [], [], START
     for k in range(MAX_DEPTH):

@@ -59,7 +59,7 @@ def run_threads(count: int, work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the process cannot be measured")
-def test_ten_thousand_realizations_take_no_memory() -> None:
+def test_ten_thousand_realizations_leak_nothing() -> None:
     x = zt.tensor(np.ones(5000, np.float32))
     total = 0.0
     for turn in range(10_000):
@@ -80,7 +80,7 @@ class Blocks(ctypes.Structure):
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not count")
-def test_programs_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_dropped_programs_leak_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of programs, calls, kernels, texts and objects a process keeps the last ones: here, few."""
     count = ctypes.CDLL(None).mallinfo2
     count.restype = Blocks
@@ -105,7 +105,7 @@ def test_programs_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatc
     assert objects_after - objects_before < 500
 
 
-def test_gradients_and_updates_take_no_memory() -> None:
+def test_gradients_and_updates_leak_nothing() -> None:
     optimizer = zt.optimizers.Adam(0.01)
     x = zt.tensor(np.ones(1000, np.float32))
     slope = zt.grad(lambda w: (w * w).sum())

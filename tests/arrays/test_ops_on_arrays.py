@@ -106,7 +106,7 @@ def test_arrays_and_values_give_the_same_results(shape: tuple[int, ...],
     np.testing.assert_allclose(got, call(zt.ops, array), rtol=1e-12)
 
 
-def test_arrays_of_floats_take_the_dtype_of_float_values_only() -> None:
+def test_only_float_values_set_the_dtype_of_float_arrays() -> None:
     x, ids = leaf("input", "x", (3,), "float32"), leaf("input", "i", (3,), "int32")
     assert zt.ops.add(x, np.ones(3)).dtype.long == "float32"
     assert zt.ops.take(np.array([0.5, 1.5]), ids).dtype.long == "float64"

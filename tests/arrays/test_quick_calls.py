@@ -203,7 +203,7 @@ def test_a_long_call_releases_the_gil(
     programs.forget()
 
 
-def test_a_compiled_function_takes_and_gives_trees_natively() -> None:
+def test_a_compiled_function_handles_trees_natively() -> None:
     calls: list[str] = []
 
     @zt.compiled

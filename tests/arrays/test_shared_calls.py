@@ -104,7 +104,7 @@ def test_they_do_not_while_python_has_them_run_or_started_them_just_now(addition
     assert 0 < addition.known("seconds") < 10**9, "a run by one thread is timed"
 
 
-def test_sharing_that_is_slower_rests_for_longer_and_longer(addition: Addition) -> None:
+def test_slower_sharing_is_retried_ever_less_often(addition: Addition) -> None:
     for k, rest in enumerate((64, 128, 256)):
         addition.set(seconds=1, runs=0, rest=0)  # one thread takes a nanosecond
         addition.run()

@@ -116,7 +116,7 @@ class TestByNumpy:
     @pytest.mark.parametrize("again", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)),
                                        lambda o: copy.deepcopy(pickle.loads(pickle.dumps(o)))],
                              ids=["deepcopy", "pickle", "both"])
-    def test_copies_go_on_where_they_were(self, again: Any) -> None:
+    def test_copies_continue_from_their_state(self, again: Any) -> None:
         optimizer = optimizers.Adam(0.01)
         params = tree(START)
         for g in GRADIENTS[:3]:
@@ -216,7 +216,7 @@ class TestByNumpy:
         assert len(builds) <= 3
 
 
-def test_compiled_code_takes_the_same_steps() -> None:
+def test_compiled_code_makes_the_same_steps() -> None:
     """Real programs, in float32; and `fit` of a model that means the same."""
     x = random.normal(size=(8, 4)).astype(np.float32)
     y = random.normal(size=(8, 3)).astype(np.float32)

@@ -247,7 +247,7 @@ def test_results_that_differ_need_an_axis() -> None:
         zt.vmap(ops.exp, out_axes=None)(tensor(3, 4))
 
 
-def test_values_are_not_there() -> None:
+def test_values_are_unavailable_during_tracing() -> None:
     with pytest.raises(NotTraced, match="no value"):
         zt.vmap(lambda x: x if x.sum() > 0 else -x)(tensor(3, 4))
     with pytest.raises(NotTraced, match="must give a tensor"):

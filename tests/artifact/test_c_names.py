@@ -20,7 +20,7 @@ pytestmark = needs_gcc
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_makes_a_valid_library(tmp_path: Path, name: str) -> None:
+def test_any_name_gives_a_valid_library(tmp_path: Path, name: str) -> None:
     model = Sequential([L.Input((3,)), L.Dense(2)], name="plain")
     files = export_c(model.trace(1, "sgd", "mse"), tmp_path, name=name)
     assert {f.parent for f in files} == {tmp_path}

@@ -172,7 +172,7 @@ def test_kernels_that_do_not_wait_are_not_early(fake: FakeCuda, monkeypatch: pyt
 @pytest.mark.parametrize(("capability", "chip"), [
     ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"),
     ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 0), "sm_120")])
-def test_the_chip_that_code_is_made_for(capability: tuple[int, int], chip: str,
+def test_the_chip_that_code_targets(capability: tuple[int, int], chip: str,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     fake = install(monkeypatch, capability=capability)
     assert registry.open_device("cuda", 0).info.chip == chip
@@ -188,7 +188,7 @@ def test_a_device_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.open_device("cuda", 0)
 
 
-def test_a_device_takes_the_chip_of_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_row_of_chips_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     made = install(monkeypatch, capability=(9, 5))
     assert cuda.BACKEND.devices()[0].chip == "sm_90"
     monkeypatch.setattr(chips, "CHIPS", (*chips.CHIPS, chips.Chip("cuda", "sm_95", "ampere", 95, isa="9.1")))

@@ -151,7 +151,7 @@ def test_maps_that_the_driver_refuses(fake: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize("chip", ["sm_75", "sm_100"])
-def test_compiled_for_a_chip_that_is_not_here(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_for_an_absent_chip(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code needs no driver at all; only to run it is refused."""
     monkeypatch.setattr(cuda_calls, "driver", lambda: (_ for _ in ()).throw(ModuleNotFoundError("none")))
     recipe = small("digits_mlp")

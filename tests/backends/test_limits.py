@@ -89,7 +89,7 @@ def test_weights_are_drawn_for_programs_that_fit(kept: bool, tmp_path: Path, mon
         assert model().compile("dummy", batch_size=4).predict(np.zeros((4, 20), np.float32)).shape == (4, 30)
 
 
-def test_shared_memory_of_a_kernel_as_it_is() -> None:
+def test_shared_memory_of_a_real_kernel() -> None:
     """Should lowering ask for more than there is, the driver is not the one to find out."""
     x = leaf("input", "x", (64, 64), f32)
     target = TARGETS["opencl"]

@@ -139,7 +139,7 @@ def test_gpu_errors_are_raised_at_the_next_wait(mac: Mac, code: int,
         d.synchronize()
 
 
-def test_memory_that_is_not_there(mac: Mac) -> None:
+def test_memory_beyond_the_limit(mac: Mac) -> None:
     with opened() as d:
         with pytest.raises(OutOfMemory, match="a buffer may have"):
             d.alloc(1 << 40)

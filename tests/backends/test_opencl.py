@@ -137,7 +137,7 @@ def modules_of(graph: Graph) -> Compiled:
     return compile_functions({"f": graph}, TARGETS["opencl:spirv"], "f")
 
 
-def test_inputs_arrive_while_an_earlier_run_is_under_way() -> None:
+def test_inputs_are_uploaded_during_an_earlier_run() -> None:
     """Here one that cannot even begin."""
     available.device("opencl")
     cl = opencl._cl()
@@ -157,7 +157,7 @@ def test_inputs_arrive_while_an_earlier_run_is_under_way() -> None:
 
 
 @pytest.mark.parametrize("il", [ALL, "SPIR-V_1.2", "OTHER_7.0 SPIR-V_1.0"])
-def test_spirv_where_the_driver_takes_it(install: Any, il: str) -> None:
+def test_spirv_if_the_driver_accepts_it(install: Any, il: str) -> None:
     driver = install(il=il)
     program = compiled()
     assert resolve("opencl:0").target == "opencl:spirv"
@@ -184,7 +184,7 @@ def test_opencl_c_elsewhere(install: Any, lacks: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("kind", "wide", "implicit_simd"), [
     (4, 1, False), (4, 4, False), (2, 1, False), (2, 16, True)])
-def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, wide: int,
+def test_threads_that_are_lanes_compute_one_element_each(install: Any, kind: int, wide: int,
                                                       implicit_simd: bool) -> None:
     """Which they are where a driver says that it is a processor and how wide its vectors are."""
     install(kind=kind, wide=wide)
@@ -198,7 +198,7 @@ def test_threads_that_are_lanes_take_one_element_each(install: Any, kind: int, w
         assert max(loads) == lanes
 
 
-def test_the_user_may_ask_for_the_other(install: Any, tmp_path: Path) -> None:
+def test_the_user_can_choose_the_language(install: Any, tmp_path: Path) -> None:
     """By exporting for it, as for any chip, or for all programs by a setting."""
     driver = install()
     for device, is_module in (("opencl", False), ("opencl:spirv", True)):

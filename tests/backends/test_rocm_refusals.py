@@ -156,7 +156,7 @@ def test_the_error_has_the_compilers_message(install: Callable[..., FakeHip],
             d.load(code, entries)
 
 
-def test_a_device_takes_the_chip_of_a_new_row(install: Callable[..., FakeHip],
+def test_a_new_row_of_chips_is_used(install: Callable[..., FakeHip],
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     install(chip="gfx777")
     assert rocm.BACKEND.devices()[0].chip == rocm.TEXT

@@ -83,7 +83,7 @@ def test_hooks_that_nothing_calls() -> None:
     assert ours.filename == __file__
 
 
-def test_what_a_callback_knows() -> None:
+def test_attributes_of_a_callback() -> None:
     class Spy(C.Callback):
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
             assert logs is not None
@@ -202,7 +202,7 @@ def test_terminate_on_nan_stops_quietly() -> None:
     assert len(history.epoch) == 1 and program.stop_training
 
 
-def test_lambda_callback_knows_its_hooks() -> None:
+def test_lambda_callback_checks_its_hooks() -> None:
     with pytest.raises(ConfigError, match=r"no on_epoch_stop; did you mean .on_epoch_end.*Known"):
         C.LambdaCallback(on_epoch_stop=print)
 

@@ -249,7 +249,7 @@ def test_aarch64_runs_in_an_emulator(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb")
 @native
-def test_debuggers_know_the_kernels_by_name() -> None:
+def test_debuggers_show_kernels_by_name() -> None:
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(linked())
         file.flush()

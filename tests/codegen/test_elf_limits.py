@@ -269,7 +269,7 @@ def test_section_names_are_in_an_existing_section() -> None:
             read_object(bytes(obj))
 
 
-def test_instructions_that_need_the_system_ask_for_the_systems_consent() -> None:
+def test_instructions_that_need_permission_request_it() -> None:
     """A processor may have AVX while the system does not save its registers."""
     osxsave, avx, fma = 1 << 27, 1 << 28, 1 << 12  # bits of ecx of leaf 1, in the makers' manuals
     assert cpuid_queries(["avx", "fma"]) == ((CpuidQuery(1, ECX, osxsave | avx | fma),), 0b110)

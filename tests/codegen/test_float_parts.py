@@ -27,7 +27,7 @@ def _kernel(opcode: str, d: DType, n: int, lanes: int) -> Kernel:
 
 
 @pytest.mark.parametrize("opcode", PARTS)
-def test_own_words_give_the_parts(opcode: str) -> None:
+def test_native_opcodes_give_the_parts(opcode: str) -> None:
     if "avx512" not in HERE:
         pytest.skip("this processor has no AVX-512")
     assert {f"{opcode}_f32", f"{opcode}_f64"} <= set(renderer(TARGETS["avx512"]).words)

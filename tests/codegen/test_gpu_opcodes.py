@@ -84,7 +84,7 @@ def exchanging(d: DType, mask: int) -> Builder:
 
 
 @pytest.mark.parametrize(("name", "threads"), [("rocm:gfx90a", 64), ("rocm:gfx1100", 32), ("rocm:hip", 64)])
-def test_threads_exchange_and_meet(name: str, threads: int) -> None:
+def test_exchanges_and_barriers(name: str, threads: int) -> None:
     """Across each distance, and at one that is no power of 2."""
     target = TARGETS[name]
     if not target.limits.grid.subgroup:  # type: ignore[union-attr]
@@ -100,7 +100,7 @@ def test_threads_exchange_and_meet(name: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["rocm:gfx90a", "rocm:hip"])
-def test_several_at_once(name: str) -> None:
+def test_several_together(name: str) -> None:
     kernels = [k for d in ALL if d is not boolean for k in (
         [stores(d, True)] if name == "rocm:hip" else [loads(d, 4), stores(d, True), stores(d, False)])]
     got = [random_buffers(k, Random(5)) for k in kernels]
@@ -111,14 +111,14 @@ def test_several_at_once(name: str) -> None:
         same(g, w, kernel.name)
 
 
-def test_only_whole_registers_are_exchanged() -> None:
+def test_only_full_registers_are_exchanged() -> None:
     from ztorch.dtypes import f64
 
     with pytest.raises(Unsupported, match="rocm:gfx90a lacks shuffle_xor on float64"):
         rendered([exchanging(f64, 1).kernel()], TARGETS["rocm:gfx90a"])
 
 
-def test_threads_that_meet_in_part_are_found() -> None:
+def test_barriers_that_some_threads_miss_are_detected() -> None:
     """The machine of these tests is no more patient than a GPU."""
     b = Builder("divergent", i32)
     b.memory("y", i32, 8, access="w")
@@ -165,7 +165,7 @@ def hip_compiles(text: str, chip: str, folder: Path, level: str = "-O3") -> str:
     return (folder / "kernels.s").read_text()
 
 
-def test_clang_takes_every_opcode(tmp_path: Path) -> None:
+def test_clang_accepts_every_opcode(tmp_path: Path) -> None:
     kernels = [kernel_for(opcode, d, 1, i32)[0] for d in ALL for opcode in opcodes_of(d)]
     text, actual = rendered(kernels, TARGETS["rocm:hip"])
     assembly = hip_compiles(text, "gfx90a", tmp_path, "-O1")
@@ -174,7 +174,7 @@ def test_clang_takes_every_opcode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chip", ["gfx90a", "gfx1030"])
-def test_clang_takes_ops(chip: str, tmp_path: Path) -> None:
+def test_clang_accepts_ops(chip: str, tmp_path: Path) -> None:
     quick = ("matmul", "softmax'", "conv'", "layer_norm", "cumsum", "sort", "take'", "random_uniform", "where")
     some = [n for n in quick if n in jobs()]
     made = compile_functions({f"f{k}": jobs()[n][0].alone(f"f{k}") for k, n in enumerate(some)},

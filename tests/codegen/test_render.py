@@ -148,7 +148,7 @@ def macros(*names: str) -> str:
 
 @pytest.mark.parametrize("name", ["ad", "max_float32", "max_f33", "ones", "load_f32", "if_bool",
                                   "cast_float", "cast_f32_i32", "div_by"])
-def test_a_macro_that_no_opcode_asks_for_is_an_error(
+def test_a_macro_without_an_opcode_is_an_error(
         name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ZtorchError, match=rf"new/instr.ll.j2: the macro '{name}' has the name of no opcode"):
         renderer_of(monkeypatch, macros("add", name))

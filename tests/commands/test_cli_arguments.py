@@ -84,7 +84,7 @@ def test_custom_layers_on_the_command_line(run: Run, tmp_path: Path) -> None:
         assert ran.returncode == status and word in ran.stdout + ran.stderr
 
 
-def test_completion_knows_the_models() -> None:
+def test_completion_lists_the_models() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "_ZTORCH_COMPLETE": "bash_complete",
                    "COMP_WORDS": "ztorch train dig", "COMP_CWORD": "2"}
     code = "from ztorch.cli import main; main(prog_name='ztorch')"

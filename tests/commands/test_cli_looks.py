@@ -88,7 +88,7 @@ def test_devices(run: Run) -> None:
     assert all(level["reason"] for level in actual[0]["levels"] if not level["available"])
 
 
-def test_devices_know_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_lists_the_c_compiler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def row() -> dict[str, object]:
         return json.loads(ok(run("devices", "--json")))[1]
 

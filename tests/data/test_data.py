@@ -66,7 +66,7 @@ def test_mnist_from_a_folder(tmp_path: Path, zipped: bool, names: str) -> None:
     assert y.tolist() == [*range(10), 0, 1] and y_test.dtype == np.int32
 
 
-def test_mnist_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnist_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mnist_files(tmp_path / "data" / "mnist", True, "-idx")
     monkeypatch.chdir(tmp_path)
     assert data.load("mnist")[0][0].shape == (12, 28, 28, 1)

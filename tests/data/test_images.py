@@ -119,7 +119,7 @@ def test_split_and_fit(pets: Path) -> None:
     assert all(np.array_equal(v, two.weights[n]) for n, v in one.weights.items())
 
 
-def test_the_command_line_takes_folders(pets: Path) -> None:
+def test_the_command_line_accepts_folders(pets: Path) -> None:
     from ztorch.commands.data import read_training
 
     (x, y), test, classes, files, _ = read_training(str(pets), (6, 8, 3))

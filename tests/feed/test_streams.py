@@ -131,7 +131,7 @@ class Sized:
 @pytest.mark.parametrize(("make", "total"), [
     (Shuffling, "3"), (lambda: pieces(5, 9, 6), "3"), (lambda: pieces(8, 8), "2"), (Sized, "3"),
     (lambda: iter(pieces(8, 8, 4)), "?")], ids=["rows", "list", "even list", "length", "iterator"])
-def test_the_first_epoch_of_a_stream_knows_its_steps(make: Any, total: str,
+def test_the_first_epoch_of_a_stream_shows_its_steps(make: Any, total: str,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the source can tell: callbacks hear of it, and the bar has an end."""
     bars: list[str] = []

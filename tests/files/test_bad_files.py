@@ -75,7 +75,7 @@ def test_a_full_disk_leaves_the_old_file(program: Program, tmp_path: Path,
     assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
 
 
-def test_plots_take_the_formats_they_can_write(program: Program, tmp_path: Path) -> None:
+def test_plots_accept_only_writable_formats(program: Program, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in ("plan.xyz", "plan"):
         with pytest.raises(ConfigError, match=r"must end in \.png, \.svg"):

@@ -39,7 +39,7 @@ def test_arrays_are_views_of_the_bytes() -> None:
         assert np.shares_memory(tensors[name][1], np.frombuffer(data, np.uint8))
 
 
-def test_arrays_of_a_file_are_ones_own(tmp_path: Any) -> None:
+def test_arrays_of_a_file_are_writable_copies(tmp_path: Any) -> None:
     safetensors.write(tmp_path / "w", {"a": (f32, A)})
     array = safetensors.read(tmp_path / "w")[0]["a"][1]
     array += 1

@@ -86,7 +86,7 @@ RIGHT: list[tuple[Any, Any, Any]] = [
 
 @together()
 @pytest.mark.parametrize(("kind", "value", "memory"), RIGHT, ids=lambda x: str(x)[:30])
-def test_values_that_a_field_takes_come_back(kind: Any, value: Any, memory: Any) -> None:
+def test_valid_values_round_trip(kind: Any, value: Any, memory: Any) -> None:
     read = kind.from_json(value)
     assert read == memory and type(read) is type(memory)
     assert kind.to_json(read) == value
@@ -130,7 +130,7 @@ def test_values_that_a_field_refuses(kind: Any, value: Any, message: str) -> Non
     assert message in wrong(kind, value)
 
 
-def test_a_record_is_written_as_it_is_read() -> None:
+def test_records_round_trip() -> None:
     data = {"shapes": [{"name": "s", "points": [[1, 2], [3, 4]], "class": "line"}]}
     drawing = Drawing.from_json(data)
     assert drawing == Drawing({"s": Shape("s", (Point(1, 2), Point(3, 4)))})
@@ -156,5 +156,5 @@ def test_wrong_values_are_shown_short() -> None:
     assert len(wrong(FIVE, "x" * 10_000)) < 120
 
 
-def test_dtypes_are_the_objects_that_there_are() -> None:
+def test_dtypes_are_the_existing_objects() -> None:
     assert DTYPE.from_json("float32") is f32

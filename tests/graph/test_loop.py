@@ -93,7 +93,7 @@ def test_a_gradient_adds_one_loop_and_the_forward_one_runs_once() -> None:
     assert sorted(outside) == [(5, 21), (7, 21), (12, 5), (12, 21)], "one of each for all turns"
 
 
-def test_values_shared_by_iterations_do_not_keep_products_in_the_loop() -> None:
+def test_products_of_loop_invariants_are_hoisted() -> None:
     """Also random numbers, such as a layer's dropout: they are the same in every turn."""
     x, w = leaf("input", "x", (4, 2, 3), "float32"), leaf("input", "w", (3, 3), "float32")
     noise = ops.random_uniform((2, 3), leaf("state", "seed", (2,), "uint32"),

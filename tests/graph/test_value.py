@@ -41,7 +41,7 @@ def test_operators_equal_numpy(formula: Callable) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_numbers_take_the_dtype_of_their_neighbor() -> None:
+def test_numbers_adopt_the_dtype_of_the_other_operand() -> None:
     for d in ("float16", "bfloat16", "float64", "int8"):
         x = leaf("input", "x", (2,), d)
         assert str((x + 1).dtype) == str((1 - x).dtype) == d
@@ -131,7 +131,7 @@ def test_axes() -> None:
         normal_axes(3, 3)
 
 
-def test_registry_suggests_names_and_refuses_twins() -> None:
+def test_registry_suggests_names_and_refuses_duplicates() -> None:
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
         OPS.sofmax  # noqa: B018
     with pytest.raises(AssertionError, match="registered twice"):

@@ -155,7 +155,7 @@ def test_an_invalid_file(tmp_path: Path) -> None:
             choices()
 
 
-def test_the_largest_file_that_is_read(tmp_path: Path) -> None:
+def test_the_size_limit_of_the_file(tmp_path: Path) -> None:
     text = '{"default": "cpu"}'
     (tmp_path / "large.json").write_text(text + " " * (MAX_FILE_BYTES - len(text)))
     with settings.using(config=str(tmp_path / "large.json")):
@@ -167,7 +167,7 @@ def test_a_file_without_end() -> None:
         choices()
 
 
-def test_backends_that_are_not_enabled_are_not_there() -> None:
+def test_disabled_backends_are_unavailable() -> None:
     with settings.using(backends=("cpu",)):
         actual, why = registry.usable_devices("dummy")
         assert not actual and "does not enable" in why
@@ -217,7 +217,7 @@ def test_a_broken_driver_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("package", "backend"), [
     ("pyopencl", "opencl"), ("vulkan", "vulkan"), ("wgpu", "webgpu")])
-def test_a_package_that_is_there_and_broken(tmp_path: Path, package: str, backend: str) -> None:
+def test_a_broken_package(tmp_path: Path, package: str, backend: str) -> None:
     """It is not said to be missing: to install it again would not help. One line for each warning."""
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("raise ImportError('a library fails to load')")

@@ -33,13 +33,13 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_a_name_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(dense().SerializeToString().replace(b"Gemm", b"Ge\xc3m"))
     with pytest.raises(ArtifactError, match=r"m.onnx: node 'gemm' of op .* has a name that is not text"):
         load(tmp_path / "m.onnx")
 
 
-def test_an_attribute_that_is_no_text(tmp_path: Path) -> None:
+def test_an_attribute_that_is_not_text(tmp_path: Path) -> None:
     """The package's message about it could not be decoded."""
     path = broken(_odd_attribute, tmp_path)
     path.write_bytes(path.read_bytes().replace(b"perm", b"\xc3\xffrm"))

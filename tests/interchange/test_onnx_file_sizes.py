@@ -193,7 +193,7 @@ def test_functions_without_end(calls: list[list[str]], message: str, tmp_path: P
         load(written(calling(*calls), tmp_path / "m.onnx"))
 
 
-def test_a_first_axis_that_is_no_batch(tmp_path: Path) -> None:
+def test_a_first_axis_that_is_not_a_batch(tmp_path: Path) -> None:
     """w @ x: the error names the axis taken for the batch, and a way to read such a file."""
     w, x = np.ones((5, 4), np.float32), np.ones((4, 3), np.float32)
     made = model_of([helper.make_node("MatMul", ["w", "x"], ["y"], name="mm")], [port("x", x)],

@@ -71,7 +71,7 @@ def test_external_data_stay_in_the_folder(tmp_path: Path) -> None:
             load(broken(external(location), folder))
 
 
-def test_external_data_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_external_data(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(KERNEL.tobytes()[:-1])
     for location, more, message in (
             ("w.bin", {}, "are not in 'w.bin'"), ("absent.bin", {}, "are not in 'absent.bin'"),

@@ -28,7 +28,7 @@ def opcodes(b: Builder) -> list[str]:
     return [i.opcode for i in b.kernel().body]
 
 
-def test_numbers_take_the_dtype_and_lanes_of_their_neighbor() -> None:
+def test_numbers_adopt_dtype_and_lanes_of_the_other_operand() -> None:
     b = builder()
     x = b.load("x", 0, lanes=4)
     for y in (b.add(x, 1), b.add(1, x), b.select(b.lt(x, 0), x, 2.5)):

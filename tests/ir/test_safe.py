@@ -158,7 +158,7 @@ def test_rewrites_do_not_change_their_operands() -> None:
 
 
 @pytest.mark.parametrize("opcode", ["max", "min"])
-def test_a_known_number_is_not_looked_at(opcode: str) -> None:
+def test_known_numbers_are_not_tested(opcode: str) -> None:
     compare = {"max": "gt", "min": "lt"}[opcode]
     assert lines_of(opcode, f32, 0.0) == [compare, "select"]
     assert lines_of(opcode, f32, float("nan")) == [compare, "select", "ne", "select"]
@@ -201,7 +201,7 @@ def test_raw_opcodes_are_wrong_where_machines_differ(opcode: str) -> None:
 
 @together()
 @pytest.mark.parametrize("name", TARGETS)
-def test_no_target_says_a_rule_again(name: str) -> None:
+def test_no_target_repeats_a_rule(name: str) -> None:
     """Safe opcodes on integers and conversions that a target has are words of the
     machine itself. This list is all of it."""
     own = {

@@ -198,7 +198,7 @@ def test_grid_loops_mean_the_same_in_any_launch() -> None:
         assert (y == want).all(), grid
 
 
-def test_threads_that_take_different_numbers_of_trips() -> None:
+def test_threads_with_different_trip_counts() -> None:
     b = Builder("ragged")
     b.workgroup = (8, 1, 1)
     b.memory("y", i64, 8, access="w")

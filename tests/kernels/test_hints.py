@@ -70,7 +70,7 @@ def test_hints_change_schedules_and_no_result() -> None:
             zt.Hints(**wrong)  # type: ignore[arg-type]
 
 
-def test_vectors_hold_no_more_than_there_are_elements() -> None:
+def test_vectors_are_no_longer_than_the_axis() -> None:
     @zt.kernel(hints=zt.Hints(vector_width=4))
     def sums(x):
         out = np.empty_like(x)

@@ -269,7 +269,7 @@ def test_defaults_are_compiled_in_and_names_may_move_on() -> None:
     assert len(steps(zt.tensor(x)).node.operands) == 1, "no operand for a default"
 
 
-def test_calls_like_one_before_are_known_by_how_they_are_written() -> None:
+def test_repeated_calls_are_recognized_by_their_form() -> None:
     """Numbers, names, dtypes and devices tell calls apart; so do 1, 1.0 and True."""
 
     @zt.kernel

@@ -171,7 +171,7 @@ def carried(x):
     return out
 
 
-def test_numbers_are_carried_from_turn_to_turn_downwards() -> None:
+def test_numbers_are_carried_through_loops_that_count_down() -> None:
     np.testing.assert_allclose(carried(X), carried.debug(X), rtol=1e-12)
 
 

@@ -60,7 +60,7 @@ def test_folds_are_numpys() -> None:
     assert 0 < expected[3].sum() < 6 and 0 < expected[4].sum() < 6
 
 
-def test_lanes_leave_out_what_is_behind_a_row_and_wait_for_earlier_elements() -> None:
+def test_lanes_skip_elements_beyond_a_row_and_keep_order() -> None:
     totals, so_far = results(ragged, y=Y, starts=STARTS)
     rows = [Y[a:b] for a, b in itertools.pairwise(STARTS)]
     np.testing.assert_array_equal(totals, [2 * row.sum() + len(row) for row in rows])

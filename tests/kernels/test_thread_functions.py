@@ -89,13 +89,13 @@ def test_as_metal() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cuda:c", "rocm:gfx942"])
-def test_compilers_take_them(name: str) -> None:
+def test_compilers_accept_them(name: str) -> None:
     """NVRTC and LLVM; tests of CUDA's PTX assemble it where there is an assembler."""
     compile_functions({one.label: one.graph for one in jobs(3, 8)}, TARGETS[name], "words")
 
 
 @pytest.mark.slow
-def test_the_page_lists_what_is_refused() -> None:
+def test_the_page_lists_refusals() -> None:
     some = [(*pair, job(*pair)) for pair in PAIRS if pair[0] in ("shuffle_xor", "atomic_add", "atomic_cas")]
     for target in (group[0] for group in grouped()):
         kernels = Kernels(target)

@@ -86,7 +86,7 @@ def strided(x):
     return out
 
 
-def test_steps_to_an_end_that_is_data() -> None:
+def test_steps_to_an_end_read_from_data() -> None:
     x = np.arange(16.0)[None]
     np.testing.assert_array_equal(strided(x), strided.debug(x))
 
@@ -106,7 +106,7 @@ def test_gradient_of_unrolled_iterations() -> None:
     np.testing.assert_allclose(slope.numpy(), sums[:, ::-1].cumsum(1)[:, ::-1], rtol=1e-12)
 
 
-def test_an_end_that_is_data_or_far_needs_a_bound() -> None:
+def test_an_end_from_data_needs_a_bound() -> None:
     @zt.kernel
     def by_data(x):
         k = 0

@@ -92,7 +92,7 @@ for own in (Leaky, Counting, Doubling):  # other tests list the layers that the 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sequences", [False, True])
-def test_a_cell_of_ones_own(masked: bool, sequences: bool) -> None:
+def test_custom_cells(masked: bool, sequences: bool) -> None:
     layer = L.RNN(Leaky(), return_sequences=sequences, return_state=True)
     context, x = Context(states=States(f64)), leaf("input", "x", (*MASK.shape, FEATURES), f64)
     mask = leaf("input", "m", MASK.shape, "bool")
@@ -123,7 +123,7 @@ def test_a_cell_around_a_cell() -> None:
     np.testing.assert_allclose(a, 2 * b, rtol=1e-12)
 
 
-def test_a_cell_says_where_it_begins() -> None:
+def test_a_cell_defines_its_initial_state() -> None:
     x = leaf("input", "x", (2, 3, 2), f64)
     y, *states = L.RNN(Counting(), return_state=True)(x, Context(states=States(f64)))
     array = draws(x.shape)[0]

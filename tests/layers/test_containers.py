@@ -72,14 +72,14 @@ def test_parallel_branches_are_merged(merge):
     np.testing.assert_allclose(y, MERGES[{"concat": "Concatenate"}.get(merge, merge.title())](a, b))
 
 
-def test_parallel_takes_a_merge_layer():
+def test_parallel_with_a_merge_layer():
     x = random.normal(size=(2, 3, 4))
     y, _ = run(L.Parallel([L.Identity(name="a"), L.Identity(name="b")],
                           merge=L.Concatenate(axis=1)), x)
     np.testing.assert_array_equal(y, np.concatenate([x, x], 1))
 
 
-def test_a_gate_of_a_row_meets_every_position():
+def test_a_gate_of_a_row_applies_to_every_position():
     pooled = Sequential([L.Lambda(lambda x: ops.mean(x, axis=(1, 2))),
                          L.Dense(3, activation="sigmoid")], name="gate")
     x = random.normal(size=(2, 4, 5, 3))
@@ -210,7 +210,7 @@ def test_unrelated_errors_are_not_changed():
         build(L.Input((4,)), L.Lambda(lambda a, b: a + b))
 
 
-def test_a_layer_has_one_place():
+def test_a_layer_has_one_parent():
     layer = L.Dense(3)
     with pytest.raises(ConfigError, match=r"'dense' is in layer 'add' twice"):
         L.Add(layer, layer)

@@ -69,14 +69,14 @@ def test_hashes_and_crosses_distinguish_categories():
         FS({"n": FS.integer_hashed(4)}).get_encoded_features()
 
 
-def test_a_model_takes_the_columns_themselves():
+def test_a_model_accepts_raw_columns():
     made = space()
     model = zt.Model(made.get_inputs(), made.get_encoded_features())
     got = model.predict({name: np.array(ROWS[name])[:, None] for name in PARTS}, verbose=0)
     np.testing.assert_allclose(got, made(ROWS), atol=1e-5)
 
 
-def test_batches_of_a_data_set_are_prepared_on_the_way_to_fit():
+def test_batches_of_a_data_set_are_preprocessed_in_fit():
     made = space()
     columns = [({name: x[k:k + 2] for name, x in ROWS.items()}, np.eye(2)[k // 2:][:1].repeat(2, 0))
                for k in (0, 2)]

@@ -92,7 +92,7 @@ def test_every_activation_name_is_an_op_and_a_layer():
         assert np.isfinite(run(L.Activation(name), x)).all(), name
 
 
-def test_keras_activations_are_all_known():
+def test_every_keras_activation_exists():
     keras = references.keras()
     names = {n for n, f in vars(keras.activations).items() if inspect.isfunction(f)}
     assert names - {"get", "serialize", "deserialize"} <= set(L.activation.ACTIVATIONS)
@@ -118,7 +118,7 @@ def test_layer_normalization(axis, shape):
                                rtol=1e-10)
 
 
-def test_layer_normalization_can_go_without_weights():
+def test_layer_normalization_without_weights():
     layer = L.LayerNormalization(center=False, scale=False)
     run(layer, np.ones((2, 3)))
     assert layer.weights == []
@@ -194,7 +194,7 @@ SAMPLES = {"Dense": {"units": 3}, "Reshape": {"target_shape": (2, 2)}, "Permute"
 @pytest.mark.parametrize("name", ["Dense", "Flatten", "Reshape", "Permute", "Dropout", "Softmax",
                                   "Activation", "ReLU", "PReLU", "LayerNormalization", "Input",
                                   "RepeatVector", "Rescaling", "ELU", "LeakyReLU"])
-def test_config_makes_the_same_layer_again(name):
+def test_config_round_trip(name):
     import json
 
     layer = LAYERS[name](**SAMPLES.get(name, {}), name="mine")

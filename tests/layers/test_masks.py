@@ -115,7 +115,7 @@ def test_a_mask_of_a_call_holds_for_that_call_only() -> None:
                                / mask.sum(1)[:, None], rtol=1e-5, atol=1e-7)
 
 
-def test_a_layer_of_ones_own_sees_and_makes_masks() -> None:
+def test_custom_layers_receive_and_compute_masks() -> None:
     class Sum(L.Layer):
         def call(self, x: Value, context: Context, mask: Value | None = None) -> Value:
             assert mask is not None

@@ -118,7 +118,7 @@ def test_hard_inputs_give_finite_numbers(make: Any, how: str) -> None:
 @pytest.mark.parametrize("make", [
     lambda: L.BatchNormalization(center=False, scale=False),
     lambda: L.GroupNormalization(2, center=False, scale=False)], ids=["batch", "group"])
-def test_a_large_mean_takes_no_digits(make: Any) -> None:
+def test_a_large_mean_costs_no_precision(make: Any) -> None:
     """4000 numbers about 1e5: summed in float32 as they are, their mean would be off by much of
     their deviation of 1. The variance is a sum of 4000 squares, which costs it some of its last
     digits, but the mean must cost none."""

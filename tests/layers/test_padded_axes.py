@@ -91,7 +91,7 @@ def test_what_mixes_steps_is_refused() -> None:
             padded(build)
 
 
-def test_two_axes_that_meet_are_refused() -> None:
+def test_conflicting_axes_are_refused() -> None:
     padding = Padding({"time": TIME, "other": TIME})
     x, y = (leaf("input", name, (BATCH, TIME, WIDTH), "float32") for name in "xy")
     padding.begin(x, {1: "time"})

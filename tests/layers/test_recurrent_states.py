@@ -63,7 +63,7 @@ def test_masked_steps_carry_state_and_output(kind: str, sequences: bool, backwar
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_go_in_and_out(kind: str, masked: bool) -> None:
+def test_states_as_inputs_and_outputs(kind: str, masked: bool) -> None:
     count = 2 if kind == "LSTM" else 1
     how = {"return_sequences": True, "return_state": True}
     got = beside_keras(*both(kind, **how), masked=masked, states=count)

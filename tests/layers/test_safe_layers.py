@@ -50,7 +50,7 @@ def near(got: list[np.ndarray], want: list[np.ndarray], units: float, what: str,
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_normalizations_keep_their_digits(machine: str) -> None:
+def test_normalizations_are_precise(machine: str) -> None:
     cases = [(f"{name} of {kind}", Traced(make(), x.astype(np.float32), True, "float32"))
              for name, make in NORMALIZING.items() for kind, x in INPUTS.items()]
     jobs = [case.job() for _, case in cases]

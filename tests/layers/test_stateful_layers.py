@@ -33,7 +33,7 @@ def stateful_models() -> tuple[Sequential, Any]:
     return ours, theirs
 
 
-def test_stateful_programs_go_on_where_the_last_batch_ended(tmp_path: Any) -> None:
+def test_stateful_programs_continue_from_the_last_batch(tmp_path: Any) -> None:
     ours, theirs = stateful_models()
     x = random.normal(size=(4, 6, 3)).astype(np.float32)
     program = ours.compile("cpu", batch_size=2)
@@ -49,7 +49,7 @@ def test_stateful_programs_go_on_where_the_last_batch_ended(tmp_path: Any) -> No
     np.testing.assert_array_equal(program.predict(x), outputs[0])
 
 
-def test_a_layer_of_ones_own_remembers() -> None:
+def test_custom_layers_keep_states() -> None:
     """A value computed from a state alone is computed at each call, though the program only predicts."""
     class Total(L.Layer):
         def call(self, x: Value, context: Context) -> Value:

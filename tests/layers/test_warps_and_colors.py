@@ -166,7 +166,7 @@ def test_channels_first(name: str) -> None:
     np.testing.assert_allclose(seen(first, x).transpose(0, 2, 3, 1), seen(layer), rtol=1e-12)
 
 
-def test_a_rotation_by_a_quarter_turn_is_that_of_numpy() -> None:
+def test_a_quarter_rotation_equals_numpy() -> None:
     square = IMAGES[:, :, :8]
     turned = seen(L.RandomRotation((0.25, 0.25)), square)
     np.testing.assert_allclose(turned, np.rot90(square, 1, (1, 2)), atol=1e-12)

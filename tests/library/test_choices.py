@@ -44,7 +44,7 @@ def test_capabilities_of_the_cpu() -> None:
         able.supports("sofmax", "float32")
 
 
-def test_choices_of_ones_own() -> None:
+def test_custom_choices() -> None:
     own = Builder("cpu", threads=1, simd="scalar", memory_limit="1 kB").build()
     x = np.arange(6, dtype=np.float32)
     own.unary("neg", own.wrap(x).tensor((6,)), own.wrap(x).tensor((6,)))

@@ -230,7 +230,7 @@ def test_wrong_code() -> None:
 
 
 @sampled
-def test_a_kernel_takes_as_many_buffers_as_its_text_says(name: str) -> None:
+def test_a_kernel_needs_as_many_buffers_as_its_text_declares(name: str) -> None:
     """A wrong number would have it read addresses that nobody gave."""
     own = library(name)
     code, buffer = loaded(own, name), own.alloc(256)

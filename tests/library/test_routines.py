@@ -149,7 +149,7 @@ def test_conv2d_forward_of_integers() -> None:
     close(there[2].now(), want)
 
 
-def test_dtypes_that_no_device_takes() -> None:
+def test_dtypes_that_no_device_supports() -> None:
     own = library("cpu")
     t = own.alloc(64).tensor((1, 2, 2, 2), "int16")
     flags = own.alloc(64).tensor((2, 2), "bool")

@@ -94,7 +94,7 @@ def test_more_compiled(seed: int, target: str) -> None:
 
 
 @pytest.mark.full
-def test_loops_and_their_gradients_keep_every_bit() -> None:
+def test_loops_and_their_gradients_give_the_same_bits() -> None:
     jobs = [make(case, f32) for case in LOOPS for make in (loop_value, loop_gradient)]
     results = []
     for order, threads in ((DEFAULT, 1), (DEFAULT[::-1], 2), (DEFAULT[2:] + DEFAULT[:2], 1)):

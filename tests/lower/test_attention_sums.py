@@ -57,7 +57,7 @@ def long_sums(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_stay(name: str) -> None:
+def test_gradients_are_unchanged(name: str) -> None:
     graph, leaves = training(CASES[name])
     rewritten = with_sums_over_values(graph)
     assert long_sums(graph) == 1 and long_sums(rewritten) == 0
@@ -70,7 +70,7 @@ def test_gradients_stay(name: str) -> None:
 @pytest.mark.parametrize("attention", [
     dropped, lambda q, k, v: ops.matmul(ops.exp(ops.matmul(q, ops.transpose(k, (0, 2, 1)))), v),
     lambda q, k, v: ops.matmul(ops.softmax(ops.matmul(q, ops.transpose(k, (0, 2, 1))), axis=-2), v)])
-def test_other_sums_stay(attention: Attention) -> None:
+def test_other_sums_are_unchanged(attention: Attention) -> None:
     graph, _ = training(attention)
     assert with_sums_over_values(graph) is graph or [v.op for v in with_sums_over_values(graph).nodes()] == [
         v.op for v in graph.nodes()]

@@ -37,7 +37,7 @@ def test_split_covers_everything_once(total: int, most: int) -> None:
     assert sum(r.count for r in runs) == -(-total // most)  # no more tiles than needed
 
 
-def test_a_partial_vector_is_a_panel_of_its_own() -> None:
+def test_a_partial_vector_is_a_separate_panel() -> None:
     tiles = tiling(4, 2, 8, 5 * 8 + 3, 8)
     assert covered(tiles.panels) == [0, 1, 2, 3, 4, 5] and tiles.tail == 3
     assert tiles.panels[-1].count == 1 and covered(tiles.panels[-1:])[-1] == 5
@@ -181,7 +181,7 @@ def test_sweep(part: int, target: str) -> None:
     check(SWEEP[part::48 if full() else 96], target, f64 if part == 3 else f32)
 
 
-def test_the_sweep_meets_every_size() -> None:
+def test_the_sweep_covers_every_size() -> None:
     for axis in range(3):
         assert {s[axis] for s in SWEEP} == set(range(1, 41))
 

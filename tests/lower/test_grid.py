@@ -100,7 +100,7 @@ def test_neighbors_of_sums() -> None:
 
 
 @both
-def test_deep_products_are_cut(limits: Limits) -> None:
+def test_deep_products_are_split(limits: Limits) -> None:
     one = job(ops.matmul, (8, 4096), (4096, 8))
     agree(one, interpreted(one, limits), terms=4096)
     assert len(plan_of(one.alone("j"), limits)[0].steps) == 2

@@ -97,7 +97,7 @@ def kind(one: Job, limits: Limits = HOPPER) -> str:
     return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.kind
 
 
-def test_what_takes_them() -> None:
+def test_where_they_are_chosen() -> None:
     half, odd = job(plain, (128, 128), (128, 128), d=f16), job(plain, (128, 124), (124, 128), d=f16)
     assert kind(half) == "grid_async"
     assert kind(odd) == "grid_matrix"  # rows that copies of 16 bytes cannot bring

@@ -150,7 +150,7 @@ def test_a_broken_pipeline_is_detected(schedule: str, name: str) -> None:
         np.testing.assert_array_equal(from_storage(f16, held[out]), interpreted(one, TF32)[0].reshape(-1))
 
 
-def test_only_operands_that_copies_can_bring_go_through_stages() -> None:
+def test_only_copyable_operands_are_staged() -> None:
     """Rows of whole copies, in the dtype of the matrices, on chips that have copies."""
     def stages(one: Job, limits: Limits = TF32) -> int:
         return plan_of(one.alone("j"), limits)[0].steps[-1].schedule.stages  # type: ignore[union-attr]

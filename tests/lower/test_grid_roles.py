@@ -271,7 +271,7 @@ def test_proposals_are_legal(make: Make) -> None:
         plan_of(one.alone("j"), HOPPER, schedules={key: schedule})  # raises if it is refused
 
 
-def test_large_products_share_strips_in_clusters_and_go_by_one_map_each() -> None:
+def test_large_products_share_strips_in_clusters() -> None:
     one = job(transposed, (1024, 512), (1024, 512), d=bf16)
     step = step_of(one, with_units(4))
     assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(4) epilogue(bands=4) cluster(4)"

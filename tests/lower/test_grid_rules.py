@@ -25,7 +25,7 @@ def grid(**changes: int) -> Limits:
     return Limits(0, 64, True, grid=replace(GridLimits(load_width=4, compute_units=2), **changes))
 
 
-def test_a_thread_takes_four_elements_if_enough_threads_are_left() -> None:
+def test_a_thread_computes_four_elements_if_enough_threads_remain() -> None:
     """256 threads for each of two units."""
     assert proposed(ops.exp(x(2048)), grid()) == "grid_elements threads(256) width(4)"
     assert proposed(ops.exp(x(2044)), grid()) == "grid_elements threads(256) width(1)"
@@ -133,7 +133,7 @@ def test_workgroups_beyond_the_grid_limit_are_looped_over(count: int, loops: int
 @pytest.mark.parametrize(("machine", "dtype", "depth"), [
     pytest.param(grid(compute_units=8), f32, 2048, id="threads"),
     pytest.param(TARGETS["cuda:sm_80"].limits, f16, 256, id="matrix-instructions")])
-def test_a_deep_product_of_few_tiles_is_cut(machine: Limits, dtype: DType, depth: int) -> None:
+def test_a_deep_product_of_few_tiles_is_split(machine: Limits, dtype: DType, depth: int) -> None:
     """A part for each unit that has no tile, each of so many steps, and no more parts."""
     limits = replace(machine, grid=replace(machine.grid, compute_units=8))
 

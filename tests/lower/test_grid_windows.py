@@ -174,7 +174,7 @@ def kinds(one: Job, limits: Limits) -> list[str]:
     (halving, (IMAGES, KERNEL), f16, "grid_windows"),
     (halving, ((2, 11, 12, 64), KERNEL), f16, "grid_async"),  # images that are no whole number of steps
     (same, ((2, 12, 12, 64), KERNEL), f32, "grid_product")])
-def test_what_takes_them(make: Make, shapes: tuple, d: DType, want: str) -> None:
+def test_where_they_are_chosen(make: Make, shapes: tuple, d: DType, want: str) -> None:
     """Threads copy what does not, and only float32 is computed from a copy with a border."""
     actual = kinds(job(make, *shapes, d=d), ONE)
     assert actual[-1] == want and (len(actual) == 1) == (d is f16)

@@ -60,7 +60,7 @@ def text_of(graph: Graph, limits: Limits = WIDE) -> str:
 
 @pytest.mark.parametrize(("name", "asks"), [("whole vectors", False), ("remainders", False), ("rows", False),
                                             ("first", False), ("few elements", True)])
-def test_loops_of_a_part_ask_for_no_other(name: str, asks: bool) -> None:
+def test_loops_over_one_part_test_no_other(name: str, asks: bool) -> None:
     """Unless all parts together fill less than a vector each."""
     text = text_of(JOINED[name].graph)
     assert ("select" in text) == asks

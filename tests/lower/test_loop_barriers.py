@@ -53,7 +53,7 @@ def test_iterations_wait_for_the_previous_one() -> None:
     assert meetings(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
 
 
-def test_parts_of_an_output_are_apart() -> None:
+def test_parts_of_an_output_do_not_conflict() -> None:
     """Each turn stores its part of an output, or all turns store one."""
     part, whole = (Location("outputs", 1, 64, strides=(n,)) for n in (64, 0))
     for stored, waits in ((part, False), (whole, True)):
@@ -119,7 +119,7 @@ def test_code_size_is_independent_of_iterations_and_memory_is_not() -> None:
 
 
 @pytest.mark.parametrize("turns", [100, 200, 300])
-def test_training_an_lstm_stores_seven_rows_a_turn_and_the_weights_gradients(turns: int) -> None:
+def test_training_an_lstm_stores_seven_rows_per_step(turns: int) -> None:
     batch, width = 8, 64
     shapes = {"x": (turns, batch, width), "w": (width, 4 * width), "u": (width, 4 * width)}
     x, w, u = (leaf("input", name, shape, "float32") for name, shape in shapes.items())
@@ -140,7 +140,7 @@ def test_training_an_lstm_stores_seven_rows_a_turn_and_the_weights_gradients(tur
     assert rows < 7.05, "four gates, two states, the gradient of the output"
 
 
-def test_a_block_that_is_computed_again_takes_less_memory() -> None:
+def test_a_recomputed_block_needs_less_memory() -> None:
     def plan(again: bool) -> int:
         x = leaf("input", "x", (64, 32), "float32")
         weights = [leaf("input", f"w{k}", (32, 32), "float32") for k in range(12)]

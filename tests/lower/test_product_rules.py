@@ -206,7 +206,7 @@ def test_packing_depends_on_the_processor() -> None:
     assert not packs(383, 512, 784, wide) and packs(512, 512, 784, wide)  # each vector is a line
 
 
-def test_a_right_operand_that_is_copied_anyway_is_packed() -> None:
+def test_a_right_operand_that_needs_a_copy_is_packed() -> None:
     """A transposed one, if the L1 cache does not hold it and whole panels cover it."""
     def packed(n: int, k: int) -> bool:
         b = ops.transpose(leaf("input", "b", (n, k), f32))

@@ -87,7 +87,7 @@ def test_such_loops_are_one_kernel(name: str, limits: Any) -> None:
     assert loops == 0 and sum("recurrence" in kind for kind in kinds) == 1
 
 
-def test_the_gradient_of_such_a_loop_is_one_kernel_more() -> None:
+def test_the_gradient_of_such_a_loop_adds_one_kernel() -> None:
     for name in ("sums", "backwards", "roots", "rows"):
         plan, _ = plan_of(job(CASES[name], gradient=True).graph, NARROW)
         kinds = [s.schedule.kind for s in plan.steps if s.schedule]

@@ -18,7 +18,7 @@ from ztorch.lower.rewrites.frozen import Derived
 from ztorch.machines.processors import ANY
 
 
-def test_large_copies_of_inputs_are_made_right_before_they_are_read() -> None:
+def test_large_copies_of_inputs_run_right_before_their_readers() -> None:
     """Region 0 reads no value of the arena, and 2 is the first that reads its result."""
     def order(*shape: int) -> list[int]:
         a, b, c = x(*shape), x(2, 3), x(2, 4)
@@ -37,7 +37,7 @@ def test_rows_are_summed_side_by_side_where_they_are_long_and_cheap() -> None:
     assert "sums(1)" in proposed(ops.sum(ops.exp(x(5, 64)), axis=1))  # work hides the latency
 
 
-def test_elements_that_take_long_fill_several_vectors() -> None:
+def test_expensive_elements_fill_several_vectors() -> None:
     assert "lanes(32)" in proposed(ops.erf(x(64)))
     assert "lanes(16)" in proposed(ops.erf(x(50)))  # six vectors are three times two
     assert "lanes(8)" in proposed(ops.erf(x(40)))
@@ -122,7 +122,7 @@ def test_expensive_values_are_stored_between_passes() -> None:
     assert stored(ops.sqrt(slow) + ops.sum(slow, -1, keepdims=True)) == 1
 
 
-def test_a_kernel_takes_the_longer_of_computing_and_moving() -> None:
+def test_a_kernels_time_is_the_maximum_of_compute_and_transfer() -> None:
     [moving] = plan_of(Graph({"y": x(4096) + 1.0}), AVX2)[0].steps
     assert moving.cycles == 2 * 4096 * 4 / ANY.outer_bytes_per_cycle
     [dear] = plan_of(Graph({"y": ops.exp(ops.exp(ops.exp(x(4096))))}), AVX2)[0].steps

@@ -173,7 +173,7 @@ NO_SCHEDULES = [
 ]
 
 
-def test_text_that_is_no_schedule() -> None:
+def test_text_that_is_not_a_schedule() -> None:
     for text, message in NO_SCHEDULES:
         with pytest.raises(IllegalSchedule, match=message):
             parse(text)
@@ -223,7 +223,7 @@ def refused(name: str, limits: Limits, change: dict[str, Any], why: str) -> None
     assert str(caught.value).startswith(f"{step.key} cannot have the schedule {step.schedule.kind} ")
 
 
-def test_a_tile_that_takes_one_register_too_many() -> None:
+def test_a_tile_of_one_register_too_many() -> None:
     refused("product", AVX2, {"tile_rows": 7, "tile_vectors": 2}, "takes 17 vector registers of 16")
 
 
@@ -232,7 +232,7 @@ def test_schedules_that_a_kernel_cannot_have() -> None:
         refused(name, limits, change, why)
 
 
-def test_schedules_of_kernels_that_there_are_not() -> None:
+def test_schedules_of_unknown_kernels() -> None:
     graphs = {"f": JOBS["product"].alone("f")}
     with pytest.raises(UnknownName, match=r"did you mean '(f/)?k0_matmul_maximum_f32'"):
         compile_functions(graphs, TARGETS["avx2"], "m", schedules={"f/k0_matmul_maximum_f64": PRODUCT})

@@ -56,7 +56,7 @@ def test_targets_assume_the_row_of_an_unknown_processor() -> None:
     assert TARGETS["avx2"].on_processor(PROCESSORS["zen3"]).limits == ZEN3
 
 
-def test_schedules_do_not_ask_for_the_machine_they_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_do_not_depend_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Facts of this host reach lowering through the target alone."""
     def asked() -> None:
         raise AssertionError("lowering asks for this host")

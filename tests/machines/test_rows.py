@@ -94,7 +94,7 @@ def test_rows_of_processors_are_possible(row: Processor) -> None:
         assert all(identify(maker, family, model) is row for model in models)
 
 
-def test_a_processor_that_is_not_known() -> None:
+def test_an_unknown_processor() -> None:
     with pytest.raises(UnknownName, match="did you mean 'zen3'"):
         processor("zen33")
     for device, level, row in (("cpu:avx2:zen4", "avx2", "zen4"), ("cpu:sse4.1:icelake", "sse4.1", "icelake"),

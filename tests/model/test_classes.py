@@ -222,7 +222,7 @@ def test_notebooks_show_the_summary() -> None:
     assert "dense_1 (Dense)" in program._repr_html_()
 
 
-def test_saving_before_shapes_are_known_says_so(tmp_path: Path) -> None:
+def test_saving_before_shapes_are_known_is_an_error(tmp_path: Path) -> None:
     open_axis = zt.Sequential([L.Input((None, 4)), L.LSTM(2)])
     for model, said in ((type("Unbuilt", (zt.Model,), {"call": lambda self, x: x})(), "know the shape of its inputs"),
                         (zt.Sequential([L.Dense(2)]), "start with Input"), (open_axis, "open axes from data")):

@@ -172,7 +172,7 @@ def test_copies_train_independently() -> None:
     assert (made.get_weights()[0] != learned[0]).any()
 
 
-def test_16_bits_take_no_digits_of_the_model() -> None:
+def test_16_bits_do_not_round_the_models_weights() -> None:
     made = model()
     first = made.get_weights()
     program = made.compile("cpu:scalar", batch_size=8, dtype="mixed_bfloat16")

@@ -43,7 +43,7 @@ class Counter(L.Layer):
         return self.total * factor
 
 
-def test_layers_assign_weights_and_take_lists():
+def test_layers_assign_weights_and_accept_lists():
     counter, x = Counter(), zt.ones((3, 2))
     assert counter([x, 2.0 * zt.ones((3, 2))]).tolist() == [[6.0, 6.0]] * 3
     assert counter([x, zt.ones((3, 2))]).tolist() == [[6.0, 6.0]] * 3
@@ -196,7 +196,7 @@ def test_windows_longer_than_the_axis_that_is_traced_first():
         L.Conv1D(8, 70)(words)
 
 
-def test_an_encoder_and_a_decoder_are_made_of_the_layers_of_a_trained_model(tmp_path):
+def test_an_encoder_and_a_decoder_from_a_trained_models_layers(tmp_path):
     encoder, decoder = (L.LSTM(4, return_state=True, return_sequences=n > 1) for n in (1, 2))
     a, b = L.Input((None, 3)), L.Input((None, 5))
     y, _, _ = decoder(b, initial_state=encoder(a)[1:])

@@ -66,7 +66,7 @@ def test_metrics_without_names_are_numbered():
 
 @pytest.mark.parametrize("loss", ["Dice", "Tversky"])
 @pytest.mark.parametrize("axis", [None, (1, 2), (0, 1)])
-def test_regions_of_rows_and_of_whole_batches(loss, axis):
+def test_regions_of_rows_and_of_batches(loss, axis):
     y, p = (RNG.random((5, 4, 3)) > 0.5).astype("float32"), RNG.random((5, 4, 3)).astype("float32")
 
     def losses(keras):
@@ -91,7 +91,7 @@ def test_labels_of_any_number_for_ctc():
     np.testing.assert_allclose(losses(zt), losses(references.keras()), rtol=1e-5)
 
 
-def test_steps_of_ones_own_scale_the_loss():
+def test_custom_steps_scale_the_loss():
     class Own(zt.Model):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
             return super().compute_loss(x, y, y_pred, sample_weight)

@@ -65,7 +65,7 @@ def test_a_tagger_learns_by_a_crf_whose_tags_are_integers(tmp_path: Path) -> Non
     np.testing.assert_allclose(saved.evaluate(X, Y, verbose=0)[0], after, rtol=1e-5)
 
 
-def test_a_function_that_takes_targets_like_predictions_takes_others_too() -> None:
+def test_custom_losses_accept_targets_of_other_shapes() -> None:
     seen = []
 
     def picked(y_true: Value, y_pred: Value) -> Value:

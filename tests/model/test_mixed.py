@@ -215,7 +215,7 @@ def test_an_error_about_16_bit_dtypes_lists_the_choices(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_layer_takes_it() -> None:
+def test_every_layer_supports_it() -> None:
     """Recurrence, attention, embeddings: whatever a layer multiplies is rounded, and comes close."""
     def model() -> zt.Sequential:
         return zt.Sequential([

@@ -206,7 +206,7 @@ def test_thousands_of_layers_in_a_row() -> None:
     assert model.output_shape == (None, 2)
 
 
-def test_unnamed_layers_are_counted_as_they_were_made() -> None:
+def test_unnamed_layers_are_numbered_in_order_of_creation() -> None:
     x = L.Input((4,))
     late, named = L.Dense(1), L.Dense(2, name="dense_1")
     model = zt.Model(x, late(L.Dense(3)(named(x))))

@@ -86,7 +86,7 @@ def test_a_custom_compute_loss_and_gradients_of_inputs():
     zt.optimizers.SGD(0.1, momentum=0.9, nesterov=True), zt.optimizers.Adam(0.1, weight_decay=0.01),
     zt.optimizers.RMSprop(0.1, use_ema=True, ema_momentum=0.5),
     zt.optimizers.SGD(0.1, gradient_accumulation_steps=2)], ids=lambda o: type(o).__name__)
-def test_an_optimizer_that_is_applied_twice_makes_two_steps(optimizer):
+def test_applying_an_optimizer_twice_makes_two_steps(optimizer):
     class Twice(zt.Model):
         def train_step(self, data):
             x, y = data

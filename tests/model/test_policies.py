@@ -7,7 +7,7 @@ import ztorch as zt
 from ztorch import layers as L
 
 
-def test_a_policy_is_the_dtype_of_models_that_are_made_under_it():
+def test_the_global_policy_sets_the_dtype_of_new_models():
     precision = zt.mixed_precision
     try:
         for policy in ("mixed_bfloat16", precision.Policy("mixed_float16")):

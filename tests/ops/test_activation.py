@@ -78,7 +78,7 @@ def test_value_and_gradient_at_kinks_are_pytorchs(name: str) -> None:
     np.testing.assert_allclose(slope, x.grad.numpy(), rtol=2e-6, atol=2e-7)
 
 
-def test_relu_is_one_choice() -> None:
+def test_relu_is_one_select() -> None:
     y = ops.relu(leaf("input", "x", (3,), "float32"))
     assert y.op.name == "where" and y.args[0].op.name == "less_equal"
 

@@ -197,7 +197,7 @@ def test_one_hot_of_an_invalid_label_is_zero() -> None:
 
 
 @pytest.mark.parametrize("serial", [False, True])
-def test_ops_of_which_others_consist_are_expanded_too(serial: bool) -> None:
+def test_composed_ops_are_expanded_too(serial: bool) -> None:
     """The gradient of a table with many rows sorts their numbers, by an op that machines lack, too."""
     table, ids = leaf("input", "t", (30522, 16), "float32"), leaf("input", "i", (4096,), "int32")
     [dt] = gradients(ops.sum(ops.take(table, ids) ** 2), [table])

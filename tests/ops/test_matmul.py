@@ -52,7 +52,7 @@ def test_shapes_fit_exactly_when_they_do_in_numpy(a: list[int], b: list[int]) ->
         assert (x @ w).shape == want
 
 
-def test_a_shared_matrix_makes_one_large_product() -> None:
+def test_a_shared_matrix_gives_one_large_product() -> None:
     x, w = leaf("input", "x", (5, 2, 3), f64), leaf("state", "w", (3, 4), f64)
     y = x @ w
     assert y.op.name == "reshape" and y.args[0].shape == (10, 4)

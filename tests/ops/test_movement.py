@@ -88,7 +88,7 @@ def test_take_never_leaves_the_tensor() -> None:
     np.testing.assert_array_equal(evaluate([y], {})[0], [1.0, 2.0, 3.0])
 
 
-def test_small_types_take_as_well() -> None:
+def test_small_dtypes_in_take() -> None:
     table = leaf("state", "t", (300, 2), f64)
     rows = constant([250, 250, 7], "uint8")
     y = ops.take(table, rows)
@@ -102,7 +102,7 @@ def test_movement_that_moves_nothing_is_nothing() -> None:
     assert X[:, :] is X and ops.concat(X) is X
 
 
-def test_joins_take_a_list_and_an_axis() -> None:
+def test_joins_of_a_list_along_an_axis() -> None:
     a = np.arange(6.0).reshape(2, 3)
     for axis in (0, 1, -1):
         np.testing.assert_array_equal(ops.concat([a, a], axis), np.concatenate([a, a], axis))
@@ -116,7 +116,7 @@ def test_reshape_of_nothing() -> None:
     assert ops.reshape(empty, (3, 0)).shape == (3, 0)
 
 
-def test_padding_takes_any_number() -> None:
+def test_padding_with_any_number() -> None:
     y = ops.pad(constant([1.0, 2.0], "float32"), (1,), (2,), -np.inf)
     np.testing.assert_array_equal(evaluate([y], {})[0], [-np.inf, 1, 2, -np.inf, -np.inf])
 

@@ -39,7 +39,7 @@ def test_values(name: str, size: int, stride: int, padding: str) -> None:
 
 
 @pytest.mark.parametrize("padding", ["valid", "same"])
-def test_windows_of_one_size_take_no_table_of_counts(padding: str) -> None:
+def test_windows_of_one_size_need_no_table_of_counts(padding: str) -> None:
     """Where all windows are inside, the mean is a sum times one number."""
     x = leaf("input", "x", (1, 6, 6, 1), f32)
     y = ops.average_pool(x, 2, 2, padding)

@@ -51,7 +51,7 @@ def test_einsum_transposes_only_if_the_result_needs_it(subscripts: str) -> None:
     assert "transpose" not in [v.op.name for v in topological([y])]
 
 
-def test_einsum_has_gradients_and_takes_a_list() -> None:
+def test_einsum_gradients_and_lists() -> None:
     a, b = leaf("input", "a", (3, 4), f64), leaf("input", "b", (4, 5), f64)
     arrays = RANDOM.normal(size=(3, 4)), B
     feeds = dict(zip((a, b), arrays, strict=True))

@@ -128,7 +128,7 @@ def test_dropped_elements_are_zero_even_if_not_finite() -> None:
     assert set(got) == {0.0, np.inf}
 
 
-def test_noise_shape_drops_whole_axes() -> None:
+def test_noise_shape_drops_along_axes() -> None:
     x = leaf("input", "x", (40, 3, 50), "float32")
     y = ops.dropout(x, 0.5, SEED, STEP, 0, noise_shape=(40, 1, 50))
     [got] = evaluate([y], {**FEEDS, x: np.ones(x.shape, np.float32)})

@@ -66,7 +66,7 @@ def test_nan_is_the_largest_and_the_smallest() -> None:
     assert np.isnan(value(ops.max(x))) and np.isnan(value(ops.min(x)))
 
 
-def test_nan_on_devices_whose_compilers_know_none() -> None:
+def test_nan_on_devices_whose_compilers_assume_none() -> None:
     available("webgpu")
     data = np.array([[1, np.nan, 3, -2], [np.nan, 1, 2, 0], [1, 2, 3, np.nan], [5, 4, -3, 0]], np.float32)
     turned = np.ascontiguousarray(data.T)
@@ -87,7 +87,7 @@ def test_variance_of_large_numbers_is_exact() -> None:
     assert value(ops.var(x)) == 0.5
 
 
-def test_argmax_takes_the_first_and_survives_nan() -> None:
+def test_argmax_returns_the_first_and_propagates_nan() -> None:
     x = constant([[1.0, 3.0, 3.0], [np.nan, np.nan, np.nan]], "float32")
     got = value(ops.argmax(x, 1))
     assert got.dtype == np.int32 and got[0] == 1 and 0 <= got[1] < 3

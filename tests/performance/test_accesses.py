@@ -69,7 +69,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_accesses_are_those_that_the_interpreter_makes(name: str) -> None:
+def test_accesses_equal_those_of_the_interpreter(name: str) -> None:
     """Of the workgroup in the middle: requests, lines and sectors of each access to global memory."""
     chip = target("cuda:sm_80")
     words = renderer(chip)

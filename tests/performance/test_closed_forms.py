@@ -123,7 +123,7 @@ def test_wide_loads_take_several_transactions() -> None:
     assert shared.wavefronts / shared.requests == 2 and shared.conflicts == 1
 
 
-def test_loads_that_wait_for_one_another_take_their_latency() -> None:
+def test_dependent_loads_cost_their_latency() -> None:
     """A chain of loads, of which each gives the address of the next, on one workgroup."""
     def body(b: Builder, g: Operand, t: Operand) -> None:
         at = b.var(i32, 1, 0)

@@ -99,7 +99,7 @@ def test_a_full_window_keeps_the_newer_half() -> None:
     assert row.window == [3, 4, 5] and not row.cached
 
 
-def test_numbers_that_are_there_are_penalized() -> None:
+def test_repeated_tokens_are_penalized() -> None:
     """With a large penalty, a model of positive logits never repeats itself."""
     program = model(L.PositionEmbedding(), decoder(), last="softplus").compile(
         "cpu", batch_size=1, decode=True)
@@ -111,7 +111,7 @@ def test_numbers_that_are_there_are_penalized() -> None:
     assert by_one == other
 
 
-def test_it_gives_each_number_as_it_is_made() -> None:
+def test_tokens_are_streamed() -> None:
     program = compiled("pre-norm")
     writing = program.generate([1, 2], 1_000_000_000, stream=True)
     first = [next(writing), next(writing)]

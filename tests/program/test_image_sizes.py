@@ -78,7 +78,7 @@ def test_images_of_several_sizes_in_one_batch() -> None:
     assert losses[2] < losses[0]
 
 
-def test_an_axis_that_is_not_the_first(tmp_path: Path) -> None:
+def test_an_axis_other_than_the_first(tmp_path: Path) -> None:
     """Sequences with channels first, whose steps come last; in an artifact, too."""
     layers = [L.Conv1D(4, 3, padding="same", data_format="channels_first"), L.ReLU()]
     words = zt.Sequential([L.Input((3, None)), *layers], seed=1)
@@ -123,7 +123,7 @@ def u_net(shape: tuple[Any, ...]) -> zt.Model:
     return zt.Model(picture, L.Conv2D(2, 3, padding="same")(whole), seed=3, name="masks")
 
 
-def test_skips_around_halves_take_multiples(tmp_path: Path) -> None:
+def test_skip_connections_need_multiples(tmp_path: Path) -> None:
     assert str(u_net(SHAPE).output_shape) == "(None, height, width, 2)"
     options = {"batch_size": 3, "loss": "mse", "optimizer": zt.optimizers.SGD(0.1)}
     u_net(SHAPE).compile("cpu:scalar", sizes={"height": (8, 12), "width": 8}, **options).save(

@@ -217,7 +217,7 @@ def test_a_checkpoint_is_a_layer_like_the_one_inside() -> None:
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.weights.h5", "torch.safetensors"])
-def test_files_do_not_know_of_checkpoints(tmp_path: Path, name: str) -> None:
+def test_files_do_not_depend_on_checkpoints(tmp_path: Path, name: str) -> None:
     def build(wrap: Wrap) -> zt.Sequential:
         return zt.Sequential([L.Input((4,)), wrap(L.Residual(L.Dense(4))),
                               wrap(L.Dense(3, name="named")), L.Dense(2)], seed=1)

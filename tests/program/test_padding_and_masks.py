@@ -82,7 +82,7 @@ def test_masks_that_travel_and_padding_hide_steps_together(kind: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
 
 
-def test_states_go_from_one_sequence_to_another() -> None:
+def test_states_pass_from_one_sequence_to_another() -> None:
     """An encoder and a decoder, each of several lengths."""
     def pair(first: Any, second: Any) -> zt.Model:
         source, target = L.Input((first, 2), name="source"), L.Input((second, 3), name="target")

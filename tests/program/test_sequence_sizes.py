@@ -99,7 +99,7 @@ def test_ragged_rows_are_as_each_by_itself(kind: str) -> None:
     assert program.evaluate(stream, verbose=0) == pytest.approx(scores, rel=1e-5)
 
 
-def test_an_artifact_takes_the_same_sequences(tmp_path: Path) -> None:
+def test_an_artifact_accepts_the_same_sequences(tmp_path: Path) -> None:
     program = compiled("attention", batch_size=(1, 4))
     program.save(tmp_path / "words.zt")
     loaded = zt.load(tmp_path / "words.zt")
@@ -142,7 +142,7 @@ def test_unnamed_axes_are_named_by_position() -> None:
     assert repr(again.input_shape) == "(None, None, 4)"
 
 
-def test_generation_knows_the_largest_size() -> None:
+def test_generation_stops_at_the_largest_size() -> None:
     def program(size: Any, **options: Any) -> Program:
         return zt.Sequential([L.Input((size,), dtype="int32"), L.Embedding(11, 8),
                               L.PositionEmbedding(sequence_length=9), L.TransformerDecoder(8, 2),

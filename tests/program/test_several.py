@@ -155,7 +155,7 @@ def test_some_outputs_may_have_no_loss() -> None:
         "loss", "kind_loss", "size_loss", "kind_mae", "size_mse"]
 
 
-def test_a_single_output_takes_a_loss_weight() -> None:
+def test_a_single_output_with_a_loss_weight() -> None:
     model = zt.Sequential([L.Input((3,)), L.Dense(1)], seed=2)
     plain, half = (model.compile("cpu", batch_size=8, loss="mse", loss_weights=w, threads=1)
                    for w in (None, 0.5))
@@ -163,7 +163,7 @@ def test_a_single_output_takes_a_loss_weight() -> None:
         plain.evaluate(META, SIZE, verbose=0) / 2)
 
 
-def test_artifacts_go_on_training(tmp_path: Path) -> None:
+def test_artifacts_continue_training(tmp_path: Path) -> None:
     program = native(optimizer="adam", **HOW)
     program.fit(X, Y, epochs=2, verbose=0)
     program.save(tmp_path / "two.zt")

@@ -114,7 +114,7 @@ def test_weighted_metrics_are_kept_by_files(tmp_path: Any) -> None:
                              verbose=0) == pytest.approx(expected)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_weights_are_refused() -> None:
     model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)])
     with pytest.raises(ConfigError, match="weighted_metrics='mae' is not a list"):
         model.compile("dummy", loss="mse", weighted_metrics="mae")

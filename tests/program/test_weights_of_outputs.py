@@ -135,7 +135,7 @@ class Watcher(zt.callbacks.Callback):
         self.model.stop_training = epoch == 1
 
 
-def test_programs_take_them_as_their_models_do() -> None:
+def test_programs_accept_them_like_models() -> None:
     model, alike = two_outputs(zt), two_outputs(zt)
     weights, more = {"words": STEPS, "value": ROWS}, {"shuffle": False, "verbose": 0, "epochs": 3}
     model.evaluate(X, TARGETS, verbose=0)  # compiles

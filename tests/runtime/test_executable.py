@@ -163,7 +163,7 @@ def test_kernels_run_on_as_many_workers_as_their_size_allows() -> None:
     assert e.bind("predict").workers == 1
 
 
-def test_a_single_run_tries_other_numbers_of_workers_where_no_rule_can_know() -> None:
+def test_single_runs_try_other_numbers_of_workers() -> None:
     model = zt.Sequential([L.Input((30, 8)), L.LSTM(64)])
     program = model.compile("cpu", batch_size=4, threads=2)
     call, x = program.executable.bind("predict"), np.ones((4, 30, 8))

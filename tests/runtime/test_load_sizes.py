@@ -56,7 +56,7 @@ def renamed(manifest: Manifest, files: dict[str, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("several", (False, True))
-def test_no_tensor_is_of_another_size_than_the_code_takes(several: bool, tmp_path: Path) -> None:
+def test_tensors_have_the_sizes_that_the_code_expects(several: bool, tmp_path: Path) -> None:
     """If it is smaller, code would write beyond it; larger, or of another dtype, is as wrong."""
     functions = spec(apart(saved(several))[0])["functions"]
     assert len(functions) == 3

@@ -144,7 +144,7 @@ def test_only_steps_of_a_models_own_ignore_targets_and_weights() -> None:
             check_scoring(whole.replace(whole_batches=()), spec)
 
 
-def test_functions_that_must_be_there() -> None:
+def test_required_functions() -> None:
     assert "it must be a list with a function 'predict'" in refused(program(functions={}))
     derived = StateSpec("s0", (64,), u8, 0, "derived", False)
     assert "it must be a list with a function 'prepare'" in refused(
@@ -196,7 +196,7 @@ def test_places_beyond_their_space() -> None:
         assert refused(on_a_device([place])) == f"functions[0].launches[0]{message}"
 
 
-def test_an_element_of_a_bool_takes_up_to_four_bytes() -> None:
+def test_a_bool_may_have_up_to_four_bytes() -> None:
     flags = TensorSpec("x", (2, 4), boolean)
     check_program(on_a_device([("inputs", 0, 32, False)], x=flags))
     assert "no more than its tensor takes" in refused(on_a_device([("inputs", 0, 33, False)],

@@ -88,7 +88,7 @@ def test_a_program_frees_all_its_device_memory(name: str) -> None:
     assert (here.allocated, len(here._modules), len(here._recordings)) == before
 
 
-def test_recordings_are_made_again_and_buffers_that_are_shared_pass_through_ports() -> None:
+def test_recordings_are_renewed_and_shared_buffers_copied_through_ports() -> None:
     program, here = classifier("dummy"), device("dummy")
     call = program.executable.bind_memory("predict")
     x, y = here.alloc(BATCH * 16 * 4), here.alloc(BATCH * 5 * 4)

@@ -114,7 +114,7 @@ def test_open_axes_several_outputs_and_16_bits_come_back(tmp_path: Path) -> None
     assert {"train@2x3", "size_mae"} <= {*traced.functions, *traced.functions["train"].outputs}
 
 
-def test_a_model_with_a_function_says_why_it_cannot_go_on(tmp_path: Path) -> None:
+def test_a_model_with_a_function_says_why_it_cannot_train(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input((3,)), L.Lambda(lambda x: x * 2.0, name="double"), L.Dense(1)])
     model.export(tmp_path / "f.zt", "cpu:scalar")
     with pytest.raises(ArtifactError, match=r"f.zt declares no model, .*Lambda"):

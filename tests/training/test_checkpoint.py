@@ -102,7 +102,7 @@ def test_a_killed_run_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
 # -- weights files ---------------------------------------------------------------------------------
 
 
-def test_weights_go_and_come_back(tmp_path: Path) -> None:
+def test_weights_round_trip(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "new" / "w.safetensors"
     a, b = classifier(), classifier(seed=5)

@@ -54,7 +54,7 @@ def test_the_model_is_the_clock_of_a_chip(monkeypatch: pytest.MonkeyPatch) -> No
     assert of_rule == known.kernel.seconds
 
 
-def test_a_small_gain_of_the_model_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_predicted_gains_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, clock = kernel_of(graph()), PredictedClock(HOPPER, gpu("H200"))
     rule = kernel.proposal()
     monkeypatch.setattr(clock, "seconds", lambda k, tried, rounds: [1.0 if s == rule else 0.93 for s in tried])
@@ -78,7 +78,7 @@ def test_candidates_are_legal_and_lowered(name: str) -> None:
     assert {"grid_rows", "grid_elements", "grid_product"} <= kinds and len(kinds) > 3
 
 
-def test_a_chip_is_tuned_once_and_compiled_by_what_was_predicted(
+def test_a_chip_is_tuned_once_and_compiled_with_the_predictions(
         folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = zt.Sequential([L.Input((64,)), L.Dense(32, activation="gelu")])
 
@@ -102,7 +102,7 @@ def test_a_chip_is_tuned_once_and_compiled_by_what_was_predicted(
         assert not any(tuned for _, tuned in schedules(functions, TARGETS["cuda:sm_80"]).values())
 
 
-def test_what_was_measured_goes_before_what_was_predicted(folder: Path) -> None:
+def test_measurements_have_priority_over_predictions(folder: Path) -> None:
     target = TARGETS["cuda:sm_80"]
     function = {"y": Graph({"y": OPS.exp(leaf("input", "x", (4096,), f32))})}
     [work] = kernel_works(function, target)

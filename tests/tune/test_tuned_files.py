@@ -59,7 +59,7 @@ def test_a_file_that_is_damaged_or_does_not_fit_is_ignored_with_the_reason(folde
             assert schedules(functions, target)[kernel.key] == (kernel.proposal(), False)
 
 
-def test_schedules_go_to_a_file_and_back(folder: Path, tmp_path: Path) -> None:
+def test_schedules_round_trip_through_files(folder: Path, tmp_path: Path) -> None:
     target, path = TARGETS[LEVEL], tmp_path / "s.json"
     _, kernel, other = product_of(small(), target)
     kernels = [tuned(kernel, other, target), tuned(kernel, other, target, threads=3)]

@@ -208,7 +208,7 @@ def test_a_difference_names_the_last_writer() -> None:
     assert last_writer(plan, "arena", 64)[0] == -1
 
 
-def test_a_chip_that_is_not_here(net: str) -> None:
+def test_an_absent_chip(net: str) -> None:
     output = run(net, "--device", "cuda:sm_90")
     assert output.exit_code == 1 and "names a chip" in output.stderr
 

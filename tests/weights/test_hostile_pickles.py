@@ -122,7 +122,7 @@ def storage(key: str) -> bytes:
     return {"0": bytes(24), "1": bytes(8)}[key]
 
 
-def test_the_tensor_that_others_are_made_of_is_read() -> None:
+def test_the_base_of_views_is_read() -> None:
     actual = pickles.load(pickled(GOOD), storage, "here")
     assert actual["0.weight"].array.shape == (2, 3)
 
@@ -262,7 +262,7 @@ def test_flipped_bits_and_truncation(tmp_path: Path) -> None:
     assert refused > 250
 
 
-def test_members_that_claim_more_than_there_is(tmp_path: Path) -> None:
+def test_members_that_claim_too_many_bytes(tmp_path: Path) -> None:
     data, _ = whole(tmp_path)
     at = data.rindex(b"PK\1\2")
     for size in (1 << 31, 0xFFFFFFFE):

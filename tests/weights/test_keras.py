@@ -77,7 +77,7 @@ ROWS: dict[str, tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]]]] = {
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_layers_there_and_back(case: str, tmp_path: Path) -> None:
+def test_layers_round_trip(case: str, tmp_path: Path) -> None:
     keras = references.keras()
     shape, rows = ROWS[case]
     theirs = filled(keras.Sequential([keras.Input(shape), *(

@@ -29,7 +29,7 @@ def test_an_activation_that_keras_computes_otherwise_is_refused(tmp_path: Path) 
         load_keras(tmp_path / "m.keras")
 
 
-def test_all_that_is_lacking_is_listed(tmp_path: Path) -> None:
+def test_all_missing_parts_are_listed(tmp_path: Path) -> None:
     keras = references.keras()
     K = keras.layers
     keras.Sequential([keras.Input((4, 3)), K.Dense(3, lora_rank=1, name="d"),

@@ -209,7 +209,7 @@ def test_what_torch_lacks(layer: Any, match: str, tmp_path: Path) -> None:
         model.save_weights(tmp_path / "w.safetensors", layout="torch")
 
 
-def test_a_layer_of_ones_own_is_named(tmp_path: Path) -> None:
+def test_a_custom_layer_is_named(tmp_path: Path) -> None:
     class Scale(L.Layer):
         def build(self, input_shape: Any) -> None:
             self.factor = self.add_weight("factor", (), "ones")

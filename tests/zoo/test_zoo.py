@@ -98,7 +98,7 @@ def test_the_shipped_weights_of_digits_mlp_reach_their_accuracy() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", TRAINED)
-def test_trained_weights_meet_the_bar(name: str) -> None:
+def test_trained_weights_reach_the_documented_result(name: str) -> None:
     recipe = find(name)
     assert take_shipped(recipe) and recipe.data is not None and recipe.bar is not None
     _, (x, y) = zt.data.load(recipe.data)

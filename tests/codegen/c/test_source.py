@@ -124,7 +124,7 @@ int main(void)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_makes_a_valid_file(tmp_path: Path, name: str) -> None:
+def test_any_name_gives_a_valid_file(tmp_path: Path, name: str) -> None:
     model = Sequential([L.Input((3,)), L.Dense(2)], name="plain")
     source, example, header = export_c(model.trace(1, "sgd", "mse"), tmp_path, name=name, device="c")
     assert {source.parent, example.parent, header.parent} == {tmp_path}

@@ -138,7 +138,7 @@ MNEMONIC = {"f16 64": "v_mfma_f32_16x16x16_?f16", "bf16 64": "v_mfma_f32_16x16x1
 
 
 @each
-def test_what_llvm_makes_of_them(target: Target, shape: MmaShape) -> None:
+def test_llvm_assembles_them(target: Target, shape: MmaShape) -> None:
     """Each product is one instruction, and nothing is kept in memory between them."""
     text = machine.rendered([kernel_for(target, shape, align=16)], target)[0]
     [kernel] = code_object.kernels(amdgcn.assemble(text, target)).values()
