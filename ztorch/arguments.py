@@ -9,7 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from ztorch.errors import ConfigError, ZtorchError, unknown
+import numpy as np
+
+from ztorch.errors import ConfigError, DataError, ZtorchError, unknown
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # Arguments of other libraries, with the equivalent here.
@@ -128,7 +130,8 @@ def misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, 
     count = len(args) - ("self" in takes)
     for name in keywords:
         if name not in names and len(names) + ("self" in takes) == len(takes):
-            return unknown(f"argument of {label}", name, names)
+            return (unknown(f"argument of {label}", name, names) if names else
+                    ConfigError(f"{label} takes no arguments, so not {name}="))
     if count > len(placed):
         allowed = f"{len(placed)} ({', '.join(placed)})" if placed else "none"
         fix = f"; name the others: {', '.join(f'{name}=' for name in more)}" if more else ""
@@ -137,3 +140,17 @@ def misfit(label: str, takes: Mapping[str, inspect.Parameter], args: tuple[Any, 
     missing = [name for name in required if name in names[count:] and name not in keywords]
     return ConfigError(f"{label} needs {' and '.join(missing)}: {label}({', '.join(required)})"
                        if missing else f"{label}: {reason}")
+
+
+def need_no_mask(label: str, x: Any) -> None:
+    """Raises a DataError if an array, or an array in a list, has masked elements.
+
+    NumPy's conversions would drop the mask silently.
+
+    >>> need_no_mask("x", np.ma.masked_array([1.0, 2.0], [False, False]))
+    """
+    for part in x if isinstance(x, (list, tuple)) else (x,):
+        mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
+        if mask is not None and np.any(mask):
+            raise DataError(f"{label} has {np.count_nonzero(mask)} masked elements, and the mask "
+                            "would be lost; fill them first: x.filled(value)")

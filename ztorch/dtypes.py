@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.errors import DataError, UnknownName, unknown
+from ztorch.errors import UnknownName, unknown
 
 
 class Codes(NamedTuple):
@@ -45,8 +45,34 @@ class Spelled(NamedTuple):
     ptx_memory: str
 
 
-class DType:
+class _Dtype:
+    """A dtype. Each exists once; it equals its names and NumPy's dtype of the same name."""
+
+    __slots__ = ()
+    name: str
+    long: str
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Dtype):
+            return self is other
+        if isinstance(other, (type, np.dtype)):
+            other = np.dtype(other).name
+        return isinstance(other, str) and other in (self.long, self.name)
+
+    __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        return self.long
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class DType(_Dtype):
     """A scalar type. Each exists once, so `is` compares them.
+
+    >>> f32 == "float32", f32 == np.float32, f32 == "float64"
+    (True, True, False)
 
     Attributes:
         name: Short name, as in IR text, such as `"f32"`.
@@ -94,12 +120,6 @@ class DType:
     def __reduce__(self) -> tuple:  # copies and unpickled dtypes are the same object
         return dtype, (self.name,)
 
-    def __str__(self) -> str:
-        return self.long
-
-    def __repr__(self) -> str:
-        return self.name
-
 
 f16 = DType("f16", "float16", "f", 16, 11, "unsigned short", "Half", 6, 10, 1, Spelled(
     "half", "uint16_t", "ushort", "half", "half", "", "%f16", "f16", "b16", "b16"))
@@ -130,7 +150,7 @@ boolean = DType("bool", "bool", "b", 1, 0, "unsigned char", "Bool", 12, 9, None,
     "i1", "bool", "bool", "bool", "bool", "bool", "%bool", "pred", "pred", ""))
 
 
-class ComplexDType:
+class ComplexDType(_Dtype):
     """A dtype of complex numbers, which are pairs of real tensors. Nothing below `arrays/` stores
     or computes with it, and `dtype` does not accept it. Each exists once.
 
@@ -157,12 +177,6 @@ class ComplexDType:
 
     def __reduce__(self) -> tuple:
         return complex_dtype, (self.long,)
-
-    def __str__(self) -> str:
-        return self.long
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 complex64 = ComplexDType("c64", f32)
@@ -259,20 +273,6 @@ def storage_dtype(d: DType) -> DType:
     (u8, f32)
     """
     return u8 if d is boolean else d
-
-
-def need_no_mask(label: str, x: Any) -> None:
-    """Raises a DataError if an array, or an array in a list, has masked elements.
-
-    NumPy's conversions would drop the mask silently.
-
-    >>> need_no_mask("x", np.ma.masked_array([1.0, 2.0], [False, False]))
-    """
-    for part in x if isinstance(x, (list, tuple)) else (x,):
-        mask = getattr(part, "mask", None) if isinstance(part, np.ndarray) else None
-        if mask is not None and np.any(mask):
-            raise DataError(f"{label} has {np.count_nonzero(mask)} masked elements, and the mask "
-                            "would be lost; fill them first: x.filled(value)")
 
 
 def rounded(d: DType, x: np.ndarray) -> np.ndarray:

@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
+from ztorch import dtypes
 from ztorch.errors import DataError, ShapeError, Unsupported, ZtorchError
 
 pytestmark = pytest.mark.usefixtures("by_numpy")
@@ -260,3 +262,18 @@ def test_sums_and_extremes_of_bools_are_their_logic() -> None:
     for refused in (lambda: x - y, lambda: zt.ops.matmul(x, x.T), lambda: zt.ops.inner(x, y)):
         with pytest.raises(ShapeError, match="does not take bool"):  # here, not when it is computed
             refused()
+
+
+def test_dtypes_equal_their_names() -> None:
+    """As in NumPy and Keras, so that `x.dtype == "float32"` is not silently false."""
+    every = [*dtypes.ALL, *dtypes.COMPLEX]
+    for d in every:
+        assert [e for e in every if e == str(d)] == [d], d
+        assert [e for e in every if e != d.name] == [e for e in every if e is not d]
+        if d is not dtypes.bf16:
+            assert [e for e in every if e == np.dtype(str(d)) and np.dtype(str(d)).type == e] == [d]
+        assert d not in (None, 3, "float", object) and {d: 1}[d] == 1
+    assert dtypes.bf16 == ml_dtypes.bfloat16 != dtypes.u16 and dtypes.bf16 != np.uint16
+    seen: list[bool] = []
+    zt.Sequential([zt.Input((2,)), zt.layers.Lambda(lambda x: (seen.append(x.dtype == "float32"), x)[1])]).predict(np.ones((1, 2)))
+    assert seen and all(seen)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, bf16, dtype, f32, f64, need_no_mask, to_storage
+from ztorch.arguments import need_no_mask
+from ztorch.dtypes import DType, bf16, dtype, f32, f64, to_storage
 from ztorch.errors import DataError, UnknownName, Unsupported
 
 dtype_of = functools.lru_cache(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +52,7 @@ def class_names(name: str) -> tuple[str, ...]:
     return _CLASSES.get(name, ())
 
 
-def load(name: str, **options: Any) -> Split:
+def load(name: str, path: str | os.PathLike[str] | None = None, **options: Any) -> Split:
     """Loads a data set.
 
     "digits", "digits_28", "friedman", "gaps", "poets", "verse", "shapes", "shapes_64" and
@@ -60,8 +61,8 @@ def load(name: str, **options: Any) -> Split:
 
     Args:
         name: The name of the set; `zt.data.names()` lists all.
-        **options: Options of the set: `path`, the folder with its files, or, for computed sets,
-            options such as `rows`.
+        path: The folder with the files of a set that you downloaded. Default: `None`.
+        **options: Options of computed sets, such as `rows`.
 
     Returns:
         ((x_train, y_train), (x_test, y_test)). Images are float32 in 0 to 1.
@@ -78,4 +79,6 @@ def load(name: str, **options: Any) -> Split:
     """
     if not isinstance(name, str) or name not in _SETS:
         raise unknown("data set", name, _SETS)
+    if path is not None:
+        options["path"] = path
     return checked(_SETS[name])(**options)

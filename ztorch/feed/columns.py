@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.dtypes import DType, need_no_mask, to_storage
+from ztorch.arguments import need_no_mask
+from ztorch.dtypes import DType, to_storage
 from ztorch.errors import DataError
 from ztorch.feed.frames import category_codes, column_array, frame_array, is_frame
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import need_no_mask
+from ztorch.arguments import need_no_mask
 from ztorch.errors import ConfigError, DataError
 from ztorch.graph.op import OPS, constant, shape_error
 from ztorch.graph.value import Value

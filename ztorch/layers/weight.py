@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ztorch import ops
-from ztorch.dtypes import need_no_mask
+from ztorch.arguments import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.value import StandIn, Value

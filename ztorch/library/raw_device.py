@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import need_no_mask
 from ztorch.backends import registry
 from ztorch.backends.streams import Stream
 from ztorch.config import whole
-from ztorch.dtypes import DType, need_no_mask
+from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, DeviceError, OutOfMemory, ShapeError, Unsupported
 from ztorch.library.buffers import Buffer, BufferPart, Strided, part_of
 from ztorch.library.memory import (

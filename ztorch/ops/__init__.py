@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from ztorch import dispatch
-from ztorch.dtypes import DType, need_no_mask
+from ztorch.arguments import need_no_mask
+from ztorch.dtypes import DType
 from ztorch.errors import nearest
 from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.operators import Operators
