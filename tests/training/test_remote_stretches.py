@@ -91,6 +91,26 @@ def test_the_same_bits_as_batch_by_batch(device: str, ran: list[int], gathered: 
     assert same_states(together, alone)
 
 
+def test_each_batch_waits_for_the_one_before(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launches of a batch begin with a barrier, since they read the weights that the one before writes."""
+    available.device("vulkan")
+    recorded: list[list[bool]] = []
+    record = Device.record
+
+    def noted(self: Device, module: Any, launches: Any) -> Any:
+        recorded.append([launch.barrier for launch in launches])
+        return record(self, module, launches)
+
+    monkeypatch.setattr(Device, "record", noted)
+    program = compiled("vulkan")
+    recorded.clear()
+    program.fit(X, Y, epochs=1, verbose=0)
+    together = max(recorded, key=len)  # four batches
+    each = len(together) // 4
+    assert each > 1 and len(together) == 4 * each and all(together[::each])
+    assert together[1:each] == together[each + 1:2 * each]
+
+
 def test_numbers_of_rows_cross_and_memory_comes_back(ran: list[int], gathered: list[int],
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 27 rows of a kilobyte, and of what two calls in turns gather."""
