@@ -39,10 +39,11 @@ class Effort:
     most: int
     seconds: float  # for all turns of one comparison, once the least is reached
     rest: float = 0.15  # between two: threads spin on after their work, OpenBLAS's for 0.1 s
+    warm: float = 0.5  # of calls before the first turn: ztorch tries numbers of threads in them
 
 
 FULL = Effort(block=2.5e-3, least=11, most=101, seconds=4.0)
-QUICK = Effort(block=2e-4, least=3, most=3, seconds=0.1)
+QUICK = Effort(block=2e-4, least=3, most=3, seconds=0.1, warm=0.0)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def compare(contestants: Sequence[Contestant], single: bool, effort: Effort) -> 
     >>> compare([fast, slow], True, QUICK)[1].ratio > 1
     True
     """
-    calls = [_calls_per_block(c, effort) for c in contestants]
+    calls = [_calls_per_block(c, effort, 0.0 if single else effort.warm) for c in contestants]
     wall: list[list[float]] = [[] for _ in contestants]
     cpu: list[list[float]] = [[] for _ in contestants]
     end = perf_counter() + effort.seconds
@@ -102,11 +103,14 @@ def compare(contestants: Sequence[Contestant], single: bool, effort: Effort) -> 
             for k, c in enumerate(contestants)]
 
 
-def _calls_per_block(c: Contestant, effort: Effort) -> int:
+def _calls_per_block(c: Contestant, effort: Effort, warm: float) -> int:
     """As many calls as fill a block, doubled until the clock can see them."""
     if c.reset:
         c.reset()
+    end = perf_counter() + warm
     c.run()  # the first call of all may compile, allocate or wake threads
+    while perf_counter() < end:
+        c.run()
     calls = 1
     while True:
         if c.reset:
