@@ -207,9 +207,20 @@ def test_the_fastest_number_of_workers_is_measured_repeatedly() -> None:
 def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
     """The first runs of a number of workers wait for those that sleep; they are not the judgment."""
     trials = WorkerTrials(rule=1, most=2, cycles=70_000, guess=0.0, single=True)
-    for seconds in (*[2e-5] * 450, *[3e-4] * 10, *[1e-5] * 600):
+    for seconds in (*[2e-5] * 450, *[3e-4] * 10, *[1e-5] * 450):
         trials.record(seconds, seconds)
     assert trials.workers == 2
+
+
+def test_a_disturbed_first_trial_is_repeated_soon() -> None:
+    """The system may take a second to give workers that have just started cores of their own."""
+    trials = WorkerTrials(rule=2, most=2, cycles=3e7, guess=0.0, single=True)
+    chosen = []
+    for call in range(250):
+        chosen.append(trials.workers)
+        trials.record(x := 5e-3 if trials.workers == 1 else 8e-3 if call < 20 else 3e-3, x)
+    assert chosen[20] == 1 and trials.workers == 2
+    assert chosen[-100:].count(1) < 10
 
 
 def test_single_calls_are_judged_by_their_usual_time() -> None:
@@ -233,7 +244,7 @@ def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
     native = call._native
     trials = native.call_trials = WorkerTrials(rule=2, most=2, cycles=70_000, guess=0.0, single=True)
     native.workers = 2
-    for seconds in (*[3e-5] * 300, *[2e-5] * 500):  # by two workers, then by one
+    for seconds in (*[3e-5] * 300, *[2e-5] * 400):  # by two workers, then by one
         trials.record(seconds, seconds)
     assert trials.workers == 1 and trials.untimed == 25  # half a millisecond
     trials.untimed = 0

@@ -17,6 +17,9 @@ TRIAL_SECONDS = 4e-4  # duration of a trial of steps
 # counts: a worker whose core another process uses delays a call by up to a tenth of a second.
 SINGLE_RUNS, SINGLE_SECONDS = 8, 8e-3
 TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
+# The same for single calls, by the trials of a number until then. The first ones are often
+# disturbed: for up to a second, the system moves threads that have just started.
+EARLY_SHARES = {1: 0.16, 2: 0.04}
 SLOW_SHARE = 0.25  # weight of a slower measurement, which another process may have caused
 SLOW_SECONDS = 0.05  # duration of single calls that get this weight together
 TIMED_SECONDS = 5e-4  # one single call is timed per this duration, as timing takes some 2 us
@@ -63,6 +66,7 @@ class WorkerTrials:
         self._seconds: dict[int, float] = {}  # seconds of a step by number of workers
         self._trial_seconds = 0.0  # seconds of the current trial
         self._last_trial_seconds: dict[int, float] = {}  # seconds of the last trial of each number
+        self._trials: dict[int, int] = {}  # finished trials of each number
         self._tried_at: dict[int, float] = {}  # time of its last measurement, in `_elapsed` seconds
         self._elapsed = 0.0  # seconds of all runs
 
@@ -85,6 +89,7 @@ class WorkerTrials:
             if self._trial_runs < self._min_trial[0] or self._trial_seconds < self._min_trial[1]:
                 return
             self._last_trial_seconds[last] = self._trial_seconds
+            self._trials[last] = self._trials.get(last, 0) + 1
             self._trial_seconds, self._trial_runs = 0.0, 0
             if self._single:
                 judged, self._run_seconds = self._run_seconds[1:], []
@@ -107,4 +112,10 @@ class WorkerTrials:
         """The fastest number, or one whose last trial was long enough ago."""
         best = min(self._seconds, key=lambda n: self._seconds[n])
         return next((n for n, tried_at in self._tried_at.items() if n != best
-                     and (now - tried_at) * TRIALS_SHARE > self._last_trial_seconds[n]), best)
+                     and (now - tried_at) * self._trials_share(n) > self._last_trial_seconds[n]),
+                    best)
+
+    def _trials_share(self, n: int) -> float:
+        """The share of the run time for the next trial of a number that was slower."""
+        early = EARLY_SHARES if self._single else {}
+        return early.get(self._trials[n], TRIALS_SHARE)
