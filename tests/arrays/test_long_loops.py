@@ -15,7 +15,7 @@ from ztorch.arrays.recording import MAX_DEPTH
 pytestmark = pytest.mark.usefixtures("by_numpy")
 
 START = np.random.default_rng(0).uniform(-1, 1, (3, 4))
-Turn = Callable[[Any, list[Any], Any], list[Any]]  # the functions, what a loop carries, a constant
+Iteration = Callable[[Any, list[Any], Any], list[Any]]  # the functions, what a loop carries, a constant
 
 
 def pendulums(f: Any, state: list[Any], x: Any) -> list[Any]:
@@ -26,30 +26,30 @@ def pendulums(f: Any, state: list[Any], x: Any) -> list[Any]:
 
 
 def sums(f: Any, state: list[Any], x: Any) -> list[Any]:
-    """The same call follows itself inside a turn."""
+    """The same call follows itself inside an iteration."""
     [y] = state
     total = y + x + x + x + x
     return [f.sin(total) / 2 + f.max(y)]
 
 
-@pytest.mark.parametrize("turn", [pendulums, sums])
-def test_loops_of_any_length_compile_few_programs(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("iteration", [pendulums, sums])
+def test_loops_of_any_length_compile_few_programs(iteration: Iteration, monkeypatch: pytest.MonkeyPatch) -> None:
     structures: set[Any] = set()
     find = realize.program_for
     monkeypatch.setattr(realize, "program_for", lambda key, slots, code: (
         structures.add((key, slots)), find(key, slots, code))[1])
 
-    def looped(f: Any, x: Any, turns: int) -> list[Any]:
-        state = [x, x * 0.5][:2 if turn is pendulums else 1]
-        for _ in range(turns):
-            state = turn(f, state, x)
+    def looped(f: Any, x: Any, count: int) -> list[Any]:
+        state = [x, x * 0.5][:2 if iteration is pendulums else 1]
+        for _ in range(count):
+            state = iteration(f, state, x)
         return state
 
-    depth = 5  # of a turn, at least
-    for turns in (2 * MAX_DEPTH // depth, 2 * MAX_DEPTH // depth + 1, 6 * MAX_DEPTH // depth):
+    depth = 5  # of an iteration, at least
+    for count in (2 * MAX_DEPTH // depth, 2 * MAX_DEPTH // depth + 1, 6 * MAX_DEPTH // depth):
         structures.clear()
-        got = looped(zt.ops, zt.tensor(START, device="cpu"), turns)
-        for y, want in zip(got, looped(np, START, turns), strict=True):
+        got = looped(zt.ops, zt.tensor(START, device="cpu"), count)
+        for y, want in zip(got, looped(np, START, count), strict=True):
             np.testing.assert_allclose(y.numpy(), want, rtol=1e-9, atol=1e-12)
         assert len(structures) <= 4, len(structures)  # first and last parts, those between, the rest
 

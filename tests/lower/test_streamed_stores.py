@@ -1,4 +1,4 @@
-"""Results that leave the caches: their stores pass by them, and are the same numbers."""
+"""Results larger than the caches: their stores bypass them, with the same numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chain(n: int, dtype: str = "float32") -> Graph:
 
 
 def streamed(plan: Plan) -> list[str]:
-    """The memories of all kernels whose stores pass by the caches."""
+    """The memories of all kernels whose stores bypass the caches."""
     return [m.name for step in plan.steps for m in step.kernel.memories if m.streamed]
 
 

@@ -205,7 +205,7 @@ def test_the_fastest_number_of_workers_is_measured_repeatedly() -> None:
 
 
 def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
-    """The first runs of a number of workers wait for those that sleep; they are not the judgment."""
+    """The first runs of a number of workers wait for those that sleep; they are not the verdict."""
     trials = WorkerTrials(rule=1, most=2, cycles=70_000, guess=0.0, single=True)
     for seconds in (*[2e-5] * 450, *[3e-4] * 10, *[1e-5] * 450):
         trials.record(seconds, seconds)

@@ -118,6 +118,7 @@ def _known_comparison(result: Spec, operand: Spec, answer: bool) -> Call:
     return Call("full", (operand,), (operand.dtype,),
                 lambda values: OPS.full(result.shape, answer, result.dtype), result.memory)
 
+
 class TensorPlaces(NamedTuple):
     """The tensor parameters of an op."""
 

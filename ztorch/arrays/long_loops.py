@@ -1,5 +1,5 @@
-"""Computes what a long loop of the user's recorded, in parts of one structure: so few programs are
-compiled, however many turns the loop has."""
+"""Computes the tensors that a long Python loop recorded, in parts of equal structure. So few
+programs are compiled, for any number of iterations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.realize import realize
 
-LEAST_DEPTH = 100  # of nodes that are worth to be computed
-MOST_NODES = 64  # of a part, if it has several turns: those compile in some tenths of a second
+LEAST_DEPTH = 100  # the least depth of a graph that is computed
+MOST_NODES = 64  # of a part of several iterations, which then compiles in tenths of a second
 
 
-def compute_turns(operands: Sequence[Any]) -> int:
-    """Computes the turns of the loop that nodes come from; all of them, if no loop is recognized.
+def compute_iterations(operands: Sequence[Any]) -> int:
+    """Computes the complete iterations of the loop that recorded nodes; all nodes, if no loop is
+    recognized.
 
     Args:
-        operands: Nodes, and numbers.
+        operands: Nodes and numbers.
 
     Returns:
         The depth of the nodes that are still pending.
@@ -27,7 +28,7 @@ def compute_turns(operands: Sequence[Any]) -> int:
         return 0
     parts, rest = _parts(pending)
     while parts:
-        realize(parts.pop(0))  # and no longer refers to them
+        realize(parts.pop(0))  # popped, so that nothing here keeps its tensors alive
     _count_depths(rest)
     return max((o.depth for o in pending if o.block is None), default=0)
 
@@ -40,8 +41,8 @@ def _count_depths(nodes: Sequence[TensorNode]) -> None:
 
 
 def _parts(pending: list[TensorNode]) -> tuple[list[list[TensorNode]], list[TensorNode]]:
-    """The nodes to compute for each part, and the nodes that are left. A function of its own,
-    because its variables refer to nodes that would be kept for that."""
+    """The nodes to compute for each part, and the nodes that are left. This is a separate function
+    because its variables would keep nodes alive during the computation."""
     nodes = dict.fromkeys(pending)
     order = list(nodes)
     for node in order:  # which grows
@@ -49,7 +50,7 @@ def _parts(pending: list[TensorNode]) -> tuple[list[list[TensorNode]], list[Tens
             if type(x) is TensorNode and x.block is None and x not in nodes:
                 nodes[x] = None
                 order.append(x)
-    _count_depths(order)  # those beside the last operands were not counted again then
+    _count_depths(order)  # earlier parts were computed since some of them were counted
     chain = _chain(max(order, key=lambda n: n.depth))
     top, period = chain[0].depth, _period([n.call for n in chain])
     if top <= LEAST_DEPTH:
@@ -65,22 +66,22 @@ def _parts(pending: list[TensorNode]) -> tuple[list[list[TensorNode]], list[Tens
                 last[x] = node.depth
 
     def live(depth: int) -> list[TensorNode]:
-        """What a turn that ends there computes and deeper nodes read."""
+        """The nodes that an iteration ending at this depth computes and deeper nodes read."""
         return [n for same in at[max(0, depth - period + 1):depth + 1] for n in same
                 if depth < last[n]]
 
-    # A turn ends where the fewest tensors are alive.
+    # Iterations end where the fewest tensors are alive.
     alive = [0] * (top + 1)
     for node in order:
         for depth in range(max(node.depth, top - period), min(last[node], node.depth + period)):
             alive[depth] += 1
     end = min(range(top - period, top), key=lambda d: (alive[d], id(chain[top - d].call)))
     size = sum(map(len, at[end - period + 1:end + 1]))
-    turns = min(max(1, MOST_NODES // size), end // period)
-    if not turns:
+    iterations = min(max(1, MOST_NODES // size), end // period)
+    if not iterations:
         return [pending], []
     first = end % period or period
-    depths = range(first + (turns - 1) * period, end + 1, turns * period)
+    depths = range(first + (iterations - 1) * period, end + 1, iterations * period)
     return [live(d) for d in depths], [n for n in order if n.depth > depths[-1]]
 
 
@@ -96,7 +97,7 @@ def _chain(node: TensorNode) -> list[TensorNode]:
 
 
 def _period(calls: Sequence[Any]) -> int:
-    """After how many calls a sequence repeats itself, but for its last quarter; 0: it does not.
+    """The number of calls after which a sequence, except its last quarter, repeats; 0: never.
 
     >>> _period("abcabcabcabx"), _period("abcdefghijkl")
     (3, 0)

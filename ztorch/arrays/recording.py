@@ -13,7 +13,7 @@ from typing import Any
 
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import is_tracing
-from ztorch.arrays.long_loops import compute_turns
+from ztorch.arrays.long_loops import compute_iterations
 from ztorch.arrays.node import TensorNode, keeps_operands, pending
 from ztorch.arrays.realize import realize
 from ztorch.host.settings import current
@@ -123,11 +123,11 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
 
 
 def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
-    """The depth of operands after most of what they depend on was computed, for a long loop that
-    nothing looks into."""
+    """The depth of operands after most tensors that they depend on were computed: a long loop of
+    the user's reads no values, so its graph would grow without a limit."""
     if is_tracing():
         return depth
     if keeps_operands():
         realize([o for o in operands if type(o) is TensorNode])
         return 0
-    return compute_turns(operands)
+    return compute_iterations(operands)

@@ -50,7 +50,7 @@ class MemoryView:
     access: str  # r, w or rw
     atomic: bool  # whether elements are updated atomically
     swizzled: bool  # whether the chunks of each line are permuted
-    streamed: bool  # whether stores pass by the caches
+    streamed: bool  # whether stores bypass the caches
 
 
 @dataclass(frozen=True)

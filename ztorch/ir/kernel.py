@@ -158,7 +158,7 @@ class Memory:
     vec: int = 1  # 1, 2 or 4: vector width of its elements, in languages that must declare it
     atomic: bool = False  # elements are updated atomically, in languages that must declare it
     swizzled: bool = False  # the chunks of each line are permuted; shared memory only
-    streamed: bool = False  # stores pass by the caches, where the machine can; never read
+    streamed: bool = False  # stores bypass the caches if the machine can; never read
 
 
 @dataclass(frozen=True)

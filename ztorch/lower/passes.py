@@ -212,7 +212,7 @@ def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
 
 
 def streamed_stores(kernel: Kernel) -> Kernel:
-    """The kernel with stores that pass by the caches, to memories that it does not read.
+    """The kernel with stores that bypass the caches, to memories that it does not read.
 
     >>> from ztorch.dtypes import f32
     >>> b = Builder("copy")

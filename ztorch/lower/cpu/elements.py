@@ -42,8 +42,8 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
     of a strided source, and as many shared axes as leave enough work in an iteration."""
     (*rows, column), order = _axes(region)
     share = _shared_axes([rows[k] for k in order], column) if rows else 0
-    shape = _whole(region)
-    if 1 < share == len(rows) and _columns_outermost(region, shape, shape.axes[order[-1]], limits):
+    part = _whole(region)
+    if 1 < share == len(rows) and _columns_outermost(region, part, part.axes[order[-1]], limits):
         share -= 1
     return ElementSchedule(limits.lanes(widest(region)) * _vectors(region, limits), order, share)
 
@@ -136,9 +136,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
-    shape = _whole(region)
+    everything = _whole(region)
     bordered = region.members[0].op is BORDER
-    for part in border_parts(region) if bordered else parts_of(region, shape, s.lanes):
+    for part in border_parts(region) if bordered else parts_of(region, everything, s.lanes):
         _loops(Emitter(b, memory, members=region.flat, pairs=True), region, part, target, limits, s)
 
 

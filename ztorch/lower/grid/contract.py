@@ -30,8 +30,8 @@ from ztorch.lower.tuning import MMA_REGISTERS, STRIP_PADDING, THREAD_UNROLL
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridProductSchedule) -> None:
-    """All tiles of the product of the region, multiplied by threads. Where these hold much, one
-    workgroup less shares a compute unit's registers."""
+    """All tiles of the product of the region, multiplied by threads. If a thread holds many
+    values, one workgroup less shares the registers of a compute unit."""
     product, tile = product_of(region), tile_of(s)
     grid = limits.grid
     assert grid is not None

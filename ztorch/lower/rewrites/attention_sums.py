@@ -1,4 +1,4 @@
-"""Takes sums over the keys in gradients of attention from sums over the values.
+"""Replaces sums over keys, in gradients of attention, by sums over values, which are equal.
 
     y = (e / total) @ v
     sum over keys of e * (g @ v.T)  ->  total * (sum over values of g * y)

@@ -215,7 +215,7 @@ def _copied(x: Value, most: int, copies: dict[tuple[Value, int], Value]) -> Valu
 
 def _roots(roots: list[tuple[Value, str, bool]]) -> list[Value]:
     """The roots, each computed by a kernel and none twice. A root for the caller is marked True:
-    loops cannot store their stacks there, since they only index memory of the program."""
+    the stack of a loop is copied there, unless placement lets the loop store it there."""
     out: dict[Value, None] = {}
     for r, layer, for_caller in roots:
         if r in out or r.op.kind in ("leaf", "threads_result") or is_view(r) or (

@@ -94,8 +94,8 @@ FETCHED_ROW_BYTES = row(
     "on Zen 4, in C, rows of 128 bytes take 1.16 of the time")
 STREAMED_SHARE = row(
     "STREAMED_SHARE", 1.5, "share of the cache",
-    "the bytes that elementwise work, or a reduction along rows, reads and writes, in L3 caches, "
-    "from which on its stores pass by the caches",
+    "the least bytes that elementwise work, or a reduction along rows, reads and writes for its "
+    "stores to bypass the caches, as a share of the L3 cache",
     "on Zen 4, one thread, x * 1.5: of 24, 32 and 64 MiB 1.97, 2.48 and 5.16 ms become 1.57, 1.91 "
     "and 3.83; x + y of 64 MiB 8.15 become 5.74, a norm of 8192 x 1024 2.94 become 1.63, softmax "
     "is level; read by another kernel afterwards, of 16 MiB 0.90 of the speed, of 24 MiB 1.17")
