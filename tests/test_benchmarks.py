@@ -142,7 +142,7 @@ def test_parity_is_for_gpus_and_names_failures(monkeypatch: pytest.MonkeyPatch) 
     assert gpu_parity.cases(ListedDevice("vulkan:0", "cpu"), SMALL) == []
     d = ListedDevice("dummy:0", "gpu")
     assert [c.name for c in gpu_parity.cases(d, SMALL)] == [*gpu_parity.TESTS]
-    monkeypatch.setitem(gpu_parity.TESTS, "every op", "tests/test_progress.py")
+    monkeypatch.setitem(gpu_parity.TESTS, "every op", "tests/terminal/test_progress.py")
     passed = gpu_parity.run(ListedDevice("bar:0", "gpu"), "every op", timing.QUICK)
     assert int(passed.rate.split()[0]) > 0 and passed.rate.endswith(" passed")
     output = "F.\nE   AssertionError: worst 3\nFAILED tests/x.py::test_op[cuda-add]\n1 failed in 2s\n"

@@ -46,10 +46,11 @@ PARTS: dict[str, int] = {
         "tests/machines/metal", "tests/machines/ptx", "tests/machines/rocm",
         "tests/ops/test_every_dtype.py", "tests/ops/test_every_op.py", "tests/ops/test_indexing.py",
         "tests/ops/test_normals.py", "tests/ops/test_sorting.py", "tests/ops/test_windows.py",
+        "tests/optimizers/test_optimizers.py",
         "tests/program/test_batch_sizes.py", "tests/program/test_generate.py",
         "tests/program/test_image_sizes.py",
         "tests/program/test_ragged_training.py", "tests/program/test_sequence_sizes.py",
-        "tests/test_benchmarks.py", "tests/test_optimizers.py", "tests/test_wrong_calls.py",
+        "tests/test_benchmarks.py", "tests/test_wrong_calls.py",
         "tests/verify/test_verify.py", "tests/zoo/test_zoo.py"), 3),
     **dict.fromkeys((  # fewer cases: dtypes, devices, optimizers, families of models, sizes of one algorithm
         "tests/arrays/test_array_api_shapes.py", "tests/arrays/test_complex_gradients.py",

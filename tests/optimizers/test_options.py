@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.optimizer_steps import GRADIENTS, START, close, ours, runner, torch_weights
+from tests.optimizers.steps import GRADIENTS, START, close, ours, runner, torch_weights
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate

@@ -27,7 +27,7 @@ from ztorch.optimizers import SGD
 from ztorch.program.program import Program
 from ztorch.schedules import ExponentialDecay
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NAN = np.where(np.arange(20) == 7, np.nan, Y)
 
 

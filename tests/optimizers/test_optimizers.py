@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.optimizer_steps import GRADIENTS, START, close, ours, torch_weights
+from tests.optimizers.steps import GRADIENTS, START, close, ours, torch_weights
 from ztorch import layers as L
 from ztorch import optimizers
 from ztorch.errors import ConfigError
