@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,17 @@ def test_a_disturbed_first_trial_is_repeated_soon() -> None:
     assert chosen[-100:].count(1) < 10
 
 
+def test_a_number_that_was_once_faster_is_tried_again_soon() -> None:
+    """A disturbed trial, after better ones, does not keep it out for long."""
+    trials = WorkerTrials(rule=2, most=2, cycles=3e7, guess=0.0, single=True)
+    chosen = []
+    for call in range(3000):
+        chosen.append(trials.workers)
+        disturbed = trials.workers == 2 and 600 <= call < 1100
+        trials.record(x := 2e-3 if trials.workers == 1 else 9e-3 if disturbed else 1e-3, x)
+    assert chosen[600:1100].count(1) > 400 and chosen[2000:].count(1) < 100
+
+
 def test_single_calls_are_judged_by_their_usual_time() -> None:
     """Two workers that are fast now and then, while others use their core, are slower than one."""
     trials = WorkerTrials(rule=2, most=2, cycles=70_000, guess=0.0, single=True)
@@ -238,7 +250,8 @@ def test_single_calls_are_judged_by_their_usual_time() -> None:
     assert after(4000) == 2
 
 
-def test_calls_between_timed_ones_run_by_the_chosen_number() -> None:
+def test_calls_between_timed_ones_run_by_the_chosen_number(monkeypatch: Any) -> None:
+    monkeypatch.setattr(native_call, "perf_counter", count(0.0, 1e-5).__next__)
     program = build({"call": Graph({"y": leaf("input", "x", (64, 64), f32) * 2.0})}, "cpu", "t", 2, "float32", True)
     call = program.bind("call")
     native = call._native

@@ -20,6 +20,9 @@ TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slo
 # The same for single calls, by the trials of a number until then. The first ones are often
 # disturbed: for up to a second, the system moves threads that have just started.
 EARLY_SHARES = {1: 0.16, 2: 0.04}
+# The same for a number that was once faster than the chosen one: its last trial may have been
+# disturbed.
+ONCE_FASTER_SHARE = 0.04
 SLOW_SHARE = 0.25  # weight of a slower measurement, which another process may have caused
 SLOW_SECONDS = 0.05  # duration of single calls that get this weight together
 TIMED_SECONDS = 5e-4  # one single call is timed per this duration, as timing takes some 2 us
@@ -67,6 +70,7 @@ class WorkerTrials:
         self._trial_seconds = 0.0  # seconds of the current trial
         self._last_trial_seconds: dict[int, float] = {}  # seconds of the last trial of each number
         self._trials: dict[int, int] = {}  # finished trials of each number
+        self._fastest_trial: dict[int, float] = {}  # seconds of a step in the fastest of them
         self._tried_at: dict[int, float] = {}  # time of its last measurement, in `_elapsed` seconds
         self._elapsed = 0.0  # seconds of all runs
 
@@ -94,7 +98,9 @@ class WorkerTrials:
             if self._single:
                 judged, self._run_seconds = self._run_seconds[1:], []
                 most = MAX_DELAY * median(judged)
-                self._seconds[last] = fmean(min(seconds, most) for seconds in judged)
+                mean = fmean(min(seconds, most) for seconds in judged)
+                self._seconds[last] = mean
+                self._fastest_trial[last] = min(mean, self._fastest_trial.get(last, mean))
         self.workers = self._untried.pop(0) if self._untried else self._choice(now)
         self.trial = self.workers != last
         self.untimed = 0 if self.trial else int(self._timed_seconds / max(seconds, 1e-6))
@@ -112,10 +118,12 @@ class WorkerTrials:
         """The fastest number, or one whose last trial was long enough ago."""
         best = min(self._seconds, key=lambda n: self._seconds[n])
         return next((n for n, tried_at in self._tried_at.items() if n != best
-                     and (now - tried_at) * self._trials_share(n) > self._last_trial_seconds[n]),
-                    best)
+                     and (now - tried_at) * self._trials_share(n, best)
+                     > self._last_trial_seconds[n]), best)
 
-    def _trials_share(self, n: int) -> float:
+    def _trials_share(self, n: int, best: int) -> float:
         """The share of the run time for the next trial of a number that was slower."""
-        early = EARLY_SHARES if self._single else {}
-        return early.get(self._trials[n], TRIALS_SHARE)
+        if not self._single:
+            return TRIALS_SHARE
+        once_faster = self._fastest_trial[n] < self._seconds[best]
+        return EARLY_SHARES.get(self._trials[n], ONCE_FASTER_SHARE if once_faster else TRIALS_SHARE)
