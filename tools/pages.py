@@ -38,7 +38,8 @@ ROOT = Path(__file__).parent.parent
 ARRAYS = (  # functions of tensors, in the order of their page
     "tensor", "asarray", "from_dlpack", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
     "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint",
-    "permutation", "set_seed", "ComplexTensor", "grad", "value_and_grad", "vjp", "jvp", "jacobian",
+    "permutation", "set_seed", "ComplexTensor", "save_tensors", "load_tensors", "grad",
+    "value_and_grad", "vjp", "jvp", "jacobian",
     "hessian", "vmap", "custom_gradient", "stop_gradient", "compiled", "kernel", "grid", "explain",
     "export", "load_function", "lazy", "device", "set_default_device", "allow_transfers")
 MODEL, DEVICE = "digits_mlp", "cpu:avx2"

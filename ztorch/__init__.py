@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from ztorch.arrays.ranges import ones_like as ones_like
     from ztorch.arrays.ranges import zeros_like as zeros_like
     from ztorch.arrays.recording import lazy as lazy
+    from ztorch.arrays.saving import load_tensors as load_tensors
+    from ztorch.arrays.saving import save_tensors as save_tensors
     from ztorch.arrays.tensor import Tensor as Tensor
     from ztorch.arrays.vmap import vmap as vmap
     from ztorch.initializers.initializer import Initializer as Initializer
@@ -144,6 +146,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "InputSpec": "layers.
                            "linspace", "eye"), "arrays.ranges"),
           **dict.fromkeys(("rand", "randn", "randint", "permutation", "set_seed"),
                           "arrays.random"),
+          **dict.fromkeys(("save_tensors", "load_tensors"), "arrays.saving"),
           **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "jacobian", "hessian"),
                           "arrays.gradients"),
           **dict.fromkeys(("device", "set_default_device"), "arrays.placement")}
@@ -239,6 +242,8 @@ _dispatch("grad", "arrays.gradients", "grad")
 _dispatch("schedules_of", "arrays.explaining", "schedules_of")
 _dispatch("array_namespace", "arrays.array_api", "namespace")
 _dispatch("update", "arrays.updates", "update")
+_dispatch("optimizer_state", "arrays.updates", "get_state")
+_dispatch("set_optimizer_state", "arrays.updates", "set_state")
 _dispatch("call_layer", "arrays.layer_calls", "call_layer")
 _dispatch("on_numbers", "arrays.value_functions", "on_numbers")
 _dispatch("predict", "arrays.program_calls", "predict")

@@ -37,6 +37,8 @@ grad: Callable[[Any, Any], Any]  # a function, its arguments' numbers -> a funct
 schedules_of: Callable[..., list[str]]  # a name, the results of a kernel, a device -> sentences
 array_namespace: Callable[[str | None], Any]  # a version of the array API -> the module
 update: Callable[[Any, Any, Any], Any]  # an optimizer, parameters, gradients -> parameters
+optimizer_state: Callable[[Any], Any]  # an optimizer -> the states that `update` keeps
+set_optimizer_state: Callable[[Any, Any], None]  # an optimizer, its states
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
 stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training

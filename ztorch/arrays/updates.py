@@ -7,19 +7,19 @@ updates parameters can be compiled as a whole.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ztorch.arrays.calls import Call
-from ztorch.arrays.cells import Cell
-from ztorch.arrays.elements import node_from, stored_array
+from ztorch.arrays.cells import Cell, is_tracing
+from ztorch.arrays.elements import node_from, node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
-from ztorch.arrays.tensor import tensor_of
+from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, DeviceError, ShapeError
 from ztorch.graph.op import first_value, leaf
@@ -61,13 +61,16 @@ class Step(NamedTuple):
     cells: dict[str, Cell]  # all states by name, with those of earlier settings
 
 
+States = dict[str, np.ndarray]  # the states of one step by name
+
+
 class Steps:
     """The steps of one optimizer, by the parameters they take. Copies and pickles of it hold the
     states as arrays."""
 
-    def __init__(self, states: dict[Any, list[np.ndarray]] | None = None):
+    def __init__(self, saved: Sequence[States] = ()):
         self.known: dict[Any, Step] = {}
-        self._restored = states or {}  # states of steps that are not known yet
+        self.saved = [*saved]  # of steps whose parameters are not known yet
 
     def find(self, optimizer: Optimizer, tree: Any, specs: tuple[Spec, ...]) -> Step:
         """The step for parameters in a tree."""
@@ -76,23 +79,73 @@ class Steps:
         if step is not None and step.settings != settings:  # as beta_1, changed between two steps
             step = self.known[tree, specs] = _step(optimizer, tree, specs, settings, step.cells)
         if step is None:
-            step = self.known[tree, specs] = _step(optimizer, tree, specs, settings, {})
-            restored = self._restored.pop(_portable(tree, specs), ())
-            for cell, array in zip(step.states, restored, strict=False):
-                if not isinstance(cell, _Rate):  # the optimizer holds that
-                    own = cell.node.spec
-                    cell.node = computed(own, memory(own.memory).upload(array))
+            step = _step(optimizer, tree, specs, settings, {})
+            self._restore(step)
+            self.known[tree, specs] = step
         return step
 
+    def restore(self, saved: Sequence[States]) -> None:
+        """Replaces the states of all steps; those left over wait for further parameters."""
+        self.saved = [*saved]
+        for step in self.known.values():
+            self._restore(step)
+
+    def _restore(self, step: Step) -> None:
+        """Gives a step the saved states that fit it."""
+        if not self.saved:
+            return
+        own = {n: c for n, c in step.cells.items() if not isinstance(c, _Rate)}
+        fitting = [s for s in self.saved if all(
+            n in s and s[n].shape == c.node.spec.shape for n, c in own.items())]
+        if not fitting:
+            raise ShapeError("the saved states of the optimizer belong to other parameters: "
+                             + _misfit(own, self.saved[0]))
+        states = min(fitting, key=len)  # plain SGD's counter fits all
+        self.saved = [s for s in self.saved if s is not states]
+        for name, cell in own.items():
+            kind = cell.node.spec
+            cell.node = node_of_array(states[name], kind.dtype, kind.memory, copy=True)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        states = {_portable(*key): [stored_array(cell.node).copy() for cell in step.states]
-                  for key, step in self.known.items()}
-        return Steps, ({**self._restored, **states},)
+        states = [{n: tensor_of(c.node).numpy() for n, c in step.cells.items()
+                   if not isinstance(c, _Rate)}  # the optimizer holds its learning rate
+                  for step in self.known.values()]
+        return Steps, ([*self.saved, *states],)
 
 
-def _portable(tree: Any, specs: Sequence[Spec]) -> tuple[Any, ...]:
-    """The name of a step in another process."""
-    return tree, tuple((s.shape, s.dtype.long, s.memory) for s in specs)
+def _misfit(cells: Mapping[str, Cell], states: States) -> str:
+    """What saved states lack."""
+    name, cell = next((n, c) for n, c in cells.items()
+                      if n not in states or states[n].shape != c.node.spec.shape)
+    shape = cell.node.spec.shape
+    if name not in states:
+        return f"they lack {name!r} of shape {shape}"
+    return f"{name!r} has shape {states[name].shape}, and {shape} is needed"
+
+
+def get_state(optimizer: Optimizer) -> list[dict[str, Tensor]]:
+    """The states of an optimizer; see `Optimizer.get_state`."""
+    steps = _steps_of(optimizer)
+    return [*({n: Tensor(a) for n, a in states.items()} for states in steps.saved),
+            *({n: tensor_of(c.get()) for n, c in step.cells.items() if not isinstance(c, _Rate)}
+              for step in steps.known.values())]
+
+
+def set_state(optimizer: Optimizer, state: Sequence[Mapping[str, Any]]) -> None:
+    """Replaces the states of an optimizer; see `Optimizer.set_state`."""
+    if is_tracing():
+        raise ConfigError("set_state replaces an optimizer's states once; call it outside the "
+                          "function that is compiled")
+    if isinstance(state, (str, Mapping)) or not all(isinstance(s, Mapping) for s in state):
+        raise ConfigError("set_state takes a list of dicts, as get_state returns it")
+    _steps_of(optimizer).restore([
+        {name: tensor_of(node_from(x, None, None, copy=True)).numpy() for name, x in s.items()}
+        for s in state])
+
+
+def _steps_of(optimizer: Optimizer) -> Steps:
+    steps: Steps = vars(optimizer).setdefault("_steps", Steps())
+    return steps
 
 
 def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
@@ -111,8 +164,7 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
     if any(s.memory != specs[0].memory for s in specs):
         places = sorted({s.memory for s in specs})
         raise DeviceError(f"update takes parameters of one device, not of {' and '.join(places)}")
-    steps: Steps = vars(optimizer).setdefault("_steps", Steps())
-    step = steps.find(optimizer, tree, specs[:len(weights)])
+    step = _steps_of(optimizer).find(optimizer, tree, specs[:len(weights)])
     results = record(step.call, (*nodes, *(cell.get() for cell in step.states)))
     for cell, node in zip(step.changed, results[len(weights):], strict=True):
         cell.set(node)

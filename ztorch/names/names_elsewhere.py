@@ -29,7 +29,9 @@ REPLACEMENTS = {
     "StatelessScope": "zt.grad of functions, and model.stateless_call",
     "SymbolicScope": "nothing: layers are called on the result of zt.Input",
     "Variable": "add_weight of a layer, or zt.tensor, which never changes",
-    "save": "program.save(path)", "load_weights": "model.load_weights(path)",
+    **dict.fromkeys(("save", "savez"), "zt.save_tensors(tree, path) for tensors, and "
+                    "program.save(path) for programs"),
+    "load_weights": "model.load_weights(path)",
     "save_weights": "model.save_weights(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",

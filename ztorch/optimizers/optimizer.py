@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
-from ztorch import dispatch
 from ztorch.config import Named, fraction, number, positive
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
@@ -18,10 +17,11 @@ from ztorch.graph.running_step import need_step
 from ztorch.graph.value import Value, layer_scope
 from ztorch.optimizers.around import accumulated, averaged, shrunk
 from ztorch.optimizers.slots import Slots
+from ztorch.optimizers.steps_on_tensors import StepsOnTensors
 from ztorch.schedules import LearningRateSchedule
 
 
-class Optimizer(Named, family="optimizer", such_as="sgd"):
+class Optimizer(StepsOnTensors, Named, family="optimizer", such_as="sgd"):
     """Base class of optimizers. A subclass implements `step`, which returns the amount to subtract
     from a weight.
 
@@ -222,30 +222,6 @@ class Optimizer(Named, family="optimizer", such_as="sgd"):
             new = decayed - self.step(decayed, g, scaled, slots)
             updates[w] = averaged(new, step, slots, self) if self.use_ema else new
         return updates
-
-    def update(self, params: Any, grads: Any) -> Any:
-        """The parameters after one step, for custom training loops.
-
-        The optimizer keeps its states (slots, step counter) for parameters of this tree and these
-        shapes, and advances them at each call, also in functions made by `zt.compiled`. There, all
-        settings except the learning rate are compiled in. Two sets of parameters of equal structure
-        need separate optimizers. For `exclude_from_weight_decay`, a parameter's name is its path of
-        keys: "dense/kernel".
-
-        Args:
-            params: Tensors, or dicts and lists of them.
-            grads: The gradient of each, in the same tree, as `zt.grad` returns it.
-
-        Returns:
-            The new parameters, in the same tree.
-
-        Examples:
-            >>> import ztorch as zt
-            >>> params = {"w": zt.tensor([1.0, 2.0])}
-            >>> zt.optimizers.SGD(0.5).update(params, {"w": zt.tensor([2.0, 0.0])})["w"].tolist()
-            [0.0, 2.0]
-        """
-        return dispatch.update(self, params, grads)
 
     def exclude_from_weight_decay(self, var_names: Sequence[str]) -> None:
         """Excludes weights from weight decay whose names match patterns, such as `["bias",
