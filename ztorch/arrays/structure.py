@@ -9,7 +9,7 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -24,9 +24,16 @@ AGAIN = "again"  # begins the entry of a further result of a call
 
 
 class Pending:
-    """Everything that some nodes depend on."""
+    """Everything that some nodes depend on.
 
-    __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots")
+    Args:
+        arguments: Nodes that count as computed, and come first among the leaves. Default: `()`.
+        within: If not `None`, ids of the nodes to compute: all others count as computed, and these
+            do not, even if they are. Default: `None`.
+    """
+
+    __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots",
+                 "within")
 
     roots: Sequence[TensorNode]  # those of the roots that are to be computed
     key: list[Any]  # the structure
@@ -37,6 +44,37 @@ class Pending:
     order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
     slots: dict[TensorNode, int]  # the slot of each node
     plain: bool  # whether each of these calls has one result
+    within: set[int] | None  # the argument
+
+    def __init__(self, arguments: Sequence[TensorNode] = (), within: set[int] | None = None):
+        self.roots, self.key, self.leaves, self.blocks = (), [], [*arguments], []
+        self.places, self.numbers, self.order, self.within = [], [], [], within
+        self.slots = {node: -1 - k for k, node in enumerate(arguments)}
+        self.plain = True
+
+    def new_slot(self, node: TensorNode) -> int:
+        """Gives a slot to a node that has none: among the nodes to compute, or the leaves."""
+        block = node.block
+        if block is None if self.within is None else id(node) in self.within:
+            slot = len(self.order)
+            self.order.append(node)
+        else:
+            self.leaves.append(node)
+            slot = -len(self.leaves)
+            if block is not None:
+                self.blocks.append(block)
+                self.places.append(place_of(block))
+        self.slots[node] = slot
+        return slot
+
+    def add_results(self, call: Call, results: Sequence[Callable[[], TensorNode | None]]) -> None:
+        """Adds the pending results of a call that somebody still holds: later uses find them
+        computed."""
+        for other in [ref() for ref in results]:
+            if other is not None and other.call is call and other.block is None and (
+                    other not in self.slots):
+                self.slots[other] = len(self.order)
+                self.order.append(other)
 
 
 def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
@@ -45,37 +83,20 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
 
     Args:
         roots: The nodes to compute.
-        arguments: Nodes that count as computed, and come first among the leaves. Default: `()`.
-        within: If not `None`, ids of the nodes to compute: all others count as computed, and these
-            do not, even if they are. Default: `None`.
+        arguments: Nodes that count as computed, as in `Pending`. Default: `()`.
+        within: Ids of the nodes to compute, as in `Pending`. Default: `None`.
 
     Raises:
         NotTraced: They depend on an argument of a function that is being compiled.
     """
-    key: list[Any] = []
-    leaves = [*arguments]
-    blocks: list[Block] = []
-    places: list[Any] = []
-    numbers: list[Any] = []
-    order: list[TensorNode] = []
-    slots = dict(zip(arguments, range(-1, -1 - len(leaves), -1), strict=True)) if leaves else {}
-    applied: dict[tuple[Call, int], int] = {}  # (call, id of operands) -> slot of its first result
-    slot: int | None
+    pending = Pending(arguments, within)
+    key, slots, order, numbers = pending.key, pending.slots, pending.order, pending.numbers
+    new_slot = pending.new_slot
     for node in roots:
         if node not in slots:
-            block = node.block
-            if block is None if within is None else id(node) in within:
-                slots[node] = len(order)
-                order.append(node)
-            else:
-                leaves.append(node)
-                slots[node] = -len(leaves)
-                if block is not None:
-                    blocks.append(block)
-                    places.append(place_of(block))
-    own = roots
-    if len(order) < len(roots):
-        own = [r for r in roots if slots[r] >= 0]
+            new_slot(node)
+    pending.roots = roots if len(order) == len(roots) else [r for r in roots if slots[r] >= 0]
+    applied: dict[tuple[Call, int], int] = {}  # (call, id of operands) -> slot of its first result
     for node in order:  # which grows
         operands = node.operands
         call = node.call  # read after the operands; see `settle`
@@ -85,48 +106,23 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
                                 "compiled or differentiated as a whole; compute with zt.ops, not "
                                 "NumPy, and use ops.where in place of if")
             return walk(roots, arguments)  # another thread has just computed it
-        if node.siblings is not None:
+        if node.siblings is None:
+            key.append(call)
+        else:
             first = applied.setdefault((call, id(operands)), slots[node])
             if first != slots[node]:
                 key += (AGAIN, first, node.index)
                 continue
             key += (call, node.index)
-            if within is None:  # other uses find them computed
-                for other in [ref() for ref in node.siblings]:
-                    if other is not None and other.call is call and other.block is None and (
-                            other not in slots):
-                        slots[other] = len(order)
-                        order.append(other)
-        else:
-            key.append(call)
+            if within is None:
+                pending.add_results(call, node.siblings)
         for o in operands:
             if type(o) is TensorNode:
                 slot = slots.get(o)
-                if slot is None:
-                    block = o.block
-                    if block is None if within is None else id(o) in within:
-                        slot = len(order)
-                        order.append(o)
-                    else:
-                        leaves.append(o)
-                        slot = -len(leaves)
-                        if block is not None:
-                            blocks.append(block)
-                            places.append(place_of(block))
-                    slots[o] = slot
-                key.append(slot)
+                key.append(new_slot(o) if slot is None else slot)
             else:
                 key.append(NUMBER)
                 numbers.append(o)
-    pending = Pending()
-    pending.roots = own
-    pending.key = key
-    pending.leaves = leaves
-    pending.blocks = blocks
-    pending.places = places
-    pending.numbers = numbers
-    pending.order = order
-    pending.slots = slots
     pending.plain = not applied
     return pending
 

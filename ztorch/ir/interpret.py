@@ -6,6 +6,7 @@ any thread is active, and a scalar opcode is the meaning that its row of the tab
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -92,58 +93,73 @@ class Interpreter(RingSteps):
     # -- structure -------------------------------------------------------------------------------
 
     def _loop(self, at: int, instr: Instr) -> Step:
-        regs, d, kind = self.regs, instr.dest, instr.attrs["kind"]
-        ended = self.ended
+        regs, counter = self.regs, instr.dest
         start, stop, by = map(self.key, instr.args)
-        body = self._block(at + 1, self.ends[at])
-        inside = self.kernel.body[at:self.ends[at]]
-        private = {v.id for i in inside for v in assigned(i)}
-        number, count = np.zeros((1, 1), np.int64), 1
-        if kind in ("grid", "block"):
-            axis = instr.attrs.get("axis", 0)
-            number, count = self.place(kind, axis), self.extent(kind)[axis]
-            for i in inside[1:]:
-                if i.attrs.get("kind") == kind and i.attrs.get("axis", 0) == axis:
-                    raise self.fail(at, f"holds another {kind} loop over axis {axis}")
-
-        def trip(counter: np.ndarray) -> None:
-            regs[d.id] = counter.astype(d.dtype.numpy)
-            if kind not in PRIVATE_KINDS:
-                return _run(body)
-            self.forget(private)
-            if kind == "parallel":
-                self.shifts += self.threads
-                self.shift = self.shifts
-            _run(body)
-            self.forget(private)
-            self.shift = 0
+        number, count = self._share(at, instr)
+        iteration = self._iteration(at, instr)
 
         def step() -> None:
             stride = int(regs[by][0, 0])
             if stride <= 0:
                 raise self.fail(at, f"the step is {stride}, not positive")
-            counter, last = regs[start].astype(np.int64) + number * stride, regs[stop]
+            first, last = regs[start].astype(np.int64) + number * stride, regs[stop]
             stride *= count
-            if len(counter) == len(last) == 1 and d.id not in ended:
-                for i in range(int(counter[0, 0]), int(last[0, 0]), stride):
-                    trip(np.array([[i]]))
-                return
-            outer = self.active
-            if d.id in ended:
-                ended[d.id] = np.zeros((self.threads, 1), bool)
-            while True:
-                live = np.broadcast_to(counter < last, (self.threads, 1))
-                if outer is not None:
-                    live = live & outer
-                if d.id in ended:
-                    live = live & ~ended[d.id]
-                if not live.any():
-                    break
-                self.active = None if live.all() else live
-                trip(counter)
-                counter = counter + stride
-            self.active = outer
+            if len(first) == len(last) == 1 and counter.id not in self.ended:
+                for i in range(int(first[0, 0]), int(last[0, 0]), stride):
+                    iteration(np.array([[i]]))
+            else:
+                self._while_any(counter.id, first, last, stride, iteration)
         return step
+
+    def _share(self, at: int, instr: Instr) -> tuple[np.ndarray, int]:
+        """The first iteration of each thread, and how many iterations further its next one is: a grid
+        or block loop divides its iterations between workgroups or threads."""
+        kind, axis = instr.attrs["kind"], instr.attrs.get("axis", 0)
+        if kind not in ("grid", "block"):
+            return np.zeros((1, 1), np.int64), 1
+        for i in self.kernel.body[at + 1:self.ends[at]]:
+            if i.attrs.get("kind") == kind and i.attrs.get("axis", 0) == axis:
+                raise self.fail(at, f"holds another {kind} loop over axis {axis}")
+        return self.place(kind, axis), self.extent(kind)[axis]
+
+    def _iteration(self, at: int, instr: Instr) -> Callable[[np.ndarray], None]:
+        """One iteration of a loop, given its counter. Threads that share a loop keep no registers
+        from one iteration to the next."""
+        regs, counter, kind = self.regs, instr.dest, instr.attrs["kind"]
+        body = self._block(at + 1, self.ends[at])
+        private = {v.id for i in self.kernel.body[at:self.ends[at]] for v in assigned(i)}
+
+        def iteration(values: np.ndarray) -> None:
+            regs[counter.id] = values.astype(counter.dtype.numpy)
+            if kind not in PRIVATE_KINDS:
+                return _run(body)
+            self.forget(private)
+            if kind == "parallel":  # each iteration counts as a thread of its own
+                self.shifts += self.threads
+                self.shift = self.shifts
+            _run(body)
+            self.forget(private)
+            self.shift = 0
+        return iteration
+
+    def _while_any(self, loop: int, values: np.ndarray, last: np.ndarray, stride: int,
+                   iteration: Callable[[np.ndarray], None]) -> None:
+        """Runs iterations while any thread has one left; only those threads are active."""
+        outer, ended = self.active, self.ended
+        if loop in ended:
+            ended[loop] = np.zeros((self.threads, 1), bool)
+        while True:
+            live = np.broadcast_to(values < last, (self.threads, 1))
+            if outer is not None:
+                live = live & outer
+            if loop in ended:
+                live = live & ~ended[loop]
+            if not live.any():
+                break
+            self.active = None if live.all() else live
+            iteration(values)
+            values = values + stride
+        self.active = outer
 
     def _while(self, at: int, instr: Instr) -> Step:
         loop, condition = instr.args[0].id, self.key(instr.args[1])
