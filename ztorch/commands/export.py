@@ -24,14 +24,12 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
            shapes: str | None) -> None:
     """Writes a model or a function for a device, which need not be in this machine; or a model as
     an ONNX or Keras file; or the weights of a model."""
-    from ztorch.compile.export import chosen_format
-
+    kind = "c" if library else "web" if web else None
     if shapes is not None:
         _need_none({"--batch-size": batch_size, "--sizes": sizes or None, "--weights": weights,
                     "--random": random or None, "--train": trains or None, "--dtype": dtype,
                     "--optimizer": optimizer_, "--lr": rate, "--loss": loss,
                     "--samples": samples}, "a model, and --shapes for a function")
-        kind = "c" if library else "web" if web else None
         return export_function(name, shapes, out, device, kind)
     training = {"--loss": loss, "--optimizer": optimizer_, "--lr": rate}
     if not trains and (idle := [o for o, value in training.items() if value is not None]):
@@ -40,33 +38,20 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         raise ConfigError("--so is for C programs and --web for browsers: export twice")
     if samples is not None and not web:
         raise ConfigError("--samples is for a page: add --web, or omit it")
-    kind = "c" if library else "web" if web else None
-    if kind is None:
-        data.need_writable(out, (".zt", ".onnx", *_WITHOUT_PROGRAM))
-    if kind or not out.endswith(_WITHOUT_PROGRAM):
-        kind = chosen_format(out, device, kind)
-    else:
-        kind = Path(out).suffix
-        _need_none({"--device": None if device == "auto" else device, "--batch-size": batch_size,
-                    "--sizes": sizes or None, "--dtype": dtype, "--train": trains or None},
-                   f"a compiled program, and {out} holds none")
-    recipe = find(name)
-    if weights:
-        recipe.model.load_weights(weights)
-    if trains and not random:
-        take_trained(name, recipe)
-    elif not random:
-        need_trained(name, recipe, "give its weights: --weights FILE",
-                     "write the random ones: --random")
+    kind = _format(kind, out, device, {
+        "--device": None if device == "auto" else device, "--batch-size": batch_size,
+        "--sizes": sizes or None, "--dtype": dtype, "--train": trains or None})
+    recipe = _with_weights(name, weights, random, trains)
+    model = recipe.model
     if kind in _WITHOUT_PROGRAM:
-        (recipe.model.save if kind == ".keras" else recipe.model.save_weights)(out)
+        (model.save if kind == ".keras" else model.save_weights)(out)
         files = [Path(out)]
     elif kind == "onnx":
-        files = recipe.model.export(out, train=trains, batch_size=batch_size, dtype=dtype,
-                                    sizes=dict(sizes) or None)
+        files = model.export(out, train=trains, batch_size=batch_size, dtype=dtype,
+                             sizes=dict(sizes) or None)
     else:
         default = 1 if web and not trains else recipe.batch_size  # of a page
-        files = recipe.model.export(
+        files = model.export(
             out, device, format=kind, train=trains, batch_size=batch_size or default,
             dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes, decode=recipe.decode,
             **(page_options(recipe, samples) if web else {}),
@@ -75,6 +60,32 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         print(f"Wrote {file}: {_functions(file, batch_size)}{file.stat().st_size:,} bytes")
     if web:
         print(f"Open {files[-1]} in a browser; it needs no other file")
+
+
+def _format(kind: str | None, out: str, device: str, options: dict[str, Any]) -> str:
+    """The format to write, by the options or the suffix; `options` are those of a compiled
+    program."""
+    from ztorch.compile.export import chosen_format
+
+    if kind is None:
+        data.need_writable(out, (".zt", ".onnx", *_WITHOUT_PROGRAM))
+        if out.endswith(_WITHOUT_PROGRAM):
+            _need_none(options, f"a compiled program, and {out} holds none")
+            return Path(out).suffix
+    return chosen_format(out, device, kind)
+
+
+def _with_weights(name: str, weights: str | None, random: bool, trains: bool) -> Recipe:
+    """A model with the requested weights, or an error that tells how to get them."""
+    recipe = find(name)
+    if weights:
+        recipe.model.load_weights(weights)
+    if trains and not random:
+        take_trained(name, recipe)
+    elif not random:
+        need_trained(name, recipe, "give its weights: --weights FILE",
+                     "write the random ones: --random")
+    return recipe
 
 
 def _need_none(options: dict[str, Any], reason: str) -> None:

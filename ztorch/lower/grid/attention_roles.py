@@ -14,7 +14,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import WARPGROUP, Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid.attention import sizes_of
-from ztorch.lower.grid.attention_fragments import FragmentRows
+from ztorch.lower.grid.attention_fragments import FragmentRows, State
 from ztorch.lower.grid.attention_role_tiles import (
     AttentionTile,
     GridAttentionRolesSchedule,
@@ -126,8 +126,10 @@ class _TeamRows(FragmentRows):
     # -- the teams that multiply -------------------------------------------------------------------
 
     def _consume(self, count: Operand, target: Mapping[Value, str]) -> None:
+        """Computes blocks of scores from the last one on. The scores of a block are started ahead
+        of the results of the one before, so that they are computed beside its softmax."""
         b, tile, shape, grid = self.b, self.tile, self.shape, self.grid
-        team = b.div(self.t, tile.team_threads)
+        self.team = b.div(self.t, tile.team_threads)
         self.elected = b.eq(b.rem(self.t, tile.team_threads), 0)
         self.keys, self.values = (RingPlace(b, tile.stages, parity=0) for _ in range(2))
         state = self.state()
@@ -136,47 +138,48 @@ class _TeamRows(FragmentRows):
         b.mbarrier_wait(self.full[0], 0, b.const(0, b.index))
         b.mbarrier_wait(self.full[1], *self.keys())
         b.mma_fence()
-        self._start_scores(team, scores)
+        self._start_scores(scores)
         b.mma_wait(0)
         self._release(1, self.keys)
-        last = b.sub(count, 1)
-        self.soften(0, b.mul(last, tile.block), scores, state)
-        held = [b.matrix(self.a, grid.subgroup, x) for x in self.lefts(scores)]
+        self.last = b.sub(count, 1)
+        self.soften(0, b.mul(self.last, tile.block), scores, state)
+        weights = [b.matrix(self.a, grid.subgroup, x) for x in self.lefts(scores)]
         b.mbarrier_wait(self.full[1], *self.keys())
-
-        def iterate(first: int | Operand, end: Operand, tested: bool) -> None:
-            with b.loop(first, end) as number:
-                lefts = [b.get(v) for v in held]
-                b.mma_fence()
-                self._start_scores(team, scores)
-                b.mbarrier_wait(self.full[2], *self.values())
-                self._start_results(lefts, sums)
-                b.mma_wait(1)
-                self._release(1, self.keys)
-                start = b.mul(b.sub(last, number), tile.block)
-                scale_of = self.soften(0, start, scores, state, tested)
-                # This wait is here, and not where its keys are used, since assemblers would
-                # move the next one ahead of the weights, which are computed beside the product.
-                b.mbarrier_wait(self.full[1], *self.keys())
-                b.mma_wait(0)
-                self._release(2, self.values)
-                self.rescale(sums, scale_of)
-                for v, x in zip(held, self.lefts(scores), strict=True):
-                    b.set(v, x)
-
         tested = self._tested(count)
-        if tested is None:
-            iterate(1, count, tested=False)
-        else:
-            iterate(1, tested, tested=True)
-            iterate(tested, count, tested=False)
-        lefts = [b.get(v) for v in held]
+        if tested is not None:
+            with b.loop(1, tested) as number:
+                self._block(number, state, scores, weights, sums, tested=True)
+        with b.loop(1 if tested is None else tested, count) as number:
+            self._block(number, state, scores, weights, sums, tested=False)
+        lefts = [b.get(v) for v in weights]
         b.mbarrier_wait(self.full[2], *self.values())
         b.mma_fence()
         self._start_results(lefts, sums)
         b.mma_wait(0)
         for slot in self.slots:
             self.store(slot, b.get(state[slot][1]), sums, target)
+
+    def _block(self, number: Operand, state: State, scores: list[Operand],
+               weights: list[Operand], sums: list[Operand], tested: bool) -> None:
+        """Adds the results of the block before, and replaces its weights by those of this one."""
+        b = self.b
+        lefts = [b.get(v) for v in weights]
+        b.mma_fence()
+        self._start_scores(scores)
+        b.mbarrier_wait(self.full[2], *self.values())
+        self._start_results(lefts, sums)
+        b.mma_wait(1)
+        self._release(1, self.keys)
+        first = b.mul(b.sub(self.last, number), self.tile.block)
+        factors = self.soften(0, first, scores, state, tested)
+        # This wait is here, and not where its keys are used, since assemblers would
+        # move the next one ahead of the weights, which are computed beside the product.
+        b.mbarrier_wait(self.full[1], *self.keys())
+        b.mma_wait(0)
+        self._release(2, self.values)
+        self.rescale(sums, factors)
+        for v, x in zip(weights, self.lefts(scores), strict=True):
+            b.set(v, x)
 
     def _tested(self, count: Operand) -> Operand | None:
         """How many of the last blocks have columns that some rows do not see, or that are outside
@@ -199,14 +202,14 @@ class _TeamRows(FragmentRows):
             self.b.mbarrier_arrive(self.empty[n], ring()[0])
         ring.step()
 
-    def _start_scores(self, team: Operand, scores: list[Operand]) -> None:
-        """Starts the products of a team's queries with the next keys."""
+    def _start_scores(self, scores: list[Operand]) -> None:
+        """Starts the products of the team's queries with the next keys."""
         b, tile, (queries, keys, _) = self.b, self.tile, self.sides
         stage = self.keys()[0]
         rows = self.shape.m * WARPGROUP * tile.line
         for k in range(0, tile.depth, self.shape.k):
             panel, place = divmod(k, tile.line)
-            b.mma_async(queries.name, b.mul(team, rows), keys.name, b.mul(stage, keys.size(tile)),
+            b.mma_async(queries.name, b.mul(self.team, rows), keys.name, b.mul(stage, keys.size(tile)),
                         scores, off=panel * queries.panel(tile) + place,
                         source_off=panel * keys.panel(tile) + place, source_turned=True,
                         fresh=k == 0)
