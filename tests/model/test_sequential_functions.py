@@ -11,7 +11,7 @@ from tests import references
 from tests.model.classifiers import classifier, traced, traced_states
 from ztorch import layers as L
 from ztorch import losses, schedules
-from ztorch.dtypes import f64, i32
+from ztorch.dtypes import f64
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.op import first_value
 from ztorch.model.sequential import Sequential
@@ -122,7 +122,7 @@ def test_metadata_is_json_and_complete():
     assert (actual.batch_size, actual.dtype, actual.seed) == (8, "float64", 3)
     assert (actual.input_shape, actual.target_shape, actual.output_shape) == (
         {"": (5,)}, {"": ()}, {"": (3,)})
-    assert (actual.target_dtype, actual.classes) == ({"": i32}, {"": 3})
+    assert actual.classes == {"": 3}
     declared = actual.declaration
     assert [m.name for m in declared.metrics[""]] == ["SparseCategoricalAccuracy"] and declared.optimizer.name == "Adam"
     assert actual.loss[""].name == "sparse_categorical_crossentropy"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ztorch.compile.traced_model import TracedModel
@@ -18,24 +18,20 @@ from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.own_policy import rounding_of
-from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
+from ztorch.model.bucket_graphs import BucketGraphs, BucketTracer
 from ztorch.model.declaration import declaration_of, texts_of
-from ztorch.model.function_graphs import ScoringGraphs
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
-from ztorch.model.step import predicted, traced_step
 from ztorch.model.step_functions import own_functions
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
-from ztorch.real_sizes import OpenAxis
-from ztorch.runtime.buckets import BATCH, Buckets, Sizes, open_axes_text, parse_open_axes
+from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes
 from ztorch.runtime.snapshot import IdRange, Metadata, NamedConfig, WeightRow
 from ztorch.runtime.spec import RESULTS
 from ztorch.terminal.work_line import at
 
-_SCORING = frozenset({"evaluate", "train"})
 # Mixed precision: names for `dtype` in compile, with the dtype of operands of matrix products.
 MIXED = {f"mixed_{d.long}": d for d in (f16, bf16)}
 
@@ -69,38 +65,39 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
                     model.seed if seed is None else whole_seed(seed), root=model.path)
 
     at("trace")
-
-    def traced(bucket: Sizes) -> BucketGraphs:
-        batch, *others = bucket
-        _, *names = buckets.axes
-        return BucketGraphs.of(
-            model, batch, {**single, **dict(zip(names, others, strict=True))},
-            len(buckets) > 1 or bool(names), states,
-            optimizer, lambda outputs, fed: objectives_of(model, outputs, loss_of, metrics,
-                                                          loss_weights, fed),
-            own, targets or {},
-            weighted or {})
-
+    tracer = BucketTracer(
+        model, buckets, single, states, optimizer,
+        lambda outputs, fed: objectives_of(model, outputs, loss_of, metrics, loss_weights, fed),
+        own, targets or {}, weighted or {})
+    longest = {name: axis[-1] for name, axis in open_sizes.items()}
     with products_of(rounding):
-        in_order = iter(buckets)
-        largest = traced(next(in_order))
+        first, *others = buckets
+        largest = tracer.graphs(first)
         _need_all_inputs(model, largest.x, largest.functions["predict"])
-        functions = dict(largest.functions)
         _need_one_batch_size(buckets, largest.context)
+        functions = dict(largest.functions)
         if decode:
-            functions |= Generation(model, states, decode, {
-                name: axis[-1] for name, axis in open_sizes.items()}).functions()
-        for bucket in in_order:
-            smaller = traced(bucket)
+            functions |= Generation(model, states, decode, longest).functions()
+        for bucket in others:
+            smaller = tracer.graphs(bucket)
             _need_one_target(largest, smaller)
             functions |= {buckets.name(verb, bucket): graph
                           for verb, graph in smaller.functions.items() if verb != RESULTS}
-    return TracedModel(functions, _with_pipeline(model, Metadata(
+    metadata = _metadata(tracer, largest, longest, multiples,
+                         computed.long if narrow is None else f"mixed_{narrow.long}")
+    return TracedModel(functions, _with_pipeline(model, metadata))
+
+
+def _metadata(tracer: BucketTracer, largest: BucketGraphs, longest: Mapping[str, int],
+              multiples: Mapping[str, int], dtype_name: str) -> Metadata:
+    """The knowledge of a program about its model, from the graphs of the largest bucket."""
+    model, buckets, states = tracer.model, tracer.buckets, tracer.states
+    return Metadata(
         name=model.name,
-        declaration=declaration_of(model, largest.outputs, largest.objectives, optimizer),
+        declaration=declaration_of(model, largest.outputs, largest.objectives, tracer.optimizer),
         batch_size=buckets.batch_size,
         axes=buckets.axes,
-        dtype=computed.long if narrow is None else f"mixed_{narrow.long}",
+        dtype=dtype_name,
         seed=states.seed,
         open_axes=largest.open_axes,
         whole_axes=whole_axes(model),
@@ -110,9 +107,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         **_training(largest.outputs, largest.objectives),
         weights=tuple(WeightRow(name, w.shape, states.kept_as(w), w.trains, w.layer.name)
                       for name, w in model.named_weights().items()),
-        layers=layer_rows(model, states.kept_as, {
-            name: axis[-1] for name, axis in open_sizes.items()}),
-    )))
+        layers=layer_rows(model, states.kept_as, longest),
+    )
 
 
 def _with_pipeline(model: Network, metadata: Metadata) -> Metadata:
@@ -143,69 +139,6 @@ def rows_at_once(decode: Any) -> int:
     except ConfigError:
         raise ConfigError("decode must be True, False, or the number of rows to generate at once, "
                           f"not {decode!r}") from None
-
-
-@dataclass(frozen=True)
-class BucketGraphs:
-    """The functions of a model for one bucket of sizes, and their sources."""
-
-    x: dict[str, Value]  # inputs of predict by name
-    outputs: dict[str, Value]  # its outputs
-    context: Context  # in which it was traced
-    objectives: dict[str, Objective]  # by output
-    functions: dict[str, Graph]  # by name
-    whole_batches: frozenset[str]  # functions in which all rows of a batch count
-
-    @classmethod
-    def of(cls, model: Network, batch_size: int, sizes: Mapping[str, int], rows_vary: bool,
-           states: States, optimizer: Optimizer | None,
-           objectives_for: Callable[[Mapping[str, Value], Mapping[str, TargetSpec]],
-                                    dict[str, Objective]],
-           own: Collection[str], targets: Mapping[str, TargetSpec],
-           weighted: Mapping[str, int]) -> BucketGraphs:
-        """Traces the model. `own` are the functions that methods of its class define."""
-        context = Context(states=states, padding=Padding(sizes))
-        x = model.leaves(batch_size, states.dtype, sizes)
-        outputs = (predicted if "predict" in own else Network.called)(model, x, context)
-        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
-                                      context.memories)}
-        targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
-                   for name, spec in targets.items()}
-        objectives = objectives_for(outputs, targets)
-        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
-                               weighted)
-        if "train" in own:
-            functions["train"] = traced_step(graphs, "train_step", optimizer)
-        elif optimizer is not None:
-            functions["train"] = graphs.train(optimizer)
-        if "evaluate" in own:
-            functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
-        elif objectives:
-            functions["evaluate"] = graphs.evaluate()
-        results = graphs.results({name: x for graph in functions.values()
-                                  for name, x in graph.outputs.items()})
-        if results is not None:
-            functions[RESULTS] = results
-        by_batch = frozenset(own)  # functions that need the size of a batch
-        if graphs.of_batches:
-            by_batch |= _SCORING & set(functions)
-        return cls(x, outputs, context, objectives, functions, by_batch - {"predict"})
-
-    @property
-    def open_axes(self) -> dict[str, str]:
-        """The variable axes, by port, as stored in metadata."""
-        named = {port(role, name): self.context.padding.of(v)
-                 for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
-        return {name: open_axes_text({k - 1: OpenAxis(mask.axis, mask.steps)
-                                      for k, mask in padded.items()})
-                for name, padded in named.items() if padded}
-
-
-def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
-    """Targets with the length of predictions along open axes."""
-    axes = context.padding.of(y)
-    return replace(target, shape=tuple(y.shape[k] if k in axes else n
-                                       for k, n in enumerate(target.shape)))
 
 
 def float_dtypes(name: Any) -> tuple[DType, DType | None]:
@@ -267,7 +200,6 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
         "input_range": {name: IdRange(**asdict(context.ranges[v])) if v in context.ranges else None
                         for name, v in x.items()},
         "output_shape": {name: y.shape[1:] for name, y in outputs.items()},
-        "output_dtype": {name: y.dtype for name, y in outputs.items()},
         "outputs_are": model.outputs_are,
         "texts": texts_of(model),
     }
@@ -282,7 +214,6 @@ def _training(outputs: Mapping[str, Value], objectives: Mapping[str, Objective])
 
     return {
         "target_shape": each(lambda o: o.target.shape[1:]),
-        "target_dtype": each(lambda o: o.target.dtype),
         "classes": each(lambda o: o.target.classes),
         "probabilities": each(lambda o: o.loss is not None and o.loss.probabilities, False),
         "loss": each(lambda o: o.loss and NamedConfig(o.loss.name, o.loss.get_config())),

@@ -136,13 +136,10 @@ class Metadata(Record):
         OneOrNamed(OrNone(IdRange), key="low"), default={})
     output_shape: dict[str, tuple[int, ...]] = field(  # shape of one row
         OneOrNamed(SHAPE), default={})
-    output_dtype: dict[str, DType] = field(OneOrNamed(DTYPE), default={})  # dtype of predictions
     outputs_are: str = field(  # the form of predict's result
         OneOf("one", "list", "dict"), default="one")
     target_shape: dict[str, tuple[int, ...] | None] = field(  # shape of one row; null: no loss
         OneOrNamed(OrNone(SHAPE)), default={})
-    target_dtype: dict[str, DType | None] = field(  # null: no loss
-        OneOrNamed(OrNone(DTYPE)), default={})
     probabilities: dict[str, bool | None] = field(  # whether targets must be between 0 and 1
         OneOrNamed(OrNone(FLAG)), default={})
     weights: tuple[WeightRow, ...] = field(ListOf(WeightRow), default=())  # in Keras' order

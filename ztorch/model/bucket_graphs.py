@@ -1,0 +1,100 @@
+"""The functions of a model for one bucket of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from ztorch.graph.value import Graph, Value
+from ztorch.layers.context import Context, States
+from ztorch.layers.naming import port
+from ztorch.layers.network import Network
+from ztorch.layers.real_positions import Padding
+from ztorch.losses import TargetSpec
+from ztorch.model.function_graphs import ScoringGraphs
+from ztorch.model.objectives import Objective
+from ztorch.model.step import predicted, traced_step
+from ztorch.optimizers import Optimizer
+from ztorch.real_sizes import OpenAxis
+from ztorch.runtime.buckets import Buckets, Sizes, open_axes_text
+from ztorch.runtime.spec import RESULTS
+
+_SCORING = frozenset({"evaluate", "train"})
+
+
+@dataclass(frozen=True)
+class BucketGraphs:
+    """The functions of a model for one bucket of sizes, and their sources."""
+
+    x: dict[str, Value]  # inputs of predict by name
+    outputs: dict[str, Value]  # its outputs
+    context: Context  # in which it was traced
+    objectives: dict[str, Objective]  # by output
+    functions: dict[str, Graph]  # by name
+    whole_batches: frozenset[str]  # functions in which all rows of a batch count
+
+    @property
+    def open_axes(self) -> dict[str, str]:
+        """The variable axes, by port, as stored in metadata."""
+        named = {port(role, name): self.context.padding.of(v)
+                 for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
+        return {name: open_axes_text({k - 1: OpenAxis(mask.axis, mask.steps)
+                                      for k, mask in padded.items()})
+                for name, padded in named.items() if padded}
+
+
+@dataclass(frozen=True)
+class BucketTracer:
+    """Traces a model for one bucket of sizes after another."""
+
+    model: Network
+    buckets: Buckets
+    single: Mapping[str, int]  # open axes of size 1, which is no bucket
+    states: States  # of all functions
+    optimizer: Optimizer | None
+    objectives_for: Callable[[Mapping[str, Value], Mapping[str, TargetSpec]],
+                             dict[str, Objective]]  # by output, of outputs and targets
+    own: Collection[str]  # functions that methods of the model's class define
+    targets: Mapping[str, TargetSpec]  # of a custom step, by output
+    weighted: Mapping[str, int]  # axes of steps that weights have, by output
+
+    def graphs(self, bucket: Sizes) -> BucketGraphs:
+        """The functions for one bucket."""
+        model, states, optimizer, own = self.model, self.states, self.optimizer, self.own
+        batch_size, *rest = bucket
+        _, *names = self.buckets.axes
+        sizes = {**self.single, **dict(zip(names, rest, strict=True))}
+        rows_vary = len(self.buckets) > 1 or bool(names)
+        context = Context(states=states, padding=Padding(sizes))
+        x = model.leaves(batch_size, states.dtype, sizes)
+        outputs = (predicted if "predict" in own else Network.called)(model, x, context)
+        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
+                                      context.memories)}
+        targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
+                   for name, spec in self.targets.items()}
+        objectives = self.objectives_for(outputs, targets)
+        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
+                               self.weighted)
+        if "train" in own:
+            functions["train"] = traced_step(graphs, "train_step", optimizer)
+        elif optimizer is not None:
+            functions["train"] = graphs.train(optimizer)
+        if "evaluate" in own:
+            functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
+        elif objectives:
+            functions["evaluate"] = graphs.evaluate()
+        results = graphs.results({name: x for graph in functions.values()
+                                  for name, x in graph.outputs.items()})
+        if results is not None:
+            functions[RESULTS] = results
+        by_batch = frozenset(own)  # functions that need the size of a batch
+        if graphs.of_batches:
+            by_batch |= _SCORING & set(functions)
+        return BucketGraphs(x, outputs, context, objectives, functions, by_batch - {"predict"})
+
+
+def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
+    """Targets with the length of predictions along open axes."""
+    axes = context.padding.of(y)
+    return replace(target, shape=tuple(y.shape[k] if k in axes else n
+                                       for k, n in enumerate(target.shape)))
