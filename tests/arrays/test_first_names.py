@@ -45,6 +45,9 @@ INSTEAD = {  # required text of an error
     "zt.jacrev(len)": "zt.jacobian", "zt.ops.broadcast_shapes((2,))": "np.broadcast_shapes",
     "x.to('float64')": "x.astype(...)", "x.to(np.float32)": "x.astype(...)", "zt.ones(3, 4)": "one tuple, such as (3, 4)",
     "zt.ops.cat([x, x], dim=1)": "dim is axis here", "x.__setitem__(0, 1)": "a tensor never changes",
+    "zt.ops.random.normal((2,))": "use zt.random", "zt.ops.mode(x)": "bincount", "zt.ops.lu(x)": "use ops.lu_factor",
+    "zt.ops.softmin(x)": "ops.softmax(-x)", "zt.ops.triangular_solve(x, x)": "ops.solve_triangular",
+    "zt.ops.r_[1, 2]": "ops.concat", "zt.ops.lgamma(x)": "no function of the gamma family", "zt.ndarray": "zt.Tensor",
     "zt.ops.cummin(x)": "associative_scan(ops.minimum", "zt.ops.gradient(x, x[0, 0])": "a tensor; its number is x.item()"}
 
 
@@ -69,3 +72,11 @@ def test_errors_name_the_existing_function() -> None:
         with pytest.raises((AttributeError, TypeError, ConfigError, UnknownName)) as caught:
             value(text, x, x)
         assert told in str(caught.value), (text, str(caught.value))
+
+
+@pytest.mark.parametrize("name", ["fft", "fftshift", "rfft", "rfftfreq"])
+def test_numpys_module_fft(name: str) -> None:
+    given: Any = {"fft": V + 1j * V[::-1], "rfftfreq": 4}.get(name, V)
+    want, got = getattr(np.fft, name)(given), getattr(zt.ops.fft, name)(given)
+    parts = got[0] + 1j * np.asarray(got[1]) if isinstance(got, tuple) else np.asarray(got)
+    np.testing.assert_allclose(parts, want, rtol=1e-6)

@@ -188,8 +188,9 @@ def bind(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
         elif parameter not in tensors or x is None:
             attributes[parameter] = as_attribute(f"zt.ops.{name}({parameter}=...)", x)
         elif is_pair(p) and not (isinstance(x, (list, tuple)) and len(x) == 2):
-            raise DataError(f"zt.ops.{name}: {parameter} is a pair of arrays (real, imag), not "
-                            f"{type(x).__name__}")
+            raise DataError(f"zt.ops.{name}: {parameter} is a pair of arrays (real, imag), or "
+                            f"complex, not {type(x).__name__}; a real array x is the pair "
+                            "(x, zt.zeros_like(x))")
         elif p.kind is inspect.Parameter.VAR_POSITIONAL or is_pair(p):
             items = x[0] if len(x) == 1 and isinstance(x[0], (list, tuple)) else x
             counts[parameter] = len(items)

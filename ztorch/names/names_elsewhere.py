@@ -36,7 +36,7 @@ REPLACEMENTS = {
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
     "array": "zt.tensor(data)", "as_tensor": "zt.asarray(data)",
     "from_numpy": "zt.tensor(array), or zt.asarray(array), which shares memory",
-    "seed": "zt.set_seed", "custom_vjp": "zt.custom_gradient",
+    "seed": "zt.set_seed", "ndarray": "zt.Tensor", "custom_vjp": "zt.custom_gradient",
     **{name: f"the string {name!r}" for name in (
         "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8")},
     "jit": "zt.compiled", "pmap": "zt.vmap, on one device", "lax": "zt.ops",

@@ -37,7 +37,7 @@ from ztorch.ops.sizes import size as size
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.startswith(("complex_", "kernel_")):  # those are imported on demand
         importlib.import_module(f"{__name__}.{_module.name}")
-for _name in (*REGISTRY, *ALIASES):
+for _name in (*REGISTRY, *ALIASES, *INSTEAD):
     globals().pop(_name, None)  # `ops.attention` is the op, not the module
 
 Operators.instead = INSTEAD
@@ -51,6 +51,8 @@ _OF_TENSORS = (
     "view_as_real")
 _OF_NUMPY = ("pi", "e", "inf", "nan", "newaxis", "float16", "float32", "float64", "int8", "int16",
              "int32", "int64", "uint8", "uint16", "uint32", "uint64")  # constants and dtypes
+_INSIDE = {"fft": ("fft", "fft2", "fftfreq", "fftshift", "ifft", "ifft2", "ifftshift", "irfft", "rfft",
+                   "rfftfreq")}  # modules of NumPy that are ops here, and their functions
 _SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions all exist here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
@@ -79,6 +81,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
     call = _public(name)
     setattr(_Found, asked, staticmethod(call))
+    for inner in _INSIDE.get(asked, ()):
+        setattr(call, inner, _public(inner))
     return call
 
 

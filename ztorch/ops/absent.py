@@ -17,7 +17,7 @@ _DTYPE = "use x.astype('{}')"
 _CHANGES = "a tensor never changes; use the op without _, which returns a new tensor"
 
 INSTEAD = {
-    "addcmul": "use a + b * c", "addmm": "use ops.gemm",
+    "addcmul": "use a + b * c", "addcdiv": "use a + b / c", "addmm": "use ops.gemm",
     "argwhere": "use ops.stack(ops.nonzero(x), axis=1)",
     "asarray": "use ops.convert_to_tensor", "astype": "use ops.cast",
     "baddbmm": "use ops.gemm", "chunk": "use ops.split",
@@ -131,6 +131,19 @@ INSTEAD = {
     "nll_loss": "use zt.losses", "normal": "use zt.randn(shape)",
     "hardswish": "use ops.hard_swish", "no_grad": "only functions passed to zt.grad are "
     "differentiated", "from_numpy": "use zt.tensor(array), or zt.asarray, which shares memory",
+    "random": "use zt.random, zt.randn or zt.rand", "choice": "use values[zt.randint(0, n, shape)]",
+    **dict.fromkeys(("r_", "c_"), "use ops.concat, or ops.stack(axis=1) of vectors"),
+    "gather_nd": "use x[rows, columns], with an index for each axis",
+    **dict.fromkeys(("scatter_nd", "scatter_nd_update"), "use ops.scatter_update(zt.zeros(shape), "
+                    "indices, values), or ops.scatter, which adds"),
+    "mode": "use ops.argmax(zt.ops.bincount(x)) of whole numbers",
+    "pairwise_distance": "use ops.norm(x - y, axis=-1)",
+    "softmin": "use ops.softmax(-x)", "batch_matmul": "use ops.matmul, or @",
+    "triangular_solve": "use ops.solve_triangular(a, b)",
+    "cholesky_solve": "use ops.solve(factor @ factor.T, b), or ops.solve_triangular twice",
+    "lu": "use ops.lu_factor", "lu_solve": "use ops.solve(a, b)",
+    **dict.fromkeys(("lgamma", "gammaln", "digamma", "polygamma", "gamma"),
+                    "no function of the gamma family is here"),
     "pdist": "use ops.cdist(x, x)", "piecewise": "use ops.where, or ops.select",
     "polyfit": "use ops.lstsq(ops.vander(x, degree + 1), y)",
     "randperm": "use zt.permutation(n)",
