@@ -28,7 +28,7 @@ def test_unary(name: str) -> None:
     source, result = Operand(own, x, (9, 2), 3), Operand(own, x, (1, 5))  # rows to columns
     own.unary("exp", source.tensor, result.tensor)
     close(result.now(), np.exp(x.astype(float)), terms=4)
-    own.unary("neg", source.tensor, source.tensor)  # in place
+    own.unary("negative", source.tensor, source.tensor)  # in place
     close(source.now(), -x)
 
 
@@ -37,7 +37,7 @@ def test_binary(name: str) -> None:
     own, x, y = library(name), normal(3, 4), normal(4)
     a, b = Operand(own, x, (6, 1)), Operand(own, y, (2,))
     result, flags = Operand(own, x, (4, 1)), Operand(own, np.zeros((3, 4), bool), (5, 1))
-    own.binary("mul", a.tensor, b.tensor, result.tensor)
+    own.binary("multiply", a.tensor, b.tensor, result.tensor)
     close(result.now(), x.astype(float) * y)
     own.binary("less", a.tensor, b.tensor, flags.tensor)
     close(flags.now(), x < y)

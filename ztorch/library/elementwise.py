@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ztorch.errors import ShapeError, unknown
-from ztorch.graph.op import OPS, REGISTRY, Public
+from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public
 from ztorch.graph.value import Value
 from ztorch.library.buffers import Strided, need_tensors
 from ztorch.library.raw_device import RawDevice, old_name
@@ -21,7 +21,7 @@ class Elementwise(RawDevice):
         """`y = op(x)`, element by element; `y` may be `x`.
 
         Args:
-            op: An op of one tensor, such as "exp", "neg", "relu", "cast".
+            op: An op of one tensor, such as "exp", "negative", "relu", "cast".
             x: The operand.
             y: The result, of the op's shape and dtype.
             **attributes: The op's other arguments.
@@ -85,8 +85,8 @@ def result_of(name: str, y: Value, result: Strided, v: Mapping[str, Value],
 
 
 def _op(name: str, tensors: int) -> Public:
-    """The op of that name, if it takes this many tensors and gives one."""
-    known = REGISTRY.get(name)
+    """The op of that name or alias, if it takes this many tensors and gives one."""
+    known = REGISTRY.get(ALIASES.get(name, name))
     if known is None or _tensors(known) != tensors:
         raise unknown(f"op of {tensors} tensor{'s' * (tensors > 1)}", name,
                       [n for n, op in REGISTRY.items() if _tensors(op) == tensors])

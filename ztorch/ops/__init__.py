@@ -51,8 +51,9 @@ _OF_TENSORS = (
     "view_as_real")
 _OF_NUMPY = ("pi", "e", "inf", "nan", "newaxis", "float16", "float32", "float64", "int8", "int16",
              "int32", "int64", "uint8", "uint16", "uint32", "uint64")  # constants and dtypes
-_INSIDE = {"fft": ("fft", "fft2", "fftfreq", "fftshift", "ifft", "ifft2", "ifftshift", "irfft", "rfft",
-                   "rfftfreq")}  # modules of NumPy that are ops here, and their functions
+# Modules of NumPy that are ops here, and their functions.
+_INSIDE = {"fft": ("fft", "fft2", "fftfreq", "fftshift", "ifft", "ifft2", "ifftshift", "irfft",
+                   "rfft", "rfftfreq")}
 _SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions all exist here
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
