@@ -196,8 +196,9 @@ def read_texts_with_answers(path: str) -> TrainingData:
         raise DataError(f"{table.place(int(labels.gaps.argmax()))}, column {labels.name!r}: the "
                         "label is missing; fill it in, or leave the row out")
     if labels.cells.dtype.kind == "f":
-        whole = (labels.cells == np.floor(labels.cells)).all()
-        return _labeled(texts.cells, labels.cells.astype(np.int32 if whole else np.float32), None)
+        integers = (labels.cells == np.floor(labels.cells)).all()
+        dtype = np.int32 if integers else np.float32
+        return _labeled(texts.cells, labels.cells.astype(dtype), None)
     return _labeled(texts.cells, np.array(labels.texts), None)
 
 
@@ -225,9 +226,9 @@ def write(path: str | None, y: Rows) -> None:
         write_atomic(path, data.getvalue())
     elif path is None or path.endswith((".csv", ".txt")):
         rows = y.reshape(len(y), -1)
-        whole = y.dtype.kind in "iub"
+        integers = y.dtype.kind in "iub"
         text = io.StringIO()
-        np.savetxt(text if path else sys.stdout, rows, "%d" if whole else "%.9g", ",")
+        np.savetxt(text if path else sys.stdout, rows, "%d" if integers else "%.9g", ",")
         if path:
             write_atomic(path, text.getvalue().encode())
     else:

@@ -167,11 +167,11 @@ def check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, na
 
 
 def check_labels(y: np.ndarray, classes: int, name: str, first_row: int) -> None:
-    whole = y.dtype.kind != "f" or not np.count_nonzero(y != np.floor(y))
-    if whole and y.min() >= 0 and y.max() < classes:  # most data is good; needs no memory
+    integers = y.dtype.kind != "f" or not np.count_nonzero(y != np.floor(y))
+    if integers and y.min() >= 0 and y.max() < classes:  # most data is good; needs no memory
         return
     bad = (y < 0) | (y >= classes)
-    if not whole:
+    if not integers:
         bad |= y != np.floor(y)
     row = int(np.argwhere(bad)[0][0])
     bad_label = y[row][bad[row]].flat[0]

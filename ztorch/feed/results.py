@@ -23,13 +23,13 @@ class Results:
     Args:
         total: Number of rows; 0 if that is not known beforehand.
         open_axes: The axes that vary, by output, as metadata have them.
-        whole: Whether rows are never padded: outputs of any shape are whole. Default: `False`.
+        sizes_vary: Whether rows of outputs may differ in size. Default: `False`.
     """
 
-    def __init__(self, total: int, open_axes: Mapping[str, str], whole: bool = False):
-        self._total, self._varies = total, whole
+    def __init__(self, total: int, open_axes: Mapping[str, str], sizes_vary: bool = False):
+        self._total, self._sizes_vary = total, sizes_vary
         self._open_axes = {name: parse_open_axes(text) for name, text in open_axes.items()}
-        self._whole: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row
         self._names: list[str] = []  # in the order of the model's outputs
@@ -38,7 +38,8 @@ class Results:
     def prepare(self, batch: Batch) -> None:
         """Makes the call of a full batch write large outputs in place."""
         self._written.clear()
-        if not self._total or self._varies or self._open_axes or not isinstance(batch.rows, slice):
+        if not self._total or self._sizes_vary or self._open_axes or (
+                not isinstance(batch.rows, slice)):
             return
         for name, y in batch.call.outputs.items():
             if len(y) == batch.real and y.nbytes >= DIRECT_BYTES and batch.call.write_to(
@@ -51,7 +52,7 @@ class Results:
         for name, y in batch.call.outputs.items():
             if name in self._written:
                 continue
-            if self._varies or name in self._open_axes:
+            if self._sizes_vary or name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
                 sizes = {axis: which.size(batch.lengths[which.name]).tolist()
@@ -68,13 +69,13 @@ class Results:
 
     def _all(self, name: str, y: np.ndarray) -> np.ndarray:
         """The array of all rows of an output; `y` are those of a batch."""
-        if name not in self._whole:
-            self._whole[name] = np.empty((self._total, *y.shape[1:]), y.dtype)
-        return self._whole[name]
+        if name not in self._arrays:
+            self._arrays[name] = np.empty((self._total, *y.shape[1:]), y.dtype)
+        return self._arrays[name]
 
     def outputs(self) -> Outputs:
         """The outputs for all rows, in their order."""
-        return {name: self._whole[name] if name in self._whole else
+        return {name: self._arrays[name] if name in self._arrays else
                 np.concatenate(self._parts[name]) if name in self._parts else
                 stacked([row for _, row in sorted(self._rows[name].items(), key=lambda r: r[0])])
                 for name in self._names}

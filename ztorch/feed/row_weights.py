@@ -113,15 +113,15 @@ def class_weights(class_weight: Mapping[int, float], port: TargetPort,
     labels = labels.reshape(len(labels), -1)
     if labels.shape[1] != 1:
         raise DataError("class_weight needs one label a row; weigh rows with sample_weight")
-    whole = labels[:, 0].astype(np.int64)
-    if (whole != labels[:, 0]).any() or np.min(whole) < 0:
+    numbers = labels[:, 0].astype(np.int64)
+    if (numbers != labels[:, 0]).any() or np.min(numbers) < 0:
         raise DataError("class_weight needs labels that are class numbers; weigh rows of a "
                         "regression with sample_weight")
     count = port.classes or (y.shape[-1] if y.ndim > 1 and y.shape[-1] > 1 else
-                             max(2, int(np.max(whole)) + 1))
+                             max(2, int(np.max(numbers)) + 1))
     table = np.ones(count, np.float32)
     for label, weight in class_weight.items():
         if not isinstance(label, (int, np.integer)) or not 0 <= label < count:
             raise DataError(f"class_weight names class {label!r}; classes are 0..{count - 1}")
         table[label] = number(f"class_weight[{label}]", weight, least=0)
-    return check_weights(table, "class_weight")[whole]
+    return check_weights(table, "class_weight")[numbers]

@@ -91,14 +91,14 @@ class Segments:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
         return states, stacks
 
-    def _main(self, inits: Sequence[Value], whole: int, size: int) -> Results:
+    def _main(self, inits: Sequence[Value], trip_count: int, size: int) -> Results:
         """A loop over segments of equal size."""
-        count = whole // size
+        count = trip_count // size
         carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
-        rows = {x: OPS.reshape(iterations_of(x, 0, whole), (count, size, *x.shape[1:]))
+        rows = {x: OPS.reshape(iterations_of(x, 0, trip_count), (count, size, *x.shape[1:]))
                 for x in self._read()}
         first = size - 1 if self.backward.body.reverse else 0
-        starts = {x: iterations_of(x, first, first + whole - size + 1, size)
+        starts = {x: iterations_of(x, first, first + trip_count - size + 1, size)
                   for x in self.backward.states if x is not None}
         slices = [slice_leaf(x, k) for k, x in enumerate((*rows.values(), *starts.values()))]
         parts = dict(zip(rows, slices, strict=False))
@@ -107,7 +107,7 @@ class Segments:
         body = Body(count, self.iteration.reverse, tuple(carries), tuple(slices), (), tuple(last),
                     tuple(stacks))
         last, stacks = self.loop(body, inits, [*rows.values(), *starts.values()], ahead=False)
-        return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
+        return last, [OPS.reshape(y, (trip_count, *y.shape[2:])) for y in stacks]
 
     def _rest(self, inits: Sequence[Value], start: int, end: int) -> Results:
         """One segment."""

@@ -112,8 +112,8 @@ class Interpreter(RingSteps):
         return step
 
     def _share(self, at: int, instr: Instr) -> tuple[np.ndarray, int]:
-        """The first iteration of each thread, and how many iterations further its next one is: a grid
-        or block loop divides its iterations between workgroups or threads."""
+        """The first iteration of each thread, and the distance to its next one: a grid or block
+        loop divides its iterations between workgroups or threads."""
         kind, axis = instr.attrs["kind"], instr.attrs.get("axis", 0)
         if kind not in ("grid", "block"):
             return np.zeros((1, 1), np.int64), 1

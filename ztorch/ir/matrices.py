@@ -79,7 +79,7 @@ def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step
     assert d.fragment is not None
     fragments = list(zip((a, b, c), instr.args, strict=True))
     for _, x in fragments:
-        _whole(m, at, x)
+        _check_size(m, at, x)
     rows, columns = places(d.fragment)
 
     def step() -> None:
@@ -109,7 +109,7 @@ def matrix_of(m: Lockstep, at: int, key: int, x: Operand) -> np.ndarray:
     return matrices
 
 
-def _whole(m: Lockstep, at: int, x: Operand) -> None:
+def _check_size(m: Lockstep, at: int, x: Operand) -> None:
     """Check that a subgroup holds exactly one matrix."""
     assert x.fragment is not None
     if x.lanes * m.subgroup != x.fragment.size:
@@ -121,7 +121,7 @@ class _Reach:
     """Computes and checks the positions of the elements of a matrix in memory."""
 
     def __init__(self, m: Lockstep, at: int, instr: Instr, x: Operand):
-        _whole(m, at, x)
+        _check_size(m, at, x)
         assert x.fragment is not None
         self.m, self.at, self.lanes = m, at, x.lanes
         rows, columns = places(x.fragment)

@@ -40,7 +40,7 @@ class Opcode:
     grad: Callable[..., tuple] | None = None
     via: Via | None = None
     via_int: Via | None = None  # on integers, in place of `via`
-    via_whole: Via | None = None  # of a builder and the instruction, where attributes count
+    via_instr: Via | None = None  # of a builder and the instruction, where attributes count
     cost: int = 1  # rough number of issue slots, for decisions about recomputing
     attrs: tuple[str, ...] = ()
     raw: bool = False  # rewritings alone emit it: machines may trap or differ
@@ -212,13 +212,13 @@ _row("shuffle_xor", 1, "the value of a neighbor in the subgroup", attrs=("mask",
 
 # -- atomic updates of an element, which return the old one ---------------------------------------
 _row("atomic_add", 2, "adds x to an element (index, x)", attrs=("mem", "off"), by_dtype=True,
-     via_whole=atomics.by_exchange, cost=20)
+     via_instr=atomics.by_exchange, cost=20)
 _row("atomic_min", 2, "an element becomes the smaller of it and x (index, x)",
-     attrs=("mem", "off"), by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+     attrs=("mem", "off"), by_dtype=True, via_instr=atomics.by_exchange, cost=20)
 _row("atomic_max", 2, "an element becomes the larger of it and x (index, x)",
-     attrs=("mem", "off"), by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+     attrs=("mem", "off"), by_dtype=True, via_instr=atomics.by_exchange, cost=20)
 _row("atomic_exchange", 2, "an element becomes x (index, x)", attrs=("mem", "off"),
-     by_dtype=True, via_whole=atomics.by_exchange, cost=20)
+     by_dtype=True, via_instr=atomics.by_exchange, cost=20)
 _row("atomic_cas", 3, "an element becomes x if its bits are those of the expected number (index, "
      "expected, x)", attrs=("mem", "off"), by_dtype=True, cost=20)
 
@@ -226,11 +226,11 @@ _row("atomic_cas", 3, "an element becomes x if its bits are those of the expecte
 _row("copy_async", 3, "start to copy contiguous elements of a read-only global memory to shared "
      "memory; zeros if not inside (target index, source index, inside)", kinds="fsu",
      result="none", attrs=("mem", "off", "align", "source", "source_off", "elements"), cost=2,
-     via_whole=copies.at_once)
+     via_instr=copies.at_once)
 _row("copies_commit", 0, "end a group of the copies that this thread has started", result="none",
-     via_whole=copies.nothing)
+     via_instr=copies.nothing)
 _row("copies_wait", 0, "wait until all groups of this thread but the last `pending` are complete",
-     result="none", attrs=("pending",), via_whole=copies.nothing)
+     result="none", attrs=("pending",), via_instr=copies.nothing)
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
 # Element (i, j) is at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
@@ -252,21 +252,21 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
 _row("mma_async", 2, "start to add a @ b to matrices, which no thread may access before it has "
      "waited (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
      attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel", "fresh"),
-     cost=64, via_whole=product_rewritings.at_once)
+     cost=64, via_instr=product_rewritings.at_once)
 _row("mma_held_async", 2, "the same with a in registers, which must not change before the wait; "
      "the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
      variadic=True, attrs=("mem", "off", "turned", "panel", "fresh"), cost=64,
-     via_whole=product_rewritings.held_at_once)
+     via_instr=product_rewritings.held_at_once)
 _row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous "
-     "products", result="none", via_whole=copies.nothing)
+     "products", result="none", via_instr=copies.nothing)
 _row("shared_fence", 0, "writes of this thread to shared memory are visible to asynchronous "
      "products, after a barrier also to those of other threads", result="none",
-     via_whole=copies.nothing)
+     via_instr=copies.nothing)
 _row("mma_commit", 0, "end a group of the asynchronous products that this thread has started",
-     result="none", via_whole=copies.nothing)
+     result="none", via_instr=copies.nothing)
 _row("mma_wait", 0, "wait until all groups of products of this thread but the last `pending` are "
      "complete",
-     result="none", attrs=("pending",), via_whole=copies.nothing)
+     result="none", attrs=("pending",), via_instr=copies.nothing)
 
 for _name, (_arity, _doc, _attrs, _more) in RINGS.items():
     _row(_name, _arity, _doc, result="none", attrs=_attrs, **_more)

@@ -37,5 +37,5 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "cluster_barrier": (0, "a barrier of all threads of a cluster", (), {}),
     "thread_registers": (0, "the threads of a warpgroup have `count` registers from here on, fewer "
                          "than before or more", ("count", "fewer"),
-                         {"via_whole": nothing}),
+                         {"via_instr": nothing}),
 }

@@ -87,11 +87,11 @@ def _keeping(name: str) -> FunctionRule:
     return lambda a, *xs: a.apply(name, *xs)
 
 
-def _rounding(name: str, whole: bool) -> FunctionRule:
-    """Rounds a number; if `whole`, the result is a Python integer."""
+def _rounding(name: str, to_integer: bool) -> FunctionRule:
+    """Rounds a number; if `to_integer`, the result is a Python integer."""
     def rule(a: TileArithmetic, x: Any) -> Any:
         y = a.apply(name, x) if a.common([x]).is_float else a.tile(x)
-        return LoopTensor(a.cast(y, i32).value, y.axes, weak=True) if whole else y
+        return LoopTensor(a.cast(y, i32).value, y.axes, weak=True) if to_integer else y
     return rule
 
 

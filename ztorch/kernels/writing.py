@@ -111,8 +111,8 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
     elif covered is not None and contiguous(index):
         if old.op.name == "full":
             return LoopTensor(pad_elements(new, own, index, array.shape, old.attrs["value"]), own)
-        if (whole := replace_range(old, new, own, index)) is not None:
-            return LoopTensor(whole, own)
+        if (replaced := replace_range(old, new, own, index)) is not None:
+            return LoopTensor(replaced, own)
     return LoopTensor(new_values if covered is None else OPS.where(covered, new_values, old),
                       own)
 

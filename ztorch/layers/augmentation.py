@@ -198,7 +198,7 @@ class RandomCrop(AugmentationLayer):
             return self.settled(x)
         for axis, size, u in zip((1, 2), sizes, self.draw(x, context, 2), strict=True):
             places = x.shape[axis] - size + 1
-            x = OPS.crop(x, _whole(OPS.floor(u * places)), size, axis)
+            x = OPS.crop(x, _as_int(OPS.floor(u * places)), size, axis)
         return x
 
 
@@ -272,14 +272,14 @@ class RandomTranslation(AugmentationLayer):
     def _read(self, wide: Value, axis: int, n: int, start: Value) -> Value:
         """n elements of each example from a start, which may be fractional."""
         if self.interpolation == "nearest":
-            return OPS.crop(wide, _whole(OPS.floor(start + 0.5)), n, axis)
+            return OPS.crop(wide, _as_int(OPS.floor(start + 0.5)), n, axis)
         first = OPS.clip(OPS.floor(start), 0.0, wide.shape[axis] - n - 1.0)
-        pair = OPS.crop(wide, _whole(first), n + 1, axis)
+        pair = OPS.crop(wide, _as_int(first), n + 1, axis)
         part = start - first
         return _piece(pair, axis, 0, n) * (1.0 - part) + _piece(pair, axis, 1, n) * part
 
 
-def _whole(start: Value) -> Value:
+def _as_int(start: Value) -> Value:
     return OPS.reshape(OPS.cast(start, "int32"), (-1,))
 
 

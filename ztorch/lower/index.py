@@ -229,21 +229,21 @@ class Index:
 def _quotient(x: Index, by: int) -> Index:
     if by == 1:
         return x
-    whole, rest = x._split(by)
+    quotient, rest = x._split(by)
     low, high = rest.range
     if low // by == high // by:
-        return whole + low // by
+        return quotient + low // by
     for unit in rest._units(by):
         coarse, fine = rest._split(unit)
         if fine.range[0] >= 0 and fine.range[1] < unit:
-            return whole + coarse // (by // unit)
+            return quotient + coarse // (by // unit)
     for atom, f in rest.terms:
         if isinstance(atom, Remainder) and atom.by % by == 0 and rest == Index.of(atom):
-            return whole + atom.inner // by % (atom.by // by)
+            return quotient + atom.inner // by % (atom.by // by)
         if f == 1 and isinstance(atom, Quotient):  # (x // a + y) // b == (x + y * a) // (a * b)
             others = rest.without(atom)
-            return whole + (atom.inner + others * atom.by) // (atom.by * by)
-    return whole + Index(((Quotient(rest, by), 1),), 0)
+            return quotient + (atom.inner + others * atom.by) // (atom.by * by)
+    return quotient + Index(((Quotient(rest, by), 1),), 0)
 
 
 @functools.lru_cache(CACHE_SIZE)
@@ -270,18 +270,19 @@ def _merged(sums: dict[Atom, int], const: int) -> Index:
     x // d % e * d + x % d to x % (d * e)."""
     for atom in [a for a in sums if isinstance(a, Remainder)]:
         f = sums[atom]
-        whole = atom.inner // atom.by
-        if f and whole.terms and all(
-                sums.get(a, 0) == f * atom.by * g for a, g in whole.terms):
-            for a in (atom, *(a for a, _ in whole.terms)):
+        quotient = atom.inner // atom.by
+        if f and quotient.terms and all(
+                sums.get(a, 0) == f * atom.by * g for a, g in quotient.terms):
+            for a in (atom, *(a for a, _ in quotient.terms)):
                 del sums[a]
             for a, g in atom.inner.terms:
                 sums[a] = sums.get(a, 0) + g * f
-            return _merged(sums, const + (atom.inner.const - whole.const * atom.by) * f)
-        coarse = whole.terms[0][0] if f and len(whole.terms) == 1 and not whole.const else None
-        if isinstance(coarse, Quotient) and whole.terms[0][1] == 1:  # the digit above
+            return _merged(sums, const + (atom.inner.const - quotient.const * atom.by) * f)
+        single = f and len(quotient.terms) == 1 and not quotient.const
+        coarse = quotient.terms[0][0] if single else None
+        if isinstance(coarse, Quotient) and quotient.terms[0][1] == 1:  # the digit above
             above = next((a for a, g in sums.items() if isinstance(a, Remainder)
-                          and a.inner == whole and g == f * atom.by), None)
+                          and a.inner == quotient and g == f * atom.by), None)
             if above is not None:
                 del sums[atom], sums[above]
                 return _merged(sums, const) + atom.inner % (atom.by * above.by) * f

@@ -64,14 +64,14 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
                  unroll: int) -> Iterator[list[Emitter]]:
     """Scopes that cover [0, var.extent): a loop over whole vectors, `unroll` per iteration, then
     one masked remainder."""
-    b, whole = e.b, var.extent // max(lanes, 1) * lanes
+    b, full = e.b, var.extent // max(lanes, 1) * lanes
     kind = "parallel" if parallel else "serial"
     if lanes == unroll == 1:
         with b.loop(0, var.extent, kind=kind) as i:
             yield [e.within(bound={**e.bound, var: i})]
         return
     lane = var if lanes > 1 else None
-    vectors, done = whole // lanes, 0
+    vectors, done = full // lanes, 0
     for times in (unroll, 1):
         trip_count = (vectors - done) // times
         if not trip_count:
@@ -81,10 +81,10 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
             yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=lane, lanes=lanes,
                             mask=None) for u in range(times)]
         done += trip_count * times
-    if whole < var.extent:
+    if full < var.extent:
         with _once(b, parallel):
-            mask = b.lt(b.iota(lanes), var.extent - whole)
-            start = b.const(whole, b.index)
+            mask = b.lt(b.iota(lanes), var.extent - full)
+            start = b.const(full, b.index)
             yield [e.within(bound={**e.bound, var: start}, lane=var, lanes=lanes, mask=mask)]
 
 
@@ -115,9 +115,9 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:
     """Bindings of loop variables, computed from one flat counter."""
-    whole = Var("flat", prod(v.extent for v in loops))
-    scope = e.within(bound={**e.bound, whole: flat})
-    parts = unflatten(Index.of(whole), [v.extent for v in loops])
+    counter = Var("flat", prod(v.extent for v in loops))
+    scope = e.within(bound={**e.bound, counter: flat})
+    parts = unflatten(Index.of(counter), [v.extent for v in loops])
     return {**e.bound, **{v: scope.value(i) for v, i in zip(loops, parts, strict=True)}}
 
 

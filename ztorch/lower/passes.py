@@ -52,8 +52,8 @@ def decompose(kernel: Kernel, supports: Supports, target: str, depth: int = 8) -
 def _rewritten(b: Builder, instr: Instr) -> Operand | None:
     """The result of an instruction computed by other instructions; None if it has no rewriting."""
     row, d, args = OPCODES[instr.opcode], instr.dest.dtype, instr.args
-    if row.via_whole is not None:
-        return row.via_whole(b, instr)
+    if row.via_instr is not None:
+        return row.via_instr(b, instr)
     attrs = {"dtype": d} if row.result == "attr" else {}
     if row.result != "attr" and instr.opcode in ARITHMETIC and any(a.dtype in HALVES for a in args):
         return _in_wider(b, instr.opcode, args, d)

@@ -51,8 +51,8 @@ def _loops(region: Region, sizes: Sequence[tuple[int, bool]]) -> Axes:
     """Loops over axes, given as extents and whether each is reduced."""
     outer = [Var(f"o{k}", n) for k, n in enumerate(n for n, reduced in sizes if not reduced)]
     inner = [Var(f"i{k}", n) for k, n in enumerate(n for n, reduced in sizes if reduced)]
-    full = {whole: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
-            for whole, loops in ((region.outer, outer), (region.inner, inner))}
+    full = {flat: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
+            for flat, loops in ((region.outer, outer), (region.inner, inner))}
     position = region.full.replace(full)
     beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
         inner and position.factor(inner[-1]) == 1)

@@ -76,7 +76,7 @@ class LateCompile:
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
             seen = self._seen[name] = self._seen.get(name, set()) | sizes
             if name in whole_axes(model):
-                self.sizes[name] = _whole(name, seen, model)
+                self.sizes[name] = _exact_sizes(name, seen, model)
             elif max(sizes) > self.sizes.get(name, (0,))[-1]:
                 most = MOST.get(len(model.axis_names), 1)
                 step = multiples_of(model).get(name, 1)
@@ -174,7 +174,7 @@ def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
     return taken == offered and (not axes or len(shape) == len(spec.shape) - 1)
 
 
-def _whole(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:
+def _exact_sizes(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:
     """Sizes of rows that are never padded: exactly those of the data."""
     if len(sizes) > MOST_WHOLE:
         raise ConfigError(f"rows have {len(sizes)} sizes along axis {axis!r}, and model "

@@ -47,9 +47,11 @@ _NAN = _by_bits("isnan", "gt", np.isnan)
 _INFINITE = _by_bits("isinf", "eq", np.isinf)
 
 
-def _of(primitive: Op, x: Value, whole: bool) -> Value:
+def _of(primitive: Op, x: Value, of_integers: bool) -> Value:
     """The test for floats. Integers and bools all have the same answer."""
-    return primitive(x, of=x.dtype) if x.dtype.is_float else full(x.shape, whole, dtypes.boolean)
+    if x.dtype.is_float:
+        return primitive(x, of=x.dtype)
+    return full(x.shape, of_integers, dtypes.boolean)
 
 
 @op(Sample(((3, 5),)), _ODD, primitive=_FINITE, numpy=np.isfinite)

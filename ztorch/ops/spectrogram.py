@@ -16,11 +16,11 @@ from ztorch.ops.reduction import widened
 _LEAST = 1e-10  # least sum of squared windows that elements are divided by
 
 
-def _window(name: str, window: Any, n: int, whole: int) -> np.ndarray:
+def _window(name: str, window: Any, n: int, length: int) -> np.ndarray:
     """The numbers that a frame is multiplied by, in the middle of a transform's length."""
-    if not 1 <= n <= whole:
+    if not 1 <= n <= length:
         raise shape_error(f"ops.{name} cannot put frames of {n} elements into a transform of "
-                          f"{whole}", fix="fft_length must be sequence_length or more")
+                          f"{length}", fix="fft_length must be sequence_length or more")
     if window is None:
         numbers = np.ones(n)
     elif isinstance(window, str):
@@ -34,8 +34,8 @@ def _window(name: str, window: Any, n: int, whole: int) -> np.ndarray:
         if numbers.shape != (n,):
             raise shape_error(f"ops.{name} needs a window of {n} numbers, not of shape",
                               numbers.shape)
-    before = (whole - n) // 2
-    return np.pad(numbers, (before, whole - n - before))
+    before = (length - n) // 2
+    return np.pad(numbers, (before, length - n - before))
 
 
 def _reflected(x: Value, n: int) -> Value:

@@ -54,7 +54,7 @@ class Buckets:
 
     Args:
         axes: The sizes of each axis that varies, in ascending order; the batch comes first.
-        whole: The functions whose batches are never padded, since all their rows count.
+        whole_batches: The functions whose batches are never padded, since all their rows count.
             Default: `()`.
         whole_axes: The axes along which rows are never padded: their sizes must be those of a
             bucket. Default: `()`.
@@ -66,9 +66,9 @@ class Buckets:
         ('predict@8x128', 'predict')
     """
 
-    def __init__(self, axes: Mapping[str, Sequence[int]], whole: Iterable[str] = (),
+    def __init__(self, axes: Mapping[str, Sequence[int]], whole_batches: Iterable[str] = (),
                  whole_axes: Iterable[str] = (), multiples: Mapping[str, int] | None = None):
-        self._whole = frozenset(whole)
+        self._whole_batches = frozenset(whole_batches)
         self.whole_axes = frozenset(whole_axes)
         self._multiples = dict(multiples or {})
         self.axes = {name: tuple(sizes) for name, sizes in axes.items()}
@@ -95,7 +95,7 @@ class Buckets:
 
     def function(self, verb: str, sizes: Sequence[int]) -> str:
         """The function of the smallest bucket in which these sizes fit."""
-        if verb in self._whole and sizes[0] not in self._sizes[0]:
+        if verb in self._whole_batches and sizes[0] not in self._sizes[0]:
             listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
             raise DataError(f"a batch has {sizes[0]} rows, and batches of this model cannot be "
                             f"padded to {self.batch_size}, because a custom step, or a loss or "

@@ -126,9 +126,9 @@ def siphash(data: bytes, key: tuple[int, int]) -> int:
             c = _turned(c, 32)
         v[:] = a, b, c, d
 
-    whole = len(data) // 8 * 8
-    words = [_word(data, at) for at in range(0, whole, 8)]
-    for m in (*words, _word(data, whole) | (len(data) & 0xFF) << 56):
+    end = len(data) // 8 * 8
+    words = [_word(data, at) for at in range(0, end, 8)]
+    for m in (*words, _word(data, end) | (len(data) & 0xFF) << 56):
         v[3] ^= m
         rounds(2)
         v[0] ^= m

@@ -266,4 +266,4 @@ class _Window:
             evaluate(scope, rows, self.region, self._full(place), self.target)
 
     def _full(self, at: _Places) -> dict[Var, Index]:
-        return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}
+        return {axis: flat.replace(at) for axis, flat in self.axes.full.items()}

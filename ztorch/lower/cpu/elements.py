@@ -42,7 +42,7 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
     of a strided source, and as many shared axes as leave enough work in an iteration."""
     (*rows, column), order = _axes(region)
     share = _shared_axes([rows[k] for k in order], column) if rows else 0
-    part = _whole(region)
+    part = _everything(region)
     if 1 < share == len(rows) and _columns_outermost(region, part, part.axes[order[-1]], limits):
         share -= 1
     return ElementSchedule(limits.lanes(widest(region)) * _vectors(region, limits), order, share)
@@ -51,7 +51,7 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
 def _vectors(region: Region, limits: Limits) -> int:
     """Vectors that are computed side by side, instruction by instruction: a processor looks too few
     instructions ahead to find the next vector's behind a long chain of those of one."""
-    lanes, part = limits.lanes(widest(region)), _whole(region)
+    lanes, part = limits.lanes(widest(region)), _everything(region)
     slots = sum(v.op.cost for v in region.members)
     if lanes == 1 or slots < LONG_ELEMENT or region.in_place or widest(region) in HALVES:
         return 1
@@ -64,7 +64,7 @@ def _vectors(region: Region, limits: Limits) -> int:
                 if vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)
 
 
-def _whole(region: Region) -> Part:
+def _everything(region: Region) -> Part:
     """All elements of a region."""
     shape, _ = _axes(region)
     axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
@@ -136,7 +136,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if region.in_place:
         _entries(b, region, memory, target, s)
         return
-    everything = _whole(region)
+    everything = _everything(region)
     bordered = region.members[0].op is BORDER
     for part in border_parts(region) if bordered else parts_of(region, everything, s.lanes):
         _loops(Emitter(b, memory, members=region.flat, pairs=True), region, part, target, limits, s)

@@ -224,7 +224,7 @@ class _Neighbors:
 
     def _full(self, j: int, k: int) -> dict[Var, Index]:
         at = self._columns(j, k)
-        return {whole: flat.replace(at) for whole, flat in self.axes.full.items()}
+        return {axis: flat.replace(at) for axis, flat in self.axes.full.items()}
 
 
 def _quotient(e: Emitter, index: Index, by: int) -> Operand:

@@ -255,8 +255,8 @@ def pack(right: Value, width: int) -> Value:
     count = math.ceil(n / width)
     padded = OPS.pad(right, (0, 0), (0, count * width - n))
     panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
-    whole = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
-    return OPS.slice(whole, (0, 0), (1, 1), (k, n))
+    joined = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
+    return OPS.slice(joined, (0, 0), (1, 1), (k, n))
 
 
 def packed_columns(right: Value) -> int:

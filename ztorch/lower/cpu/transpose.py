@@ -113,15 +113,15 @@ class _Tile:
         self.b, self.region, self.pattern = b, region, pattern
         self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
 
-    def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, whole: int,
+    def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, tiles: int,
                      columns: int) -> None:
         b, lanes = self.b, self.lanes
-        if whole:
-            with b.loop(0, whole) as k:
+        if tiles:
+            with b.loop(0, tiles) as k:
                 self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
-        if columns > whole * lanes:
-            self.one(bound, row, height, b.const(whole * lanes, b.index),
-                     columns - whole * lanes, columns)
+        if columns > tiles * lanes:
+            self.one(bound, row, height, b.const(tiles * lanes, b.index),
+                     columns - tiles * lanes, columns)
 
     def one(self, bound: dict[Var, Operand], row: Operand, height: int, column: Operand,
             width: int, columns: int) -> None:

@@ -235,7 +235,7 @@ class _VectorizedLoop:
         def first(a: Operand) -> Operand:
             return new.get(a.id, a)
 
-        def whole(a: Operand) -> Operand:
+        def vector(a: Operand) -> Operand:
             x = b.splat(first(a), lanes)
             return b.add(x, b.iota(lanes, x.dtype)) if a.id in self.along else x
 
@@ -245,19 +245,19 @@ class _VectorizedLoop:
             elif self._is_update(i):
                 v = next(old[a.id] for a in i.args if a.id in old)
                 total = b.get(parts[v])
-                args = [total if a.id in old else whole(a) for a in i.args]
+                args = [total if a.id in old else vector(a) for a in i.args]
                 update = b.emit(i.opcode, *args)
                 b.set(parts[v], update if mask is None else b.select(mask, update, total))
             elif i.opcode == "set":
                 pass
             elif i.opcode == "store":
                 mem = i.attrs["mem"]
-                stored[mem] = whole(i.args[1])
+                stored[mem] = vector(i.args[1])
                 b.store(mem, first(i.args[0]), stored[mem], off=i.attrs["off"], mask=mask)
             elif i.opcode == "load" and i.args[0].id in (*self.along, *self.vary):
                 new[i.dest.id] = self._loaded(b, i, first(i.args[0]), mask, lanes, stored)
             elif i.dest.id in self.vary:
-                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, lanes, tuple(map(whole, i.args)),
+                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, lanes, tuple(map(vector, i.args)),
                                        **i.attrs)
             else:
                 new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(map(first, i.args)),

@@ -209,8 +209,9 @@ class _TeamRows(FragmentRows):
         rows = self.shape.m * WARPGROUP * tile.line
         for k in range(0, tile.depth, self.shape.k):
             panel, place = divmod(k, tile.line)
-            b.mma_async(queries.name, b.mul(self.team, rows), keys.name, b.mul(stage, keys.size(tile)),
-                        scores, off=panel * queries.panel(tile) + place,
+            b.mma_async(queries.name, b.mul(self.team, rows),
+                        keys.name, b.mul(stage, keys.size(tile)), scores,
+                        off=panel * queries.panel(tile) + place,
                         source_off=panel * keys.panel(tile) + place, source_turned=True,
                         fresh=k == 0)
         b.mma_commit()

@@ -198,7 +198,7 @@ def _unit(index: Index, v: Var) -> Fraction | None:
 
 
 def _boxed(base: Value, index: Sequence[Index], bordered: bool,
-           whole: Mapping[Var, Index], phases: bool) -> Boxed | None:
+           full: Mapping[Var, Index], phases: bool) -> Boxed | None:
     """An operand as boxes; with `phases`, axes along which windows move several elements at once
     are two."""
     loops = [Var(f"d{k}", n) for k, n in enumerate(base.shape)]
@@ -209,7 +209,7 @@ def _boxed(base: Value, index: Sequence[Index], bordered: bool,
     (source, flat), axes = memory, []
     chunk, first = CHUNK // source.dtype.bytes, flat.const
     for i, v in zip(index, loops, strict=True):
-        at, pitch = i.replace(dict(whole)), flat.factor(v)
+        at, pitch = i.replace(dict(full)), flat.factor(v)
         terms = at.terms
         if not at.is_affine or any(not isinstance(a, Var) for a, _ in terms) or (
                 pitch < (v.extent > 1)):

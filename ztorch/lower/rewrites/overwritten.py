@@ -69,11 +69,11 @@ class Overwritten:
             here = [v for v, written in stacks.items() if v not in self.parts
                     and (written > read or v in late)]
             here.sort(key=lambda v: stacks[v] <= read)
-            whole = [v for v in here if row_bytes(v, self.align) == row]
+            as_long = [v for v in here if row_bytes(v, self.align) == row]
             parts, start = {}, 0
-            if whole:
-                parts[whole[0]] = Overlay(buffer, 0, None)
-            for v in filter(self._is_read_by_iterations, () if whole else here):
+            if as_long:
+                parts[as_long[0]] = Overlay(buffer, 0, None)
+            for v in filter(self._is_read_by_iterations, () if as_long else here):
                 if start + row_bytes(v, self.align) <= row:
                     parts[v] = Overlay(buffer, start, row)
                     start += row_bytes(v, self.align)

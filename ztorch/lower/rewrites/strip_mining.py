@@ -148,17 +148,18 @@ class StripMinedLoop:
         x = x.args[0] if x.op.name == "reshape" else x
         return OPS.reshape(x, (self.body.trip_count, rows, *v.shape[1:]))
 
-    def _main(self, inits: Sequence[Value], read: list[Value], whole: int, size: int) -> Results:
+    def _main(self, inits: Sequence[Value], read: list[Value], trip_count: int, size: int
+              ) -> Results:
         """A loop over blocks of equal size."""
         carries = [carry_leaf(v, k) for k, v in enumerate(inits)]
-        rows = [iterations_of(self._by_iteration(v), 0, whole) for v in read]
-        rows = [OPS.reshape(x, (whole // size, size, *x.shape[1:])) for x in rows]
+        rows = [iterations_of(self._by_iteration(v), 0, trip_count) for v in read]
+        rows = [OPS.reshape(x, (trip_count // size, size, *x.shape[1:])) for x in rows]
         slices = [slice_leaf(x, k) for k, x in enumerate(rows)]
         last, stacks = self._block(carries, dict(zip(read, slices, strict=True)), size)
-        body, shared = closed(Body(whole // size, self.body.reverse, tuple(carries), tuple(slices),
-                                   (), tuple(last), tuple(stacks)))
+        body, shared = closed(Body(trip_count // size, self.body.reverse, tuple(carries),
+                                   tuple(slices), (), tuple(last), tuple(stacks)))
         last, stacks = results_of(LOOP(*inits, *rows, *shared, body=body))
-        return last, [OPS.reshape(y, (whole, *y.shape[2:])) for y in stacks]
+        return last, [OPS.reshape(y, (trip_count, *y.shape[2:])) for y in stacks]
 
     def _rest(self, inits: Sequence[Value], read: Mapping[Value, None], start: int) -> Results:
         """The last iterations of the sequences, as a block."""
