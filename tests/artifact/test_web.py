@@ -150,7 +150,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
 def test_generates(tmp_path: Path) -> None:
     """The numbers that programs here draw, from prompts of several lengths; WebGPU, which is imitated,
     is asked once."""
-    name, prompts = "own blocks, logits", [[1, 2, 3], [4], [5, 6]]
+    name, prompts = "recurrent", [[1, 2, 3], [4], [5, 6]]
     export_web(generating.MODELS[name]().trace(1, decode=2), tmp_path)
     program = generating.compiled(name, rows=2)
     how: dict[str, Any] = {"temperature": 0.9, "seed": 2**32 - 1}

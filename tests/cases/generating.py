@@ -27,6 +27,21 @@ def decoder(**how: Any) -> L.Layer:
     return L.TransformerDecoder(20, 3, dropout=0.3, **how)
 
 
+def recurrent(kind: str) -> L.Layer:
+    """With a strong state, so that numbers depend on all before them."""
+    layer: L.Layer = getattr(L, kind)(WIDTH, return_sequences=True, recurrent_initializer="he_normal")
+    return layer
+
+
+def called_twice(*layers: L.Layer) -> zt.Model:
+    """A model that calls each layer twice: each call has caches of its own."""
+    ids = L.Input((LENGTH,), dtype="int32")
+    y = L.Embedding(WORDS, WIDTH)(ids)
+    for layer in layers:
+        y = layer(layer(y))
+    return zt.Model(ids, L.Dense(WORDS, kernel_initializer="he_normal")(y), name="writer", seed=3)
+
+
 MODELS = {
     "post-norm": lambda: model(L.PositionEmbedding(initializer="normal"), decoder(), decoder()),
     "pre-norm": lambda: model(L.PositionEmbedding(20, initializer="normal"),
@@ -35,6 +50,11 @@ MODELS = {
     "sinusoidal": lambda: model(L.SinusoidalPosition(), decoder()),
     "rotary": lambda: model(L.TransformerDecoder(20, 2, rotary=True), decoder()),
     "no positions": lambda: model(L.ReLU()),
+    "recurrent": lambda: model(recurrent("GRU"), L.MultiHeadAttention(2, use_causal_mask=True),
+                               L.RNN(L.StackedRNNCells([L.LSTMCell(5), L.SimpleRNNCell(WIDTH)]),
+                                     return_sequences=True)),
+    "called twice": lambda: called_twice(recurrent("LSTM"), L.MultiHeadAttention(
+        2, use_causal_mask=True)),
     "own blocks, logits": lambda: model(
         L.PositionEmbedding(), L.Residual(L.RMSNormalization(), L.MultiHeadAttention(
             2, key_dim=5, value_dim=3, use_causal_mask=True)), L.ReLU(), last=None),

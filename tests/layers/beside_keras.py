@@ -26,11 +26,16 @@ def draws(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def beside_keras(ours: Any, theirs: Any, masked: bool = False, states: int = 0,
-                 shape: tuple[int, ...] = (BATCH, STEPS, FEATURES)) -> list[np.ndarray]:
-    """All outputs, and the gradients of a weighted sum of them by input, states and weights."""
+                 shape: tuple[int, ...] = (BATCH, STEPS, FEATURES),
+                 pixels: bool = False) -> list[np.ndarray]:
+    """All outputs, and the gradients of a weighted sum of them by input, states and weights. With
+    `pixels`, the mask is one of positions in each step."""
     keras, torch = references.keras(), references.torch()
     context = Context(states=States(f64))
-    x, mask = leaf("input", "x", shape, f64), leaf("input", "m", shape[:2], "bool")
+    masks = MASK[:shape[0], :shape[1]]
+    if pixels:
+        masks = masks[(..., *[None] * (len(shape) - 3))] ^ (random.random(shape[:-1]) < 0.3)
+    x, mask = leaf("input", "x", shape, f64), leaf("input", "m", masks.shape, "bool")
     states_before = [leaf("input", f"s{k}", (shape[0], UNITS), f64) for k in range(states)]
     y = leaves(ours(x, context, **({"mask": mask} if masked else {}),
                     **({"initial_state": states_before} if states else {})))
@@ -39,7 +44,7 @@ def beside_keras(ours: Any, theirs: Any, masked: bool = False, states: int = 0,
     total = sum((OPS.sum(v * w) for v, w in zip(y, into, strict=True)), start=OPS.full((), 0.0, f64))
     wrt = [x, *states_before, *weights]
     arrays = draws(*(v.shape for v in (*wrt, *into)))
-    feeds = {**dict(zip((*wrt, *into), arrays, strict=True)), mask: MASK[:shape[0], :shape[1]]}
+    feeds = {**dict(zip((*wrt, *into), arrays, strict=True)), mask: masks}
     got = evaluate([*y, *gradients(total, wrt)], feeds, oracle=True)
 
     tensors = [torch.tensor(a, requires_grad=True) for a in arrays[:1 + states]]

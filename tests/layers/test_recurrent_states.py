@@ -80,6 +80,13 @@ def test_outputs_of_masked_steps_may_be_zero(sequences: bool) -> None:
     assert not got[0][1, -1].any() if sequences else not got[0][1].any()
 
 
+@pytest.mark.parametrize("sequences", [False, True])
+def test_masked_pixels_keep_their_state(sequences: bool) -> None:
+    how: dict[str, Any] = {"padding": "same", "return_sequences": sequences}
+    theirs = references.keras().layers.ConvLSTM1D(UNITS, 2, dtype="float64", **how)
+    beside_keras(L.ConvLSTM1D(UNITS, 2, **how), theirs, True, shape=(2, 4, 5, 3), pixels=True)
+
+
 @pytest.mark.parametrize("mode", ["concat", "sum", "mul", "ave", None])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_bidirectional_with_states(kind: str, mode: str | None) -> None:
@@ -176,6 +183,9 @@ def test_wrong_states_and_masks_are_named() -> None:
         L.GRU(4)(x, mask=L.Input((4,), dtype="bool"))
     with pytest.raises(ShapeError, match=r"layer 'gru'.*mask do not fit: \(5, 3\) and \(5, 3\); the mask "):
         L.GRU(4)(x, mask=L.Input((5, 3), dtype="bool"))
+    with pytest.raises(ShapeError, match=r"layer 'conv_lstm1d'.*\(5, 4, 3\) and \(5, 4\); the mask must "
+                                         r"be \(5,\), .* or \(5, 3\), one for each position"):
+        L.ConvLSTM1D(2, 2)(L.Input((5, 4, 3)), mask=L.Input((5, 4), dtype="bool"))
     with pytest.raises(ShapeError, match=r"layer 'gru': takes 1 state of \(4,\), not 2"):
         L.GRU(4)(x, initial_state=[h, h])
     with pytest.raises(ShapeError, match=r"layer 'gru'.*\[x, \*states\] and with initial_state="):

@@ -160,7 +160,10 @@ def test_artifacts_write_and_checkpoints_have_no_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("middle", "culprit"), [
     ([L.TransformerEncoder(8, 2)], "transformer_encoder.*uses later positions"),
     ([L.MultiHeadAttention(2)], "multi_head_attention.*uses later positions"),
-    ([L.LSTM(4, return_sequences=True)], "lstm.*mixes positions"),
+    ([L.LSTM(4, return_sequences=True, go_backwards=True)], "lstm.*uses later positions"),
+    ([L.GRU(4, return_sequences=True, stateful=True)], "gru.*from call to call"),
+    ([L.RNN(L.GRUCell(4)), L.RepeatVector(LENGTH)], "rnn.*gives one position"),
+    ([L.Bidirectional(L.LSTM(4, return_sequences=True))], "bidirectional.*mixes positions"),
     ([L.Conv1D(4, 3, padding="causal")], "conv1d.*mixes positions"),
     ([L.LayerNormalization(axis=1)], "layer_normalization.*mixes positions"),
     ([L.RotaryEmbedding()], "rotary_embedding.*mixes positions"),

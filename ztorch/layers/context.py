@@ -99,6 +99,7 @@ class Context:
     padding: Padding = field(default_factory=Padding)  # axes that are padded to a larger size
     decoding: Decoding | None = None  # set while a single position of each row is traced
     prefill: Prefill | None = None  # set while whole rows are traced to fill caches
+    caches: dict[str, int] = field(default_factory=dict)  # calls that use each, by name
     recomputed: list[str] = field(default_factory=list)  # paths of layers, see Graph.recomputed
     streams: int = 0  # number of random streams in use
     stepped: LayerNode | None = None  # the model whose custom step is traced
@@ -136,24 +137,23 @@ class Context:
                                 trainable=weight.trains)
 
     def keep(self, name: str, new: Value, axis: int) -> Value:
-        """Writes keys or values to a cache, if there is one.
+        """Writes keys or values of some rows to a cache, if there is one; `axis` has the positions.
 
-        Args:
-            name: Name of the cache.
-            new: Tensor with the rows as its first axis.
-            axis: Axis of the positions.
-
-        Returns:
-            The keys or values to attend to: the cache while a single position is traced, otherwise
-            `new`. Entries of later positions hold arbitrary numbers; `Decoding.seen` masks them.
+        Returns those to attend to: the cache while a single position is traced, otherwise `new`.
+        Entries of later positions hold arbitrary numbers; `Decoding.seen` masks them.
         """
         step = self.decoding or self.prefill
         if step is None:
             return new
         shape = (*new.shape[:axis], step.length, *new.shape[axis + 1:])
-        cache = self.states.cache(name, shape)
+        cache = self.cache(name, shape)
         self.updates[cache] = step.placed(new, self.updates.get(cache, cache), axis)
         return new if self.decoding is None else self.updates[cache]
+
+    def cache(self, name: str, shape: Shape) -> Value:
+        """A cache of a layer. Each call of the layer has one of its own."""
+        self.caches[name] = calls = self.caches.get(name, 0) + 1
+        return self.states.cache(name if calls == 1 else f"{name}_{calls}", shape)
 
     def remembered_state(self, layer: LayerNode, name: str, shape: Shape) -> Value:
         """The value that the last call stored in a state of a layer with persistent states."""

@@ -1,7 +1,8 @@
 """Decoding: runs a causal model on a few positions of its rows, with caches of earlier positions.
 
-`Prefill` runs whole rows and fills the caches; `Decoding` runs one position of each row. Attention
-stores keys and values in caches, program states with one entry per position.
+`Prefill` runs whole rows and fills the caches; `Decoding` runs one position of each row. Caches are
+program states: attention stores keys and values there, with one entry per position, and recurrent
+layers their states, those after the last position.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ class Prefill:
     """All positions of some rows at once. Their caches are rewritten; others stay.
 
     Args:
+        rows: Bool tensor `(rows,)`: the rows whose caches are written.
+        position: int32 tensor `(rows,)`: the position of each row that is decoded next.
         length: Number of positions of a row.
-        length: Positions of a row.
     """
 
-    def __init__(self, rows: Value, length: int):
-        self.rows, self.length = rows, length
+    def __init__(self, rows: Value, position: Value, length: int):
+        self.rows, self.position, self.length = rows, position, length
+
+    def before(self) -> Value:
+        """A mask (rows, length) of the positions before the one that is decoded next."""
+        return OPS.less(OPS.iota((self.position.size, self.length), 1),
+                        OPS.reshape(self.position, (-1, 1)))
 
     def placed(self, new: Value, cache: Value, axis: int) -> Value:
         """`cache` with new entries in the rows to write."""
-        return OPS.where(OPS.reshape(self.rows, (-1, *(1,) * (cache.rank - 1))), new, cache)
+        return in_rows(self.rows, new, cache)
 
 
 class Decoding:
@@ -65,3 +72,18 @@ class Decoding:
         """`cache` with `new`, of size 1 along the axis, written at this position of the chosen
         rows."""
         return PLACED(cache, new, OPS.where(self.rows, self.position, -1), axis=axis)
+
+    def resumed(self, cache: Value, first: Value) -> Value:
+        """The state in a cache, or at the first position of a row the first one."""
+        return in_rows(OPS.equal(self.position, 0), first, cache)
+
+
+def in_rows(rows: Value, new: Value, old: Value) -> Value:
+    """`new` in the chosen rows, `old` in the others.
+
+    >>> from ztorch.graph.op import leaf
+    >>> in_rows(leaf("input", "r", (2,), "bool"), *(leaf("input", n, (2, 3), "float32")
+    ...                                            for n in "xy")).shape
+    (2, 3)
+    """
+    return OPS.where(OPS.reshape(rows, (-1, *(1,) * (old.rank - 1))), new, old)

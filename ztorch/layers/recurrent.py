@@ -16,6 +16,7 @@ from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value, topological
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
+from ztorch.layers.decoding import in_rows
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
 from ztorch.ops.control import scan
@@ -96,10 +97,14 @@ class RecurrentLayer(Layer, abstract=True):
             initial_state = listed or initial_state
             mask = leaves(mask)[0]
         self.need_fit(x)
-        if mask is not None and mask.rank != 2:
-            raise shape_error("inputs and their mask do not fit:", x.shape[1:], mask.shape[1:],
-                              fix=f"the mask must be {x.shape[1:2]}, a bool for each step")
         zeros = self.first_states(x)
+        if mask is not None:
+            self._need_fitting(mask, x, self.output_size_of(zeros))
+        if context.decoding is not None or context.prefill is not None:
+            if initial_state is not None:
+                raise Unsupported(f"layer {self.path!r}: a model that generates starts its "
+                                  "recurrent layers with zeros; omit initial_state, or decode=True")
+            return self._generated(x, zeros, context)
         states = zeros
         if initial_state is not None:
             states = self._checked(initial_state, zeros, x)
@@ -110,6 +115,24 @@ class RecurrentLayer(Layer, abstract=True):
             for k, v in enumerate(flatten(last)[0]):
                 context.remember_state(self, f"state_{k}", v)
         return [output, *last] if self.return_state else output
+
+    def _generated(self, x: Value, zeros: Tree, context: Context) -> Value:
+        """The output while the model generates. The states after a position are cached."""
+        flat, structure = flatten(zeros)
+        caches = [context.cache(f"{self.path}/state_{k}", v.shape) for k, v in enumerate(flat)]
+        old = [context.updates.get(cache, cache) for cache in caches]
+        if context.prefill is not None:
+            rows = context.prefill.rows
+            output, last = self._loop(x, zeros, context.prefill.before(), context)
+        else:
+            assert context.decoding is not None
+            rows = context.decoding.rows
+            states = unflatten(structure, map(context.decoding.resumed, old, flat))
+            output, last = self.step(x[:, 0], states, context)
+            output = OPS.expand_dims(output, 1)
+        for cache, before, new in zip(caches, old, flatten(last)[0], strict=True):
+            context.updates[cache] = in_rows(rows, new, before)
+        return output
 
     def compute_mask(self, x: Any, mask: Any = None) -> Any:
         return leaves(mask)[0] if self.return_sequences else None
@@ -126,7 +149,7 @@ class RecurrentLayer(Layer, abstract=True):
         before = (OPS.full((x.shape[0], *self.output_size_of(states)), 0.0, x.dtype)
                   if carries_output else None)
         rows = OPS.transpose(x, (1, 0, *range(2, x.rank)))
-        counts = None if mask is None else OPS.transpose(mask, (1, 0))
+        counts = None if mask is None else OPS.transpose(mask, (1, 0, *range(2, mask.rank)))
 
         def turn(carried: Any, element: Any) -> Any:
             states, before = carried
@@ -154,6 +177,16 @@ class RecurrentLayer(Layer, abstract=True):
             end = mask[:, 0 if self.go_backwards else mask.shape[1] - 1]
             output = where(end, output, OPS.zeros_like(output))
         return output, last
+
+    def _need_fitting(self, mask: Value, x: Value, output_size: Shape) -> None:
+        """Raises a ShapeError if a mask is neither for steps, nor for positions in them, such as
+        the pixels of images."""
+        sizes = mask.shape[1:]
+        if not sizes or sizes[1:] != output_size[:len(sizes) - 1]:
+            each = (f", or {(*x.shape[1:2], *output_size[:-1])}, one for each position of an output"
+                    if len(output_size) > 1 else "")
+            raise shape_error("inputs and their mask do not fit:", x.shape[1:], sizes,
+                              fix=f"the mask must be {x.shape[1:2]}, a bool for each step{each}")
 
     def _need_no_writes(self, context: Context, known: dict[Value, Value], terms: int) -> None:
         """Raises an error if a step changes a weight or adds a loss: the graph has one step."""

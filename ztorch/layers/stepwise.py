@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from ztorch.errors import Unsupported
 from ztorch.layers import (
     activation,
@@ -9,11 +12,14 @@ from ztorch.layers import (
     containers,
     core,
     embedding,
+    gated,
     group_attention,
     merge,
     normalization,
     operation,
+    recurrent,
     regularization,
+    rnn,
     spatial_dropout,
     transformer,
     unit_scale,
@@ -26,7 +32,11 @@ def need_stepwise(model: Layer) -> None:
 
     A layer can if one position and its cache give the same result as the whole row.
     """
-    for _, layer in list(model.walk())[1:]:
+    within = sys.maxsize  # depth below which layers are parts of a recurrent layer's step
+    for depth, layer in list(model.walk())[1:]:
+        if depth > within:
+            continue
+        within = depth if isinstance(layer, recurrent.RecurrentLayer) else sys.maxsize
         if fault := _fault(layer):
             raise Unsupported(f"layer {layer.path!r} ({type(layer).__name__}) cannot run one "
                               f"position at a time: {fault}. Omit decode=True, or change the layer")
@@ -36,6 +46,8 @@ def _fault(layer: Layer) -> str:
     """Why a layer cannot run by position; empty if it can. Subclasses are not trusted: they may do
     anything."""
     kind = type(layer)
+    if kind in (gated.SimpleRNN, gated.LSTM, gated.GRU, rnn.RNN):
+        return _recurrent_fault(layer)
     if isinstance(layer, transformer.TransformerDecoder) and layer.cross_attention is not None:
         return "it attends to a second sequence"
     if kind in (attention.MultiHeadAttention, group_attention.GroupQueryAttention,
@@ -55,6 +67,17 @@ def _fault(layer: Layer) -> str:
                 containers.Residual):
         return ""
     return "it mixes positions, or is not known to keep them apart"
+
+
+def _recurrent_fault(layer: Any) -> str:
+    """Why a recurrent layer cannot run by position; empty if it can."""
+    if layer.go_backwards:
+        return "it uses later positions"
+    if layer.stateful:
+        return "stateful=True keeps its state from call to call"
+    if layer.return_state:
+        return "return_state=True gives the state after the last position"
+    return "" if layer.return_sequences else "without return_sequences=True it gives one position"
 
 
 _NORMALIZATIONS = (normalization.LayerNormalization, unit_scale.RMSNormalization,

@@ -68,9 +68,10 @@ class Generation:
         number of each. Fills the caches; rows of length 0 stay unchanged."""
         x = leaf("input", "x", (self.rows, self.length), self.dtype)
         length = leaf("input", "length", (self.rows,), "int32")
-        context = Context(states=self.states, prefill=Prefill(length > 0, self.length))
+        position = OPS.maximum(length - 1, 0)
+        context = Context(states=self.states, prefill=Prefill(length > 0, position, self.length))
         self.model.called({"": x}, context)
-        return Graph({"position": OPS.maximum(length - 1, 0)},
+        return Graph({"position": position},
                      {state.attrs["name"]: new for state, new in context.updates.items()})
 
     def _generate(self) -> Graph:
