@@ -196,6 +196,9 @@ def test_own_kernels(name: str) -> None:
     with pytest.raises(DeviceError, match="was freed"):
         own.launch(code, "add", [x, y], grid)
     own.unload(code)
+    for use in (lambda: own.launch(code, "add", [y, z], grid), lambda: own.unload(code)):
+        with pytest.raises(DeviceError, match="this code was unloaded"):
+            use()
 
 
 def test_wrong_code() -> None:

@@ -122,6 +122,7 @@ class CustomKernels(RawDevice):
         store = self._store
         self._need_own(code)
         code.prepared.clear()
+        code.kernels.clear()
         if isinstance(store, DeviceStore):
             store.device.unload(code.handle)
 
@@ -184,6 +185,8 @@ class CustomKernels(RawDevice):
             raise ConfigError(f"{self.name}: {code!r} is not code that load gave")
         if code.device != self.name:
             raise DeviceError(f"{self.name}: this code was loaded on {code.device}")
+        if not code.kernels:
+            raise DeviceError(f"{self.name}: this code was unloaded")
 
     def _recorded(self, store: DeviceStore, module: DeviceModule, number: int, grid: Grid,
                   parts: Sequence[BufferPart]) -> Any:
