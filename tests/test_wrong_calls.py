@@ -63,8 +63,11 @@ GOOD: dict[str, Callable[[], Any]] = {
     "fn": lambda: zt.ops.abs, "recall": lambda: 0.5, "precision": lambda: 0.5, "specificity": lambda: 0.5,
     "sensitivity": lambda: 0.5, "metric": lambda: "accuracy", "inner_optimizer": lambda: "adam",
     "optimizer_map": lambda: lambda path: zt.optimizers.SGD(), "default_optimizer": zt.optimizers.SGD,
-    "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list}
-FILES = {("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
+    "trainable_variables": lambda: model().get_weights(), "non_trainable_variables": list,
+    "tree": lambda: {"w": zt.ones(2)}, "module": lambda: None}
+FILES = {("ztorch.arrays.saving", "save_tensors"): "x.safetensors",
+         ("ztorch.arrays.saving", "load_tensors"): "t.safetensors",
+         ("ztorch.program.program", "load"): "p.zt", ("ztorch.data.csv_files", "csv"): "t.csv",
          ("ztorch.data.tables", "read_table"): "t.csv", ("ztorch.data.text_files", "text"): "t.csv",
          ("ztorch.data.images", "image_folder"): "images",
          ("ztorch.interchange.onnx.load", "load"): "m.onnx",
@@ -132,6 +135,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("files")
     program().save(made / "p.zt")
     zt.onnx.save(model(), made / "m.onnx")
+    zt.save_tensors(zt.ones(2), made / "t.safetensors")
     (made / "t.csv").write_text("a,b,c\n1,2,3\n4,5,6\n7,8,9\n")
     (made / "images" / "cat").mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(made / "images" / "cat" / "1.png")

@@ -74,7 +74,8 @@ def reference() -> dict[str, str]:
                        "which trains, evaluates, predicts and is saved.", [
             *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
             *entry(ztorch.Program, own_members(ztorch.Program)), *entry(ztorch.load),
-            *entry(ztorch.load_model), *entry(ztorch.load_keras), *entry(ztorch.onnx.load),
+            *entry(ztorch.load_model), *entry(ztorch.load_keras), *entry(ztorch.load_torch),
+            *entry(ztorch.onnx.load),
             *entry(ztorch.onnx.save)]),
         "arrays": page("Tensors and gradients", "[Arrays and gradients](../guides/arrays.md) tells "
                        "how they work together.", [

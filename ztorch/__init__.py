@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from ztorch.interchange import onnx as onnx
     from ztorch.interchange import torch_export as torch_export
     from ztorch.interchange.keras import load_keras as load_keras
+    from ztorch.interchange.torch_export.live import load_torch as load_torch
     from ztorch.kernels import Hints as Hints
     from ztorch.kernels import atomic_add as atomic_add
     from ztorch.kernels import atomic_cas as atomic_cas
@@ -127,6 +128,7 @@ _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "InputSpec": "layers.
           "DTypePolicy": "layers.policies", "Model": "model.model",
           "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
+          "load_torch": "interchange.torch_export.live",
           "load_model": "sources.load_model",
           "Pipeline": "tabular.pipeline", "best_device": "runtime.devices",
           "devices": "runtime.devices", "compiled": "arrays.functions",

@@ -108,7 +108,9 @@ def file_name(label: str, path: Any) -> str:
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
-        raise ConfigError(f"{label} must be the name of a file, not {path!r}")
+        hint = ("; zt.load_torch(module, x) takes PyTorch's modules" if hasattr(path, "state_dict")
+                else "")
+        raise ConfigError(f"{label} must be the name of a file, not {path!r}{hint}")
     return name
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import checked, file_name
 from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.creation import tensor
 from ztorch.arrays.elements import node_from, stored_array
@@ -29,6 +30,7 @@ _TREE = "ztorch tree"  # the key of the metadata that describes the tree
 _PLAIN = (bool, int, float, str, type(None))  # kept in the tree itself, as JSON
 
 
+@checked
 def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
     """Writes a tree of tensors to a safetensors file, such as the state of a training loop. The
     file appears whole or not at all, also if the process is killed.
@@ -51,6 +53,7 @@ def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
         >>> zt.load_tensors("run.safetensors")["params"]
         {'w': tensor([1., 2.], dtype=float32, device='cpu')}
     """
+    file_name("save_tensors(path=...)", path)
     need_name(path, "tensors", ".safetensors", "name it .safetensors")
     nodes: dict[str, TensorNode] = {}
     described = _described(tree, "", nodes)
@@ -59,6 +62,7 @@ def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
                       {_TREE: json.dumps(described)})
 
 
+@checked
 def load_tensors(path: str | os.PathLike[str], device: str | None = None) -> Any:
     """Reads a tree that `save_tensors` wrote. Of a safetensors file of another library, it reads a
     dict of tensors by name.
@@ -76,7 +80,7 @@ def load_tensors(path: str | os.PathLike[str], device: str | None = None) -> Any
         >>> zt.load_tensors("tree.safetensors")
         [tensor([0, 1, 2], dtype=int64, device='cpu'), 'step', 7]
     """
-    arrays, metadata = safetensors.read(path)
+    arrays, metadata = safetensors.read(file_name("load_tensors(path=...)", path))
     tensors = {n: tensor(from_storage(d, a), d, device) for n, (d, a) in arrays.items()}
     if _TREE not in metadata:
         return tensors

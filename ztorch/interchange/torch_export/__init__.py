@@ -1,4 +1,5 @@
-"""Programs of torch.export (.pt2): `zt.torch_export.load` reads a model, without PyTorch."""
+"""Programs of torch.export (.pt2): `zt.torch_export.load` reads a model, without PyTorch;
+`zt.load_torch` takes a module in memory."""
 
 from __future__ import annotations
 

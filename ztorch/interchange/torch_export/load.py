@@ -61,7 +61,12 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
         program = zt.torch_export.load("net.pt2").compile(batch_size=8)
         ```
     """
-    program = read(path)
+    return model_of_program(read(path), sizes, name, keep_dtypes)
+
+
+def model_of_program(program: ExportedProgram, sizes: Mapping[str, int] | None, name: str | None,
+                     keep_dtypes: bool) -> Model:
+    """The model in a program; see `load`."""
     with damage(program.path):
         file = _translate(program)
     model = model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)

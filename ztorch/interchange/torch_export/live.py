@@ -1,0 +1,95 @@
+"""Loads models from PyTorch modules in memory, through a file of torch.export."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ztorch.arguments import checked
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.interchange.torch_export.archive import read
+from ztorch.interchange.torch_export.load import model_of_program
+from ztorch.model.model import Model
+
+
+@checked
+def load_torch(module: Any, *inputs: Any, sizes: Mapping[str, int] | None = None,
+               name: str | None = None, keep_dtypes: bool = False) -> Model:
+    """Loads a model from a PyTorch module. It compiles, trains and exports like any other.
+
+    PyTorch's own `torch.export` traces the module, as `module.eval()` computes: without dropout,
+    and with the stored statistics of BatchNormalization. Any batch size works. For other axes of
+    varying size, and to read a file without PyTorch, see `zt.torch_export.load`.
+
+    Args:
+        module: A `torch.nn.Module`, or the program that `torch.export.export` returned, which takes
+            no inputs here.
+        *inputs: Example inputs of the module: tensors of PyTorch, or arrays. Only shapes and
+            dtypes matter. The first axis of each is the batch.
+        sizes: Sizes for open axes, by name, to fix them. Default: `None`.
+        name: The name of the model; `None` means the module's class. Default: `None`.
+        keep_dtypes: Whether to compute in the float dtypes of the module rather than in the dtype
+            of `compile`. Default: `False`.
+
+    Returns:
+        A Sequential for one input and one output, else a Model. Its weights are copies.
+
+    Raises:
+        ConfigError: The argument is no module, or PyTorch cannot export it.
+        Unsupported: It has calls that ztorch cannot import; the message lists all of them.
+
+    Examples:
+        ```python
+        net = torchvision.models.resnet18()
+        program = zt.load_torch(net, torch.zeros(1, 3, 224, 224)).compile(batch_size=8)
+        ```
+    """
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    own = type(module).__name__
+    if torch is None or not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
+        raise ConfigError(f"zt.load_torch takes a torch.nn.Module, not a {own}; for files there "
+                          "are zt.load_model(path) and model.load_weights(path)")
+    if isinstance(module, torch.export.ExportedProgram):
+        exported, own = module, "model"
+    elif not inputs:
+        raise ConfigError(f"zt.load_torch({own}) needs an example of each input: "
+                          "zt.load_torch(net, x)")
+    else:
+        exported = _exported(torch, module, [_example(torch, x) for x in inputs])
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, f"{own}.pt2")
+        torch.export.save(exported, file)
+        program = replace(read(file), path=f"module {own}")  # its name in errors
+    return model_of_program(program, sizes, name or own, keep_dtypes)
+
+
+def _example(torch: Any, x: Any) -> Any:
+    """An example of two rows: PyTorch takes a batch of one for a constant."""
+    x = x.detach() if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x))
+    if x.ndim == 0:
+        raise ConfigError("zt.load_torch: an example has no axes; its first one is the batch")
+    return torch.cat([x[:1], x[:1]]) if len(x) == 1 else x
+
+
+def _exported(torch: Any, module: Any, examples: list[Any]) -> Any:
+    """The program of a module, for any batch size."""
+    batch = torch.export.Dim("batch")
+    was_training = {m for m in module.modules() if m.training}
+    module.eval()
+    try:
+        return torch.export.export(module, tuple(examples), dynamic_shapes=[
+            {0: batch} for _ in examples] if len(examples) > 1 else ({0: batch},))
+    except Exception as error:  # whatever the code of the module raises
+        reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
+        raise Unsupported(
+            f"torch.export cannot export {type(module).__name__} for any batch size ({reason}); "
+            "change its forward, or pass torch.export.export(...) of your own") from error
+    finally:
+        for m in was_training:
+            m.training = True
