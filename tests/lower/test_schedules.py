@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases.attention import attention
 from tests.cases.covering import full, pairs
 from tests.cases.schedules import HOPPER, JOBS, MACHINES, MATRICES, WIDE_GRID
 from tests.parity import (
@@ -264,12 +265,13 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
     scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
     short = Graph({"y": ops.attention(*(leaf("input", n, (2, 64, 16), f16) for n in "qkv"))})
+    trained, _ = attention(1, 1, 16, 128, 16, dtype="float16", more=0)
     kinds = set()
     windows, narrow = (Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, n), f16), leaf(
         "input", "b", (3, 3, n, 64), f16))}) for n in (64, 32))
     wide = Graph({"y": ops.conv(leaf("input", "a", (1, 34, 34, 64), f32), leaf("state", "b", (3, 3, 64, 64), f32))})
     for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
-                          (wide, TARGETS["avx2"].limits)]:
+                          (trained, HOPPER), (wide, TARGETS["avx2"].limits)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
     # a kernel says the one itself, and no rule proposes the other yet

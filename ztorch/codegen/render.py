@@ -125,7 +125,8 @@ class Renderer:
         return module_text(self.target, **data)
 
     def _resident_groups(self, kernel: Kernel) -> int:
-        """The number of workgroups per compute unit that must have enough registers; 0: any."""
+        """The number of workgroups per compute unit that must have enough registers; 0: any. A
+        kernel that reallocates registers needs a number: else ptxas may leave that out (C7508)."""
         grid = self.target.limits.grid
         if grid is None:
             return 0
@@ -133,7 +134,8 @@ class Renderer:
         groups = resident // max(grid.subgroup, math.prod(kernel.workgroup))
         shared = shared_offsets(kernel)[1]
         unit = grid.shared_unit_bytes
-        return min(groups, unit // shared) if shared and unit else groups
+        groups = min(groups, unit // shared) if shared and unit else groups
+        return groups if groups > 1 or "thread_registers" in kernel.opcodes() else 0
 
     def _dynamic_shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory that launches must request; 0 if the kernel declares its own."""

@@ -89,7 +89,7 @@ class _Fusion:
 
     def assign(self, v: Value) -> None:
         """Adds a value to a region that it can join, or to a new one."""
-        if v.op.kind in ("result", "threads_result"):  # of a loop or of threads, which store it
+        if v.op.kind in ("result", "threads_result", "attention_result"):  # of what stores it
             k = self.region_of[v] = self.region_of[v.args[0]]
             self.regions[k].add(v, self.regions[k].full)
             return

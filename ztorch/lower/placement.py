@@ -284,12 +284,14 @@ class Placement:
         return self._read[region]
 
     def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind in ("result", "threads_result") or v.op is RECURRENCE_RESULT:
+        if v.op.kind in ("result", "threads_result", "attention_result") or (
+                v.op is RECURRENCE_RESULT):
             return []
         if v.op is RECURRENCE:  # no element may write over values that all elements read
             return [(source, at if at.mentions(region.outer) or region.size == 1 else
                      Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-        if v.op.kind not in ("attention", "contract", "loop", "scatter", "threads", "winograd"):
+        if v.op.kind not in ("attention", "attention_gradient", "contract", "loop", "scatter",
+                             "threads", "winograd"):
             return real_reads(v, region.index(v))
         bases = []
         for a in v.args:  # a product reads all over its operands; so do loops and threads

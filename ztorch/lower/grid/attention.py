@@ -9,17 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ztorch.dtypes import f32
-from ztorch.graph.value import Value, topological
+from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.emit import Emitter
+from ztorch.lower.grid.attention_rows import AttentionRows, sizes_of
 from ztorch.lower.grid.workgroups import threads, where, workgroups
-from ztorch.lower.index import Index, Var
+from ztorch.lower.index import Index
 from ztorch.lower.loops import multiply_add
-from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
-from ztorch.lower.rewrites.attention import Softened
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     ATTENTION_BLOCK,
@@ -42,24 +41,6 @@ class GridAttentionSchedule(Schedule):
 
     def tile(self, lanes: int) -> str:
         return f"{self.threads // max(1, self.ways)}x{self.block}"
-
-
-@dataclass(frozen=True)
-class AttentionSizes:
-    """Sizes of an attention."""
-
-    matrices: int  # batch size times heads
-    rows: int  # queries
-    columns: int  # keys
-    depth: int  # elements of a query and of a key
-    width: int  # elements of a value and of a result
-
-
-def sizes_of(region: Region) -> AttentionSizes:
-    """The sizes of the attention of a region."""
-    q, _, v, *_ = (node := region.members[0]).args
-    *batch, rows, width = node.shape
-    return AttentionSizes(math.prod(batch), rows, v.shape[-2], q.shape[-1], width)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionSchedule:
@@ -109,76 +90,6 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         _ThreadRows(b, region, memory, limits, s, b.div(g, down), first, t).run(target)
 
 
-class AttentionRows:
-    """The computations of attention on a row of scores, for any mapping of rows to threads."""
-
-    def __init__(self, b: Builder, region: Region, memory: Mapping[Value, str], matrix: Operand):
-        self.b, self.node, self.sizes = b, region.members[0], sizes_of(region)
-        attention: Softened = self.node.attrs["attention"]
-        _, _, _, *reads = self.node.args
-        self.attention = attention.opened(reads)
-        self.batch = Var("matrix", self.sizes.matrices)
-        self.row, self.column = Var("row", self.sizes.rows), Var("column", self.sizes.columns)
-        self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.width)
-        self.e = Emitter(b, memory, {self.batch: matrix})
-
-    def scope(self, **places: Operand) -> Emitter:
-        """A scope at a given row, column, and position along a key or a value."""
-        return self.e.within(bound={**self.e.bound, **{
-            getattr(self, name): at for name, at in places.items()}})
-
-    def index(self, *axes: Var) -> tuple[Index, ...]:
-        """A position in a matrix."""
-        batch = unflatten(Index.of(self.batch), self.node.shape[:-2])
-        return (*batch, *map(Index.of, axes))
-
-    def score(self, e: Emitter, product: Operand, end: Operand | None) -> Operand:
-        """The score of a product; minus infinity where `end` is false."""
-        a = self.attention
-        e.here[a.scores] = product
-        x = e.element(a.score, self.index(self.row, self.column))
-        return x if end is None else self.b.select(end, x, -math.inf)
-
-    def shift(self, e: Emitter, largest: Operand) -> Operand:
-        """The number subtracted from the scores of a row; finite even if all were masked so far."""
-        a, b, e = self.attention, self.b, e.within()
-        if not any(v.op.opcode == "select" for v in topological([a.shift])):
-            largest = b.select(b.gt(largest, -math.inf), largest, 0.0)
-        e.here[a.largest] = largest
-        return self.number(e, a.shift)
-
-    def exponential(self, x: Operand) -> Operand:
-        """e to the power of x."""
-        return self.b.exp(x)
-
-    def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
-        """The factor that rescales earlier exponentials when the largest score of a row grows."""
-        b = self.b
-        factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
-        return b.select(b.eq(before, -math.inf), 0.0, factor)  # the first block
-
-    def number(self, e: Emitter, v: Value) -> Operand:
-        """The element of a per-row value."""
-        return e.element(v, (*self.index(self.row), Index()))
-
-    def factor(self, e: Emitter, total: Operand) -> Operand:
-        """The factor that the result of a row is multiplied by."""
-        e, product = e.within(), None
-        e.here[self.attention.total] = total
-        for v in self.attention.factors:
-            x = self.number(e, v)
-            product = x if product is None else self.b.mul(product, x)
-        return self.b.const(1.0, f32) if product is None else product
-
-    def end(self, first: Operand, rows: int) -> Operand:
-        """The first column that no row of a block uses."""
-        b, ahead = self.b, self.attention.ahead
-        all_columns = b.const(self.sizes.columns, b.index)
-        if ahead is None:
-            return all_columns
-        return b.min(all_columns, b.max(b.add(first, rows - 1 + ahead), 1))
-
-
 class _ThreadRows(AttentionRows):
     """The row of a thread."""
 
@@ -210,6 +121,9 @@ class _ThreadRows(AttentionRows):
             with b.loop(0, s.block, s.step) as k:
                 self._step(e, row, start, k, query, largest, total, sums)
         factor = self.factor(e, b.get(total))
+        mine = b.eq(self.share, 0) if s.ways > 1 else None
+        mine = inside if mine is None else mine if inside is None else b.and_(mine, inside)
+        self.store_state(e, b.get(largest), b.get(total), mine, target)
         with where(b, inside):
             for i, v in enumerate(sums):
                 x = b.cast(b.mul(b.get(v), factor), dtype=self.node.dtype)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ztorch.ir.builder import Builder
 from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
-from ztorch.lower.grid.attention import AttentionRows
+from ztorch.lower.grid.attention_rows import AttentionRows
 from ztorch.lower.grid.workgroups import where
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import beside

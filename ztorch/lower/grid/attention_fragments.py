@@ -16,9 +16,9 @@ from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.layouts import ElementLayout, layout_of, places
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid.attention import AttentionRows
+from ztorch.lower.grid.attention_rows import AttentionRows
 from ztorch.lower.grid.workgroups import where
-from ztorch.lower.index import Index
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import multiply_add
 from ztorch.lower.region import Region
 from ztorch.lower.rewrites.attention_scores import bare_scores
@@ -78,14 +78,14 @@ class FragmentRows(AttentionRows):
         b = self.b
         return {slot: (b.var(f32, 1, -math.inf), b.var(f32, 1, 0.0)) for slot in self.slots}
 
-    def _row(self, slot: Slot) -> Operand:
+    def row_at(self, slot: Slot) -> Operand:
         """The row of a thread's elements, which may be beyond the last row."""
         i, row = slot
         inside = self.b.add(self.start, self.down)
         return self.b.add(self.b.add(self.first, inside), i * self.shape.m + row)
 
     def _row_scope(self, slot: Slot) -> Emitter:
-        return self.scope(row=self.b.min(self._row(slot), self.sizes.rows - 1))
+        return self.scope(row=self.b.min(self.row_at(slot), self.sizes.rows - 1))
 
     def _across(self, opcode: str, x: Operand) -> Operand:
         """The reduction of a value over all threads that share a row."""
@@ -137,7 +137,7 @@ class FragmentRows(AttentionRows):
         """The weights as left operands of the next product."""
         b, held = self.b, [self.b.get(v) for v in weights]
         return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
-                for places in self._as_lefts(len(held))]
+                for places in self.as_lefts(len(held))]
 
     def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
                tested: bool) -> Operand:
@@ -153,7 +153,7 @@ class FragmentRows(AttentionRows):
         x = scope.element(v, self.index(self.row, self.column))
         return x if inside is None else b.select(inside, x, -math.inf)
 
-    def _as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
+    def as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
         """Maps accumulators (fragments c) to left operands (fragments a). For each fragment a: the
         fragment c and the element in it that each element of a comes from. Both are held by the
         same thread."""
@@ -172,37 +172,52 @@ class FragmentRows(AttentionRows):
         step = self.shape.k // n
         return [[(first + j, k) for j, k in order] for first in range(0, matrices, step)]
 
-    def store(self, slot: Slot, total: Operand, sums: list[Operand],
+    def store(self, slot: Slot, state: State, sums: list[Operand],
               target: Mapping[Value, str]) -> None:
         """Stores the results of a row."""
-        b, sizes, node = self.b, self.sizes, self.node
-        e, at = self._row_scope(slot), self._row(slot)
-        factor = self.factor(e, self._across("add", total))
-        tests = [b.lt(at, sizes.rows)] if sizes.rows % self.rows else []
+        largest, total = (self.b.get(v) for v in state[slot])
+        e, total = self._row_scope(slot), self._across("add", total)
+        if self.node in target:
+            self.store_line(target[self.node], slot, sums, self.factor(e, total), self.row,
+                            self.place)
+        below = self.b.mul(largest, self.scores.factor)
+        inside = [self.b.eq(self.along, 0), *self._inside(slot, self.row)]
+        self.store_state(e.within(bound={**e.bound, self.row: self.row_at(slot)}), below, total,
+                         functools.reduce(self.b.and_, inside), target)
+
+    def store_line(self, mem: str, slot: Slot, sums: list[Operand], factor: Operand, line: Var,
+                   place: Var) -> None:
+        """Stores one line of matrices, times a factor."""
+        b, at = self.b, self.row_at(slot)
+        tests = self._inside(slot, line)
         own = [k for k in range(self.elements) if self.row_of[k] == slot[1]]
-        made = [[b.mul(b.extract(b.get(v), k), factor) for k in own] for v in sums]
-        fours = self.stores_fours and sizes.width % (2 * self.shape.n) == 0
+        dtype, width = b.memories[mem].dtype, place.extent
+        made = [[b.mul(b.extract(b.get(v), k), factor) for k in own]
+                for v in sums[:math.ceil(width / self.shape.n)]]
+        flat = Index.of(self.batch) * (line.extent * width) + (
+            Index.of(line) * width + Index.of(place))
+
+        def scope(column: Operand) -> Emitter:
+            return self.e.within(bound={**self.e.bound, line: at, place: column})
+
+        fours = self.stores_fours and width % (2 * self.shape.n) == 0
         for j in range(0, len(made), 2) if fours else ():
-            column, line = self._line_of_four(made[j], made[j + 1])
-            at_once = self.scope(row=at, place=b.add(column, j * self.shape.n))
-            place, off, _ = at_once.address(self._flat())
-            x = b.cast(line, dtype=node.dtype)
+            column, vector = self._line_of_four(made[j], made[j + 1])
+            to, off, _ = scope(b.add(column, j * self.shape.n)).address(flat)
+            x = b.cast(vector, dtype=dtype)
             with where(b, tests[0] if tests else None):
-                b.store(target[node], place, x, off=off, align=x.lanes * node.dtype.bytes)
+                b.store(mem, to, x, off=off, align=x.lanes * dtype.bytes)
         for j, values in () if fours else enumerate(made):
             for k, x in zip(own, values, strict=True):
                 ahead = j * self.shape.n + self.column_of[k]
-                inside = [*tests, b.lt(b.add(self.along, ahead), sizes.width)] if (
-                    sizes.width % self.shape.n) else tests
+                inside = [*tests, b.lt(b.add(self.along, ahead), width)] if (
+                    width % self.shape.n) else tests
                 with where(b, functools.reduce(b.and_, inside) if inside else None):
-                    self.scope(row=at, place=self.along).store(
-                        target[node], node, self._flat() + ahead, b.cast(x, dtype=node.dtype))
+                    scope(self.along).store(mem, self.node, flat + ahead, b.cast(x, dtype=dtype))
 
-    def _flat(self) -> Index:
-        """The flat position of a result."""
-        sizes = self.sizes
-        return Index.of(self.batch) * (sizes.rows * sizes.width) + (
-            Index.of(self.row) * sizes.width + Index.of(self.place))
+    def _inside(self, slot: Slot, line: Var) -> list[Operand]:
+        """The tests that a line is in the matrix."""
+        return [self.b.lt(self.row_at(slot), line.extent)] if line.extent % self.rows else []
 
     def _line_of_four(self, left: list[Operand], right: list[Operand]) -> tuple[Operand, Operand]:
         """Exchanges with the next thread, so that each has four neighbors of one of two adjacent

@@ -11,9 +11,9 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower.grid.attention import sizes_of
 from ztorch.lower.grid.attention_blocks import Blocks
 from ztorch.lower.grid.attention_fragments import FragmentRows
+from ztorch.lower.grid.attention_rows import sizes_of
 from ztorch.lower.grid.attention_tiles import GridAttentionMatrixSchedule, padded, registers
 from ztorch.lower.grid.workgroups import threads, workgroups
 from ztorch.lower.region import Region
@@ -90,7 +90,7 @@ class _SubgroupRows(FragmentRows):
             self._add_values(sums, weights, stage)
         b.barrier()  # before the queries of other rows
         for slot in self.slots:
-            self.store(slot, b.get(state[slot][1]), sums[slot[0]], target)
+            self.store(slot, state, sums[slot[0]], target)
 
     def _start(self, number: Operand) -> None:
         """Starts the copies of a block of keys and of values."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import Limits
 from ztorch.ir.product_rules import CHUNK, MAX_SUMS
-from ztorch.lower.grid.attention import sizes_of
+from ztorch.lower.grid.attention_rows import sizes_of
 from ztorch.lower.grid.attention_tiles import padded
 from ztorch.lower.grid.boxes import Lines, lines_of
 from ztorch.lower.grid.role_tiles import TeamRegisters
@@ -52,6 +54,11 @@ class AttentionTile:
     width: int  # of values and results, in whole matrices
 
     @property
+    def width_along(self) -> int:
+        """The width as the depth of a product."""
+        return math.ceil(self.width / self.shape.k) * self.shape.k
+
+    @property
     def rows(self) -> int:
         return self.teams * WARPGROUP * self.shape.m
 
@@ -81,6 +88,9 @@ class AttentionTile:
         return halves * self.shape.m // (2 * self.subgroup) + ATTENTION_ROLES_OTHERS
 
 
+Tile = TypeVar("Tile", bound=AttentionTile)
+
+
 @dataclass(frozen=True)
 class Side:
     """Queries, keys or values: lines in shared memory, in panels beside one another."""
@@ -106,34 +116,45 @@ class Side:
         return self.panels * self.panel(tile)
 
 
+def side_of(region: Region, name: str, number: int, axes: tuple[Var, Var], line: Var, along: Var,
+            staged: bool) -> Side | None:
+    """An operand as a side: its `axes` are those of its matrices. None if it cannot be copied in
+    boxes."""
+    node, sizes = region.members[0], sizes_of(region)
+    batch = unflatten(Index.of(Var("matrix", sizes.matrices)), node.args[0].shape[:-2])
+    lines = lines_of(node.args[number], (*batch, *map(Index.of, axes)), line, along)
+    dtype = node.args[0].dtype
+    if lines is None or lines.source.dtype != dtype:
+        return None
+    return Side(name, lines, math.ceil(along.extent / (SWIZZLE_LINE // dtype.bytes)), staged)
+
+
 def sides_of(region: Region) -> tuple[Side, Side, Side] | None:
     """Queries, keys and values of an attention; None if some cannot be copied in boxes."""
-    node, sizes = region.members[0], sizes_of(region)
-    batch = unflatten(Index.of(Var("matrix", sizes.matrices)), node.shape[:-2])
+    sizes = sizes_of(region)
     row, column = Var("row", sizes.rows), Var("column", sizes.columns)
     depth, place = Var("depth", sizes.depth), Var("place", sizes.width)
-    line = SWIZZLE_LINE // node.args[0].dtype.bytes
-    sides = []
-    for k, (name, axes, lines, along) in enumerate((
-            ("queries", (row, depth), row, depth), ("keys", (depth, column), column, depth),
-            ("values", (column, place), column, place))):
-        index = (*batch, *map(Index.of, axes))
-        own = lines_of(node.args[k], index, lines, along)
-        if own is None or own.source.dtype != node.args[0].dtype:
-            return None
-        sides.append(Side(name, own, math.ceil(along.extent / line), k > 0))
-    return sides[0], sides[1], sides[2]
+    queries = side_of(region, "queries", 0, (row, depth), row, depth, False)
+    keys = side_of(region, "keys", 1, (depth, column), column, depth, True)
+    values = side_of(region, "values", 2, (column, place), column, place, True)
+    return None if queries is None or keys is None or values is None else (queries, keys, values)
 
 
 def tile_of(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> AttentionTile | None:
     """The tile of a schedule; None if the machine has no such products or copies."""
+    return tile_of_sizes(AttentionTile, s, region, limits)
+
+
+def tile_of_sizes(kind: type[Tile], s: Any, region: Region, limits: Limits,
+                  **more: Any) -> Tile | None:
+    """The same of another kind, with its own fields."""
     grid = limits.grid
     assert grid is not None
     shape = matrix_shape(region.members[0].args[0].dtype, grid)
     if shape is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
     depth, width = padded(sizes_of(region), shape)
-    return AttentionTile(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width)
+    return kind(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width, **more)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
@@ -151,15 +172,21 @@ def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None
 
 def refusal(s: GridAttentionRolesSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
+    return refusal_team(s, tile_of(s, region, limits), sides_of(region), limits)
+
+
+def refusal_team(s: Any, tile: AttentionTile | None, sides: Sequence[Side] | None,
+                 limits: Limits) -> str:
+    """Why teams cannot have a tile; empty if they can."""
     grid = limits.grid
     assert grid is not None
-    tile, sides = tile_of(s, region, limits), sides_of(region)
     if tile is None or sides is None:
         return "this target has no copies of tiles, or an operand cannot be copied in boxes"
     if not 1 <= s.teams <= grid.threads // tile.team_threads - 1:
         return f"teams({s.teams}) must be 1 to {grid.threads // tile.team_threads - 1}"
     widest = MAX_SUMS * tile.shape.n
-    if not 1 <= s.block <= widest or s.block % tile.shape.k or tile.width > widest:
+    if not 1 <= s.block <= widest or s.block % tile.shape.k or (
+            max(tile.width, tile.depth) > widest):
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.grid.attention import AttentionSizes, sizes_of
 from ztorch.lower.grid.attention_blocks import pitch_of
+from ztorch.lower.grid.attention_rows import AttentionSizes, sizes_of
 from ztorch.lower.region import Region
 from ztorch.lower.rewrites.attention import matrix_shape
 from ztorch.lower.schedule import Schedule

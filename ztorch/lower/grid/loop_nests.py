@@ -5,6 +5,8 @@ from __future__ import annotations
 from ztorch.lower import thread_blocks
 from ztorch.lower.grid import (
     attention,
+    attention_gradient,
+    attention_gradient_tiles,
     attention_matrix,
     attention_role_tiles,
     attention_roles,
@@ -34,6 +36,9 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
         LoopNest("grid_attention_matrix", attention_tiles.propose, attention_tiles.refusal,
                  attention_matrix.emit),
         LoopNest("grid_attention", attention.propose, attention.refusal, attention.emit)),
+    "attention_gradient": (
+        LoopNest("grid_attention_gradient", attention_gradient_tiles.propose,
+                 attention_gradient_tiles.refusal, attention_gradient.emit),),
     "contract": (
         LoopNest("grid_roles", role_tiles.propose, role_tiles.refusal, roles.emit),
         LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, windows.emit),

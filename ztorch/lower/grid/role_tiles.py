@@ -96,16 +96,12 @@ class TeamRegisters:
 
     teams: int  # warpgroups that multiply
     threads: int  # of a warpgroup
+    fewer: int = PRODUCER_REGISTERS  # of a thread that copies, where it gives some up
 
     @property
     def first(self) -> int:
         """Of every thread when it starts."""
         return registers_of(self.threads * (self.teams + 1))
-
-    @property
-    def fewer(self) -> int:
-        """Of a thread that copies, where it gives some up."""
-        return PRODUCER_REGISTERS
 
     @property
     def more(self) -> int:

@@ -141,14 +141,15 @@ def matrix_shape(d: DType, grid: GridLimits) -> MmaShape | None:
     return None
 
 
-def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
+def attention_of(v: Value, readers: Mapping[Value, int] | None = None) -> tuple[
         Softened, tuple[Value, ...]] | None:
-    """The attention whose last product v is, and its operands; None if v is none."""
+    """The attention whose last product v is, and its operands; None if v is none. With `readers`,
+    the number of readers of each value, nothing else may read its scores."""
     if v.dtype not in (*HALVES, f32):
         return None
     search = _Search(v, v.args[0].shape)
     e = search.exponential()
-    if e is None or e.args[0].op.opcode != "sub" or not _is_row(e.args[0].args[1]):
+    if e is None or e.args[0].op.opcode != "sub" or not is_row(e.args[0].args[1]):
         return None
     score, shift = e.args[0].args
     product, largest = search.product(score), search.reduced("max", score, [shift])
@@ -156,7 +157,8 @@ def attention_of(v: Value, readers: Mapping[Value, int]) -> tuple[
             product.args[0].dtype != v.dtype or v.args[1].dtype != v.dtype):
         return None
     totals = search.reduced("add", e, search.factors)
-    if len(largest) != 1 or len(totals) > 1 or not search.alone(product, readers):
+    if len(largest) != 1 or len(totals) > 1 or not (
+            readers is None or search.alone(product, readers)):
         return None
     a = search.attention(product, score, shift.args[0], largest[0], totals)
     if a is None:
@@ -224,7 +226,7 @@ class _Search:
         """The weights of the last product, without factors that are constant along rows."""
         w = self.result.args[0]
         while w.op.opcode != "exp":
-            rows = [_is_row(a) for a in w.args]
+            rows = [is_row(a) for a in w.args]
             if w.op is ROUNDED or (w.op.opcode == "cast" and w.dtype.is_float):
                 w = w.args[0]
             elif w.op.opcode == "mul" and any(rows):
@@ -274,20 +276,20 @@ class _Search:
                     return None
             elif v.op.kind != "map" or not (pointwise(v) or is_view(v)):
                 self.leaf_of[v] = leaf("attention", f"read {len(self.leaf_of)}", v.shape, v.dtype)
-            new[v] = self.leaf_of[v] if v in self.leaf_of else _widened(
+            new[v] = self.leaf_of[v] if v in self.leaf_of else widened(
                 v, tuple(new[a] for a in v.args))
         made = [new[r] for r in roots]
         return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), made[0],
                         made[1], tuple(made[2:]))
 
 
-def _is_row(v: Value) -> bool:
+def is_row(v: Value) -> bool:
     """Whether v is one number per row, broadcast along the row."""
     return is_broadcast(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
         v.args[0].shape == (*v.shape[:-1], 1))
 
 
-def _widened(v: Value, args: tuple[Value, ...]) -> Value:
+def widened(v: Value, args: tuple[Value, ...]) -> Value:
     """The value with new arguments, some of which may be float32 in place of 16 bits."""
     if all(a.dtype is old.dtype for a, old in zip(args, v.args, strict=True)):
         return rebuilt(v, args)

@@ -37,18 +37,18 @@ def with_sums_over_values(graph: Graph) -> Graph:
     by_values: dict[Moved, list[_Weighted]] = {}
     for v in graph.nodes():
         if v.op.kind == "contract" and (weighted := _weighted(v)) is not None:
-            by_values.setdefault(_moved(v.args[1]), []).append(weighted)
+            by_values.setdefault(moved(v.args[1]), []).append(weighted)
     return rewrite(graph, lambda v: _over_values(v, by_values)) if by_values else graph
 
 
 def _over_values(v: Value, by_values: dict[Moved, list[_Weighted]]) -> Value | None:
     if v.op.kind != "reduce" or v.op.opcode != "add" or (
-            v.attrs["axes"] != (v.args[0].rank - 1,) or (factors := _factors(v.args[0])) is None):
+            v.attrs["axes"] != (v.args[0].rank - 1,) or (factors := factors_of(v.args[0])) is None):
         return None
     products = [x for (kind, x), count in factors.items()
                 if kind == "value" and count == 1 and x.op.kind == "contract"]
     for product in products:
-        base, order = _moved(product.args[1])
+        base, order = moved(product.args[1])
         rest = factors - Counter({("value", product): 1})
         for y in by_values.get((base, (*order[:-2], order[-1], order[-2])), ()):
             if rest == y.factors and y.result.shape[-1] < product.shape[-1]:
@@ -60,17 +60,17 @@ def _over_values(v: Value, by_values: dict[Moved, list[_Weighted]]) -> Value | N
 
 def _weighted(v: Value) -> _Weighted | None:
     """The product v of weights and values; None if the weights are no softmax."""
-    factors = _factors(v.args[0])
+    factors = factors_of(v.args[0])
     for kind, x in factors or ():
-        total = _total(x) if kind == "value" else None
+        total = total_of(x) if kind == "value" else None
         if total is not None and factors is not None:
-            exponentials = _summed(total)
+            exponentials = summed_by(total)
             if ("value", exponentials) in factors:
                 return _Weighted(v, factors - Counter({(kind, x): 1}), total)
     return None
 
 
-def _total(x: Value) -> Value | None:
+def total_of(x: Value) -> Value | None:
     """The t of 1 / t, if x repeats one such number in each row."""
     while x.op.movement and x.args[0].shape[-1:] == (1,):
         x = x.args[0]
@@ -78,15 +78,16 @@ def _total(x: Value) -> Value | None:
     return x.args[1] if inverse else None
 
 
-def _summed(total: Value) -> Value | None:
+def summed_by(total: Value) -> Value | None:
     """What a total, other than that of an empty row, is the sum of."""
     while total.op.movement or total.op.opcode == "select":
         total = total.args[1] if total.op.opcode == "select" else total.args[0]
     return total.args[0] if total.op.kind == "reduce" and total.op.opcode == "add" else None
 
 
-def _factors(v: Value) -> Factors | None:
-    """The values and numbers that v is the product of; None if these are too many."""
+def factors_of(v: Value, mask: Value | None = None) -> Factors | None:
+    """The values and numbers that v is the product of; None if these are too many. Zeros where a
+    `mask` is false do not count: another factor is zero there."""
     factors, left = Factors(), [v]
     while left:
         x = left.pop()
@@ -94,6 +95,8 @@ def _factors(v: Value) -> Factors | None:
             left.append(x.args[0])
         elif x.op.opcode == "mul":
             left += x.args
+        elif x.op.opcode == "select" and x.args[0] is mask and filled(x.args[2]) == 0.0:
+            left.append(x.args[1])
         elif (number := filled(x)) is not None:
             factors["number", number] += 1
         else:
@@ -103,7 +106,7 @@ def _factors(v: Value) -> Factors | None:
     return factors
 
 
-def _moved(v: Value) -> Moved:
+def moved(v: Value) -> Moved:
     """The value of which v is a transpose, but for rounding, and the order of its axes."""
     order = tuple(range(v.rank))
     while v.op.name == "transpose" or v.op.opcode == "cast" or v.op is ROUNDED:

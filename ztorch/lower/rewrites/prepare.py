@@ -18,6 +18,10 @@ from ztorch.lower.cpu.scatter_add import scatter_on_buffers
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.rewrites.attention import ATTENTION, attention_on_buffers, with_attention
+from ztorch.lower.rewrites.attention_gradients import (
+    ATTENTION_GRADIENT,
+    with_attention_gradients,
+)
 from ztorch.lower.rewrites.attention_sums import with_sums_over_values
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
@@ -45,7 +49,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     graph = by_others(graph, serial=limits.grid is None)
     graph = loops_outside(merged(graph))
     if limits.grid is not None:
-        graph = with_sums_over_values(graph)
+        graph = with_attention_gradients(with_sums_over_values(graph), limits)
     graph = in_blocks(with_attention(graph, limits), limits)
     graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)
@@ -117,7 +121,7 @@ class _Preparation:
             return self._loop(v, out)
         if v.op.kind == "scatter":
             return scatter_on_buffers(out)
-        if v.op is ATTENTION:
+        if v.op in (ATTENTION, ATTENTION_GRADIENT):
             return attention_on_buffers(out)
         if v.op.kind == "threads":
             return threads_on_buffers(out)

@@ -72,6 +72,18 @@ ATTENTION_ROLES_SIZE = row(
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 32, "registers",
     "registers of a thread that multiplies, beside those of matrices", "read in machine code: 26")
+ATTENTION_GRADIENT_COLUMNS = row(
+    "ATTENTION_GRADIENT_COLUMNS", 128, "columns",
+    "the fewest columns for which gradients of attention compute scores again",
+    "predicted for an H200: 2.7 times the speed with 128, 5 with 4096")
+ATTENTION_GRADIENT_BLOCKS = row(
+    "ATTENTION_GRADIENT_BLOCKS", (64, 48, 32), "rows or columns",
+    "the blocks that are tried for gradients of attention, the first that fits",
+    "read in machine code: with heads of 128, blocks of 64 spill")
+ATTENTION_GRADIENT_COPIER = row(
+    "ATTENTION_GRADIENT_COPIER", 24, "registers",
+    "registers of a thread that copies, so that others have 240",
+    "read in machine code: with 40, gradients of masked heads of 128 spill")
 ATTENTION_ISSUE = row(
     "ATTENTION_ISSUE", 0.25, "cycles",
     "the time in which a compute unit starts an instruction", CHOSEN)

@@ -1,0 +1,160 @@
+"""Gradients of attention by workgroups with roles: right in the interpreter and as PTX; no part of a ring can be left out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests import parity
+from tests.cases.attention import attention, fed
+from tests.machines.ptx.parse import PtxError, parse
+from tests.machines.ptx.running import rendered, run
+from tests.parity import Job, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen import nvidia_programs, ptx
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import bf16
+from ztorch.graph import passes
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.kernel import Kernel
+from ztorch.lower.plan import KernelStep
+from ztorch.lower.rewrites import attention_gradients
+from ztorch.lower.schedule import IllegalSchedule
+
+HOPPER = TARGETS["cuda:sm_90a"].limits
+# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype.
+CASES = {
+    "one block": (2, 2, 64, 32, 16, (), False, "bfloat16"),
+    "two blocks and a rest, two panels": (1, 1, 40, 88, 72, (), False, "float16"),
+    "causal, in groups": (2, 1, 70, 70, 16, (), True, "bfloat16"),
+    "a mask of keys": (2, 2, 24, 40, 24, (1, 1, 1, 40), False, "float16"),
+    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "bfloat16"),
+}
+
+
+@pytest.fixture(autouse=True)
+def for_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_gradients, "ATTENTION_GRADIENT_COLUMNS", 0)
+
+
+def trained(name: str) -> Job:
+    graph, _ = attention(*CASES[name][:-1], dtype=CASES[name][-1], more=8, batch=1)
+    feeds = fed(graph)
+    for v in feeds:
+        if v.attrs["name"] == "mask" and v.rank == 2:
+            feeds[v][7] = feeds[v][20:] = False
+    return Job(graph, feeds)
+
+
+def schedules_of(one: Job, block: int = 32) -> dict[str, str]:
+    """Small blocks, so that there are several."""
+    return {s.key: f"grid_attention_gradient teams(1) block({block}) stages(2)" for s in gradient_steps(one.alone("j"))}
+
+
+def gradient_steps(graph: Graph) -> list[KernelStep]:
+    return [s for s in plan_of(graph, HOPPER)[0].steps if s.schedule.kind == "grid_attention_gradient"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str) -> None:
+    one = trained(name)
+    assert len(gradient_steps(one.alone("j"))) == 2
+    agree(one, interpreted(one, HOPPER, schedules=schedules_of(one)))
+
+
+def play_ptx(monkeypatch: pytest.MonkeyPatch, pattern: str = "", replacement: str = "") -> None:
+    """Kernels run as PTX, those of gradients with a change in the text."""
+    def play(kernel: Kernel, buffers: dict, *_: int, **__: int) -> None:
+        text = rendered([kernel], "sm_90a")
+        if pattern and "attention_gradient" in kernel.name:
+            broken = re.sub(pattern, replacement, text)
+            assert broken != text
+            text = broken
+        run(kernel, buffers, parse(text))
+
+    monkeypatch.setattr(parity, "interpret", play)
+
+
+@pytest.mark.parametrize("name", ["two blocks and a rest, two panels", "causal, in groups"])
+def test_gradients_as_ptx(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trained(name)
+    schedules = schedules_of(one)
+    play_ptx(monkeypatch)
+    agree(one, interpreted(one, HOPPER, schedules=schedules))
+
+
+FAULTS = {  # replacements in the text of the kernels
+    "lines that are not waited for": (r"L\d+_wait: mbarrier\.try_wait\S+ %p, \[%a\], %v\d+; @!%p bra L\d+_wait; \}", "}"),
+    "scores that are not waited for": (r"wgmma\.wait_group\.sync\.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
+    "products that are not waited for": (r"wgmma\.wait_group\.sync\.aligned 0;", ""),
+    "operands without a fence": (r"wgmma\.fence\.sync\.aligned;", ""),
+    "lines that stay a column": (r"(\}, %db, 1, 1, 1), 1;", r"\1, 0;"),
+    "products that are added to those before": (r"(%da, %db), 0, 1, 1", r"\1, 1, 1, 1"),
+    "weights in another order": (r"\{ (%v\d+_0), (%v\d+_1), (%v\d+_2), (%v\d+_3) \}, %db", r"{ \1, \3, \2, \4 }, %db"),
+    "stages that are not given back": (r"mbarrier\.arrive\.shared\S+ _?[^;]*;", ""),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_detected(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trained("two blocks and a rest, two panels")
+    schedules = schedules_of(one, 16)
+    play_ptx(monkeypatch, *FAULTS[fault])
+    with pytest.raises((PtxError, AssertionError)):
+        agree(one, interpreted(one, HOPPER, schedules=schedules))
+
+
+def training(size: int, causal: bool = False, columns: int = 2048) -> Graph:
+    q, k, v, slope = (leaf("input", n, (1, 16, columns, size), bf16) for n in ("q", "k", "v", "slope"))
+    y = ops.attention(q, k, v, causal=causal)
+    slopes = gradients(ops.sum(y * slope), [q, k, v])
+    return Graph({"y": y, **{f"d{n}": g for n, g in zip("qkv", slopes, strict=True)}})
+
+
+@pytest.mark.parametrize(("size", "causal"), [(128, False), (128, True), (64, True)])
+def test_nothing_spills(size: int, causal: bool) -> None:
+    if not nvidia_programs.installed("ptxas"):
+        pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
+    for step in gradient_steps(training(size, causal)):
+        code, log = ptx.cubin(rendered([step.kernel], "sm_90a"), "sm_90a")
+        [[_, spilled, _]] = ptx.kernel_resources(log).values()
+        assert spilled == 0 and "serialized" not in log and "ignored" not in log, log
+        words = re.findall(r"HGMMA|MUFU\.EX2", nvidia_programs.disassemble(code))
+        assert words.count("HGMMA") >= 2 * size // 16 and "MUFU.EX2" in words
+
+
+def test_scores_are_not_stored() -> None:
+    """No buffer has a number for each query and key, and each number of a row is computed once."""
+    plan = plan_of(training(64, columns=1024), HOPPER)[0]
+    assert max(m.size for s in plan.steps for m in s.kernel.memories) < 16 * 1024 * 1024
+    assert [s.schedule.kind.startswith("grid_attention") for s in plan.steps].count(True) == 3
+
+
+def test_other_gradients_are_left() -> None:
+    """Scores that something else reads, and weights that are no plain softmax."""
+    q, k, v, slope = (leaf("input", n, (1, 1, 64, 32), bf16) for n in ("q", "k", "v", "slope"))
+    weights = ops.attention_weights(q, k)
+    for y, more in ((ops.matmul(weights + weights * weights, v), {}), (ops.attention(q, k, v), {"w": weights})):
+        slopes = gradients(ops.sum(y * slope), [q, k, v])
+        graph = passes.run(Graph({"y": y, **more, **{f"d{n}": g for n, g in enumerate(slopes)}}))
+        assert not gradient_steps(graph)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_120"])
+def test_chips_without_such_products(chip: str) -> None:
+    limits = TARGETS[f"cuda:{chip}"].limits
+    assert "grid_attention_gradient" not in {s.schedule.kind for s in plan_of(training(64), limits)[0].steps}
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ("teams(0)", "must be 1 to"), ("block(24)", "multiple of 16"), ("stages(1)", "at least 2"), ("block(64)", "a thread takes"),
+    ("stages(9)", "it shares")])
+def test_illegal_schedules(change: str, why: str) -> None:
+    graph = training(128)
+    step = gradient_steps(graph)[-1]
+    parts = [change if p.split("(")[0] == change.split("(")[0] else p for p in ("teams(2)", "block(48)", "stages(2)")]
+    with pytest.raises(IllegalSchedule, match=why):
+        plan_of(graph, HOPPER, schedules={step.key: " ".join(["grid_attention_gradient", *parts])})
