@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.backends.library import load_library
-from ztorch.codegen.elf import link
+from ztorch.codegen.elf.link import link
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import compile_functions

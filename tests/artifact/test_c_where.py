@@ -15,7 +15,7 @@ from tests.cases.c_programs import STRICT, WARN, call, needs_gcc, net, run, x86
 from ztorch import layers as L
 from ztorch.artifact.c_export import CLibrary
 from ztorch.codegen.cpuid import cpuid_queries
-from ztorch.codegen.elf_object import read_object
+from ztorch.codegen.elf.object import read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.c_library import compile_c, export_c
 from ztorch.compile.pipeline import build

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from ztorch.backends import library
 from ztorch.backends.library import check_library, load_library
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.link import link
 from ztorch.errors import ArtifactError
 
 llvm = pytest.importorskip("llvmlite.binding")

@@ -18,7 +18,7 @@ from ztorch import abi
 from ztorch.backends.library import load_library
 from ztorch.backends.workers import Workers
 from ztorch.codegen.assemblers import assemble_text
-from ztorch.codegen.elf import link
+from ztorch.codegen.elf.link import link
 from ztorch.codegen.targets import TARGETS
 from ztorch.codegen.templates import environment
 from ztorch.host.memory import aligned

@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_object import read_object
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.object import read_object
 
 llvm = pytest.importorskip("llvmlite.binding")
 TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}

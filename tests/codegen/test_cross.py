@@ -15,8 +15,8 @@ from tests.parity import HERE, C, Job, Module
 from ztorch import ops
 from ztorch.backends.library import check_library
 from ztorch.codegen.assemble import assembly
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.object import EM_AARCH64, EM_X86_64
 from ztorch.codegen.targets import NATIVE, TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import Compiled, compile_functions

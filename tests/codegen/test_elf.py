@@ -25,9 +25,9 @@ from tests.cases.elf_objects import (
     undefined_symbols,
 )
 from ztorch.codegen.archive import data_object
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_object import read_object
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.object import read_object
 from ztorch.errors import LinkError
 
 native = pytest.mark.skipif(

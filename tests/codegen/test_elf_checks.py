@@ -7,10 +7,10 @@ import struct
 import pytest
 
 from tests.cases.elf_objects import compiled
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_layout import ADDRESS_LIMIT
-from ztorch.codegen.elf_object import SHT_RELA, read_object
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.layout import ADDRESS_LIMIT
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.object import SHT_RELA, read_object
 from ztorch.errors import LinkError
 
 ADDRESS_KIND = 1  # R_X86_64_64: a plain address, which the loader relocates

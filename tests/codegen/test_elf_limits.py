@@ -9,12 +9,12 @@ import pytest
 
 from tests.cases.elf_objects import undefined_symbols
 from ztorch.codegen.cpuid import EBX, ECX, CpuidQuery, cpuid_queries
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_layout import ADDRESS_LIMIT
-from ztorch.codegen.elf_object import SHF_ALLOC, SHT_RELA, Relocation, read_object
-from ztorch.codegen.elf_reloc import AARCH64, X86_64
-from ztorch.codegen.elf_unwind import entries
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.layout import ADDRESS_LIMIT
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.object import SHF_ALLOC, SHT_RELA, Relocation, read_object
+from ztorch.codegen.elf.reloc import AARCH64, X86_64
+from ztorch.codegen.elf.unwind import entries
 from ztorch.errors import LinkError
 
 llvm = pytest.importorskip("llvmlite.binding")

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from tests.cases.elf_objects import BLOBS, SOURCE, TRIPLES, compiled, linked
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
-from ztorch.codegen.elf_reloc import AARCH64, MACHINES, X86_64, PatchSite
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.reloc import AARCH64, MACHINES, X86_64, PatchSite
 from ztorch.errors import LinkError
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ztorch.codegen import llvm, llvm_child
-from ztorch.codegen.elf_object import EM_AARCH64, read_object
+from ztorch.codegen.elf.object import EM_AARCH64, read_object
 from ztorch.codegen.llvm import MachineOptions
 from ztorch.codegen.llvm_child import object_file_in_child
 from ztorch.errors import ZtorchError

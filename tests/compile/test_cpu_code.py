@@ -12,9 +12,9 @@ from ztorch import layers as L
 from ztorch.backends.library import load_library
 from ztorch.codegen import assemble, object_cache
 from ztorch.codegen.assemblers import assemble_text
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_merge import merge
-from ztorch.codegen.elf_object import Object, read_object
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.merge import merge
+from ztorch.codegen.elf.object import Object, read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import Compiled, compile_functions

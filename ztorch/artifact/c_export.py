@@ -18,8 +18,8 @@ import numpy as np
 from ztorch.artifact.c_interface import CInterface
 from ztorch.artifact.c_sizes import CChooser
 from ztorch.codegen.archive import data_object, static_library
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_contents import Blob
+from ztorch.codegen.elf.contents import Blob
+from ztorch.codegen.elf.link import link
 from ztorch.codegen.templates import environment
 from ztorch.dtypes import storage_dtype, to_storage
 from ztorch.errors import ConfigError, WeightsError

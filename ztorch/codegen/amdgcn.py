@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ztorch.codegen import assemble as objects
-from ztorch.codegen.elf_amdgcn import link
+from ztorch.codegen.elf.amdgcn import link
 from ztorch.codegen.targets import Target
 
 

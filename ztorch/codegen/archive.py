@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from ztorch.abi import BUFFER_ALIGN
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.object import (
     EM_AARCH64,
     EM_X86_64,
     SHF_ALLOC,

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64
+from ztorch.codegen.elf.object import EM_AARCH64, EM_X86_64
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError

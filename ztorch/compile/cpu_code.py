@@ -28,9 +28,9 @@ from ztorch.abi import (
 )
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.assemblers import assemble_text
-from ztorch.codegen.elf import link
-from ztorch.codegen.elf_merge import merge
-from ztorch.codegen.elf_object import Object, read_object
+from ztorch.codegen.elf.link import link
+from ztorch.codegen.elf.merge import merge
+from ztorch.codegen.elf.object import Object, read_object
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
 from ztorch.compile.watch import Watch

@@ -5,7 +5,7 @@
     plan       graphs             kernels in order, a place per buffer     lower/plan.py
     render     kernels            the text of a target                     codegen/render.py
     assemble   text               an object file                           codegen/assemblers.py
-    link       an object file     a library that imports nothing           codegen/elf.py
+    link       an object file     a library that imports nothing           codegen/elf/link.py
     load       code, parameters   a program that runs on a device          runtime/start.py
 
 A program has a function for each graph: predict, evaluate, train, and those for generation. They

@@ -28,7 +28,7 @@ from ztorch.abi import (
     TYPE_AT,
 )
 from ztorch.codegen.assemble import assemble, llvm_identity
-from ztorch.codegen.elf import link
+from ztorch.codegen.elf.link import link
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.compile.targeting import target_for
 from ztorch.host import assets

@@ -12,7 +12,7 @@ from ztorch.backends.handles import Binding, DeviceModule, KernelEntry, Launch, 
 from ztorch.backends.library import entry, load_library
 from ztorch.backends.streams import Stream
 from ztorch.codegen.assemblers import assemble_text
-from ztorch.codegen.elf import link
+from ztorch.codegen.elf.link import link
 from ztorch.codegen.targets import target
 from ztorch.codegen.templates import c_module
 from ztorch.errors import ConfigError, DeviceError, Unsupported, ZtorchError, unknown

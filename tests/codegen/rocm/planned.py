@@ -10,7 +10,7 @@ from tests.machines.rocm.machine import rendered
 from tests.parity import plan_of
 from ztorch import ops
 from ztorch.codegen import assemble
-from ztorch.codegen.elf_amdgcn import link
+from ztorch.codegen.elf.amdgcn import link
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.dtypes import DType, bf16, f16, f32, f64
 from ztorch.graph.op import leaf

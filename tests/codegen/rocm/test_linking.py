@@ -17,8 +17,8 @@ from tests.machines.rocm.code_object import (
 )
 from tests.machines.rocm.machine import rendered
 from ztorch.codegen import amdgcn, assemble
-from ztorch.codegen.elf_amdgcn import link
-from ztorch.codegen.elf_object import read_object
+from ztorch.codegen.elf.amdgcn import link
+from ztorch.codegen.elf.object import read_object
 from ztorch.dtypes import f32, i32
 from ztorch.errors import LinkError, ZtorchError
 

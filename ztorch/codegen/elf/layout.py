@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 
 from ztorch.abi import align_up
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.object import (
     SHF_ALLOC,
     SHF_EXECINSTR,
     SHF_WRITE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.object import (
     SHN_LORESERVE,
     SHN_UNDEF,
     STB_LOCAL,

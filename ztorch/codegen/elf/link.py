@@ -1,7 +1,7 @@
 """The linker: links objects from LLVM into an ELF shared library without imports.
 
 Objects without imports are the easy case: there are no symbols to find in other libraries and no
-lazy binding. Several objects are merged into one first (`elf_merge.py`). The linker places the
+lazy binding. Several objects are merged into one first (`merge.py`). The linker places the
 sections, patches addresses and writes the tables that the loader needs. The library works with
 dlopen, gcc, gdb, perf and strip. Equal input gives equal bytes.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from ztorch.codegen import elf_unwind
-from ztorch.codegen.elf_contents import Blob, Contents
-from ztorch.codegen.elf_layout import (
+from ztorch.codegen.elf import unwind
+from ztorch.codegen.elf.contents import Blob, Contents
+from ztorch.codegen.elf.layout import (
     ADDRESS_LIMIT,
     RELA,
     SECTION,
@@ -21,7 +21,7 @@ from ztorch.codegen.elf_layout import (
     OutputSection,
     present,
 )
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.object import (
     SHF_WRITE,
     STB_LOCAL,
     STT_FUNC,
@@ -32,8 +32,8 @@ from ztorch.codegen.elf_object import (
     Relocation,
     read_object,
 )
-from ztorch.codegen.elf_reloc import MACHINES, PatchSite
-from ztorch.codegen.elf_tables import BUILD_ID_BYTES, Name, Tables
+from ztorch.codegen.elf.reloc import MACHINES, PatchSite
+from ztorch.codegen.elf.tables import BUILD_ID_BYTES, Name, Tables
 from ztorch.errors import LinkError
 
 
@@ -82,7 +82,7 @@ class _LibraryLinker:
         self.got_offsets: dict[int, int] = {}  # offset in .got of the entry of each symbol
         self.sort_relocations()
         if frame := self.unwind_entries():
-            self.parts[".eh_frame_hdr"].add(b"", elf_unwind.table_size(frame))
+            self.parts[".eh_frame_hdr"].add(b"", unwind.table_size(frame))
         relative = len(self.pointers) + len(self.got_offsets)
         self.tables = Tables(self.parts, soname, self.names(exports), relative)
         self.layout = Layout(self.parts, self.machine.page)
@@ -212,7 +212,7 @@ class _LibraryLinker:
         table, frame = self.parts[".eh_frame_hdr"], self.parts[".eh_frame"]
         if table.size:
             patched = bytes(image[frame.offset : frame.offset + frame.size])
-            rows = elf_unwind.search_table(patched, frame.address, table.address)
+            rows = unwind.search_table(patched, frame.address, table.address)
             image[table.offset : table.offset + table.size] = rows
 
     def error(self, relocation: Relocation, reason: str) -> LinkError:

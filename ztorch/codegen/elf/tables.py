@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ztorch.codegen import elf_layout as elf
-from ztorch.codegen.elf_layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
-from ztorch.codegen.elf_object import STB_GLOBAL
+from ztorch.codegen.elf import layout as elf
+from ztorch.codegen.elf.layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
+from ztorch.codegen.elf.object import STB_GLOBAL
 
 BUILD_ID_BYTES = 20  # the length that GNU ld uses
 GNU_HASH_SHIFT = 6  # shift of the second Bloom filter bit

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ztorch.abi import BUFFER_ALIGN
-from ztorch.codegen.elf_layout import Bytes, OutputSection, new_parts
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.layout import Bytes, OutputSection, new_parts
+from ztorch.codegen.elf.object import (
     SHF_ALLOC,
     SHF_EXECINSTR,
     SHF_TLS,

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Sequence
 
 from ztorch.abi import align_up
-from ztorch.codegen import elf_layout as elf
-from ztorch.codegen.elf_layout import (
+from ztorch.codegen.elf import layout as elf
+from ztorch.codegen.elf.layout import (
     DYNAMIC,
     HEADER,
     SECTION,
@@ -24,7 +24,7 @@ from ztorch.codegen.elf_layout import (
     SYMBOL,
     OutputSection,
 )
-from ztorch.codegen.elf_object import (
+from ztorch.codegen.elf.object import (
     EM_AMDGPU,
     SHF_ALLOC,
     SHF_EXECINSTR,
@@ -40,7 +40,7 @@ from ztorch.codegen.elf_object import (
     Object,
     read_object,
 )
-from ztorch.codegen.elf_tables import gnu_hash, gnu_hash_table
+from ztorch.codegen.elf.tables import gnu_hash, gnu_hash_table
 from ztorch.errors import LinkError
 
 _PAGE = 4096  # bytes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ztorch.codegen.elf_object import EM_AARCH64, EM_X86_64, Relocation
+from ztorch.codegen.elf.object import EM_AARCH64, EM_X86_64, Relocation
 
 
 class PatchSite(NamedTuple):

@@ -1,0 +1,1 @@
+"""Our ELF linker: objects that LLVM emits become shared libraries and code objects."""
