@@ -76,7 +76,8 @@ def test_zero_iterations_return_the_initial_state() -> None:
      r"part 0 of the state is float32\[3\] before an iteration, but float32\[\] after it"),
     (lambda v: ops.scan(lambda s, r: (ops.cast(s, "int32"), r), v[0], v), ShapeError,
      r"float32\[3\] before an iteration, but int32\[3\] after it; keep shape and dtype"),
-    (lambda v: ops.scan(lambda s, r: s + r, v[0], v), ShapeError, r"must return \(state, kept\)"),
+    (lambda v: ops.scan(lambda s, r: s + r, v[0], v), ShapeError,
+     r"must return \(state, kept\), .*, not tensor"),
     (lambda v: ops.scan(lambda s, r: ((s, s), r), v[0], v), ShapeError, "takes tensor as its state, but returns"),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0]), ConfigError, "needs length="),
     (lambda v: ops.scan(lambda s, r: (s, r), v[0], length=-1), ConfigError,
@@ -95,7 +96,7 @@ def test_zero_iterations_return_the_initial_state() -> None:
     (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: v[0]), ShapeError,
      r"true_fn returns float32\[5, 3\], but false_fn returns float32\[3\]"),
     (lambda v: ops.cond(v[0, 0] > 0, lambda: v, lambda: (v, v)), ShapeError,
-     "different structures"),
+     r"true_fn returns tensor, but false_fn returns \(tensor, tensor\)"),
 ])
 def test_wrong_calls_name_the_culprit(call: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):

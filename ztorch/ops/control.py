@@ -17,7 +17,7 @@ from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
 from ztorch.graph.loop import looped, repeat
 from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
-from ztorch.graph.trees import flatten, map_tree, unflatten
+from ztorch.graph.trees import flatten, map_tree, spelled, unflatten
 from ztorch.graph.value import Value
 from ztorch.ops.loop_checks import (
     checked_state,
@@ -247,8 +247,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
     results = [flatten(traced(f, "zt.ops.cond", *operands)) for f in (true_fn, false_fn)]
     tree = results[0][1]
     if results[1][1] != tree:
-        raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn and false_fn return different "
-                         f"structures: {tree} and {results[1][1]}")
+        raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {spelled(tree)}, but "
+                         f"false_fn returns {spelled(results[1][1])}; both must return the same")
     first, second = ([as_value(v) for v in values] for values, _ in results)
     return unflatten(tree, iter(either(chosen, first, second, before)))
 

@@ -69,7 +69,7 @@ def pair_of(name: str, result: Any) -> tuple[Any, Any]:
     """The next state and the outputs, as the function returned them."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ShapeError(f"{in_layer()}{name}: the function must return (state, kept), such as "
-                         f"(h, h) or (h, None), not {type(result).__name__}")
+                         f"(h, h) or (h, None), not {spelled(flatten(result)[1])}")
     return result
 
 
