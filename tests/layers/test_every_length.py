@@ -12,8 +12,14 @@ import pytest
 import ztorch as zt
 from tests import references
 from tests.cases.available import device
-from tests.parity import HERE
+from tests.parity import HERE, NARROW, Job, interpreted
 from ztorch import layers as L
+from ztorch.dtypes import DType, f32, f64
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.layers import Context, States
 
 BATCH, FEATURES, UNITS, RATE = 3, 5, 7, 0.05
 LENGTHS = {1: 20, 2: 20, 3: 20, 7: 20, 31: 20, 100: 20, 333: 5, 1000: 3}  # and steps of training
@@ -102,3 +108,27 @@ def test_training_is_that_of_cells_in_pytorch(place: str, kind: str, way: str, l
         program.train_on_batch(x, y)
     for a, b in zip(program.get_weights(), want, strict=False):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
+
+
+def outputs_and_slopes(kind: str, length: int, d: DType) -> tuple[list[Value], list[Value]]:
+    """Input and weights; the outputs of a layer, and the gradients of the sum of their squares."""
+    x, context = leaf("input", "x", (2, length, 3), d), Context(states=States(d))
+    layer = getattr(L, kind)(4, return_sequences=True)
+    y = layer(x, context)
+    wrt = [x, *map(context.read, layer.weights)]
+    return wrt, [y, *gradients(OPS.sum(y * y), wrt)]
+
+
+@pytest.mark.parametrize(("kind", "length"), [
+    pytest.param(kind, length, marks=() if (kind, length) == ("GRU", 31) else pytest.mark.full)
+    for kind, length in itertools.product(KINDS, LENGTHS)])
+def test_the_interpreter_computes_outputs_and_gradients(kind: str, length: int) -> None:
+    leaves, results = outputs_and_slopes(kind, length, f32)
+    exact_leaves, exact = outputs_and_slopes(kind, length, f64)
+    random = np.random.default_rng(length)
+    feeds = {v: (random.normal(size=v.shape) * 0.5).astype(np.float32) for v in leaves}
+    wanted = evaluate(exact, {b: feeds[a].astype(np.float64)
+                              for a, b in zip(leaves, exact_leaves, strict=True)})
+    job = Job(Graph({str(k): v for k, v in enumerate(results)}), feeds)
+    for got, want in zip(interpreted(job, NARROW), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-6 * abs(want).max())
