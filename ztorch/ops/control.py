@@ -44,9 +44,9 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         reverse: Whether to go from the last element to the first. Results are still in the order of
             `xs`. Default: `False`.
         checkpoint: Number of iterations between states that are stored for the gradient, which
-            recomputes the values in between: less memory for more time. `None` stores everything
-            that it reads. Default:
-            `None`.
+            recomputes the values in between: less memory for more time. Gradients of values that
+            all iterations share, such as weights, are added by segment, so their last bits may
+            differ. `None` stores everything that it reads. Default: `None`.
 
     Returns:
         The last state, and the outputs, with the iterations as a new first axis.
