@@ -14,7 +14,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.processes import in_threads
-from ztorch.arrays import programs, quick_calls
+from ztorch.arrays import functions, programs, quick_calls, quick_graphs
 from ztorch.arrays.calls import Call
 from ztorch.arrays.quick_calls import MOST_BYTES
 from ztorch.errors import ZtorchError
@@ -237,3 +237,40 @@ def test_a_compiled_function_handles_trees_natively() -> None:
             shorter, _ = step({"a": [a[:2]], "b": b[:2]}, (x[:2], y[:2]), u, m)
             np.testing.assert_allclose(shorter["b"].numpy(), got["b"].numpy()[:2])
     assert calls == ["traced"] * 3
+
+
+def test_arrays_and_pending_tensors_take_the_native_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a loop over rows of tensors and arrays, native functions are made once."""
+    made: list[Any] = []
+
+    def watch(kind: type, name: str) -> None:
+        real = getattr(kind, name)
+
+        def counted(self: Any, *args: Any) -> Any:
+            made.append(name)
+            return real(self, *args)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    watch(quick_graphs.ArrayProgram, "native")
+    watch(functions._Version, "run")
+    data, targets = np.arange(40.0, dtype=np.float32).reshape(20, 2), np.arange(20) % 3
+    weights, x = {"w": zt.tensor([[2.0], [3.0]], device="cpu")}, zt.tensor(data, device="cpu")
+
+    @zt.compiled
+    def f(weights: Any, x: Any, y: Any) -> Any:
+        return (x @ weights["w"])[:, 0] + y
+
+    counts = []
+    for k in range(12):
+        rows = np.random.default_rng(k).permutation(20)[:5]
+        got = f(weights, x[rows], targets[rows])
+        want = data[rows] @ [2.0, 3.0] + targets[rows]
+        np.testing.assert_array_equal(np.asarray(got), want)
+        assert isinstance(got, zt.Tensor)
+        counts.append(len(made))
+    assert counts[3] == counts[-1]
+    assert isinstance(f(weights, data[:5], targets[:5].astype(np.int8)), zt.Tensor)
+    arrays = {"w": np.array([[2.0], [3.0]], np.float32)}
+    for given in (weights, arrays, weights, arrays):
+        assert isinstance(f(given, data[:5], targets[:5]), np.ndarray if given is arrays else zt.Tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from ztorch.graph.trees import TreeBranch, flatten, map_tree, unflatten
 from ztorch.locks import new_lock
 
 CAPACITY = 256  # cached versions of a function
+_QUICK = "?bBhHiIlLqQefd"  # NumPy's dtypes that tensors have, by their codes
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,11 +78,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # inside another traced function
         if not named and device_of_block() is None:
-            for run_native, live in natives:
-                results = (run_native(args, *[cell.node for cell in live]) if live else
-                           run_native(args))
-                if results is not NotImplemented:
-                    return results
+            results = natives.run(args)
+            if results is NotImplemented and (ready := _computed_tensors(args)) is not None:
+                args = ready
+                results = natives.run(args)
+            if results is not NotImplemented:
+                return results
         nodes: list[Any] = []
         kinds: list[Any] = [default_device()]
         plain = not named and _sorted_out(args, nodes, kinds)
@@ -141,6 +143,32 @@ def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
         else:
             return False
     return True
+
+
+def _computed_tensors(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Arguments with tensors instead of arrays, and with all their tensors computed. None if that
+    changes nothing, and if they have no tensor: then the results are arrays."""
+    pending = [x.node for x in args if type(x) is Tensor and x.node.block is None]
+    arrays = any(type(x) is np.ndarray for x in args)
+    if not (pending or arrays) or (like := _first_tensor(args)) is None:
+        return None
+    realize(pending)
+    if not arrays:
+        return args
+    place = like.node.spec.memory
+    return tuple([tensor_of(operand_of("", x, place, copy=False))
+                  if type(x) is np.ndarray and x.dtype.char in _QUICK else x for x in args])
+
+
+def _first_tensor(branches: Iterable[Any]) -> Tensor | None:
+    """The first tensor in trees of tuples, lists and dicts."""
+    for x in branches:
+        if type(x) is Tensor:
+            return x
+        parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
+        if (found := _first_tensor(parts)) is not None:
+            return found
+    return None
 
 
 def _remade(native: Native, tree: Any) -> Native:

@@ -217,7 +217,7 @@ def _flat_of_arrays(arrays: list[Any], sizes: list[int]) -> np.ndarray:
     """Positions along several axes as positions along the flattened axes."""
     narrow = np.int32 if math.prod(sizes) < 1 << 31 else np.int64
     if len(arrays) == 1:
-        return _checked(arrays[0], sizes[0]).astype(narrow, copy=False)
+        return np.array(_checked(arrays[0], sizes[0]), narrow)  # a copy: users may change theirs
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
@@ -230,12 +230,13 @@ def _flat_of_arrays(arrays: list[Any], sizes: list[int]) -> np.ndarray:
 
 def _checked(positions: np.ndarray, size: int) -> np.ndarray:
     """Positions counted from the start; raises if one is out of range."""
-    if positions.size and (positions.min() < -size or positions.max() >= size):
+    lowest = positions.min() if positions.size else 0
+    if lowest < -size or (positions.size and positions.max() >= size):
         outside = (positions < -size) | (positions >= size)
         raise ShapeError(f"index {positions[outside][0]} is out of range for an axis of size "
                          f"{size}")
-    wide = positions.astype(np.int64)
-    return np.where(wide < 0, wide + size, wide)
+    wide = positions.astype(np.int64, copy=False)
+    return np.where(wide < 0, wide + size, wide) if lowest < 0 else wide
 
 
 def _flat(arrays: list[Any], sizes: list[int], compute: Compute) -> Any:

@@ -24,6 +24,14 @@ class Natives(list[tuple[Native, list[Cell]]]):
 
     __slots__ = ("__weakref__",)
 
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The results for arguments that one of them was compiled for; else NotImplemented."""
+        for native, live in self:
+            results = native(args, *[cell.node for cell in live]) if live else native(args)
+            if results is not NotImplemented:
+                return results
+        return NotImplemented
+
 
 _all: weakref.WeakValueDictionary[int, Natives] = weakref.WeakValueDictionary()
 

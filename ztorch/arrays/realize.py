@@ -31,7 +31,9 @@ def realize(nodes: Sequence[TensorNode]) -> None:
     pending = dict.fromkeys([n for n in nodes if n.block is None])
     for place in {n.spec.memory for n in pending}:
         roots = [n for n in pending if n.spec.memory == place]
-        if not compute_again(roots):
+        if len(roots) == 1:
+            compute(roots[0])
+        elif not compute_again(roots):
             _compute(roots)
 
 
