@@ -166,8 +166,8 @@ def _first_tensor(branches: Iterable[Any]) -> Tensor | None:
         if type(x) is Tensor:
             return x
         parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
-        if (found := _first_tensor(parts)) is not None:
-            return found
+        if (inner := _first_tensor(parts)) is not None:
+            return inner
     return None
 
 
