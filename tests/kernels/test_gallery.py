@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.kernels.flash_attention import flash_attention
+from models.kernels.flash_attention import attention, flash_attention
 from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import share
 from tests.cases.device_programs import all_agree
@@ -156,10 +156,10 @@ def test_every_machine(machine: str) -> None:
 # -- memory ------------------------------------------------------------------------------------------
 
 
-def arena(positions: int, slopes: bool = False, **options: Any) -> int:
+def arena(function: Any, positions: int, slopes: bool = False, **options: Any) -> int:
     """Bytes that flash attention, or its gradient, needs beside its inputs and outputs."""
     leaves = leaves_of([np.empty((1, 2, positions, 16), np.float32)] * 3)
-    y = flash_attention(*leaves, **options)
+    y = function(*leaves, **options)
     graph = Graph({"y": y})
     if slopes:
         graph = Graph({f"g{k}": g for k, g in enumerate(gradients(ops.sum(y * y), leaves))})
@@ -168,7 +168,29 @@ def arena(positions: int, slopes: bool = False, **options: Any) -> int:
 
 def test_memory_of_flash_attention_grows_with_the_positions() -> None:
     for causal in (False, True):
-        small, large = (arena(n, block=64, causal=causal) for n in (512, 2048))
+        small, large = (arena(flash_attention, n, block=64, causal=causal) for n in (512, 2048))
         assert large <= 4.2 * small
         assert large < 2048 * 2048 * 4  # the scores of one head alone
-    assert arena(1024, slopes=True, block=64) < 2 * 1024 * 1024 * 4  # the scores of both heads
+    assert arena(flash_attention, 1024, slopes=True, block=64) < 2 * 1024 * 1024 * 4  # of both heads
+
+
+def test_memory_of_its_gradient_grows_with_the_positions() -> None:
+    """By hand with the positions; the compiler's with their square root, too: it keeps some states."""
+    small, large = (arena(attention, n, slopes=True, block=64, causal=True) for n in (8192, 16384))
+    assert large <= 2.1 * small
+    assert large < 48 << 20  # eight times the inputs
+    assert arena(flash_attention, 16384, slopes=True, block=64) < 4 * large
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_gradient_of_attention_by_hand_is_that_of_pytorch(causal: bool) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = list(np.random.default_rng(5).normal(size=(4, 1, 2, 12, 4)))
+    leaves = leaves_of(arrays)
+    y = ops.sum(attention(*leaves[:3], block=4, causal=causal) * leaves[3])
+    slopes = evaluate(gradients(y, leaves[:3]), dict(zip(leaves, arrays, strict=True)))
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays[:3]]
+    torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=causal).backward(
+        torch.tensor(arrays[3]))
+    for slope, t in zip(slopes, theirs, strict=True):
+        np.testing.assert_allclose(slope, t.grad.numpy(), rtol=1e-10, atol=1e-12)

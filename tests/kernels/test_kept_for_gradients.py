@@ -6,9 +6,12 @@ import math
 import re
 
 import numpy as np
+import pytest
 
 import ztorch as zt
-from models.kernels.flash_attention import flash_attention
+from models.kernels.flash_attention import attention_and_sums, attention_gradient, flash_attention
+from tests.cases.gallery import EVERY
+from ztorch.kernels import block_loops, ordered_loops
 
 
 @zt.kernel
@@ -42,3 +45,36 @@ def test_turns_with_large_products_are_computed_again() -> None:
     heads = np.ones((1, 2, 40, 4), np.float32)
     assert re.search(r"a gradient computes iterations again: products of \d+ elements, a state of \d+",
                      flash_attention.explain(heads, heads, heads, block=4))
+
+
+def test_few_states_are_kept_where_all_would_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterations between them run again: every number stays the same."""
+    case = next(c for c in EVERY if str(c) == "flash_attention.flash_attention causal")
+    leaf_case = next(c for c in EVERY if c.path == "scans.leaky_sum")
+
+    def results() -> list[np.ndarray]:
+        return [y for c in (case, leaf_case) for j in (c.job(), c.gradient_job()) for y in j.oracle()]
+
+    q = np.ones((1, 2, 40, 4))
+    assert "keeps every" not in flash_attention.explain(q, q, q, block=4)
+    before = results()
+    monkeypatch.setattr(ordered_loops, "STATES_KEPT", 0)
+    monkeypatch.setattr(ordered_loops, "MIN_TRIP_COUNT", 2)
+    assert "a gradient keeps every 5th state" in flash_attention.explain(q, q, q, block=4)
+    for a, b in zip(results(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_run_in_order_where_all_at_once_would_take_much_memory(
+        causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    q, k, v, up = random.normal(size=(4, 1, 2, 96, 4))
+    args = (q, k, v, *attention_and_sums.debug(q, k, v, 16, causal), up, 16, causal)
+    in_order = r"6 iterations in order.*; at once, its products would take"
+    assert not re.search(in_order, attention_gradient.explain(*args))
+    monkeypatch.setattr(block_loops, "MOST_AT_ONCE", 0)
+    said = attention_gradient.explain(*args)
+    assert re.search(in_order, said), said
+    for got, want in zip(attention_gradient(*args), attention_gradient.debug(*args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)

@@ -14,7 +14,7 @@ from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
 from tests.kernels.random_sources import arguments, random_kernel
 from tests.kernels.random_threads import random_thread_kernel, thread_arguments
-from tests.parity import HERE, NARROW, Job, Module, agree, interpreted
+from tests.parity import HERE, NARROW, C, Job, Module, agree, interpreted
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -81,7 +81,7 @@ def _floats(machine: str) -> str:
     return "float32" if COMPILED <= TOGETHER or machine == "webgpu" else "float64"
 
 
-@pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in HERE[:-1])])
+@pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in (*HERE[:-1], *C))])
 def test_compiled(level: str) -> None:
     jobs = _jobs(_floats(level))
     for first in range(0, len(jobs), TOGETHER):

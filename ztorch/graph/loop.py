@@ -21,8 +21,10 @@ from ztorch.graph.body import (
     closed,
     dependents,
     is_number,
+    iterations_of,
     results_of,
     slice_leaf,
+    with_own_leaves,
 )
 from ztorch.graph.loop_gradient import Backward
 from ztorch.graph.loop_segments import Segments, segment_size
@@ -72,6 +74,33 @@ def looped(body: Body, inits: Sequence[Value], sequences: Sequence[Value], ahead
     if body.trip_count == 0:
         return list(inits), [OPS.full((0, *v.shape), 0, v.dtype) for v in body.outs]
     return repeat(body, inits, sequences, ahead=ahead)
+
+
+def looped_in_segments(body: Body, inits: Sequence[Value], sequences: Sequence[Value], size: int,
+                       ahead: bool = True) -> tuple[list[Value], list[Value]]:
+    """The results of a loop as those of a loop of loops, of `size` iterations each. Its gradient
+    keeps only the states between segments, and runs each segment again."""
+    count = body.trip_count // size
+    main = count * size  # iterations in segments; the rest follows them
+
+    def of_rest(states: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        rest = with_own_leaves(replace(body, trip_count=body.trip_count - main))
+        rows = [iterations_of(x, main, body.trip_count) for x in sequences]
+        return looped(rest, states, rows, ahead)
+
+    states, others = of_rest(inits) if body.reverse else (list(inits), [])
+    rows = [OPS.reshape(iterations_of(x, 0, main), (count, size, *x.shape[1:])) for x in sequences]
+    carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
+    slices = tuple(slice_leaf(x, k) for k, x in enumerate(rows))
+    segment = with_own_leaves(replace(body, trip_count=size))
+    news, outs = looped(segment, carries, slices, ahead)
+    segments = Body(count, body.reverse, carries, slices, (), tuple(news), tuple(outs),
+                    recompute=True)
+    states, stacks = looped(segments, states, rows, ahead=False)
+    if not body.reverse:
+        states, others = of_rest(states)
+    return states, [OPS.concat(OPS.reshape(y, (main, *y.shape[2:])), z, axis=0)
+                    for y, z in zip(stacks, others, strict=True)]
 
 
 def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Value]]:

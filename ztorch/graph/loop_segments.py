@@ -39,16 +39,21 @@ def loops_in_segments() -> Iterator[None]:
 
 
 def segment_size(body: Body) -> int | None:
-    """The iterations of a segment, for a loop whose gradient is asked to save memory; else None.
-
-    A segment and the states at the ends of all segments take the least memory where there are as
-    many segments as iterations in each. A number that divides the iterations needs less code.
-    """
+    """The iterations of a segment, for a loop whose gradient is asked to save memory; else None."""
     if not _active.get() or body.trip_count < MIN_TRIP_COUNT or body.recompute or (
             body.proceed is not None):
         return None
-    root = math.isqrt(body.trip_count - 1) + 1
-    return next((n for n in range(root, 2 * root) if body.trip_count % n == 0), root)
+    return root_of(body.trip_count)
+
+
+def root_of(trip_count: int) -> int:
+    """The iterations of a segment that take the least memory.
+
+    These are a segment and the states at the ends of all segments, so there are as many segments as
+    iterations in each. A number that divides the iterations needs less code.
+    """
+    root = math.isqrt(trip_count - 1) + 1
+    return next((n for n in range(root, 2 * root) if trip_count % n == 0), root)
 
 
 class Segments:

@@ -13,7 +13,7 @@ from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.sums import extreme_over, sum_over
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
-from ztorch.kernels.writing import COMBINE, reduce_iterations, write
+from ztorch.kernels.writing import COMBINE, combined_first, reduce_iterations, write
 
 
 class AssignmentRules(CallRules):
@@ -170,6 +170,9 @@ class AssignmentRules(CallRules):
         old = self.env[name]
         around = self.ordered_around(name)
         if around and name in around[-1].deferred:
+            if reduction is not None:  # so that fewer elements are kept of each iteration
+                condition, inner, new = combined_first(self.arithmetic, old.value.dtype, index, new,
+                                                       condition, inner, reduction)
             around[-1].defer_write(name, index, new, condition, inner, reduction)
             return
         index = replace(index, places=tuple(

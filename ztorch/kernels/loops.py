@@ -8,6 +8,7 @@ from typing import Any
 
 from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
+from ztorch.kernels.block_loops import run_blocks
 from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.dependence import Counters, conflict, written_from_before
 from ztorch.kernels.known_functions import grid
@@ -103,10 +104,21 @@ class LoopRules(AssignmentRules):
         problem = None if hasattr(s, END_FLAG) else conflict(s, {*self.env}, self._counters(
             {name: counter}, ordered=True, ragged=last is not None))
         if problem is None and not hasattr(s, END_FLAG):
-            self.note(s, f"{count} iterations at once")
             past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
             counters = {name: (counter if count > 1 else first).simple()}
-            self._run_parallel(s, [var], counters, past)
+
+            def at_once() -> None:
+                self.note(s, f"{count} iterations at once")
+                self._run_parallel(s, [var], counters, past)
+
+            def in_order() -> None:
+                self.note(s, f"{count} iterations in order")
+                run_in_order(self, s, name, first, step, count, last)
+
+            if abs(step) > 1 and count > 1 and not any(loop.sequential for loop in self.loops):
+                run_blocks(self, s, at_once, in_order)
+            else:
+                at_once()
         elif count <= UNROLLED_ITERATIONS and last is None and not hasattr(s, END_FLAG):
             self.note(s, f"{count} iterations written out: {problem.reason if problem else ''}")
             for k in range(count):

@@ -16,7 +16,8 @@ import numpy as np
 
 from ztorch.dtypes import DType, boolean
 from ztorch.graph.body import Body, carry_leaf, dependents, slice_leaf
-from ztorch.graph.loop import looped
+from ztorch.graph.loop import looped, looped_in_segments
+from ztorch.graph.loop_segments import MIN_TRIP_COUNT, root_of
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
@@ -29,6 +30,7 @@ from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reorde
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 
 PRODUCTS_KEPT = 2  # elements that an iteration keeps for a gradient, per element of its products
+STATES_KEPT = 64 << 20  # bytes of states from which on a gradient keeps few, and runs loops again
 MAX_TRIALS = 8  # how often the shapes and dtypes of a state may grow before they must agree
 
 
@@ -172,7 +174,13 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
     body = _with_gradient_strategy(t, s, body)
-    ends, stacks = looped(body, inits, [x for _, x in slices], ahead=False)
+    sequences = [x for _, x in slices]
+    if _states_are_large(body, sequences):
+        size = root_of(body.trip_count)
+        t.note_more(s, f"a gradient keeps every {size}th state")
+        ends, stacks = looped_in_segments(body, inits, sequences, size, ahead=False)
+    else:
+        ends, stacks = looped(body, inits, sequences, ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
         for around in t.ordered_around(n):
@@ -205,6 +213,18 @@ def _with_gradient_strategy(t: ExpressionRules, s: ast.For, body: Body) -> Body:
         t.note_more(s, f"a gradient {strategy}: products of {products} elements, a state of "
                        f"{state_size}")
     return body
+
+
+def _states_are_large(body: Body, sequences: Iterable[Value]) -> bool:
+    """Whether the states of all iterations, which a gradient may keep, take much memory, and more
+    than what the loop reads and writes."""
+    if body.trip_count < MIN_TRIP_COUNT or body.proceed is not None:
+        return False
+    state = sum(c.size * c.dtype.bytes for c, new in zip(body.carries, body.news, strict=True)
+                if c is not new)
+    outs = body.trip_count * sum(v.size * v.dtype.bytes for v in body.outs)
+    read = sum(x.size * x.dtype.bytes for x in sequences)
+    return body.trip_count * state > max(STATES_KEPT, read + outs)
 
 
 def _store_all(t: ExpressionRules, steps: LoopBuilder, stacks: Iterable[Value]) -> None:

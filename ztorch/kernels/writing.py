@@ -117,6 +117,20 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
                       own)
 
 
+def combined_first(arithmetic: TileArithmetic, d: DType, index: ElementIndex, new: LoopTensor,
+                   condition: Any, inner: Axes, reduction: str
+                   ) -> tuple[Any, Axes, LoopTensor]:
+    """The condition, inner loops and value of a `write` that follows later, where iterations that
+    write the same element are combined at once."""
+    if not all(isinstance(p, Affine) for p in index.places):
+        return condition, inner, new
+    missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
+    if not missing:
+        return condition, inner, new
+    new = reduce_iterations(arithmetic, _labeled(new, index), condition, missing, reduction, d)
+    return True, tuple(v for v in inner if v not in missing), new
+
+
 def _labeled(new: LoopTensor, index: ElementIndex) -> LoopTensor:
     """A tile whose own axes are those of the slices that it is written to."""
     if not new.shape and not index.own:

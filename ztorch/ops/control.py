@@ -6,6 +6,7 @@ once, as does the program, whatever the number of iterations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
-from ztorch.graph.loop import looped, repeat
+from ztorch.graph.loop import looped, looped_in_segments, repeat
 from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
-from ztorch.graph.trees import flatten, map_tree, spelled, unflatten
+from ztorch.graph.trees import flatten, spelled, unflatten
 from ztorch.graph.value import Value
 from ztorch.ops.loop_checks import (
     checked_state,
@@ -70,14 +71,15 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
     init = unflatten(state_tree, map(as_value, states))
     xs = unflatten(row_tree, map(as_value, rows))
     if checkpoint is None:
-        return _scanned(f, init, xs, trip_count, reverse)
-    size = positive("zt.ops.scan(checkpoint=...)", checkpoint)
-    return _by_segments(f, init, xs, trip_count, reverse, min(size, max(trip_count, 1)))
+        return _scanned(f, init, xs, trip_count, reverse, looped)
+    size = min(positive("zt.ops.scan(checkpoint=...)", checkpoint), max(trip_count, 1))
+    return _scanned(f, init, xs, trip_count, reverse,
+                    functools.partial(looped_in_segments, size=size))
 
 
 def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
-             recompute: bool = False) -> tuple[Any, Any]:
-    """A scan of values."""
+             loop: Callable[..., Any]) -> tuple[Any, Any]:
+    """A scan of values, by one of the loops of the graph."""
     inits, state_tree = flatten(init)
     sequences, row_tree = flatten(xs)
     carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
@@ -87,30 +89,9 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
     new, kept = pair_of("zt.ops.scan", result)
     news = checked_state("zt.ops.scan", new, state_tree, carries)
     outs, out_tree = flatten(kept)
-    body = Body(trip_count, reverse, carries, slices, (), news, tuple(as_value(v) for v in outs),
-                recompute=recompute)
-    last, stacks = looped(body, inits, sequences, ahead=not recompute)
+    last, stacks = loop(Body(trip_count, reverse, carries, slices, (), news,
+                             tuple(as_value(v) for v in outs)), inits, sequences)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
-
-
-def _by_segments(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
-                 size: int) -> tuple[Any, Any]:
-    """A scan of scans. The gradient of the outer scan recomputes each inner one."""
-    main = trip_count - trip_count % size  # iterations in segments; the rest follows them
-    segments = map_tree(lambda x: OPS.reshape(x[:main], (main // size, size, *x.shape[1:])), xs)
-    others = map_tree(lambda x: x[main:], xs)
-
-    def segment(state: Any, rows: Any) -> tuple[Any, Any]:
-        return _scanned(f, state, rows, size, reverse)
-
-    if reverse:
-        state, rest = _scanned(f, init, others, trip_count - main, reverse)
-        state, kept = _scanned(segment, state, segments, main // size, reverse, recompute=True)
-    else:
-        state, kept = _scanned(segment, init, segments, main // size, reverse, recompute=True)
-        state, rest = _scanned(f, state, others, trip_count - main, reverse)
-    return state, map_tree(lambda y, z: OPS.concat(
-        OPS.reshape(y, (main, *y.shape[2:])), z, axis=0), kept, rest)
 
 
 @checked
