@@ -117,11 +117,20 @@ def _theirs(torch: Any, name: str, kernel: MainKernel) -> Callable[[dict[str, An
             arranged[w.dtype] = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
         return arranged[w.dtype]
 
+    def attention(h: dict[str, Any]) -> Any:
+        return nn.scaled_dot_product_attention(h["q"], h["k"], h["v"])
+
+    def gradient(h: dict[str, Any]) -> Any:
+        operands = [h[n].detach().requires_grad_() for n in "qkv"]
+        y = attention(dict(zip("qkv", operands, strict=True)))
+        return torch.autograd.grad(y, operands, h["slope"])[0]
+
     arranged: dict[Any, Any] = {}
     words: dict[str, Callable[[dict[str, Any]], Any]] = {
         "matrix": lambda h: h["a"] @ h["b"],
         "convolution": convolution,
-        "attention": lambda h: nn.scaled_dot_product_attention(h["q"], h["k"], h["v"]),
+        "attention": attention,
+        "gradients of attention": gradient,
         "softmax": lambda h: torch.softmax(h["x"], -1),
         "layer": lambda h: nn.layer_norm(h["x"], h["x"].shape[-1:]),
         "gelu": lambda h: nn.gelu(h["x"]),

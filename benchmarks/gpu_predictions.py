@@ -15,6 +15,7 @@ from ztorch.codegen import targets
 from ztorch.compile.targeting import target_for
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import Unsupported
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.machines.gpus import Gpu, gpu, gpu_of_device
@@ -84,6 +85,17 @@ def _attention(heads: int, length: int, size: int) -> MainKernel:
         4.0 * heads * length**2 * size, 4.0 * heads * length * size * bf16.bytes, "bf16", 0.6)
 
 
+def _attention_gradients(heads: int, length: int, size: int) -> MainKernel:
+    """Attention and its gradients, of which `y` is that of the queries."""
+    def make() -> Graph:
+        q, k, v, slope = (_input(n, bf16, 1, heads, length, size) for n in ("q", "k", "v", "slope"))
+        slopes = gradients(OPS.sum(OPS.attention(q, k, v) * slope), [q, k, v])
+        return Graph(dict(zip(("y", "dk", "dv"), slopes, strict=True)))
+
+    return MainKernel(make, 14.0 * heads * length**2 * size,
+                      7.0 * heads * length * size * bf16.bytes, "bf16", 0.6)
+
+
 def _rows(make: Callable[[Value], Value], rows: int, columns: int,
           passes: float = 2.0) -> MainKernel:
     return MainKernel(lambda: Graph({"y": make(_input("x", f32, rows, columns))}), 0.0,
@@ -112,6 +124,7 @@ KERNELS: dict[str, MainKernel] = {
     "convolution 3x3, 32x56x56x64, bfloat16": _convolution(32, 56, 64),
     "convolution 3x3, 32x28x28x128, bfloat16": _convolution(32, 28, 128),
     "attention 16x4096x128, bfloat16": _attention(16, 4096, 128),
+    "gradients of attention 16x4096x128, bfloat16": _attention_gradients(16, 4096, 128),
     "softmax 65536x2048": _rows(lambda x: OPS.softmax(x), 65536, 2048),
     "layer norm 65536x2048": _rows(
         lambda x: OPS.standardize(x, axis=-1, epsilon=1e-5), 65536, 2048),
