@@ -13,7 +13,7 @@ from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.parts import of_outputs, parts_by_name
 from ztorch.feed.ports import InputPort, TargetPort
-from ztorch.feed.sequences import Ragged
+from ztorch.feed.sequences import Ragged, Sequences
 from ztorch.feed.sources import need_no_mapping
 from ztorch.feed.texts import TextReader
 from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes
@@ -166,8 +166,7 @@ class DataAdapter(NamedTuple):
         columns: Columns = {}
         for p in self.input_ports:
             rows = columns[p.port] = p.rows(parts[p.name], f"x[{p.name!r}]{suffix}")
-            count = len(columns[first.port])
-            if len(rows) != count:
+            if len(rows) != (count := len(columns[first.port])):
                 raise DataError(f"x[{first.name!r}]{suffix} has {count} rows but x[{p.name!r}] has "
                                 f"{len(rows)}; each row needs all inputs")
         return self._with_lengths(columns, suffix)
@@ -180,8 +179,8 @@ class DataAdapter(NamedTuple):
                 label = f"x[{p.name!r}]{suffix}" if self.several_inputs else f"x{suffix}"
                 for axis, name in p.axes.items():
                     sizes = rows.sizes[axis]
-                    for size in np.unique(sizes):
-                        self.buckets.need_size(name, int(size), label)
+                    for size in sorted({*sizes.tolist()}):
+                        self.buckets.need_size(name, size, label)
                     self._need_same_lengths(columns.setdefault(
                         f"lengths/{name}", sizes.astype(np.int32)), sizes, label, name)
         for name in self.open_axes:  # those that are compiled for size 1 alone have no column yet
@@ -283,6 +282,8 @@ class DataAdapter(NamedTuple):
             rows = len(array)
             if name not in staging:  # no loss depends on it
                 continue
+            if isinstance(array, Sequences):
+                array = array.joined(staging[name].shape[1])
             if isinstance(array, Ragged):
                 array = array.padded(np.arange(rows), staging[name].shape[1:])
             elif reads_in_place(call, name, array, dtypes[name]):

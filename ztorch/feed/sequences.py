@@ -24,6 +24,8 @@ class Sequences:
         >>> rows.padded(np.array([0, 2]), (4,))
         array([[1, 2, 2, 2],
                [4, 5, 6, 6]])
+        >>> rows[:1].joined(2)
+        array([[1, 2]])
     """
 
     __slots__ = ("_starts", "lengths", "steps")
@@ -64,6 +66,12 @@ class Sequences:
     def sizes(self) -> dict[int, np.ndarray]:
         """The sizes of rows, by the axis of a row."""
         return {0: self.lengths}
+
+    def joined(self, size: int) -> np.ndarray | Sequences:
+        """The rows as one array, without a copy, if all have `size` steps; else unchanged."""
+        if len(self.steps) != len(self) * size or (self.lengths != size).any():
+            return self
+        return self.steps.reshape(len(self), size, *self.steps.shape[1:])
 
     def padded(self, rows: np.ndarray, shape: tuple[int, ...],
                out: np.ndarray | None = None) -> np.ndarray:
