@@ -70,8 +70,9 @@ def run_large(threads: list[int], effort: Effort) -> Section:
                 "copy here. Two ops on two arrays move 24 bytes per element if each writes its "
                 "result, and 12 if they are fused: at most twice as fast. PyTorch's threads spin "
                 "for a while after each of its calls and keep a core from what takes turns with "
-                "it: on two cores x + y of 100,000 is x0.8 to x0.9, and x1.7 to x2.2 with "
-                "OMP_WAIT_POLICY=PASSIVE, which makes PyTorch two to three times slower.")
+                "it, so each turn begins with a rest. Without rests x + y of 100,000 on two "
+                "cores is x0.56, and x6.6 with OMP_WAIT_POLICY=PASSIVE, which makes PyTorch six "
+                "times slower.")
     return _sizes(s, threads, effort, LARGE)
 
 

@@ -129,8 +129,8 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
     first, *rest = keys or [None]
     if isinstance(first, int):
         positions = np.asarray(first % size, np.int32)
-    elif isinstance(first, slice) and 0 < len(range(size)[first]) < size:
-        positions = np.arange(size, dtype=np.int32)[first]
+    elif isinstance(first, slice) and 0 < len(part := range(size)[first]) < size:
+        positions = np.arange(part.start, part.stop, part.step, np.int32)
     else:
         return _sliced(x, keys, compute)
     pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
