@@ -73,7 +73,8 @@ class ExpressionRules(Scope):
                     node, f"{node.id} has no value here: it is set only inside a loop or a branch",
                     "set it before") from None
             raise self.source.error(
-                node, f"{node.id} is not defined{nearest(node.id, self.env)}") from None
+                node, f"{node.id} is not defined" + (nearest(node.id, self.env) or "; set it "
+                "before, or make it an argument of the kernel")) from None
 
     @property
     def local_names(self) -> set[str]:

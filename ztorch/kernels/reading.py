@@ -69,7 +69,8 @@ def _key_of_each_axis(keys: Any, shape: tuple[int, ...]) -> list[Any]:
     items = list(keys) if isinstance(keys, tuple) else [keys]
     count = sum(k is not None and k is not Ellipsis for k in items)
     if count > len(shape):
-        raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}")
+        raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}; write "
+                       f"{len(shape) or 'no'} of them")
     rest = [slice(None)] * (len(shape) - count)
     for n, key in enumerate(items):
         if key is Ellipsis:
@@ -100,7 +101,8 @@ def _span(key: slice, n: int) -> tuple[Affine | int, int, int]:
     """(start, size, step) of a slice. Its ends may depend on loops, its size may not."""
     step = 1 if key.step is None else key.step
     if not isinstance(step, int) or step == 0:
-        raise BadIndex("the step of a slice must be an integer that is known while compiling")
+        raise BadIndex("the step of a slice must be an integer that is known while compiling, and "
+                       "not 0")
     ends = (key.start, key.stop)
     if all(e is None or (isinstance(e, int) and not isinstance(e, bool)) for e in ends):
         span = range(*key.indices(n))
