@@ -89,8 +89,9 @@ def _attention_gradients(heads: int, length: int, size: int) -> MainKernel:
     """Attention and its gradients, of which `y` is that of the queries."""
     def make() -> Graph:
         q, k, v, slope = (_input(n, bf16, 1, heads, length, size) for n in ("q", "k", "v", "slope"))
-        slopes = gradients(OPS.sum(OPS.attention(q, k, v) * slope), [q, k, v])
-        return Graph(dict(zip(("y", "dk", "dv"), slopes, strict=True)))
+        result = OPS.attention(q, k, v)
+        slopes = gradients(OPS.sum(result * slope), [q, k, v])
+        return Graph({"result": result, **dict(zip(("y", "dk", "dv"), slopes, strict=True))})
 
     return MainKernel(make, 14.0 * heads * length**2 * size,
                       7.0 * heads * length * size * bf16.bytes, "bf16", 0.6)
