@@ -130,7 +130,7 @@ def _chosen(x: Any, keys: list[Any], compute: Compute) -> Any:
     if isinstance(first, int):
         positions = np.asarray(first % size, np.int32)
     elif isinstance(first, slice) and 0 < len(part := range(size)[first]) < size:
-        positions = np.arange(part.start, part.stop, part.step, np.int32)
+        positions = np.arange(part.start, part.stop, part.step, dtype=np.int32)
     else:
         return _sliced(x, keys, compute)
     pattern = x.shape, x.dtype, positions.shape, getattr(first, "step", None), repr(rest)
