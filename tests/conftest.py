@@ -42,7 +42,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 
 import ztorch
-from tests.cases import inner_loop, turns
+from tests.cases import covering, inner_loop, turns
 from tests.cases.grouping import group_of, reseed
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
@@ -116,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 chosen.pop(name, None)
         kept = set(chosen.values())
     elif os.environ["ZTORCH_TURN"] != "all":
-        kept -= turns.left_for_other_days([item for item in items if item in kept], turns.today())
+        kept -= turns.left_for_other_days([item for item in items if item in kept], covering.today())
     if len(kept) == len(items):
         return
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -150,8 +150,9 @@ def pytest_configure(config: pytest.Config) -> None:
         named = config.args_source == pytest.Config.ArgsSource.ARGS
         os.environ["ZTORCH_FEW"] = "all" if named or config.getoption("update_few") else "quick"
         asked = named or config.option.keyword or config.getoption("case") or config.getoption("full")
+        day = covering.today()  # before a run that takes no turns forgets it
         if asked or os.environ.get("ZTORCH_TURN") != "all":
-            os.environ["ZTORCH_TURN"] = "all" if asked else str(turns.today())
+            os.environ["ZTORCH_TURN"] = "all" if asked else str(day)
         keep_temporary_files_together(config)
     if config.getoption("update_few"):
         config.pluginmanager.register(inner_loop.Stopwatch())

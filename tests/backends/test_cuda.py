@@ -48,7 +48,7 @@ def test_contract(check: object, fake: FakeCuda) -> None:
     assert fake.pushed == 0, "a context was left current"
 
 
-SHARE = sharing(0, 6)
+SHARE = sharing(0, 3)
 
 
 @pytest.mark.parametrize("ops", [

@@ -44,7 +44,7 @@ def test_contract(check: Any, more: tuple, fake: FakeHip) -> None:
 
 
 EVERY = list(jobs())
-SHARE = sharing(1, 6)
+SHARE = sharing(1, 3)
 
 
 @pytest.mark.parametrize("ops", [  # as LLVM begins again for each module, many together

@@ -1,15 +1,16 @@
 """The part of a product of cases and machines that is tried without `--full`.
 
-It covers every op on every CPU level and every played device, and every dtype; a run of the whole suite takes a
-half or a third of it, by the day (`turns.py`). Dtypes beside
-float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
+Each run tries every op on every CPU level, interpreted machine, Vulkan, WebGPU, PTX and Metal (`jobs.sharing`), and a
+part of the ops on OpenCL, C and ROCm. Of other products it takes a half, a third or a fourth, by the day (`turns.py`).
+Dtypes beside float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
 and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
-round: over all machines, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
+round: over all machines and `DAYS` days, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,18 @@ import pytest
 from tests.cases.available import COMPUTING, PLAYED
 
 T = TypeVar("T")
+
+
+# After so many days, the largest products of a registry and machines have run every case.
+DAYS = 4
+
+
+def today() -> int:
+    """The number of the day that this run takes: ZTORCH_TURN, where that is a number."""
+    if "ZTORCH_DAY" not in os.environ:  # once for a run, whose workers may begin after midnight
+        turn = os.environ.get("ZTORCH_TURN", "")
+        os.environ["ZTORCH_DAY"] = turn if turn.isdigit() else str(int(time.time()) // 86400)
+    return int(os.environ["ZTORCH_DAY"])
 
 
 def full() -> bool:

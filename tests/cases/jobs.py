@@ -12,7 +12,7 @@ from typing import overload
 
 import numpy as np
 
-from tests.cases.covering import full, share
+from tests.cases.covering import DAYS, full, share, today
 from tests.cases.loops import loop_makers
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Job
@@ -43,10 +43,21 @@ def gradient_job(case: Case, d: DType) -> Job:
     return Job(Graph({f"d{k}": g for k, g in enumerate(result)}), feeds, f"{case} gradient in {d}")
 
 
+class Maker:
+    """Makes a job when it is first asked for, and gives the same one again."""
+
+    def __init__(self, make: Callable[..., Job], case: object, d: DType):
+        self.make, self.case, self.dtype = make, case, d
+
+    @functools.cached_property
+    def job(self) -> Job:
+        return self.make(self.case, self.dtype)
+
+
 class Jobs(Sequence[Job]):
     """Jobs of an op, each made when it is first asked for: collecting tests takes their number alone."""
 
-    def __init__(self, makers: Sequence[Callable[[], Job]]):
+    def __init__(self, makers: Sequence[Maker]):
         self.makers = makers
 
     def __len__(self) -> int:
@@ -57,12 +68,7 @@ class Jobs(Sequence[Job]):
     @overload
     def __getitem__(self, at: slice) -> Jobs: ...
     def __getitem__(self, at: int | slice) -> Job | Jobs:
-        return Jobs(self.makers[at]) if isinstance(at, slice) else self.makers[at]()
-
-
-def _later(make: Callable[..., Job], *args: object) -> Callable[[], Job]:
-    """Makes a job when it is called, and gives the same one again."""
-    return functools.cache(functools.partial(make, *args))
+        return Jobs(self.makers[at]) if isinstance(at, slice) else self.makers[at].job
 
 
 @functools.cache
@@ -88,21 +94,21 @@ def has_gradient(case: Case) -> bool:
     return drawn and _gives_floats(case.public.name, case.result, str(case.sample.attrs.get("dtype")))
 
 
-def _sampled() -> Iterator[tuple[str, Callable[[], Job]]]:
+def _sampled() -> Iterator[tuple[str, Callable[..., Job], object, DType]]:
     for case in cases():
         for d in (f32, f64) if case.dtype.is_float else (case.dtype,):
-            yield case.public.name, _later(value_job, case, d)
+            yield case.public.name, value_job, case, d
             if d.is_float and has_gradient(case):
-                yield f"{case.public.name}'", _later(gradient_job, case, d)
+                yield f"{case.public.name}'", gradient_job, case, d
     yield from loop_makers()
 
 
 @functools.cache
 def jobs() -> dict[str, Jobs]:
     """By op; a dash means its gradient."""
-    makers: dict[str, list[Callable[[], Job]]] = {}
-    for name, maker in _sampled():
-        makers.setdefault(name, []).append(maker)
+    makers: dict[str, list[Maker]] = {}
+    for name, make, case, d in _sampled():
+        makers.setdefault(name, []).append(Maker(make, case, d))
     return {name: Jobs(of_op) for name, of_op in makers.items()}
 
 
@@ -112,24 +118,33 @@ def composed(op: str) -> bool:
     return public is not None and public.primitive is None
 
 
-# Made of others, and each of 20 to 130 kernels: more than half of all that a machine would run.
-LARGE = {"cholesky_inverse", "condition_number", "eigh", "eigvalsh", "lstsq", "matrix_rank", "pinv", "svd",
-         "svdvals"}
+def sharing(machine: int, of: int, doubles: bool = True, slow: bool = False) -> dict[str, Jobs]:
+    """The jobs of one of several machines on this day: each op, on another sample or dtype than the next machine
+    and the next day. After `DAYS` days the machines together have run every job. Of an op that is made of others,
+    and has many kernels, a machine runs the value or the gradient, and the other one the next day. A full run
+    has all jobs. `doubles` tells whether the machine has float64; one that is `slow` runs another fourth of the
+    ops each day.
 
-
-def left_to_others(op: str, turn: int) -> bool:
-    """Whether a run that is not full leaves an op to other machines: one that is made of others is run by
-    each third machine, and a large one by each eighth, beginning elsewhere for each op."""
-    if full() or not composed(op):
-        return False
-    large = op.rstrip("'") in LARGE
-    return turn % (8 if large else 3) != 0
-
-
-def sharing(turn: int, of: int = 4) -> dict[str, Jobs]:
-    """The jobs of one of several machines: other samples and dtypes of each op than the next's."""
-    return {op: Jobs([] if left_to_others(op, turn + k) else share(some.makers, turn + k, of))
-            for k, (op, some) in enumerate(jobs().items())}
+    >>> sharing(0, 3).keys() == jobs().keys()
+    True
+    """
+    day = (today() // DAYS if slow else today()) % DAYS
+    turn, names = machine + of * day, list(dict.fromkeys(op.rstrip("'") for op in jobs()))
+    left = {op for k, op in enumerate(names) if slow and not full() and (k - today()) % DAYS}
+    parity = {op: (machine + day + k) % 2 for k, op in enumerate(names)}
+    result = {}
+    for k, (op, some) in enumerate(jobs().items()):
+        makers = [m for m in some.makers if doubles or m.dtype is not f64]
+        name = op.rstrip("'")
+        if name in left:
+            result[op] = Jobs([])
+        elif full() or not (composed(name) and f"{name}'" in jobs()):
+            result[op] = Jobs(share(makers, turn + k, DAYS * of))
+        elif parity[name] == op.endswith("'"):
+            result[op] = Jobs(share(makers, turn // 2 + k, DAYS * of // 2))
+        else:
+            result[op] = Jobs([])
+    return result
 
 
 # The inner loop tries a set that together uses every kind of kernel.

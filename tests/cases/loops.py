@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -244,9 +243,9 @@ def loop_gradient(case: LoopCase, d: DType) -> Job:
                f"{case.name} gradient in {d}")
 
 
-def loop_makers() -> Iterator[tuple[str, Callable[[], Job]]]:
-    """Jobs of each function in float32 and float64, and of its gradient, which a dash marks."""
+def loop_makers() -> Iterator[tuple[str, Callable[..., Job], LoopCase, DType]]:
+    """What makes the jobs of each function in float32 and float64, and of its gradient, which a dash marks."""
     for case in LOOPS:
         for d in (f32, f64):
-            yield "loop", functools.cache(functools.partial(loop_value, case, d))
-            yield "loop'", functools.cache(functools.partial(loop_gradient, case, d))
+            yield "loop", loop_value, case, d
+            yield "loop'", loop_gradient, case, d

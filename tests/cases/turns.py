@@ -11,8 +11,6 @@ Tests of one item that groups many cases take turns among these.
 
 from __future__ import annotations
 
-import os
-import time
 import zlib
 from collections.abc import Iterable
 
@@ -23,6 +21,9 @@ from tests.cases.grouping import group_of
 # A folder, a file or a test, and in how many parts its cases are cut. The longest name that fits counts.
 # Tests whose cases are each about something else, such as those of examples and messages, take no turns.
 PARTS: dict[str, int] = {
+    **dict.fromkeys((  # each op on each machine in every run: its samples and dtypes take turns (`jobs.sharing`)
+        "tests/backends/test_every_op.py::test_op", "tests/backends/test_cuda.py::test_every_op",
+        "tests/codegen/metal/test_text.py::test_every_op", "tests/lower/test_every_op.py::test_op"), 1),
     **dict.fromkeys((  # ops and layers of all kinds on many machines: drivers and LLVM compile them for seconds
         "tests/artifact/test_web.py",
         "tests/backends/test_every_op.py", "tests/backends/test_recurrent.py", "tests/backends/test_vectors.py",
@@ -70,11 +71,6 @@ PARTS: dict[str, int] = {
         "tests/program/test_beams.py::test_the_best_of_the_beams", "tests/runtime/test_remote.py",
         "tests/training/test_stretches.py::test_the_same_bits_as_batch_by_batch"), 2),
 }
-
-
-def today() -> int:
-    """The number of the day, or ZTORCH_TURN."""
-    return int(os.environ.get("ZTORCH_TURN") or time.time() // 86400)
 
 
 def parts_of(test: str) -> int:

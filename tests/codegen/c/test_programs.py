@@ -36,7 +36,7 @@ pytestmark = needs_compiler
 
 @functools.cache
 def every() -> list[Job]:
-    return [job for of_op in sharing(3, 12).values() for job in of_op]
+    return [job for of_op in sharing(3, 9).values() for job in of_op]
 
 
 def equal(got: list[np.ndarray], want: list[np.ndarray], label: str) -> None:

@@ -18,7 +18,7 @@ import ztorch as zt
 from tests.cases import available
 from tests.cases.covering import full
 from tests.cases.device_programs import Module
-from tests.cases.jobs import sharing
+from tests.cases.jobs import Jobs, jobs, sharing
 from tests.machines.metal.compiling import COMPILER
 from tests.machines.metal.fake import Mac, playing
 from tests.parity import Job, agree
@@ -90,8 +90,11 @@ def mac() -> Iterator[Mac]:
 @pytest.fixture(scope="module")
 def able() -> list[Job]:
     """Made before there is a Metal to play, which has no float64."""
-    return [job for some in sharing(2, 8).values() for job in some
-            if not any(v.dtype == f64 for v in job.graph.nodes())]
+    def without(some: Jobs) -> list[Job]:
+        return [job for job in some if not any(v.dtype == f64 for v in job.graph.nodes())]
+
+    return [job for op, some in sharing(2, 3, doubles=False).items() if some
+            for job in without(some) or without(jobs()[op])[:1]]
 
 
 @needs_compiler
