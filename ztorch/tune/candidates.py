@@ -43,6 +43,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "grid_attention": (("threads", "ways"), ("block", "step")),
     "grid_attention_matrix": (("subgroups", "high", "block"), ("stages", "held")),
     "grid_attention_roles": (("teams", "block", "stages"),),
+    "grid_attention_gradient": (("teams", "block", "stages"),),
 }
 # The values of a field to try.
 VALUES: dict[str, Iterable[int]] = {
