@@ -61,74 +61,35 @@ def shuffle_xor(x):
     return near, far
 
 
-@zt.kernel
-def subgroup_sum(x):
-    out = np.empty_like(x)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        out[block * SIZE + thread] = zt.subgroup_sum(x[block * SIZE + thread])
-    return out
+def of_subgroups(function: Any) -> Any:
+    """A kernel that reduces each subgroup."""
+    @zt.kernel
+    def kernel(x):
+        out = np.empty_like(x)
+        for block, thread in zt.threads(BLOCKS, SIZE):
+            out[block * SIZE + thread] = function(x[block * SIZE + thread])
+        return out
+
+    return kernel
 
 
-@zt.kernel
-def subgroup_max(x):
-    out = np.empty_like(x)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        out[block * SIZE + thread] = zt.subgroup_max(x[block * SIZE + thread])
-    return out
+def of_elements(function: Any, start: int) -> Any:
+    """A kernel whose threads update five elements, in shared memory and then outside."""
+    @zt.kernel
+    def kernel(x):
+        out = np.full(5, start, x.dtype)
+        for block, thread in zt.threads(BLOCKS, SIZE):
+            own = zt.shared(5, x.dtype)
+            if thread < 5:
+                own[thread] = start
+            zt.barrier()
+            function(own, thread % 5, x[block * SIZE + thread])
+            zt.barrier()
+            if thread < 5:
+                function(out, thread, own[thread])
+        return out
 
-
-@zt.kernel
-def subgroup_min(x):
-    out = np.empty_like(x)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        out[block * SIZE + thread] = zt.subgroup_min(x[block * SIZE + thread])
-    return out
-
-
-@zt.kernel
-def atomic_add(x):
-    """In shared memory and outside; so are the others."""
-    out = np.zeros(5, x.dtype)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        own = zt.shared(5, x.dtype)
-        if thread < 5:
-            own[thread] = 0
-        zt.barrier()
-        zt.atomic_add(own, thread % 5, x[block * SIZE + thread])
-        zt.barrier()
-        if thread < 5:
-            zt.atomic_add(out, thread, own[thread])
-    return out
-
-
-@zt.kernel
-def atomic_min(x):
-    out = np.full(5, 100, x.dtype)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        own = zt.shared(5, x.dtype)
-        if thread < 5:
-            own[thread] = 90
-        zt.barrier()
-        zt.atomic_min(own, thread % 5, x[block * SIZE + thread])
-        zt.barrier()
-        if thread < 5:
-            zt.atomic_min(out, thread, own[thread])
-    return out
-
-
-@zt.kernel
-def atomic_max(x):
-    out = np.zeros(5, x.dtype)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        own = zt.shared(5, x.dtype)
-        if thread < 5:
-            own[thread] = 0
-        zt.barrier()
-        zt.atomic_max(own, thread % 5, x[block * SIZE + thread])
-        zt.barrier()
-        if thread < 5:
-            zt.atomic_max(out, thread, own[thread])
-    return out
+    return kernel
 
 
 @zt.kernel
@@ -143,23 +104,8 @@ def atomic_exchange(x):
     return total + held, before
 
 
-@zt.kernel
-def atomic_cas(x):
-    """Sums, by an update of one's own."""
-    out = np.zeros(5, x.dtype)
-    for block, thread in zt.threads(BLOCKS, SIZE):
-        own = zt.shared(5, x.dtype)
-        if thread < 5:
-            own[thread] = 0
-        zt.barrier()
-        added(own, thread % 5, x[block * SIZE + thread])
-        zt.barrier()
-        if thread < 5:
-            added(out, thread, own[thread])
-    return out
-
-
 def added(array: Any, at: Any, x: Any) -> None:
+    """`atomic_add` as an update of one's own."""
     old = zt.atomic_add(array, at, 0)
     while True:
         seen = zt.atomic_cas(array, at, old, old + x)
@@ -168,9 +114,12 @@ def added(array: Any, at: Any, x: Any) -> None:
         old = seen
 
 
-KERNELS: dict[str, Any] = {k.__name__: k for k in (
-    barrier, lane, shuffle, shuffle_xor, subgroup_sum, subgroup_max, subgroup_min, atomic_add,
-    atomic_min, atomic_max, atomic_exchange, atomic_cas)}
+KERNELS: dict[str, Any] = {
+    **{k.__name__: k for k in (barrier, lane, shuffle, shuffle_xor, atomic_exchange)},
+    "subgroup_sum": of_subgroups(zt.subgroup_sum), "subgroup_max": of_subgroups(zt.subgroup_max),
+    "subgroup_min": of_subgroups(zt.subgroup_min), "atomic_add": of_elements(zt.atomic_add, 0),
+    "atomic_min": of_elements(zt.atomic_min, 100), "atomic_max": of_elements(zt.atomic_max, 0),
+    "atomic_cas": of_elements(added, 0)}
 
 
 def job(name: str, d: DType) -> Job:
