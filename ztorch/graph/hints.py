@@ -21,7 +21,7 @@ class Hints:
     Args:
         workgroup: Threads of a workgroup, on a GPU. Default: `None`.
         vector_width: Elements that a thread computes at once. Default: `None`.
-        unroll: Turns of the innermost loop that are written out. Default: `None`.
+        unroll: Iterations of the innermost loop that are unrolled. Default: `None`.
         tile: Rows and columns that are computed together; of a matrix product on a GPU also the
             depth of a strip in shared memory. Default: `None`.
         stages: Strips in shared memory at once, to which asynchronous copies go. Default: `None`.
@@ -62,7 +62,7 @@ class Hints:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The hints that there are, by name."""
+        """The hints that are set, by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: x for name, x in values.items() if x is not None}
 
@@ -85,7 +85,7 @@ def layer_name(layer: str) -> str:
 
 
 def hints_of(nodes: Iterable[Value]) -> Hints | None:
-    """The hints of some nodes: the first that there are.
+    """The first hints among those of some nodes.
 
     >>> from ztorch.graph.op import leaf
     >>> with Hints(tile=(4, 8), tensor_cores=False).scope("k"):

@@ -58,7 +58,7 @@ def with_integer_memories(kernel: Kernel, supports: Callable[[Instr], bool]) -> 
 
 
 def lacking_updates(kernel: Kernel, supports: Callable[[Instr], bool]) -> Instr | None:
-    """The first atomic update that a target can do neither by a word nor by compare-and-swap."""
+    """The first atomic update that a target can do neither natively nor by compare-and-swap."""
     for i in kernel.body:
         if i.opcode in ATOMICS and not supports(i):
             d = BITS.get(i.dest.dtype, i.dest.dtype)

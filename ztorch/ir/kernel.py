@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.dtypes import DType, from_storage, to_storage
 
 OPENING = {"loop": "end_loop", "if": "end_if"}  # opcodes that open a scope, and their ends
-PRIVATE_KINDS = ("parallel", "grid", "block")  # loops whose iterations may run on own threads
+PRIVATE_KINDS = ("parallel", "grid", "block")  # loops shared by threads
 
 SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
 SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned

@@ -2,7 +2,7 @@
 
 A row is all it takes to add a scalar opcode. `meaning` is the definition that every target is held
 to. `grad(o, g, y, *xs)` gives the gradient of each operand, written with the tensor operations of
-the namespace `o`. `via(b, *xs)` rewrites the opcode with a builder for targets that lack the word.
+the namespace `o`. `via(b, *xs)` rewrites it with a builder for targets that lack the opcode.
 
 A raw opcode is the machine's own instruction; machines trap or differ for some operands. Only
 rewritings emit it (`ir/safe.py`), and its meaning is wrong there, so that tests find misuses.

@@ -35,7 +35,7 @@ class ProductInFlight:
 
 @dataclass
 class ProductGroup:
-    """AsyncProducts that threads wait for together."""
+    """Products that threads wait for together."""
 
     threads: np.ndarray  # mask of those that have not waited for it yet
     products: list[ProductInFlight] = field(default_factory=list)

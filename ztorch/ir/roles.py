@@ -38,7 +38,7 @@ class Role:
 
 
 class Roles:
-    """The roles of a launch. The machine is handed in, not held."""
+    """The roles of a launch. The machine is passed to methods, not stored."""
 
     def __init__(self) -> None:
         self.all: list[Role] = []
