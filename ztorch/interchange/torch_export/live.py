@@ -45,10 +45,10 @@ def load_torch(module: Any, *inputs: Any, sizes: Mapping[str, int] | None = None
         Unsupported: It has calls that ztorch cannot import; the message lists all of them.
 
     Examples:
-        ```python
-        net = torchvision.models.resnet18()
-        program = zt.load_torch(net, torch.zeros(1, 3, 224, 224)).compile(batch_size=8)
-        ```
+        >>> import torch                                              # doctest: +SKIP
+        >>> net = torch.nn.Linear(4, 2)                               # doctest: +SKIP
+        >>> model = zt.load_torch(net, torch.zeros(1, 4))             # doctest: +SKIP
+        >>> program = model.compile(batch_size=8)                     # doctest: +SKIP
     """
     torch = sys.modules.get("torch")  # whoever has a module has imported it
     own = type(module).__name__
