@@ -94,6 +94,15 @@ def test_numbers_are_part_of_the_structure() -> None:
         np.testing.assert_array_equal(np.signbit(y), np.signbit(want))
 
 
+@pytest.mark.parametrize(("first", "then"), [(0.0, -0.0), (-0.0, 0.0)])
+def test_zeros_of_either_sign_are_two_structures(first: float, then: float) -> None:
+    programs.forget()  # else numbers of other tests are inputs
+    x, t = _pair()
+    for number in (first, first, first, then, first):  # the first has native code by the third run
+        y = (-t * number).numpy()
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(-x * np.float32(number)))
+
+
 def test_referenced_intermediate_tensors_are_computed_too(long_ways: list[int]) -> None:
     x, t = _pair()
     for _ in range(4):
