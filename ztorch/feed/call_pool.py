@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -111,12 +111,16 @@ class BorrowedCalls:
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:
     """Runs a call, and returns the first rows of its outputs in separate arrays. Large outputs
     of a full batch are written there by the call itself."""
-    results: dict[str, np.ndarray] = {}
-    for name, own in call.outputs.items():
-        if own.nbytes >= DIRECT_BYTES and len(own) == rows:
-            array = np.empty(own.shape, own.dtype)
-            if call.write_to(name, array):
-                results[name] = array
-    call()
-    return {name: results[name] if name in results else own[:rows].copy()
+    results = {name: np.empty(own.shape, own.dtype) for name, own in call.outputs.items()
+               if own.nbytes >= DIRECT_BYTES and len(own) == rows}
+    written = run_writing(call, results)
+    return {name: results[name] if name in written else own[:rows].copy()
             for name, own in call.outputs.items()}
+
+
+def run_writing(call: BoundCall, arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Runs a call, which writes to these arrays of a full batch itself where it can. Returns the
+    outputs that it did write there."""
+    written = {name for name, array in arrays.items() if call.write_to(name, array)}
+    call()
+    return written

@@ -1,7 +1,6 @@
 """The base class of programs, which predict, generate and describe themselves.
 
-A program that is loaded to predict imports only the modules at the top of this file. Everything
-else is imported where it is used, so that services start quickly.
+Services start quickly: they import only the modules at the top of this file.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class Predictor(Stateful):
         Examples:
             >>> import numpy as np
             >>> import ztorch as zt
-            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
-            >>> program = model.compile("cpu", batch_size=8)
+            >>> layers = [zt.layers.Input((4,)), zt.layers.Dense(1)]
+            >>> program = zt.Sequential(layers).compile("cpu", batch_size=8)
             >>> program.predict(np.ones((20, 4))).shape
             (20, 1)
         """
@@ -84,40 +83,46 @@ class Predictor(Stateful):
         return self._as_declared(predict(self, predicted, x, size, verbose, steps, callbacks,
                                          self._as_declared))
 
-    def predict_on_batch(self, x: Any) -> Any:
+    def predict_on_batch(self, x: Any, out: Any = None) -> Any:
         """Computes the model's outputs for at most one batch of rows.
 
         Args:
             x: As in `predict`, with at most `batch_size` rows.
+            out: Arrays for the result, in its form; they may overlap with x. Default: `None`.
 
         Returns:
-            The result of `predict`.
+            The result of `predict`, or `out`.
 
         Raises:
             DataError: x has more rows than a batch, or does not fit the model's inputs.
+            ConfigError: `out` does not fit the result.
 
         Examples:
             >>> import numpy as np
             >>> import ztorch as zt
-            >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
-            >>> program = model.compile("cpu", batch_size=8)
+            >>> layers = [zt.layers.Input((4,)), zt.layers.Dense(1)]
+            >>> program = zt.Sequential(layers).compile("cpu", batch_size=8)
             >>> program.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
-        if dispatch.is_tensor(x):
+        if dispatch.is_tensor(x) and out is None:
             first = next(iter(x.values())) if isinstance(x, dict) else x
             self.need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
             return self.predict(x)
         columns = self.adapter.inputs(x)
         self.need_one_batch(rows_of(columns))
-        return self._predict_batch(columns)
+        return self._predict_batch(columns, out)
 
-    def _predict_batch(self, columns: Columns) -> Any:
+    def _predict_batch(self, columns: Columns, out: Any = None) -> Any:
         """The fast path of a service: at most one batch, without work around the call."""
         count = rows_of(columns)
         self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
             self.adapter.stage(call, columns)  # older rows after these do no harm
+            if out is not None:
+                from ztorch.feed.out_arrays import predict_into  # not needed by most services
+
+                return predict_into(out, call, columns, self.metadata)
             if not self.metadata.open_axes:
                 return self._as_declared(run_into_new(call, count))
             call()
@@ -215,9 +220,8 @@ class Predictor(Stateful):
 
     @checked
     def plot(self, path: Path | None = None, function: str | None = None) -> Any:
-        """Draws a function: its kernels, its buffers, and its memory over time.
-
-        For the course of training, see `program.history.plot()`.
+        """Draws a function: its kernels, its buffers, and its memory over time. For the course of
+        training, see `program.history.plot()`.
 
         Args:
             path: A PNG, SVG or PDF file to write; None writes no file. Default: `None`.
@@ -226,9 +230,6 @@ class Predictor(Stateful):
 
         Returns:
             The matplotlib figure.
-
-        Raises:
-            UnknownName: The program has no such function.
 
         Examples:
             ```python
@@ -261,9 +262,7 @@ class Predictor(Stateful):
 
     def close(self) -> None:
         """Frees the memory, once calls in other threads have ended. The program cannot be used
-        afterwards.
-
-        A `with` block closes its program at the end:
+        afterwards. A `with` block closes its program at its end.
 
         Examples:
             ```python

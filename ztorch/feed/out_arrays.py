@@ -1,0 +1,100 @@
+"""Arrays of the caller that take the results of a prediction: `out=`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ztorch.errors import ConfigError, Unsupported
+from ztorch.feed.adapter import Columns, rows_of
+from ztorch.feed.call_pool import run_writing
+from ztorch.feed.columns import DIRECT_BYTES
+from ztorch.runtime.loaded_program import BoundCall
+from ztorch.runtime.snapshot import Metadata
+
+_LABEL = "predict_on_batch(out=...)"
+
+
+def predict_into(out: Any, call: BoundCall, columns: Columns, metadata: Metadata) -> Any:
+    """Runs a call that has its inputs, and writes the result to arrays of the caller.
+
+    Args:
+        out: The arrays, in the form of the model's outputs. Returned.
+        call: The call.
+        columns: The inputs. If one of them overlaps with an array to write, the result is copied
+            there after the run.
+        metadata: That of the program.
+    """
+    if metadata.open_axes:
+        raise Unsupported(f"{_LABEL}: the sizes of this program's results vary")
+    rows = rows_of(columns)
+    arrays = arrays_by_port(out, call.outputs, rows, metadata.outputs_are)
+    whole = {} if overlap(arrays.values(), columns.values()) else {
+        port: array for port, array in arrays.items()
+        if array.nbytes >= DIRECT_BYTES and len(call.outputs[port]) == rows}
+    written = run_writing(call, whole)
+    for port, array in arrays.items():
+        if port not in written:
+            array[...] = call.outputs[port][:rows]
+    return out
+
+
+def arrays_by_port(out: Any, results: Mapping[str, np.ndarray], rows: int,
+                   outputs_are: str) -> dict[str, np.ndarray]:
+    """The caller's arrays by output port.
+
+    Args:
+        out: One array, or a list or dict of them, in the form of the model's outputs.
+        results: The outputs of a batch by port.
+        rows: Rows of the prediction.
+        outputs_are: How the model declares several outputs: "dict" or "list".
+
+    Raises:
+        ConfigError: They do not fit the outputs.
+
+    Examples:
+        >>> y = np.zeros((8, 2), np.float32)
+        >>> arrays_by_port(np.empty((3, 2), np.float32), {"y": y}, 3, "list")["y"].shape
+        (3, 2)
+    """
+    ports = list(results)
+    if ports == ["y"]:
+        arrays = {"y": out}
+    elif outputs_are == "dict":
+        names = [port[2:] for port in ports]
+        if not isinstance(out, Mapping) or sorted(out) != sorted(names):
+            raise ConfigError(f"{_LABEL} must be a dict with the arrays {', '.join(names)}")
+        arrays = {port: out[port[2:]] for port in ports}
+    else:
+        if not isinstance(out, (list, tuple)) or len(out) != len(ports):
+            raise ConfigError(f"{_LABEL} must be a list of {len(ports)} arrays")
+        arrays = dict(zip(ports, out, strict=True))
+    for port, array in arrays.items():
+        _need_fitting(array, (rows, *results[port].shape[1:]), results[port].dtype)
+    for k, one in enumerate(all_arrays := [*arrays.values()]):
+        if any(np.may_share_memory(one, other) for other in all_arrays[:k]):
+            raise ConfigError(f"{_LABEL} names one piece of memory twice; pass separate arrays")
+    return arrays
+
+
+def _need_fitting(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"{_LABEL} must be a NumPy array of {dtype} {shape}, not {array!r}")
+    if array.shape != shape or array.dtype != dtype:
+        raise ConfigError(f"{_LABEL} is an array of {array.dtype} {array.shape}; the result is of "
+                          f"{dtype} {shape}")
+    if not array.flags.writeable:
+        raise ConfigError(f"{_LABEL} cannot be written; pass an array of your own")
+
+
+def overlap(arrays: Iterable[np.ndarray], others: Iterable[Any]) -> bool:
+    """Whether any of the arrays may share memory with one of the others.
+
+    >>> x = np.zeros(4)
+    >>> overlap([x[:2]], [x[1:]])
+    True
+    """
+    others = [x for x in others if isinstance(x, np.ndarray)]
+    return any(np.may_share_memory(a, b) for a in arrays for b in others)
