@@ -44,6 +44,7 @@ from _pytest.doctest import DoctestModule
 import ztorch
 from tests.cases import covering, inner_loop, turns
 from tests.cases.grouping import group_of, reseed
+from ztorch.config import Named
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
 # garbage collection takes a third of the time of compiling. What is imported and collected stays anyway.
@@ -210,6 +211,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     opened = Browser(tmp_path_factory.mktemp("chromium"))
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def own_registries() -> Iterator[None]:
+    """Losses, metrics and so on that a test defines are unknown to other tests: messages list the known ones."""
+    before = [(family.known, {**family.known}) for family in Named.families]
+    yield
+    for known, members in before:
+        if len(known) != len(members):
+            known.clear()
+            known.update(members)
 
 
 @pytest.fixture(autouse=True)
