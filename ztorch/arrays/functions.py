@@ -67,11 +67,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     if not callable(function):
         raise ConfigError(f"compiled takes a function of tensors, not {function!r}; zt.ops compute "
                           "arrays by themselves")
-    name = getattr(function, "__name__", "function")
-    versions: Recent[Any, _Version] = Recent(CAPACITY)
     natives = natives_of_function()
-    of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # fast path, for calls with only tensors
-    find, lock = of_specs.find, new_lock()
+    versions = _Versions(function, natives)
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
@@ -84,38 +81,59 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 results = natives.run(args)
             if results is not NotImplemented:
                 return results
+        return versions.run(args, named)
+
+    return run
+
+
+class _Versions:
+    """The compiled versions of a function, by the arguments that they are for."""
+
+    def __init__(self, function: Callable[..., Any], natives: Any):
+        self._function, self._natives = function, natives
+        self._name = getattr(function, "__name__", "function")
+        self._known: Recent[Any, _Version] = Recent(CAPACITY)
+        self._of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with only tensors
+        self._lock = new_lock()
+
+    def run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The results of a call. Its version is traced if there is none."""
         nodes: list[Any] = []
         kinds: list[Any] = [default_device()]
         plain = not named and _sorted_out(args, nodes, kinds)
         specs = tuple(kinds)
-        version = find(specs) if plain else None
+        version = self._of_specs.find(specs) if plain else None
         if version is not None:
             results = version.run(nodes)
             if device_of_block() is None and (native := version.native(args)):
-                natives[:] = [native, *natives[:MOST_NATIVES - 1]]
+                self._natives[:] = [native, *self._natives[:MOST_NATIVES - 1]]
             return unflatten(version.tree, iter(list(map(tensor_of, results))))
         leaves, shape = flatten((args, named))
         of_numpy = bool(leaves) and not any(isinstance(x, Tensor) for x in leaves)
         if any(map(is_complex, leaves)):
             leaves, shape = flatten(map_tree(in_parts, (args, named)))
-        place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
-        nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
-        key = (shape, code_for(place), *(n.spec if isinstance(n, TensorNode) else (type(n), n)
-                                         for n in nodes))
-        version = versions.get(key)
-        if version is None:
-            with lock:
-                version = versions.get(key)
-                if version is None:
-                    version = _trace(function, name, nodes, shape, place)
-                    versions.put(key, version)
+        version, nodes = self._version(leaves, shape)
         if plain:
-            of_specs.put(specs, version)
+            self._of_specs.put(specs, version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         finish = array_of if of_numpy else tensor_of
         return unflatten(version.tree, iter([finish(r) for r in results]))
 
-    return run
+    def _version(self, leaves: list[Any], shape: Any) -> tuple[_Version, list[Any]]:
+        """The version for arguments in a tree of a shape, and their nodes."""
+        name = self._name
+        place = common_memory(name, [f"argument {k}" for k in range(len(leaves))], leaves)
+        nodes = [_argument(f"{name}: argument {k}", x, place) for k, x in enumerate(leaves)]
+        key = (shape, code_for(place), *(n.spec if isinstance(n, TensorNode) else (type(n), n)
+                                         for n in nodes))
+        version = self._known.get(key)
+        if version is None:
+            with self._lock:
+                version = self._known.get(key)
+                if version is None:
+                    version = _trace(self._function, name, nodes, shape, place)
+                    self._known.put(key, version)
+        return version, nodes
 
 
 def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
