@@ -130,6 +130,13 @@ class TestByNumpy:
             params = optimizer.update(params, tree(g))
         close(params, applied(optimizers.Adam(0.01)))
 
+    def test_a_copy_starts_anew_with_other_parameters(self) -> None:
+        optimizer = optimizers.Adam(0.1)
+        optimizer.update(zt.ones(2), zt.ones(2))
+        twin = copy.deepcopy(optimizer)
+        got = twin.update(zt.ones(3), zt.full(3, 2.0))
+        np.testing.assert_allclose(got.numpy(), 0.9, rtol=1e-6)
+
     def test_two_trees_have_separate_states(self) -> None:
         optimizer = optimizers.SGD(0.1, momentum=0.9)
         params, other = tree(START), [zt.tensor([1.0, 2.0])]

@@ -45,12 +45,12 @@ def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
         FileError: The file cannot be written.
 
     Examples:
-        >>> import ztorch as zt
+        >>> import os, tempfile, ztorch as zt
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.safetensors")
         >>> params = {"w": zt.tensor([1.0, 2.0])}
         >>> adam = zt.optimizers.Adam()
-        >>> zt.save_tensors({"params": params, "adam": adam.get_state(), "epoch": 3},
-        ...                 "run.safetensors")
-        >>> zt.load_tensors("run.safetensors")["params"]
+        >>> zt.save_tensors({"params": params, "adam": adam.get_state(), "epoch": 3}, path)
+        >>> zt.load_tensors(path)["params"]
         {'w': tensor([1., 2.], dtype=float32, device='cpu')}
     """
     file_name("save_tensors(path=...)", path)
@@ -75,9 +75,10 @@ def load_tensors(path: str | os.PathLike[str], device: str | None = None) -> Any
         WeightsError: The file is damaged, or it is another kind of file.
 
     Examples:
-        >>> import ztorch as zt
-        >>> zt.save_tensors([zt.arange(3), "step", 7], "tree.safetensors")
-        >>> zt.load_tensors("tree.safetensors")
+        >>> import os, tempfile, ztorch as zt
+        >>> path = os.path.join(tempfile.mkdtemp(), "tree.safetensors")
+        >>> zt.save_tensors([zt.arange(3), "step", 7], path)
+        >>> zt.load_tensors(path)
         [tensor([0, 1, 2], dtype=int64, device='cpu'), 'step', 7]
     """
     arrays, metadata = safetensors.read(file_name("load_tensors(path=...)", path))

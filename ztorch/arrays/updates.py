@@ -71,6 +71,7 @@ class Steps:
     def __init__(self, saved: Sequence[States] = ()):
         self.known: dict[Any, Step] = {}
         self.saved = [*saved]  # of steps whose parameters are not known yet
+        self._must_fit = False  # a copy may start anew with other parameters
 
     def find(self, optimizer: Optimizer, tree: Any, specs: tuple[Spec, ...]) -> Step:
         """The step for parameters in a tree."""
@@ -86,7 +87,7 @@ class Steps:
 
     def restore(self, saved: Sequence[States]) -> None:
         """Replaces the states of all steps; those left over wait for further parameters."""
-        self.saved = [*saved]
+        self.saved, self._must_fit = [*saved], True
         for step in self.known.values():
             self._restore(step)
 
@@ -97,6 +98,8 @@ class Steps:
         own = {n: c for n, c in step.cells.items() if not isinstance(c, _Rate)}
         fitting = [s for s in self.saved if all(
             n in s and s[n].shape == c.node.spec.shape for n, c in own.items())]
+        if not fitting and not self._must_fit:
+            return
         if not fitting:
             raise ShapeError("the saved states of the optimizer belong to other parameters: "
                              + _misfit(own, self.saved[0]))
