@@ -31,10 +31,10 @@ def predict_into(out: Any, call: BoundCall, columns: Columns, metadata: Metadata
         raise Unsupported(f"{_LABEL}: the sizes of this program's results vary")
     rows = rows_of(columns)
     arrays = arrays_by_port(out, call.outputs, rows, metadata.outputs_are)
-    whole = {} if overlap(arrays.values(), columns.values()) else {
+    direct = {} if overlap(arrays.values(), columns.values()) else {
         port: array for port, array in arrays.items()
         if array.nbytes >= DIRECT_BYTES and len(call.outputs[port]) == rows}
-    written = run_writing(call, whole)
+    written = run_writing(call, direct)
     for port, array in arrays.items():
         if port not in written:
             array[...] = call.outputs[port][:rows]
@@ -73,8 +73,8 @@ def arrays_by_port(out: Any, results: Mapping[str, np.ndarray], rows: int,
         arrays = dict(zip(ports, out, strict=True))
     for port, array in arrays.items():
         _need_fitting(array, (rows, *results[port].shape[1:]), results[port].dtype)
-    for k, one in enumerate(all_arrays := [*arrays.values()]):
-        if any(np.may_share_memory(one, other) for other in all_arrays[:k]):
+    for k, array in enumerate(listed := [*arrays.values()]):
+        if overlap([array], listed[:k]):
             raise ConfigError(f"{_LABEL} names one piece of memory twice; pass separate arrays")
     return arrays
 

@@ -83,8 +83,8 @@ def _exported(torch: Any, module: Any, examples: list[Any]) -> Any:
     was_training = {m for m in module.modules() if m.training}
     module.eval()
     try:
-        return torch.export.export(module, tuple(examples), dynamic_shapes=[
-            {0: batch} for _ in examples] if len(examples) > 1 else ({0: batch},))
+        return torch.export.export(module, tuple(examples), dynamic_shapes=tuple(
+            {0: batch} for _ in examples))
     except Exception as error:  # whatever the code of the module raises
         reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
         raise Unsupported(
