@@ -72,7 +72,9 @@ def with_attention_gradients(graph: Graph, limits: Limits) -> Graph:
         alone = [x for x in trained if not {new[x.scores], new[x.slopes]} & kept]
         if len(alone) == len(trained):
             return rewritten
-        trained = [_fresh(x) for x in alone]
+        for x in alone:
+            x.made.clear()
+        trained = alone
     return graph
 
 
@@ -121,11 +123,6 @@ class _Trained:
             self.made["level"] = OPS.reshape(level, inverse.shape)
             self.made["shift"] = added / inverse
         return self.made["level"], self.made["shift"]
-
-
-def _fresh(x: _Trained) -> _Trained:
-    x.made.clear()
-    return x
 
 
 def _rewritten(graph: Graph, trained: list[_Trained]) -> tuple[dict[Value, Value], Graph]:
