@@ -37,6 +37,7 @@ A function is recognized by the object, not by its name: `np.exp`, `numpy.exp` a
 `c` is a condition. Functions of arrays also take numbers. The last two columns give the dtype of
 the result for arguments of float32 and of int32; a dash means that these are refused. Integers
 whose result is float32 here give float64 in a kernel with an argument of float64.
+Kernels may also call [ops of `zt.ops`](guides/kernels.md#ops-in-kernels).
 
 | call | of float32 | of int32 |
 | --- | --- | --- |

@@ -12,6 +12,7 @@ import numpy as np
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules, Method
 from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, cast_rule
+from ztorch.kernels.library_ops import apply_op, library_op
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
@@ -54,14 +55,16 @@ class CallRules(ExpressionRules):
         rule = _rule_of(function)
         if rule is not None:
             return self._call_rule(node, rule, *args, **named)
+        if library_op(function):
+            return self._call_rule(node, apply_op, function, *args, **named)
         inner = getattr(function, "function", function)  # of a kernel
         if isinstance(inner, types.FunctionType) and not hasattr(inner, "__wrapped__"):
             return self.inline(node, inner, args, named)
         raise self.source.error(
             node, f"{ast.unparse(node.func)} cannot be called in a kernel",
             "loop over range(len(x)) and read x[i]" if function in (enumerate, zip) else
-            "call functions of numpy and math that docs/kernel_functions.md lists, other kernels, "
-            "or functions of your own without decorators")
+            "call functions of numpy and math that docs/kernel_functions.md lists, ops of zt.ops, "
+            "other kernels, or functions of your own without decorators")
 
     def _call_rule(self, node: ast.Call, rule: Callable[..., Any], *args: Any, **named: Any) -> Any:
         try:

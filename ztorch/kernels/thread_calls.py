@@ -22,6 +22,7 @@ from ztorch.kernels import subgroup_functions as subgroups
 from ztorch.kernels import thread_functions as threads
 from ztorch.kernels.creating import dtype_from
 from ztorch.kernels.known_functions import FUNCTIONS
+from ztorch.kernels.library_ops import check_numbers, library_op
 from ztorch.kernels.thread_numbers import ThreadNumbers
 from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import LoopTensor
@@ -62,7 +63,11 @@ class ThreadCalls(ThreadNumbers):
             if isinstance(x, LoopTensor) and x.shape and known is not len and not hasattr(
                     function, "__code__"):
                 self.number(n, x)
-        return super()._call(node)
+        result = super()._call(node)
+        op = library_op(function)
+        if op:
+            check_numbers(op, result)
+        return result
 
     def _update(self, node: ast.Call, reduction: str) -> LoopTensor:
         if node.keywords or len(node.args) != (4 if reduction == "cas" else 3):

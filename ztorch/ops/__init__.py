@@ -140,6 +140,7 @@ def _public(name: str) -> Callable[..., Any]:
         return dispatch.on_arrays(name, args, attrs)
 
     call.__doc__ = _with_example(public)
+    call.op_name = name  # type: ignore[attr-defined]  # kernels know it by this
     return call
 
 
