@@ -139,7 +139,8 @@ class TileArithmetic:
             certain = _decided(op, Affine.of(a).plus(b, -1))
             if certain is not None:
                 return certain
-        return self.apply(COMPARISONS[type(op)], a, b)
+        ordered = not isinstance(op, (ast.Eq, ast.NotEq)) and self.common([a, b]) is boolean
+        return self.apply(COMPARISONS[type(op)], a, b, dtype=i32 if ordered else None)  # of 0 and 1
 
     def both(self, a: Any, b: Any) -> Any:
         """Whether both hold. True means no condition."""
