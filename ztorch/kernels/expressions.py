@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import KernelError, ZtorchError, nearest
-from ztorch.graph.op import OPS, constant
+from ztorch.graph.op import OPS, REGISTRY, constant
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.reading import BadIndex, index_of
@@ -119,8 +119,9 @@ class ExpressionRules(Scope):
         if node.attr == "T":
             return METHODS["transpose"](self.arithmetic, of)
         if node.attr not in METHODS:
-            raise self.source.error(node, f"arrays have no {node.attr} in kernels"
-                                    f"{nearest(node.attr, [*METHODS, *simple, 'T'])}")
+            hint = f"; write zt.ops.{node.attr}(...)" if node.attr in REGISTRY else nearest(
+                node.attr, [*METHODS, *simple, "T"], likeness=0.7)
+            raise self.source.error(node, f"arrays have no {node.attr} in kernels{hint}")
         return Method(node.attr, of)
 
     # -- operators -------------------------------------------------------------------------------

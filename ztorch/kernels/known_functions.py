@@ -76,9 +76,8 @@ def _elementwise(name: str) -> FunctionRule:
 def _of_one_number(name: str) -> FunctionRule:
     def rule(a: TileArithmetic, *xs: Any) -> Any:
         if any(isinstance(x, LoopTensor) and x.shape for x in xs):
-            raise BadCall(f"math.{name} takes numbers; " + (
-                "for arrays there is np." + name if name in _ELEMENTWISE
-                else "loop over the elements of the array"))
+            module = "np" if name in _ELEMENTWISE else "zt.ops"
+            raise BadCall(f"math.{name} takes numbers; for arrays there is {module}.{name}")
         return _elementwise(name)(a, *xs)
     return rule
 

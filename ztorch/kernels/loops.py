@@ -138,8 +138,8 @@ class LoopRules(AssignmentRules):
         together = isinstance(s.target, ast.Name) and len(extents) > 1  # one tuple of counters
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if len(names) != len(targets) or not (together or len(names) == len(extents)):
-            raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid has "
-                                    f"{len(extents)} extents", "give each counter its number of "
+            raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid gets "
+                                    f"{len(extents)} sizes", "give each counter its number of "
                                     "iterations, or take all as one tuple")
         if not all(isinstance(n, int) for n in extents):
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
