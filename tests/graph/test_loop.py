@@ -38,7 +38,19 @@ def slopes_by_differences(y: Value, leaves: list[Value], feeds: dict[Value, np.n
     return slopes
 
 
-@every_loop
+def _overlapping(x: Value, u: Value, h: Value) -> Value:
+    """Two parts of a product that begin at the same column."""
+    def turn(s: Value, row: Value) -> tuple[Value, Value]:
+        z = s @ u + row
+        return ops.tanh(z), ops.sum(ops.sin(z[:, :1])) + ops.sum(ops.cos(z[:, :2]))
+
+    return ops.scan(turn, h, x)[1]
+
+
+OVERLAPPING = LoopCase("overlapping", _overlapping, ((4, 2, 3), (3, 3), (2, 3)))
+
+
+@pytest.mark.parametrize("case", [*LOOPS, OVERLAPPING], ids=lambda c: c.name)
 def test_gradients_are_those_of_finite_differences(case: LoopCase) -> None:
     leaves = case.leaves(f64)
     feeds = case.feeds(leaves)

@@ -94,7 +94,7 @@ def _unary(v: Value, opcode: str, a: Value) -> Value | None:
     if opcode == "cast":
         if a.dtype == v.dtype:
             return a
-        if inner == "cast" and _holds(a.dtype, a.args[0].dtype):
+        if inner == "cast" and _skips(a.args[0].dtype, a.dtype, v.dtype):
             return OPS.cast(a.args[0], v.dtype)
     return None
 
@@ -114,7 +114,8 @@ def _binary(opcode: str, a: Value, b: Value) -> Value | None:
         return OPS.sub(b, a.args[0])
     if opcode == "sub" and minus_b:
         return OPS.add(a, b.args[0])
-    if opcode in ("mul", "div") and minus_a and minus_b:
+    # Of integers, the smallest is its own negative: -a / -b may differ from a / b.
+    if minus_a and minus_b and (opcode == "mul" or (opcode == "div" and a.dtype.is_float)):
         return getattr(OPS, opcode)(a.args[0], b.args[0])
     return None
 
@@ -132,6 +133,14 @@ def _neutral(opcode: str, d: DType) -> Any:
     if opcode in ("mul", "div", "pow"):
         return 1
     return -0.0 if opcode == "add" and d.is_float else 0
+
+
+def _skips(source: DType, middle: DType, last: DType) -> bool:
+    """Whether a cast from `source` to `last` gives the same as one by way of `middle`: that holds
+    every number of `source`, and an integer that becomes an integer stays one. By way of a float it
+    would be clipped to the range of `last`, where integers wrap around."""
+    by_float = source.is_int and middle.is_float and last.is_int
+    return _holds(middle, source) and (not by_float or _holds(last, source))
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

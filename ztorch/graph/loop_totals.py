@@ -124,7 +124,7 @@ def columns(v: Value) -> dict[int, Value]:
     if v.op.name != "add":
         return {}
     first, second = map(columns, v.args)
-    parts = sorted((*first.items(), *second.items()))
+    parts = sorted((*first.items(), *second.items()), key=lambda part: part[0])
     apart = all(at + x.shape[-1] <= after for (at, x), (after, _) in pairwise(parts))
     return dict(parts) if first and second and apart else {}
 

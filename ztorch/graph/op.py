@@ -174,7 +174,8 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
         shape: Shape of the leaf.
         d: Dtype of the leaf.
         data: First values of a state, or the rule that draws them; those of a constant. Default:
-        `None`. **more: Other attributes, such as `trainable` and `kind` of a state.
+            `None`.
+        **more: Other attributes, such as `trainable` and `kind` of a state.
 
     Returns:
         A value without arguments.

@@ -1,6 +1,7 @@
 """A graph as text that determines its results: equal texts, equal programs.
 
 Only graphs of the package's own ops have a text: the name of a third-party op does not identify
+its functions.
 """
 
 from __future__ import annotations

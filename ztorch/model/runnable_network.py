@@ -212,8 +212,9 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             layout: "torch" writes PyTorch's names and layouts, which .gguf always uses. Default:
                 `None`.
             names: The names of layers in the file, such as {"dense": "fc1"}. Default: `None`.
-                flatten_from: The order of image features in the file, "channels_first" or
-                    "channels_last", if the layers do not determine it. Default: `None`.
+            flatten_from: The order of image features in the file, "channels_first" or
+                "channels_last", if the layers do not determine it. Default: `None`.
+
         Raises:
             WeightsError: The format cannot hold a weight.
 
