@@ -18,6 +18,7 @@ from ztorch.lower.cpu.tiling import (
     Tiling,
     choose,
     estimated_cycles,
+    kept_for_iterations,
     packed_columns,
     product_lanes,
     registers,
@@ -67,7 +68,8 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     lanes = lanes_of(region, limits)
     access, panel = _access_pattern(product), packed_columns(product.args[1]) // lanes
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
-               row_distance(product.args[1]))
+               row_distance(product.args[1]),
+               kept_for_iterations(product.args[1], limits.processor))
     members = len(region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))

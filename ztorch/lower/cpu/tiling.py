@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType
+from ztorch.graph.body import SHARED
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
@@ -28,6 +29,8 @@ from ztorch.lower.tuning import (
     ONE_HEIGHT_CYCLES,
     ONE_HEIGHT_GAIN,
     ONE_ROW_STRIDE,
+    OWN_ROWS_COST,
+    OWN_ROWS_MIN,
     PAGE_BYTES,
     PREFETCH_SHARE,
     PREFETCH_STEPS,
@@ -69,7 +72,7 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 @functools.lru_cache(PRODUCTS_KEPT)
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            access: AccessPattern | None = None, panel: int = 0,
-           distance: int = 0) -> ProductSchedule:
+           distance: int = 0, own_rows: bool = False) -> ProductSchedule:
     """The schedule of an m x n x k product with the least estimated time.
 
     The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
@@ -87,14 +90,40 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         panel: The width in vectors of the panels that B is packed in, of which a tile is a part
             or a multiple. Default: `0`, any width.
         distance: The row stride of B in bytes. Default: `0`, unknown.
+        own_rows: Whether workers share rows if that takes little longer. Default: `False`.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
-    vectors = math.ceil(n / lanes)
     access = access or plain(m, k)
+    best = functools.partial(_best_tile, m, n, k, limits, d, packed, access, panel)
+    time, rows, width = best()
+    own = best(even=True) if own_rows and m >= OWN_ROWS_MIN else (math.inf, 1, 1)
+    if own_rows := own[0] <= OWN_ROWS_COST * time:
+        _, rows, width = own
+    panel_in_l1 = k * width * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    tiles = tiling(rows, width, m, n, lanes, packed, access)
+    l2_bytes = int(cpu.l2_bytes * L2_SHARE)
+    fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
+    if own_rows:
+        fits = 1
+    elif k * n * d.bytes <= l2_bytes:
+        tile_count = tiles.down * math.ceil(n / (lanes * width))
+        fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+    return ProductSchedule(
+        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
+        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
+        unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
+        if m == 1 and panel else K_UNROLL, epilogue_inline=1)
+
+
+def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
+               access: AccessPattern, panel: int, even: bool = False) -> tuple[float, int, int]:
+    """The estimated cycles of a product with its best register tile, and the tile's rows and
+    vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf."""
+    lanes, cpu = product_lanes(n, limits, d), limits.processor
     best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
-    for rows in (h for h in access.heights if h <= m):
-        for width in range(1, min(vectors, TILE_VECTORS_MAX) + 1):
+    for rows in (h for h in access.heights if h <= m and not (even and math.ceil(m / h) % 2)):
+        for width in range(1, min(math.ceil(n / lanes), TILE_VECTORS_MAX) + 1):
             used = registers(rows, width) + access.kept(rows)
             if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
                 break
@@ -105,21 +134,20 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
             for heights in {len(tiles.rows), 2}:
                 if heights not in best or time < best[heights][0] * gain:
                     best[heights] = (time, rows, width)
-    time, rows, width = best[2]
-    if 1 in best and time > best[1][0] * ONE_HEIGHT_GAIN and time <= ONE_HEIGHT_CYCLES:
-        _, rows, width = best[1]
-    panel_in_l1 = k * width * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
-    tiles = tiling(rows, width, m, n, lanes, packed, access)
-    l2_bytes = int(cpu.l2_bytes * L2_SHARE)
-    fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
-    if k * n * d.bytes <= l2_bytes:
-        tile_count = tiles.down * math.ceil(vectors / width)
-        fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
-    return ProductSchedule(
-        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
-        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
-        unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
-        if m == 1 and panel else K_UNROLL, epilogue_inline=1)
+    if not best:
+        return math.inf, 1, 1
+    if 1 in best and best[2][0] > best[1][0] * ONE_HEIGHT_GAIN and best[2][0] <= ONE_HEIGHT_CYCLES:
+        return best[1]
+    return best[2]
+
+
+def kept_for_iterations(right: Value, cpu: Processor) -> bool:
+    """Whether every iteration of a loop multiplies by the same matrix, which fits in the L2 cache.
+    Then each worker can read all of it. If workers share such products by rows, a worker goes on
+    with rows that it computed itself; those of another one may be in caches of another die."""
+    base = view_of(right, [Index.of(Var(f"d{a}", n)) for a, n in enumerate(right.shape)])
+    return base is not None and base[0].attrs.get("role") == SHARED and (
+        base[0].nbytes <= cpu.l2_bytes)
 
 
 def whole_panels(width: int, panel: int) -> bool:
