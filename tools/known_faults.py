@@ -192,7 +192,7 @@ FAULTS = [
     Fault("training", "ztorch/training/loop.py", "self.history.interrupted = True", "self.history.interrupted = False", "training program callbacks"),
     Fault("weights", "ztorch/weights/matching.py", "if p and m and p.fits(m)]", "if p and m]", "weights"),
     Fault("files", "ztorch/files/atomic.py", "if target.exists() and not target.is_file():", "if target.exists() and target.is_symlink():", "files"),
-    Fault("codegen", "ztorch/codegen/object_cache.py", "if check != hashlib.sha256(key + code).digest():", "if len(check) != DIGEST:", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),
+    Fault("codegen", "ztorch/codegen/object_cache.py", "if stored != hashlib.sha256(key + code).digest():", "if len(stored) != DIGEST_BYTES:", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),
     Fault("codegen", "ztorch/codegen/object_cache.py", "for _, nbytes, path in sorted(files):", "for _, nbytes, path in sorted(files)[::-1]:", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),
     Fault("codegen", "ztorch/codegen/object_cache.py", 'digest.update(len(raw).to_bytes(8, "little"))', "pass", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),
     Fault("codegen", "ztorch/codegen/assemble.py", "canonical_text(_options(target)), llvm_identity(), _source()", "row(_options(target)), _source()", "codegen/test_object_cache.py codegen/test_object_cache_files.py"),

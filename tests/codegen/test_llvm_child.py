@@ -107,7 +107,7 @@ def test_a_killed_child_is_replaced() -> None:
 def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     object_file_in_child(module(1), ARM)
     child = pid()
-    monkeypatch.setattr(llvm_child, "SECONDS", 0.2)
+    monkeypatch.setattr(llvm_child, "MAX_SECONDS", 0.2)
     os.kill(child, signal.SIGSTOP)
     with pytest.raises(ZtorchError, match=r"for neon \(module with number\): it was killed, after 0.2 s"):
         object_file_in_child(module(2), ARM)
@@ -117,7 +117,7 @@ def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_child_compiles_so_many_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm_child, "MODULES", 2)
+    monkeypatch.setattr(llvm_child, "MAX_MODULES", 2)
     children = []
     for k in range(4):
         assert object_file_in_child(module(k), ARM) == llvm.object_file(module(k), ARM)

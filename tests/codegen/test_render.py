@@ -21,6 +21,7 @@ from tests.parity import HERE, answer, run_kernels
 from ztorch.codegen import object_cache, templates
 from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import TARGETS
+from ztorch.compile.kernels import Kernels
 from ztorch.dtypes import (
     ALL,
     DType,
@@ -191,6 +192,24 @@ def test_narrow_integers_wrap_through_32_bits(name: str) -> None:
             instr = Instr(opcode, constant(0, result), (constant(0, d),) * OPCODES[opcode].arity)
             inside = opcode in ("and", "lt", "shr", "eq")
             assert words.supports(instr) == (inside or d.bits == 32), (opcode, d)
+
+
+@pytest.mark.parametrize(("access", "orders_buffers"), [("rw", True), ("w", False)])
+def test_a_barrier_of_wgsl_orders_buffers_that_threads_exchange_data_through(access: str, orders_buffers: bool) -> None:
+    """workgroupBarrier orders shared memory only."""
+    b = Builder("k", index=i32)
+    b.workgroup = (8, 1, 1)
+    b.memory("y", f32, 8, access=access)
+    shared = b.memory("s", f32, 8, "shared", "rw")
+    with b.loop(0, 1, kind="grid"), b.loop(0, 8, kind="block") as t:
+        source = "y" if access == "rw" else shared
+        b.store(source, t, b.cast(t, dtype=f32))
+        b.barrier()
+        b.store("y", t, b.load(source, b.sub(7, t)))
+    kernels = Kernels(TARGETS["webgpu"])
+    text = kernels.module([kernels.rendered[kernels.number(b.kernel())]])
+    assert text.count("workgroupBarrier();") == 1
+    assert ("storageBarrier();" in text) == orders_buffers
 
 
 HOSTILE = ["x) { ret void }", 'a"b', "%0", "é", "a b", "k\n", "", "1x", "x;", "{{ 7 * 7 }}"]

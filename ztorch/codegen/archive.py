@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen.elf.object import (
-    EM_AARCH64,
-    EM_X86_64,
+    HEADER,
+    MACHINE_NUMBERS,
+    SECTION,
     SHF_ALLOC,
     SHF_WRITE,
     SHT_PROGBITS,
@@ -17,12 +18,12 @@ from ztorch.codegen.elf.object import (
     STB_GLOBAL,
     STB_LOCAL,
     STT_OBJECT,
+    STV_HIDDEN,
+    SYMBOL,
     read_object,
 )
 from ztorch.errors import LinkError
 
-_MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
-_STV_HIDDEN = 2  # visible to the linker only
 _STB_WEAK = 2  # a definition that another one may replace
 _MAGIC = b"!<arch>\n"
 _HEADER_BYTES = 60  # size of a member's header
@@ -85,9 +86,9 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     >>> read_object(data_object("digits_weights", bytes(64), "x86_64", False)).symbols[1].size
     64
     """
-    if machine not in _MACHINES:
+    if machine not in MACHINE_NUMBERS:
         raise LinkError(f"no data objects for the machine {machine!r}, only for "
-                        f"{' and '.join(_MACHINES)}")
+                        f"{' and '.join(MACHINE_NUMBERS)}")
     if not symbol or "\0" in symbol:
         raise LinkError(f"{symbol!r} cannot name a symbol")
     name = ".data" if writable else ".rodata"
@@ -95,26 +96,26 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
     section_names = b"\0" + f"{name}\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0".encode()
     strings = b"\0" + symbol.encode() + b"\0"
     info = STB_GLOBAL << 4 | STT_OBJECT
-    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, info, _STV_HIDDEN, 1, 0, len(data))
+    symbols = bytes(SYMBOL.size) + SYMBOL.pack(1, info, STV_HIDDEN, 1, 0, len(data))
     sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
         (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
         (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # the stack is not executable
-        (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, 24),
+        (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, SYMBOL.size),
         (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
         (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),
     ]
-    body, rows = bytearray(64), [bytes(64)]
+    body, rows = bytearray(HEADER.size), [bytes(SECTION.size)]
     for label, kind, rights, content, link, info_field, align, entry in sections:
         body += bytes(-len(body) % align)
         at = section_names.index(b"\0" + label.encode() + b"\0") + 1
         fields = at, kind, rights, 0, len(body), len(content), link, info_field, align, entry
-        rows.append(struct.pack("<IIQQQQIIQQ", *fields))
+        rows.append(SECTION.pack(*fields))
         body += content
     body += bytes(-len(body) % 8)
     identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    counts = 0, 64, 0, 0, 64, len(rows), len(rows) - 1
-    header = 1, _MACHINES[machine], 1, 0, 0, len(body), *counts
-    body[:64] = struct.pack("<16sHHIQQQIHHHHHH", identity, *header)
+    counts = 0, HEADER.size, 0, 0, SECTION.size, len(rows), len(rows) - 1
+    header = identity, 1, MACHINE_NUMBERS[machine], 1, 0, 0, len(body), *counts
+    body[:HEADER.size] = HEADER.pack(*header)
     return bytes(body) + b"".join(rows)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ztorch.codegen.elf.object import EM_AARCH64, EM_X86_64
+from ztorch.codegen.elf.object import MACHINE_NUMBERS
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.errors import DeviceError, ZtorchError
@@ -19,7 +19,6 @@ from ztorch.host.c_compiler import compiler
 # errno, no stack protector. (The text itself stops GCC from turning loops into memset.)
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-ffreestanding",
          "-fno-stack-protector")
-MACHINES = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}
 ARCH_FLAGS = {"aarch64": ("-mno-outline-atomics",)}  # outline atomics call libgcc
 
 
@@ -31,8 +30,8 @@ def assemble(text: str, target: Target) -> bytes:
     """
     key = (*_identity(text, target), canonical_text(target))
     obj = cached(key, lambda: _compiled(text, target, "-c"))
-    machine = int.from_bytes(obj[18:20], "little")
-    if obj[:4] == b"\x7fELF" and machine != MACHINES.get(target.arch, machine):
+    machine = int.from_bytes(obj[18:20], "little")  # e_machine, if it is an ELF object
+    if obj[:4] == b"\x7fELF" and machine != MACHINE_NUMBERS.get(target.arch, machine):
         raise DeviceError(f"{shlex.join(compiler())} generates code for another machine than this "
                           f"{target.arch}. For another machine, export the model as C source: "
                           "ztorch export --so --device c")

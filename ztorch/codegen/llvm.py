@@ -32,7 +32,7 @@ def object_file(text: str, options: MachineOptions) -> bytes:
 
     LLVM aborts the process if it cannot select an instruction for another machine.
     """
-    with _lock, _loop_passes(options):
+    with _lock, _loop_strength_reduction(options):
         module = _parse_and_optimize(text, options)
         code: bytes = _machine(options).emit_object(module)
     return code
@@ -40,15 +40,15 @@ def object_file(text: str, options: MachineOptions) -> bytes:
 
 def assembly(text: str, options: MachineOptions) -> str:
     """The assembly text of a module, for display."""
-    with _lock, _loop_passes(options):
+    with _lock, _loop_strength_reduction(options):
         module = _parse_and_optimize(text, options)
         listing: str = _machine(options).emit_assembly(module)
     return listing
 
 
 @contextmanager
-def _loop_passes(options: MachineOptions) -> Iterator[None]:
-    """Disables loop strength reduction within the block, if the options say so.
+def _loop_strength_reduction(options: MachineOptions) -> Iterator[None]:
+    """Within the block, LLVM runs loop strength reduction or not, as the options say.
 
     LLVM has one such setting for the whole process, shared with other users of llvmlite, so it is
     changed only while a module is compiled.

@@ -18,14 +18,14 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from ztorch.codegen.llvm import MachineOptions, object_file
 from ztorch.errors import ZtorchError
 from ztorch.locks import new_lock
 
-MODULES = 500  # modules per child, since LLVM never frees some memory
-SECONDS = 600.0  # time limit of one module
+MAX_MODULES = 500  # modules per child, since LLVM never frees some memory
+MAX_SECONDS = 600.0  # time limit of one module
 # The head of a message. Request: bytes of the options, bytes of the text. Response: whether the
 # module failed, bytes of the object or of the error message.
 _HEAD = struct.Struct("<QQ")
@@ -51,7 +51,7 @@ class _Child:
         self._errors.seek(0)
         self._errors.truncate()
         head = json.dumps(options).encode()
-        watchdog = threading.Timer(SECONDS, self.process.kill)
+        watchdog = threading.Timer(MAX_SECONDS, self.process.kill)
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -67,7 +67,7 @@ class _Child:
         """The reason why the child exited: the end of its error output."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
-            return f"it was killed, after {SECONDS:g} s or for lack of memory"
+            return f"it was killed, after {MAX_SECONDS:g} s or for lack of memory"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return " ".join(lines[-3:]) or f"it exited with code {code}"
@@ -116,9 +116,10 @@ def object_file_in_child(text: str, options: MachineOptions) -> bytes:
 
 
 def _running() -> _Child:
-    """The child. A new one is started if there is none, or if it has compiled MODULES modules."""
+    """The child. A new one is started if there is none, or if it has compiled MAX_MODULES
+    modules."""
     global _child
-    if _child is not None and (_child.modules >= MODULES or _child.process.poll() is not None):
+    if _child is not None and (_child.modules >= MAX_MODULES or _child.process.poll() is not None):
         _end()
     if _child is None:
         _child = _Child()
@@ -141,16 +142,18 @@ def _leave_to_parent() -> None:
         _child = None
 
 
-def _write(pipe: object, content: bytes) -> None:
+def _write(pipe: IO[bytes], content: bytes) -> None:
+    """Writes all bytes: an unbuffered pipe may take only some of them."""
     rest = memoryview(content)
     while rest:
-        rest = rest[pipe.write(rest):]  # type: ignore[attr-defined]
+        rest = rest[pipe.write(rest):]
 
 
-def _read(pipe: object, size: int) -> bytes:
+def _read(pipe: IO[bytes], size: int) -> bytes:
+    """Reads so many bytes; raises EOFError if the pipe ends before."""
     parts = []
     while size:
-        part = pipe.read(size)  # type: ignore[attr-defined]
+        part = pipe.read(size)
         if not part:
             raise EOFError
         parts.append(part)

@@ -23,6 +23,7 @@ from ztorch.remembered import Remembered
 
 MAX_FILE_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
 MAX_MEMORY_BYTES = 8 << 20  # of the entries that one process keeps in memory
+CHECKED_SHARE = 32  # the folder's size is checked after writes of a 32nd of MAX_FILE_BYTES
 DIGEST_BYTES = 32  # size of a SHA-256 digest
 
 _memory: Remembered[bytes, bytes] = Remembered(MAX_MEMORY_BYTES)  # code by key
@@ -94,8 +95,8 @@ def _read(path: Path, key: bytes) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    check, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    if check != hashlib.sha256(key + code).digest():
+    stored, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    if stored != hashlib.sha256(key + code).digest():
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # marks it as recently used
@@ -116,7 +117,7 @@ def _write(path: Path, key: bytes, code: bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
         _unchecked += len(code)
-        if _unchecked > MAX_FILE_BYTES // 32:  # not at each write, as it scans all files
+        if _unchecked > MAX_FILE_BYTES // CHECKED_SHARE:
             _unchecked = 0
             _shrink(path.parent)
     except OSError:  # the disk is full or read-only

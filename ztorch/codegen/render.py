@@ -24,13 +24,14 @@ from ztorch.ir.kernel import SWIZZLE_REPEAT, Instr, Kernel, Memory, Operand, con
 from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
-# A mark: the position of an operand, M for the memory, O for the offset, S and P for memory and
-# offset of the source of a copy, B for its barriers, T for its tensor map.
+# A mark is the position of an operand, T for a tensor map, or the letter of an attribute.
 _MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
-_MEMORY_ATTRS = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
+_MEMORY_MARKS = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
+_OFFSET_MARKS = {"off": "O", "source_off": "P"}  # attributes that are constant offsets
+_ATTR_OF_MARK = {mark: name for name, mark in (_MEMORY_MARKS | _OFFSET_MARKS).items()}
 MAX_CACHED_TEXTS = 1 << 11  # cached texts of instructions, per target
 SHARED_ALIGN = 16  # alignment of shared memories in bytes: the widest access
-_MEMORIES = {"memories": "global", "locals": "local", "shared": "shared"}  # space by frame's name
+_SPACES = {"memories": "global", "locals": "local", "shared": "shared"}  # by their names in frames
 
 
 class Renderer:
@@ -117,7 +118,7 @@ class Renderer:
             "variables": [self.spelling.operand(v, str(v.id)) for v in kernel.variables],
             "counters": [self.spelling.operand(c, str(c.id)) for c in counters],
             **{name: [self.spelling.memory(m, k) for k, m in memories.values() if m.space == space]
-               for name, space in _MEMORIES.items()},
+               for name, space in _SPACES.items()},
         }
 
     def frame(self, **data: Any) -> str:
@@ -177,20 +178,19 @@ class Renderer:
         types = {self.spelling.type(d, n): n for d, n in spelled}
         return [VectorType(t, e, n) for (t, e), n in types.items()]
 
-    # -- instructions ----------------------------------------------------------------------------
-
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]],
               maps: tuple[TileMap, ...]) -> str:
+        """The text of an instruction, from the cached text with its marks replaced."""
         operands = (instr.dest, *instr.args)
         attrs = instr.attrs
         key: tuple = (instr.opcode, *[(o.dtype, o.lanes, o.kind, o.bits, o.fragment)
                                       for o in operands])
         if attrs:
-            key += tuple([(k, bool(v) if k in ("off", "source_off") else v)
-                          for k, v in attrs.items() if k not in _MEMORY_ATTRS])
-        for named in _MEMORY_ATTRS:
-            if attrs.get(named):
-                m = memories[attrs[named]][1]
+            key += tuple([(k, bool(v) if k in _OFFSET_MARKS else v)
+                          for k, v in attrs.items() if k not in _MEMORY_MARKS])
+        for name in _MEMORY_MARKS:
+            if attrs.get(name):
+                m = memories[attrs[name]][1]
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled, m.streamed
         rendered = self._texts.get(key)
         if rendered is None:
@@ -202,14 +202,12 @@ class Renderer:
         for mark in marks:
             if isinstance(mark, int):
                 numbers.append(operands[mark].id)
-            elif mark in _MEMORY_ATTRS.values():
-                name = next(n for n, m in _MEMORY_ATTRS.items() if m == mark)
-                numbers.append(memories[attrs[name]][0])
             elif mark == "T":
                 numbers.append(maps.index(map_of(instr)))
+            elif (name := _ATTR_OF_MARK[mark]) in _MEMORY_MARKS:
+                numbers.append(memories[attrs[name]][0])
             else:
-                offset = attrs.get("off" if mark == "O" else "source_off", 0)
-                numbers.append(self.spelling.offset(offset, instr.args[0].dtype.bits))
+                numbers.append(self.spelling.offset(attrs[name], instr.args[0].dtype.bits))
         return text % tuple(numbers)
 
     def _render(self, instr: Instr,
@@ -222,10 +220,10 @@ class Renderer:
         views = [self.spelling.operand(o, f"\x01{k}\x02")
                  for k, o in enumerate((instr.dest, *instr.args))]
         attrs = dict(instr.attrs)
-        for name, mark in _MEMORY_ATTRS.items():
+        for name, mark in _MEMORY_MARKS.items():
             if name in attrs:
                 attrs[name] = self.spelling.memory(memories[attrs[name]][1], f"\x01{mark}\x02")
-        for name, mark in (("off", "O"), ("source_off", "P")):
+        for name, mark in _OFFSET_MARKS.items():
             if attrs.get(name):
                 attrs[name] = f"\x01{mark}\x02"
         if instr.opcode == "copy_tile":

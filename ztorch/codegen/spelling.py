@@ -112,8 +112,8 @@ class Spelling:
         """The type and the number of the registers that hold an operand."""
         if o.fragment is None:
             return self.type(o.dtype, o.lanes)[1], o.lanes
-        spread = str(self._macros.spread(o.dtype.name, o.lanes, o.fragment.role))
-        t, _, count = spread.rpartition(" ")
+        registers = str(self._macros.fragment_registers(o.dtype.name, o.lanes, o.fragment.role))
+        t, _, count = registers.rpartition(" ")
         return t, int(count)
 
     def as_stored(self, o: Operand) -> Operand:

@@ -138,8 +138,6 @@ class _Assembler:
             number = self.numbers[token] = len(self.numbers) + 1
         return number
 
-    # -- operands --------------------------------------------------------------------------------
-
     def _operands(self, form: InstructionForm, rest: list[str], words: list[int]) -> None:
         rest.reverse()  # so that pop() returns the next token
         for kind in form.kinds:

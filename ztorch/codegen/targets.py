@@ -157,7 +157,9 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-_EARLY = 90  # the first generation whose kernels may start before the kernels that they wait for
+# The first generation of NVIDIA's chips whose kernels may start early and wait for earlier kernels
+# themselves (programmatic dependent launch).
+_EARLY_LAUNCH_GENERATION = 90
 _STATIC_SHARED = 48 << 10  # shared memory that a CUDA kernel may declare
 _ADDRESS_SPACE_BYTES = 1 << 47  # the address space of a GPU
 _CUDA_GRID = GridLimits(threads=1024, shared_bytes=_STATIC_SHARED,
@@ -185,7 +187,8 @@ def _cuda(chip: Chip) -> Target:
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
                   Limits(0, 255, True, grid=grid), missing_opcodes=_FMOD,
                   converted_dtypes=family.converted_dtypes,
-                  frame_data=(("version", chip.isa), ("early", chip.generation >= _EARLY)),
+                  frame_data=(("version", chip.isa),
+                              ("early", chip.generation >= _EARLY_LAUNCH_GENERATION)),
                   backend="cuda", chip=chip.name, assembler="ptx",
                   declares_registers=True, one_module_per_kernel=True)
 

@@ -45,7 +45,8 @@ def forms(opcode: str, result: DType, operand: DType) -> tuple[str, ...]:
 WORDS = frozenset(form for opcode, row in OPCODES.items() for operand in ALL
                   for result in (ALL if row.result == "attr" else (operand,))
                   for form in forms(opcode, result, operand))
-SPELLING = ("type", "suffix", "register", "memory", "literal", "spread", "offset", "widened")
+SPELLING = ("type", "suffix", "register", "memory", "literal", "fragment_registers", "offset",
+            "widened")
 
 
 class _Loader(FileSystemLoader):

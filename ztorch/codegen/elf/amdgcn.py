@@ -14,18 +14,17 @@ from ztorch.abi import align_up
 from ztorch.codegen.elf import layout as elf
 from ztorch.codegen.elf.layout import (
     DYNAMIC,
-    HEADER,
-    SECTION,
     SEGMENT,
     SHT_DYNAMIC,
     SHT_DYNSYM,
     SHT_GNU_HASH,
     SHT_HASH,
-    SYMBOL,
     OutputSection,
 )
 from ztorch.codegen.elf.object import (
     EM_AMDGPU,
+    HEADER,
+    SECTION,
     SHF_ALLOC,
     SHF_EXECINSTR,
     SHF_WRITE,
@@ -35,7 +34,10 @@ from ztorch.codegen.elf.object import (
     SHT_STRTAB,
     SHT_SYMTAB,
     STB_LOCAL,
+    STT_FUNC,
     STT_NOTYPE,
+    STV_HIDDEN,
+    SYMBOL,
     ElfSymbol,
     Object,
     read_object,
@@ -48,7 +50,7 @@ _SEGMENTS = 8  # rows of the program header table
 _REL64 = 5  # R_AMDGPU_REL64: an 8-byte distance, relative to its own address
 # Types of segments (PT_...).
 _LOAD, _DYNAMIC, _NOTE, _PHDR, _STACK, _RELRO = 1, 2, 4, 6, 0x6474E551, 0x6474E552
-_HIDDEN, _ABSOLUTE = 2, 0xFFF1  # STV_HIDDEN, SHN_ABS
+_ABSOLUTE = 0xFFF1  # SHN_ABS
 _HSA, _VERSION = 64, 3  # OS ABI of these ELF files, and its version for code object 5
 _READ, _CODE, _WRITE = SHF_ALLOC, SHF_ALLOC | SHF_EXECINSTR, SHF_ALLOC | SHF_WRITE
 _COPIED = {".note": SHT_NOTE, ".rodata": SHT_PROGBITS, ".text": SHT_PROGBITS}  # name: type
@@ -85,14 +87,13 @@ class _CodeObjectLinker:
         )}
         self.numbers = {name: k for k, name in enumerate(self.parts, start=1)}
         self.copy_sections()
-        named = [s for s in source.symbols if s.name and s.type <= 2]
+        named = [s for s in source.symbols if s.name and s.type <= STT_FUNC]
         globals_ = [s for s in named if s.bind != STB_LOCAL]
         self.exports = _bucketed(globals_)
-        dynamic = ElfSymbol("_DYNAMIC", STT_NOTYPE, STB_LOCAL, 0, 0, 0, _HIDDEN)
+        dynamic = ElfSymbol("_DYNAMIC", STT_NOTYPE, STB_LOCAL, 0, 0, 0, STV_HIDDEN)
         self.symbols = [*(s for s in named if s.bind == STB_LOCAL), dynamic, *globals_]
         self.strings = {".dynstr": _strings(self.parts[".dynstr"], globals_),
-                        ".strtab": _strings(self.parts[".strtab"],
-                                            [*named, dynamic])}
+                        ".strtab": _strings(self.parts[".strtab"], [*named, dynamic])}
         self.reserve()
         self.place()
 
@@ -141,12 +142,10 @@ class _CodeObjectLinker:
                 address = part.address + part.size
             part.offset = offset = align_up(offset, part.align)
             offset += part.size if part.type != SHT_NOBITS else 0
-        self.table = align_up(offset, 8)
-
-    # ---- filling -----------------------------------------------------------------------
+        self.section_table = align_up(offset, 8)  # offset of the section header table
 
     def run(self) -> bytes:
-        image = bytearray(self.table + SECTION.size * (1 + len(self.parts)))
+        image = bytearray(self.section_table + SECTION.size * (1 + len(self.parts)))
         for part in self.parts.values():
             part.write(image, part.offset)
         self.relocate(image)
@@ -221,20 +220,18 @@ class _CodeObjectLinker:
 
     def write_headers(self, image: bytearray) -> None:
         ident = b"\x7fELF\x02\x01\x01" + bytes((_HSA, _VERSION))
+        counts = SEGMENT.size, _SEGMENTS, SECTION.size, 1 + len(self.parts)
         HEADER.pack_into(image, 0, ident.ljust(16, b"\0"), 3, EM_AMDGPU, 1, 0, HEADER.size,
-                         self.table, self.source.flags, HEADER.size, SEGMENT.size, _SEGMENTS,
-                         SECTION.size, 1 + len(self.parts), self.numbers[".shstrtab"])
+                         self.section_table, self.source.flags, HEADER.size, *counts,
+                         self.numbers[".shstrtab"])
         for i, segment in enumerate(self.segments()):
             SEGMENT.pack_into(image, HEADER.size + i * SEGMENT.size, *segment)
         name = 1
         for k, p in enumerate(self.parts.values(), start=1):
-            SECTION.pack_into(image, self.table + k * SECTION.size, name, p.type, p.flags,
+            SECTION.pack_into(image, self.section_table + k * SECTION.size, name, p.type, p.flags,
                               p.address, p.offset, p.size, self.numbers.get(p.link, 0), p.info,
                               p.align, p.entry)
             name += len(p.name) + 1
-
-
-# ---- tables ------------------------------------------------------------------------------------
 
 
 def _strings(part: OutputSection, symbols: Sequence[ElfSymbol]) -> dict[str, int]:
@@ -259,6 +256,7 @@ def _buckets(symbols: int) -> int:
 
 
 def _sysv_hash(names: Sequence[bytes]) -> bytes:
+    """The section .hash, with a bucket for each symbol."""
     count = 1 + len(names)
     buckets, chains = [0] * count, [0] * count
     for k, name in enumerate(names, start=1):

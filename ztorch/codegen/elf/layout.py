@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from ztorch.abi import align_up
 from ztorch.codegen.elf.object import (
+    HEADER,
+    RELA,
+    SECTION,
     SHF_ALLOC,
     SHF_EXECINSTR,
     SHF_WRITE,
@@ -22,6 +25,7 @@ from ztorch.codegen.elf.object import (
     SHT_RELA,
     SHT_STRTAB,
     SHT_SYMTAB,
+    SYMBOL,
 )
 from ztorch.errors import LinkError
 
@@ -30,12 +34,8 @@ SHT_HASH, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_HASH = 5, 6, 11, 0x6FFFFFF6
 DT_NULL, DT_HASH, DT_STRTAB, DT_SYMTAB = 0, 4, 5, 6
 DT_RELA, DT_RELASZ, DT_RELAENT, DT_STRSZ, DT_SYMENT, DT_SONAME = 7, 8, 9, 10, 11, 14
 DT_FLAGS, DT_GNU_HASH, DT_RELACOUNT, DT_FLAGS_1 = 30, 0x6FFFFEF5, 0x6FFFFFF9, 0x6FFFFFFB
-# Rows of the headers and tables.
-HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+# Rows of the program header table and of the dynamic section.
 SEGMENT = struct.Struct("<IIQQQQQQ")
-SECTION = struct.Struct("<IIQQQQIIQQ")
-SYMBOL = struct.Struct("<IBBHQQ")
-RELA = struct.Struct("<QQq")
 DYNAMIC = struct.Struct("<QQ")
 ADDRESS_LIMIT = 1 << 47  # bytes of address space that a process can use
 
@@ -163,7 +163,7 @@ class Layout:
             if not part.flags & SHF_ALLOC:
                 part.offset = align_up(self.offset, part.align)
                 self.offset = part.offset + part.size
-        self.table = align_up(self.offset, 8)
+        self.section_table = align_up(self.offset, 8)  # offset of the section header table
 
     def load(self, group: list[OutputSection], pad: bool, zeros: list[OutputSection]) -> None:
         """Adds one segment: sections with the same access rights, on their own pages."""
@@ -203,7 +203,7 @@ class Layout:
             image,
             0,
             b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
-            *(3, machine, 1, 0, HEADER.size, self.table, flags),
+            *(3, machine, 1, 0, HEADER.size, self.section_table, flags),
             *(HEADER.size, SEGMENT.size, len(self.segments)),
             *(SECTION.size, 1 + len(written), numbers[names.name]),
         )
@@ -212,7 +212,7 @@ class Layout:
         for (name, _), part in zip(names.pieces[1:], written, strict=True):
             SECTION.pack_into(
                 image,
-                self.table + SECTION.size * numbers[part.name],
+                self.section_table + SECTION.size * numbers[part.name],
                 *(name, part.type, part.flags, part.address, part.offset, part.size),
                 *(numbers.get(part.link, 0), part.info, part.align, part.entry),
             )

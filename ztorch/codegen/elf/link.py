@@ -13,15 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from ztorch.codegen.elf import unwind
 from ztorch.codegen.elf.contents import Blob, Contents
-from ztorch.codegen.elf.layout import (
-    ADDRESS_LIMIT,
+from ztorch.codegen.elf.layout import ADDRESS_LIMIT, Layout, OutputSection, present
+from ztorch.codegen.elf.object import (
     RELA,
     SECTION,
-    Layout,
-    OutputSection,
-    present,
-)
-from ztorch.codegen.elf.object import (
     SHF_WRITE,
     STB_LOCAL,
     STT_FUNC,
@@ -88,7 +83,7 @@ class _LibraryLinker:
         self.layout = Layout(self.parts, self.machine.page)
 
     def run(self) -> bytes:
-        image = bytearray(self.layout.table + SECTION.size * (1 + len(present(self.parts))))
+        image = bytearray(self.layout.section_table + SECTION.size * (1 + len(present(self.parts))))
         for part in self.parts.values():
             part.write(image, part.offset)
         self.tables.fill(image)
@@ -98,7 +93,7 @@ class _LibraryLinker:
         self.fill_unwind_table(image)
         self.layout.write_headers(image, self.parts, self.machine.number, self.source.flags)
         # The hash of all other bytes: tools identify files by it, and our loader checks it.
-        at = self.parts[".note.gnu.build-id"].offset + 16
+        at = self.parts[".note.gnu.build-id"].offset + 16  # behind the head of the note
         image[at : at + BUILD_ID_BYTES] = hashlib.sha256(image).digest()[:BUILD_ID_BYTES]
         return bytes(image)
 
@@ -163,8 +158,6 @@ class _LibraryLinker:
                 f"cannot export {symbol.name!r}: it is data, and a program that links to the"
                 " library may get its own copy; export a function that returns the address"
             )
-
-    # ---- contents with addresses -------------------------------------------------------
 
     def address(self, index: int) -> int:
         location = self.contents.location(self.source.symbols[index])

@@ -19,10 +19,14 @@ STB_LOCAL, STB_GLOBAL = 0, 1
 STT_NOTYPE, STT_OBJECT, STT_FUNC = 0, 1, 2
 SHN_UNDEF, SHN_LORESERVE, SHN_COMMON = 0, 0xFF00, 0xFFF2
 
-_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # the header after its 16 bytes of identification
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELA = struct.Struct("<QQq")
+STV_HIDDEN = 2  # visible to the linker only
+MACHINE_NUMBERS = {"x86_64": EM_X86_64, "aarch64": EM_AARCH64}  # by the names of processors
+
+# The file header, and rows of tables.
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELA = struct.Struct("<QQq")
 
 _MAX_BYTES = 1 << 46  # more than a process can map, so a larger size means damage
 
@@ -93,13 +97,13 @@ def read_object(data: bytes) -> Object:
         raise LinkError(f"not an ELF object ({len(view)} bytes, starts with {bytes(view[:4])!r})")
     if bytes(view[4:6]) != b"\x02\x01":
         raise LinkError("not a 64-bit little-endian ELF object")
-    header = _HEADER.unpack(_slice(view, 16, _HEADER.size, "the header"))
-    kind, machine, _, _, _, table, flags, _, _, _, entry, count, names = header
+    header = HEADER.unpack(_slice(view, 0, HEADER.size, "the header"))
+    _, kind, machine, _, _, _, table, flags, _, _, _, entry, count, names = header
     if kind != 1:
         raise LinkError(f"not a relocatable object, but an ELF file of type {kind}")
-    if entry != _SECTION.size or count == 0:
+    if entry != SECTION.size or count == 0:
         raise LinkError(f"damaged object: {count} section headers of {entry} bytes")
-    raw = list(_SECTION.iter_unpack(_slice(view, table, count * entry, "the section table")))
+    raw = list(SECTION.iter_unpack(_slice(view, table, count * entry, "the section table")))
     if names >= count:
         raise LinkError(f"damaged object: section names in section {names} of {count}")
     strings = _slice(view, raw[names][4], raw[names][5], "the section names")
@@ -126,11 +130,11 @@ def _symbols(sections: list[Section]) -> list[ElfSymbol]:
     if not tables:
         return []
     table = tables[0]
-    if len(tables) > 1 or table.link >= len(sections) or len(table.data) % _SYMBOL.size:
+    if len(tables) > 1 or table.link >= len(sections) or len(table.data) % SYMBOL.size:
         raise LinkError("damaged object: its symbol table is not readable")
     strings = sections[table.link].data
     symbols = []
-    for name_at, info, other, section, value, size in _SYMBOL.iter_unpack(table.data):
+    for name_at, info, other, section, value, size in SYMBOL.iter_unpack(table.data):
         name = _string(strings, name_at)
         if len(sections) <= section < SHN_LORESERVE or section > SHN_COMMON:
             raise LinkError(f"damaged object: symbol {name!r} is in section {section}")
@@ -149,9 +153,9 @@ def _relocations(sections: list[Section], symbols: int) -> Iterator[Relocation]:
             raise LinkError(f"damaged object: {section.name} relocates section {section.info}")
         if not sections[section.info].flags & SHF_ALLOC:
             continue
-        if section.type == SHT_REL or len(section.data) % _RELA.size:
+        if section.type == SHT_REL or len(section.data) % RELA.size:
             raise LinkError(f"{section.name}: relocations without addends are not supported")
-        for offset, info, addend in _RELA.iter_unpack(section.data):
+        for offset, info, addend in RELA.iter_unpack(section.data):
             if info >> 32 >= symbols:
                 raise LinkError(f"damaged object: {section.name} names symbol {info >> 32}")
             yield Relocation(section.info, offset, info & 0xFFFFFFFF, info >> 32, addend)

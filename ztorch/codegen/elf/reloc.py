@@ -40,12 +40,12 @@ class Machine:
     patch: Callable[[int, PatchSite], None]
 
 
-# ---- x86-64 --------------------------------------------------------------------------------
+# x86-64
 
 _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 24, 41, 42
 
 
-def _x86_wants_slot(reloc: Relocation, code: memoryview) -> bool:
+def _x86_needs_got_entry(reloc: Relocation, code: memoryview) -> bool:
     """`mov symbol@GOT, reg` becomes `lea symbol, reg`; other instructions need a .got entry."""
     if reloc.kind == _GOTPCREL:
         return True
@@ -73,11 +73,11 @@ X86_64 = Machine(
     pointer=1,
     relative=8,
     widths={1: 8, _PC32: 4, _PLT32: 4, _GOTPCREL: 4, _PC64: 8, _GOTPCRELX: 4, _REX_GOTPCRELX: 4},
-    needs_got_entry=_x86_wants_slot,
+    needs_got_entry=_x86_needs_got_entry,
     patch=_x86_patch,
 )
 
-# ---- aarch64 -------------------------------------------------------------------------------
+# aarch64
 
 _PREL64, _PREL32 = 260, 261
 _ADRP, _ADD_LO12 = 275, 277
@@ -87,7 +87,7 @@ _LOAD_SCALE = {278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # LDST8, 16, 32, 64, 128
 _GOT_ADRP, _GOT_LO12 = 311, 312
 
 
-def _arm_wants_slot(reloc: Relocation, code: memoryview) -> bool:
+def _arm_needs_got_entry(reloc: Relocation, code: memoryview) -> bool:
     return reloc.kind in (_GOT_ADRP, _GOT_LO12)
 
 
@@ -130,7 +130,7 @@ AARCH64 = Machine(
     widths={257: 8, _PREL64: 8}
     | dict.fromkeys((_PREL32, _ADRP, _ADD_LO12, _GOT_ADRP, _GOT_LO12), 4)
     | dict.fromkeys((*_BRANCH_BITS, *_LOAD_SCALE), 4),
-    needs_got_entry=_arm_wants_slot,
+    needs_got_entry=_arm_needs_got_entry,
     patch=_arm_patch,
 )
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ztorch.codegen.elf import layout as elf
-from ztorch.codegen.elf.layout import DYNAMIC, RELA, SYMBOL, OutputSection, present, section_numbers
-from ztorch.codegen.elf.object import STB_GLOBAL
+from ztorch.codegen.elf.layout import DYNAMIC, OutputSection, present, section_numbers
+from ztorch.codegen.elf.object import RELA, STB_GLOBAL, SYMBOL
 
 BUILD_ID_BYTES = 20  # the length that GNU ld uses
 GNU_HASH_SHIFT = 6  # shift of the second Bloom filter bit

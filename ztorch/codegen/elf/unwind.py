@@ -50,7 +50,9 @@ def search_table(frame: bytes, frame_at: int, table_at: int) -> bytes:
         (distance,) = struct.unpack_from(form, frame, entry + 8)
         function = frame_at + entry + 8 + distance
         rows.append((function - table_at, frame_at + entry - table_at))
-    head = struct.pack("<4BiI", 1, 0x1B, 0x03, 0x3B, frame_at - table_at - 4, len(rows))
+    # Version 1, then the encodings of the address of .eh_frame, of the number of rows (unsigned 32
+    # bits), and of the rows (32 bits, relative to this section).
+    head = struct.pack("<4BiI", 1, _RELATIVE_32, 0x03, 0x3B, frame_at - table_at - 4, len(rows))
     try:
         return head + b"".join(struct.pack("<ii", *row) for row in sorted(rows))
     except struct.error:
