@@ -21,7 +21,7 @@ def shape_of(d: DType) -> MmaShape:
     return MmaShape(16, 8, 8, f32, f32, mantissa_bits=10) if d is f32 else MmaShape(16, 8, 16, d, f32)
 
 
-def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_turned: bool = True,
+def multiplying(d: DType = f16, columns: int = 64, transposed: bool = False, source_transposed: bool = True,
                 teams: int = 2, leave_out: str = "") -> Kernel:
     """y = a @ b, but for a mistake if anything is left out. Both operands are in global memory strip by strip in
     the order of the shared ones, panels of lines of 128 bytes."""
@@ -60,9 +60,9 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
             left = b.add(b.mul(stage, sizes["a"]), b.mul(team, 64 * line))
             right = b.mul(stage, sizes["b"])
             for d_k in range(0, line, shape_of(d).k):
-                b.mma_async("near_a", left, "near_b", right, sums, turned=turned,
-                            off=d_k * line if turned else d_k, source_turned=source_turned,
-                            source_off=d_k if source_turned else d_k * line, panel=line * line)
+                b.mma_async("near_a", left, "near_b", right, sums, transposed=transposed,
+                            off=d_k * line if transposed else d_k, source_transposed=source_transposed,
+                            source_off=d_k if source_transposed else d_k * line, panel=line * line)
             b.mma_commit()
             step("wait for products", b.mma_wait)
             ahead = b.add(strip, 1)
@@ -74,12 +74,12 @@ def multiplying(d: DType = f16, columns: int = 64, turned: bool = False, source_
     return b.kernel()
 
 
-def numbers(kernel: Kernel, turned: bool = False, source_turned: bool = True,
+def numbers(kernel: Kernel, transposed: bool = False, source_transposed: bool = True,
             ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Small whole numbers, whose products are exact, and the expected y."""
     rng, held, sides = np.random.default_rng(1), {}, []
     line = SWIZZLE_LINE // kernel.memory("a").dtype.bytes
-    for name, along_k in (("a", not turned), ("b", source_turned)):
+    for name, along_k in (("a", not transposed), ("b", source_transposed)):
         m = kernel.memory(name)
         x = rng.integers(-4, 5, m.size).astype(np.float32)
         held[name] = to_storage(m.dtype, x)

@@ -11,12 +11,12 @@ from ztorch.ir.kernel import Fragment, Kernel, MmaShape
 SUBGROUP = 32
 
 
-def products(shape: MmaShape, turned: tuple[bool, bool, bool] = (False, False, False),
+def products(shape: MmaShape, transposed: tuple[bool, bool, bool] = (False, False, False),
              space: str = "shared", align: int = 0, subgroups: int = 2, off: int = 8,
              subgroup: int = SUBGROUP) -> Kernel:
     """y = a @ b + a @ b + c, with an a and a c of each subgroup's own and one b for all."""
     b, sizes, pitches = Builder("products", i32), {}, {}
-    for name, turn, pad, count in zip("abc", turned, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
+    for name, turn, pad, count in zip("abc", transposed, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
         rows, columns = Fragment(name, shape).extent[::-1 if turn else 1]
         pitches[name], sizes[name] = columns + pad, rows * (columns + pad)
         b.memory(name, Fragment(name, shape).dtype, count * sizes[name] + off)
@@ -35,14 +35,14 @@ def products(shape: MmaShape, turned: tuple[bool, bool, bool] = (False, False, F
         which = b.div(t, subgroup)
         x, y = (b.mma_load(held[name], b.mul(which, sizes[name]) if name == "a" else 0,
                            Fragment(name, shape), subgroup, pitches[name], turn, off, align)
-                for name, turn in zip("ab", turned[:2], strict=True))
+                for name, turn in zip("ab", transposed[:2], strict=True))
         place = b.mul(which, sizes["c"])
-        c = b.mma_load("c", place, Fragment("c", shape), subgroup, pitches["c"], turned[2], off)
+        c = b.mma_load("c", place, Fragment("c", shape), subgroup, pitches["c"], transposed[2], off)
         v = b.matrix(Fragment("c", shape), subgroup, 0)
         b.set(v, b.mma(x, y, b.get(v)))
         b.set(v, b.mma(x, y, c))
         b.set(v, b.mma(x, y, b.get(v)))
-        b.mma_store("y", place, b.get(v), pitches["c"], turned[2], off)
+        b.mma_store("y", place, b.get(v), pitches["c"], transposed[2], off)
     return b.kernel()
 
 
@@ -55,10 +55,10 @@ def numbers(kernel: Kernel, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
-             turned: tuple[bool, bool, bool], subgroups: int = 2, off: int = 8) -> np.ndarray:
+             transposed: tuple[bool, bool, bool], subgroups: int = 2, off: int = 8) -> np.ndarray:
     """y in float64, with operands cut to 10 bits of mantissa by plain arithmetic where these count."""
     result = {}
-    for name, turn, pad, count in zip("abc", turned, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
+    for name, turn, pad, count in zip("abc", transposed, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
         rows, columns = Fragment(name, shape).extent[::-1 if turn else 1]
         x = from_storage(kernel.memory(name).dtype, held[name][off:]).astype(np.float64)
         x = x.reshape(count, rows, columns + pad)[..., :columns]
@@ -67,7 +67,7 @@ def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
             x = np.sign(x) * np.floor(np.abs(x) / unit + 0.5) * unit
         result[name] = x.swapaxes(1, 2) if turn else x
     y = 2 * result["a"] @ result["b"] + result["c"]
-    if turned[2]:
+    if transposed[2]:
         y = y.swapaxes(1, 2)
     whole = np.full((*y.shape[:2], y.shape[2] + 3), 7.0)
     whole[..., :y.shape[2]] = y

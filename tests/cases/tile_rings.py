@@ -69,7 +69,7 @@ def ringing(d: DType = f16, k: int = STRIPS * LINE, groups: int = 1, cluster: in
                 b.mma_fence()
                 for d_k in range(0, LINE, 16):
                     b.mma_async("near_a", b.mul(stage, SIZE), "near_b", b.mul(stage, SIZE), sums, off=d_k,
-                                source_off=d_k, source_turned=True)
+                                source_off=d_k, source_transposed=True)
                 b.mma_commit()
                 step("wait for products", b.mma_wait)
                 with b.if_(b.eq(t, 0)):

@@ -30,15 +30,15 @@ def by_wgmma(kernel: Kernel, held: dict[str, np.ndarray]) -> None:
 
 
 @together()
-@pytest.mark.parametrize(("turned", "source_turned", "columns", "d"), [
+@pytest.mark.parametrize(("transposed", "source_transposed", "columns", "d"), [
     *product((False, True), (False, True), (64,), (f16,)), (True, False, 128, bf16), (False, True, 64, f32)])
-def test_what_a_product_gives(turned: bool, source_turned: bool, columns: int, d: DType) -> None:
-    kernel = multiplying(d, columns, turned, source_turned, teams=2 if d is bf16 else 1)
+def test_what_a_product_gives(transposed: bool, source_transposed: bool, columns: int, d: DType) -> None:
+    kernel = multiplying(d, columns, transposed, source_transposed, teams=2 if d is bf16 else 1)
     verify(kernel)
     assert parse_text(show(kernel)) == kernel
-    by_mma = [through_ptx] if turned == source_turned else []  # for an older chip
+    by_mma = [through_ptx] if transposed == source_transposed else []  # for an older chip
     for execute in (by_numpy, by_wgmma, *by_mma):
-        held, want = numbers(kernel, turned, source_turned)
+        held, want = numbers(kernel, transposed, source_transposed)
         execute(kernel, held)
         np.testing.assert_array_equal(held["y"], want)
     assert "wgmma.mma_async" in rendered([kernel], "sm_90a")
@@ -102,7 +102,7 @@ BROKEN = {
 @together()
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_changed_instruction_is_detected(name: str) -> None:
-    kernel = multiplying(columns=128, source_turned=False, teams=1)
+    kernel = multiplying(columns=128, source_transposed=False, teams=1)
     text = rendered([kernel], "sm_90a")
     broken = re.sub(*BROKEN[name], text)
     assert broken != text
@@ -117,9 +117,9 @@ def test_a_changed_instruction_is_detected(name: str) -> None:
     ("near_a f16[8192] rw", "near_a f16[8200] rw", "multiple of 1024 bytes"),
     ("elements=8", "elements=16", "not known to be in a chunk"), ("source_off=1024", "source_off=16", "not known to begin"),
     ("source=near_b", "source=b", "not swizzled memory"), ("panel=4096", "panel=72", "panels are a multiple of 512"),
-    ("turned=false", "turned=2", "turned=2 is not possible"), ("mma_wait pending=0", "mma_wait pending=-1", "not possible")])
+    ("transposed=false", "transposed=2", "transposed=2 is not possible"), ("mma_wait pending=0", "mma_wait pending=-1", "not possible")])
 def test_what_the_verifier_refuses(old: str, new: str, why: str) -> None:
-    text = show(multiplying(columns=128, source_turned=False, teams=1))
+    text = show(multiplying(columns=128, source_transposed=False, teams=1))
     assert old in text
     with pytest.raises(VerifyError, match=why):
         verify(parse_text(text.replace(old, new)))

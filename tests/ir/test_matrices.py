@@ -28,12 +28,12 @@ TURNS = tuple(itertools.product((False, True), repeat=3))
 
 @together()
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("turned", TURNS)
-def test_products(shape: MmaShape, turned: tuple[bool, bool, bool]) -> None:
-    kernel = products(shape, turned)
+@pytest.mark.parametrize("transposed", TURNS)
+def test_products(shape: MmaShape, transposed: tuple[bool, bool, bool]) -> None:
+    kernel = products(shape, transposed)
     verify(kernel)
     held = numbers(kernel)
-    want = expected(kernel, held, shape, turned)
+    want = expected(kernel, held, shape, transposed)
     interpret(kernel, held, subgroup=SUBGROUP)
     eps = 2.0 ** -52 if shape.into is f64 else 2.0 ** -23
     np.testing.assert_allclose(held["y"], want, rtol=0, atol=4 * eps * np.abs(want).max())
@@ -56,54 +56,54 @@ HEAD = """kernel k index=i32 exact workgroup=(64, 1, 1) {
     %92:i32 = div %91, 32
     %93:bool = lt %91, 32:i32
     %94:bool = lt %92, 1:i32
-    %80:f16x8@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false
-    %81:f16x4@b(16x8x16 f16 f32) = mma_load s[0] pitch=8 turned=false
-    %82:f32x4@c(16x8x16 f16 f32) = mma_load o[0] pitch=8 turned=false
+    %80:f16x8@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 transposed=false
+    %81:f16x4@b(16x8x16 f16 f32) = mma_load s[0] pitch=8 transposed=false
+    %82:f32x4@c(16x8x16 f16 f32) = mma_load o[0] pitch=8 transposed=false
 """
 A, B, C = ("%1:f16x8@a(16x8x16 f16 f32)", "%1:f16x4@b(16x8x16 f16 f32)", "%1:f32x4@c(16x8x16 f16 f32)")
 GOOD = (
-    f"{A} = mma_load s[%92] pitch=16 turned=true",
-    f"{A} = mma_load r[768] pitch=16 turned=false",
+    f"{A} = mma_load s[%92] pitch=16 transposed=true",
+    f"{A} = mma_load r[768] pitch=16 transposed=false",
     f"{C} = mma %80, %81, %82",
     f"if %94 {{\n{C} = mma %80, %81, %82\n}}",
-    "set %90, 0.0\nmma_store o[%92], %82 pitch=8 turned=true" .replace("pitch=8", "pitch=16"),
+    "set %90, 0.0\nmma_store o[%92], %82 pitch=8 transposed=true" .replace("pitch=8", "pitch=16"),
 )
 BAD = (
-    (f"{A} = mma_load s[%91] pitch=16 turned=false", "index may differ"),
-    (f"{A} = mma_load s[0] pitch=15 turned=false", "overlap"),
-    (f"{A} = mma_load s[0] pitch=0 turned=false", "pitch=0 is not possible"),
-    (f"{A} = mma_load s[0] pitch=16 turned=2", "turned=2 is not possible"),
+    (f"{A} = mma_load s[%91] pitch=16 transposed=false", "index may differ"),
+    (f"{A} = mma_load s[0] pitch=15 transposed=false", "overlap"),
+    (f"{A} = mma_load s[0] pitch=0 transposed=false", "pitch=0 is not possible"),
+    (f"{A} = mma_load s[0] pitch=16 transposed=2", "transposed=2 is not possible"),
     (f"{A} = mma_load s[0] pitch=16", "lacks the attributes"),
-    (f"{A} = mma_load s[769] pitch=16 turned=false", "outside its 1024"),
-    (f"{A} = mma_load s[0] pitch=68 turned=false", "outside its 1024"),
-    (f"{A} = mma_load s[%92] align=16 pitch=16 turned=false", "not known to be aligned"),
-    (f"{A} = mma_load s[0] align=16 pitch=20 turned=false", "not known to be aligned"),
-    (f"{A} = mma_load o[0] pitch=16 turned=false", "holds f32, not f16"),
-    (f"{A} = mma_load l[0] pitch=16 turned=false", "private to each thread"),
+    (f"{A} = mma_load s[769] pitch=16 transposed=false", "outside its 1024"),
+    (f"{A} = mma_load s[0] pitch=68 transposed=false", "outside its 1024"),
+    (f"{A} = mma_load s[%92] align=16 pitch=16 transposed=false", "not known to be aligned"),
+    (f"{A} = mma_load s[0] align=16 pitch=20 transposed=false", "not known to be aligned"),
+    (f"{A} = mma_load o[0] pitch=16 transposed=false", "holds f32, not f16"),
+    (f"{A} = mma_load l[0] pitch=16 transposed=false", "private to each thread"),
     (f"if %93 {{\n{C} = mma %80, %81, %82\n}}", "threads of a subgroup may part at the if"),
     (f"{C} = mma %81, %80, %82", "fragment of a matrix a"),
     (f"{C} = mma %80, %81, 0.0", "only a matrix c is set to a constant"),
     ("%1:f32x4 = mma %80, %81, %82", "fragment of a matrix c"),
-    ("%1:f16x4@b(16x8x16 f16 f32) = mma_load s[0] pitch=8 turned=false\n"
-     "%2:f32x2@c(16x8x16 f16 f32) = mma_load o[0] pitch=8 turned=false\n"
+    ("%1:f16x4@b(16x8x16 f16 f32) = mma_load s[0] pitch=8 transposed=false\n"
+     "%2:f32x2@c(16x8x16 f16 f32) = mma_load o[0] pitch=8 transposed=false\n"
      "%3:f32x2@c(16x8x16 f16 f32) = mma %80, %1, %2", "not a multiple|different numbers of threads"),
-    ("%1:f16x4@b(16x8x16 f16 f64) = mma_load s[0] pitch=8 turned=false\n"
+    ("%1:f16x4@b(16x8x16 f16 f64) = mma_load s[0] pitch=8 transposed=false\n"
      f"%2{C[2:]} = mma %80, %1, %82", "of one shape"),
-    ("%1:f16x0@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
+    ("%1:f16x0@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 transposed=false", "do not spread"),
     ("%1:f32 = extract %82 lane=0", "of a known layout"),
     ("%1:f32x4@c(16x8x16 f16 f32) = mma_join 1.0:f32, 1.0:f32, 1.0:f32, 1.0:f32", "of a known layout"),
     ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f32, 1.0:f32", "as many elements as it has"),
     ("%1:f32x4@c(16x8x16 f16 f32 quads) = mma_join 1.0:f16, 1.0:f16, 1.0:f16, 1.0:f16", "joins f32"),
-    ("%1:f32x8@c(16x16x16 f16 f32 quads) = mma_load o[0] pitch=16 turned=false", "unknown layout"),
+    ("%1:f32x8@c(16x16x16 f16 f32 quads) = mma_load o[0] pitch=16 transposed=false", "unknown layout"),
     ("%1:f32x4@c(16x8x16 f16 f32) = add %82, %82", "no fragments of matrices"),
     ("%1:f32x4 = get %90", "may not have been set|do not mix"),
-    ("mma_store o[0], %80 pitch=16 turned=false", "fragment of a matrix c"),
-    ("mma_store q[0], %82 pitch=8 turned=false", "read-only"),
-    ("%1:f16x7@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 turned=false", "do not spread"),
-    ("%1:f16x8@a(16x8x16 f16 f16) = mma_load s[0] pitch=16 turned=false", "sums are f32 or f64"),
-    ("%1:f16x8@a(16x8x16 f16:5 f32) = mma_load s[0] pitch=16 turned=false", "keeps 5 bits"),
-    ("%1:f16x4@c(16x8x16 f16 f32) = mma_load s[0] pitch=8 turned=false", "c of .* is f32"),
-    ("%1:f16x2@a(16x8x4 f16 f32) = mma_load s[0] pitch=16 turned=false\nshuffle_xor %1 mask=1", "do not spread|no fragments"),
+    ("mma_store o[0], %80 pitch=16 transposed=false", "fragment of a matrix c"),
+    ("mma_store q[0], %82 pitch=8 transposed=false", "read-only"),
+    ("%1:f16x7@a(16x8x16 f16 f32) = mma_load s[0] pitch=16 transposed=false", "do not spread"),
+    ("%1:f16x8@a(16x8x16 f16 f16) = mma_load s[0] pitch=16 transposed=false", "sums are f32 or f64"),
+    ("%1:f16x8@a(16x8x16 f16:5 f32) = mma_load s[0] pitch=16 transposed=false", "keeps 5 bits"),
+    ("%1:f16x4@c(16x8x16 f16 f32) = mma_load s[0] pitch=8 transposed=false", "c of .* is f32"),
+    ("%1:f16x2@a(16x8x4 f16 f32) = mma_load s[0] pitch=16 transposed=false\nshuffle_xor %1 mask=1", "do not spread|no fragments"),
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 import ztorch as zt
 from tests.cases.grouping import together
 from tools.kernel_functions import calls
+from ztorch.errors import KernelError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 
@@ -62,3 +63,39 @@ def test_each_is_the_function_of_numpy(call: str) -> None:
             if a.dtype.kind == "f" and name not in ZEROS_WITHOUT_SIGN:
                 ordered = ~np.isnan(b)
                 assert (np.signbit(a) == np.signbit(b))[ordered].all(), kind
+
+
+OPTIONS = {"axis": 0, "keepdims": True}
+
+
+@zt.kernel
+def column_sums(x):
+    return np.sum(x, **OPTIONS)
+
+
+def test_keyword_arguments_may_come_from_a_dict() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(column_sums(x), x.sum(axis=0, keepdims=True))
+
+
+@zt.kernel
+def sums_with_a_start(x):
+    out = np.zeros(2, x.dtype)
+    for i in range(2):
+        out[i] = sum((x[j] for j in range(3)), start=10.0)
+    return out
+
+
+@zt.kernel
+def thread_sums_with_a_start(x):
+    out = np.zeros(2, x.dtype)
+    for _, thread in zt.threads(1, 2):
+        out[thread] = sum((x[j] for j in range(3)), start=10.0)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [sums_with_a_start, thread_sums_with_a_start])
+def test_the_start_of_a_sum_over_a_generator_is_refused(kernel: Any) -> None:
+    """It was ignored, so the sum was wrong."""
+    with pytest.raises(KernelError, match=r"a function of a generator takes no more arguments; .* 1\.0 \+ sum"):
+        kernel(np.arange(3.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,20 @@ def two_write_one(x):
         own[0] = x[thread]
         zt.barrier()
         out[0] = own[0]
+    return out
+
+
+@zt.kernel
+def all_read_and_the_last_writes(x):
+    out = np.zeros(x.shape[0], x.dtype)
+    for _, thread in zt.threads(1, 4):
+        own = zt.shared(1, x.dtype)
+        if thread == 0:
+            own[0] = x[0]
+        zt.barrier()
+        out[thread] = own[0]
+        if thread == 3:
+            own[0] = x[1]
     return out
 
 
@@ -198,3 +213,16 @@ def test_missing_capabilities_are_named(kernel: Any, target: str, message: str) 
     v = leaf("input", name, (32,), "int32" if name == "p" else "float32")
     with pytest.raises(Unsupported, match=message):
         compile_functions({"f": Graph({"y": kernel.trace({name: v})})}, TARGETS[target], "lacks")
+
+
+def test_a_write_after_reads_of_several_threads_is_a_race() -> None:
+    """Also where the thread that writes is the last one that read."""
+    with pytest.raises(KernelError, match=r"race: thread 3 writes element 0 .*, which thread 0 has read"):
+        all_read_and_the_last_writes.debug(np.arange(4.0))
+
+
+def test_threads_end_after_an_error() -> None:
+    before = threading.active_count()
+    with pytest.raises(KernelError, match="race"):
+        all_read_and_the_last_writes.debug(np.arange(4.0))
+    assert threading.active_count() == before

@@ -59,7 +59,7 @@ class Recorder(Interpreter):
 
 WHOLE = {
     "product": lambda: ops.matmul(_input("a", f32, 128, 64), _input("b", f32, 64, 128)),
-    "product turned": lambda: ops.matmul(_input("a", f32, 128, 64), ops.transpose(_input("b", f32, 128, 64))),
+    "product transposed": lambda: ops.matmul(_input("a", f32, 128, 64), ops.transpose(_input("b", f32, 128, 64))),
     "product with an edge": lambda: ops.matmul(_input("a", f32, 100, 64), _input("b", f32, 64, 99)),
     "softmax": lambda: ops.softmax(_input("a", f32, 8, 2048)),
     "columns": lambda: ops.sum(_input("a", f32, 128, 40), axis=0),

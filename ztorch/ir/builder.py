@@ -207,12 +207,12 @@ class Builder(Rings):
         self._token("copies_wait", pending=pending)
 
     def mma_load(self, mem: str, index: Arg, fragment: Fragment, subgroup: int, pitch: int,
-                 turned: bool = False, off: int = 0, align: int = 0) -> Operand:
-        """Load a matrix. `pitch` is the stride of its rows, or of its columns if `turned`. Each
+                 transposed: bool = False, off: int = 0, align: int = 0) -> Operand:
+        """Load a matrix. `pitch` is the stride of its rows, or of its columns if `transposed`. Each
         thread of the subgroup gets its fragment."""
         return self.raw("mma_load", fragment.dtype, fragment.size // subgroup,
                         (self._index(index),), fragment=fragment, mem=mem, off=off, align=align,
-                        pitch=pitch, turned=turned)
+                        pitch=pitch, transposed=transposed)
 
     def mma(self, a: Operand, b: Operand, c: Operand) -> Operand:
         """The fragment of the matrix a @ b + c."""
@@ -222,30 +222,30 @@ class Builder(Rings):
         """A fragment from the elements of each thread, rounded to the fragment's dtype."""
         return self.raw("mma_join", fragment.dtype, len(xs), xs, fragment=fragment)
 
-    def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, turned: bool = False,
+    def mma_store(self, mem: str, index: Arg, c: Operand, pitch: int, transposed: bool = False,
                   off: int = 0, align: int = 0) -> None:
-        """Store a matrix. `pitch` is the stride of its rows, or of its columns if `turned`."""
+        """Store a matrix. `pitch` is the stride of its rows, or of its columns if `transposed`."""
         self._token("mma_store", self._index(index), c, mem=mem, off=off, align=align,
-                    pitch=pitch, turned=turned)
+                    pitch=pitch, transposed=transposed)
 
     def mma_async(self, mem: str, index: Arg, source: str, source_index: Arg,
-                  sums: Sequence[Operand], off: int = 0, turned: bool = False, source_off: int = 0,
-                  source_turned: bool = False, panel: int = 0,
+                  sums: Sequence[Operand], off: int = 0, transposed: bool = False,
+                  source_off: int = 0, source_transposed: bool = False, panel: int = 0,
                   fresh: bool = False) -> None:
         """Start to add a @ b to the adjacent variables `sums`, or to zero if `fresh`. a is in the
         swizzled memory `mem`, b in `source`. No thread may access the variables or write to the
         operands until the threads have waited for the product."""
         self._token("mma_async", self._index(index), self._index(source_index), *sums, mem=mem,
-                    off=off, turned=turned, source=source, source_off=source_off,
-                    source_turned=source_turned, panel=panel, fresh=fresh)
+                    off=off, transposed=transposed, source=source, source_off=source_off,
+                    source_transposed=source_transposed, panel=panel, fresh=fresh)
 
     def mma_held_async(self, a: Operand, mem: str, index: Arg, sums: Sequence[Operand],
-                       off: int = 0, turned: bool = False, panel: int = 0,
+                       off: int = 0, transposed: bool = False, panel: int = 0,
                        fresh: bool = False) -> None:
         """The same with a in registers of each subgroup, and b in the swizzled memory `mem`, whose
-        lines run along k if `turned`."""
+        lines run along k if `transposed`."""
         self._token("mma_held_async", self._index(index), a, *sums, mem=mem, off=off,
-                    turned=turned, panel=panel, fresh=fresh)
+                    transposed=transposed, panel=panel, fresh=fresh)
 
     def mma_fence(self) -> None:
         """Order assignments to matrices before asynchronous products that accumulate into them."""

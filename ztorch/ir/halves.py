@@ -17,7 +17,7 @@ def rounds_pairs(i: Instr, into: DType) -> bool:
     """Whether a store of a matrix to a memory of 16 bits rounds neighbors and stores each pair as
     one word."""
     return (i.opcode == "mma_store" and i.args[1].dtype is f32 and into in HALVES
-            and i.attrs["align"] >= 2 * into.bytes and not i.attrs["turned"])
+            and i.attrs["align"] >= 2 * into.bytes and not i.attrs["transposed"])
 
 
 def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:

@@ -125,7 +125,7 @@ class _Reach:
         assert x.fragment is not None
         self.m, self.at, self.lanes = m, at, x.lanes
         rows, columns = places(x.fragment)
-        if instr.attrs["turned"]:
+        if instr.attrs["transposed"]:
             rows, columns = columns, rows
         offsets = instr.attrs["off"] + rows * instr.attrs["pitch"] + columns
         self.offsets = offsets.reshape(m.subgroup, x.lanes)

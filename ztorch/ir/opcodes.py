@@ -233,29 +233,29 @@ _row("copies_wait", 0, "wait until all groups of this thread but the last `pendi
      result="none", attrs=("pending",), via_instr=copies.nothing)
 
 # -- matrices that a subgroup holds together -----------------------------------------------------
-# Element (i, j) is at index + off + i * pitch + j; with `turned` at index + off + i + j * pitch.
+# Element (i, j) is at index + off + i * pitch + j; if `transposed`, at index + off + i + j * pitch.
 _row("mma_load", 1, "a matrix from memory, rounded to its shape's precision (index)", kinds="f",
-     result="attr", attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+     result="attr", attrs=("mem", "off", "align", "pitch", "transposed"), cost=8)
 _row("mma", 3, "a @ b + c on whole matrices; order and rounding of the sum are the machine's",
      kinds="f", cost=8)
 _row("mma_store", 2, "a matrix c into memory (index, c)", kinds="f", result="none",
-     attrs=("mem", "off", "align", "pitch", "turned"), cost=8)
+     attrs=("mem", "off", "align", "pitch", "transposed"), cost=8)
 _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a known layout, "
      "rounded to its dtype", kinds="f", result="attr", variadic=True)
 
 # -- asynchronous products -------------------------------------------------------------------------
 # Four neighboring subgroups multiply a, of which each has m rows, by b, which has as many columns
 # as all variables c. Both are in swizzled memories, in lines of 128 bytes. Lines of a run along k,
-# or with `turned` along its columns. Lines of b run along its rows, and the next 128 bytes of a row
-# are `panel` elements further; with `source_turned` lines run along k. `fresh`: the variables begin
-# at zero. Lines of float32 run along k, and are truncated to the mantissa bits of the shape.
+# or along its columns if a is `transposed`. Lines of b run along its rows, and the next 128 bytes
+# of a row are `panel` elements further; with `source_transposed` lines run along k. If `fresh`,
+# variables begin at zero. Lines of float32 run along k; they are truncated to the mantissa bits.
 _row("mma_async", 2, "start to add a @ b to matrices, which no thread may access before it has "
      "waited (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
-     attrs=("mem", "off", "turned", "source", "source_off", "source_turned", "panel", "fresh"),
-     cost=64, via_instr=product_rewritings.at_once)
+     attrs=("mem", "off", "transposed", "source", "source_off", "source_transposed", "panel",
+            "fresh"), cost=64, via_instr=product_rewritings.at_once)
 _row("mma_held_async", 2, "the same with a in registers, which must not change before the wait; "
      "the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
-     variadic=True, attrs=("mem", "off", "turned", "panel", "fresh"), cost=64,
+     variadic=True, attrs=("mem", "off", "transposed", "panel", "fresh"), cost=64,
      via_instr=product_rewritings.held_at_once)
 _row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous "
      "products", result="none", via_instr=copies.nothing)

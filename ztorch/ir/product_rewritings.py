@@ -14,10 +14,10 @@ def at_once(b: Any, instr: Instr) -> Operand:
     attrs, (left, right, *sums) = instr.attrs, instr.args
     shape, subgroup, line = _sizes(sums)
     number = b.rem(b.div(b.identity("block_id"), subgroup), WARPGROUP)
-    rows = b.mul(number, shape.m * (1 if attrs["turned"] else line))
+    rows = b.mul(number, shape.m * (1 if attrs["transposed"] else line))
     a = b.mma_load(attrs["mem"], b.add(left, rows), Fragment("a", shape), subgroup, line,
-                   turned=attrs["turned"], off=attrs["off"], align=ALIGN_BYTES)
-    _multiply(b, a, attrs["source"], right, attrs["source_off"], attrs["source_turned"], attrs,
+                   transposed=attrs["transposed"], off=attrs["off"], align=ALIGN_BYTES)
+    _multiply(b, a, attrs["source"], right, attrs["source_off"], attrs["source_transposed"], attrs,
               sums)
     return instr.dest
 
@@ -25,7 +25,7 @@ def at_once(b: Any, instr: Instr) -> Operand:
 def held_at_once(b: Any, instr: Instr) -> Operand:
     """The same with a in registers."""
     attrs, (right, a, *sums) = instr.attrs, instr.args
-    _multiply(b, a, attrs["mem"], right, attrs["off"], attrs["turned"], attrs, sums)
+    _multiply(b, a, attrs["mem"], right, attrs["off"], attrs["transposed"], attrs, sums)
     return instr.dest
 
 
@@ -37,14 +37,14 @@ def _sizes(sums: list[Operand]) -> tuple[MmaShape, int, int]:
             SWIZZLE_LINE // fragment.shape.of.bytes)
 
 
-def _multiply(b: Any, a: Operand, mem: str, index: Operand, off: int, turned: bool,
+def _multiply(b: Any, a: Operand, mem: str, index: Operand, off: int, transposed: bool,
               attrs: dict[str, Any], sums: list[Operand]) -> None:
     """Adds the products of a subgroup's a with each matrix of b."""
     shape, subgroup, line = _sizes(sums)
     for k, total in enumerate(sums):
         column = k * shape.n
-        start = column * line if turned else column // line * attrs["panel"] + column % line
-        x = b.mma_load(mem, index, Fragment("b", shape), subgroup, line, turned=turned,
+        start = column * line if transposed else column // line * attrs["panel"] + column % line
+        x = b.mma_load(mem, index, Fragment("b", shape), subgroup, line, transposed=transposed,
                        off=off + start, align=ALIGN_BYTES)
         if attrs["fresh"]:
             b.set(total, 0)

@@ -44,23 +44,23 @@ class ProductRules(ScopeRules):
     def check_mma_async(self) -> None:
         attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
-        across = attrs["turned"] or not attrs["source_turned"]
+        across = attrs["transposed"] or not attrs["source_transposed"]
         self.rule(shape.of.bits == 16 or (shape.mantissa_bits > 0 and not across),
                   "multiplies matrices of 16 bits, or along k those that it truncates, not {!r}",
                   shape.of)
-        self._side(attrs["mem"], left, attrs["off"], not attrs["turned"], shape)
-        self._side(attrs["source"], right, attrs["source_off"], attrs["source_turned"], shape)
+        self._side(attrs["mem"], left, attrs["off"], not attrs["transposed"], shape)
+        self._side(attrs["source"], right, attrs["source_off"], attrs["source_transposed"], shape)
         line = SWIZZLE_LINE // shape.of.bytes
-        self.rule(shape.m * WARPGROUP <= line or not attrs["turned"],
+        self.rule(shape.m * WARPGROUP <= line or not attrs["transposed"],
                   "{} rows do not fit into a line", shape.m * WARPGROUP)
-        self._panels(shape, sums, attrs["source_turned"])
+        self._panels(shape, sums, attrs["source_transposed"])
 
     def check_mma_held_async(self) -> None:
         attrs, (right, a, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
         self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
-        self._side(attrs["mem"], right, attrs["off"], attrs["turned"], shape)
-        self._panels(shape, sums, attrs["turned"])
+        self._side(attrs["mem"], right, attrs["off"], attrs["transposed"], shape)
+        self._panels(shape, sums, attrs["transposed"])
         held = a.fragment
         self.rule(held is not None and held.role == "a" and held.shape == shape
                   and held.size // a.lanes == shape.m * shape.n // sums[0].lanes,

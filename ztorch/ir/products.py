@@ -65,8 +65,8 @@ class AsyncProducts:
         shape, line = fragment.shape, SWIZZLE_LINE // fragment.shape.of.bytes
         team, rows, columns = m.subgroup * WARPGROUP, shape.m * WARPGROUP, shape.n * len(sums)
         i, k = np.indices((rows, shape.k))
-        at_a = attrs["off"] + (k * line + i if attrs["turned"] else i * line + k)
-        at_b = attrs["source_off"] + _places_of_b(shape, columns, attrs["source_turned"], attrs)
+        at_a = attrs["off"] + (k * line + i if attrs["transposed"] else i * line + k)
+        at_b = attrs["source_off"] + _places_of_b(shape, columns, attrs["source_transposed"], attrs)
         sides = [(left, at_a, indices[0]), (right, at_b, indices[1])]
 
         def step() -> None:
@@ -87,7 +87,7 @@ class AsyncProducts:
         fragment = sums[0].fragment
         assert fragment is not None
         shape, team, columns = fragment.shape, m.subgroup * WARPGROUP, fragment.shape.n * len(sums)
-        offsets = attrs["off"] + _places_of_b(shape, columns, attrs["turned"], attrs)
+        offsets = attrs["off"] + _places_of_b(shape, columns, attrs["transposed"], attrs)
 
         def step() -> None:
             teams, threads = self._teams(m, at, team)

@@ -29,7 +29,8 @@ ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
                     lambda r, v: isinstance(v, str) and v in r.memories),
     **dict.fromkeys(("off", "source_off"),
                     lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1)),
-    **dict.fromkeys(("els", "turned", "source_turned", "fewer"), lambda r, v: isinstance(v, bool)),
+    **dict.fromkeys(("els", "transposed", "source_transposed", "fewer"),
+                    lambda r, v: isinstance(v, bool)),
     "align": lambda r, v: is_int(v) and 0 <= v <= BUFFER_ALIGN and not v & (v - 1),
     "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,
     "perm": lambda r, v: isinstance(v, tuple) and all(
@@ -205,7 +206,7 @@ class Rules:
         """The number of elements from the first to the last that an access touches."""
         if x.fragment is None:
             return x.lanes
-        rows, columns = x.fragment.extent[::-1 if self.instr.attrs["turned"] else 1]
+        rows, columns = x.fragment.extent[::-1 if self.instr.attrs["transposed"] else 1]
         return (rows - 1) * int(self.instr.attrs["pitch"]) + columns
 
     def check_load(self) -> None:
@@ -221,8 +222,7 @@ class Rules:
         self.kinds(i.dest)
         self.same_type(i.dest, *i.args[1:])
         self.one_lane(i.dest)
-        self.rule(m.dtype == i.dest.dtype, "{} holds {!r}, not {!r}", m.name, m.dtype,
-                  i.dest.dtype)
+        self.rule(m.dtype == i.dest.dtype, "{} holds {!r}, not {!r}", m.name, m.dtype, i.dest.dtype)
         self.rule(m.dtype.bits >= 32, "has no update of {!r}", m.dtype)
         self.access(i.dest, (), reads=True, writes=True)
 
@@ -260,7 +260,7 @@ class Rules:
         self.access(x, (), reads=self.instr.opcode == "mma_load",
                     writes=self.instr.opcode == "mma_store")
         assert x.fragment is not None
-        inner = x.fragment.extent[0 if self.instr.attrs["turned"] else 1]
+        inner = x.fragment.extent[0 if self.instr.attrs["transposed"] else 1]
         self.rule(self.instr.attrs["pitch"] >= inner, f"lines of {inner} elements overlap at pitch "
                   f"{self.instr.attrs['pitch']}")
 

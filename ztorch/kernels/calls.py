@@ -41,9 +41,12 @@ class CallRules(ExpressionRules):
         generator = node.args[0] if len(node.args) == 1 and isinstance(
             node.args[0], ast.GeneratorExp) else None
         if generator is not None:
+            if node.keywords:
+                raise self.source.error(node, "a function of a generator takes no more arguments",
+                                        "add a start yourself, such as 1.0 + sum(...)")
             return self._over_generator(node, function, generator)
         args = tuple(x for n in node.args for x in self.spread(n))
-        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        named = self.named(node.keywords)
         if isinstance(function, Method):
             return self._call_rule(node, METHODS[function.name], function.of, *args, **named)
         is_constant = not any(isinstance(x, (LoopTensor, Affine))

@@ -16,6 +16,7 @@ from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import IndexBound, Scope
 from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
+from ztorch.kernels.unsupported_syntax import INSTEAD, kind_of
 
 
 class Method:
@@ -95,6 +96,19 @@ class ExpressionRules(Scope):
                 raise self.source.error(node, "only tuples can be spread with *")
             return items
         return (self.value(node),)
+
+    def named(self, keywords: Sequence[ast.keyword]) -> dict[str, Any]:
+        """The values of keyword arguments by name, also those of `**options`."""
+        values: dict[str, Any] = {}
+        for keyword in keywords:
+            x = self.value(keyword.value)
+            if keyword.arg is not None:
+                values[keyword.arg] = x
+            elif isinstance(x, dict):
+                values.update({name: _known_object(y) for name, y in x.items()})
+            else:
+                raise self.source.error(keyword.value, "only a dict can be spread with **")
+        return values
 
     def _attribute(self, node: ast.Attribute) -> Any:
         of = self.value(node.value)
@@ -268,27 +282,6 @@ class ExpressionRules(Scope):
     def _slice(self, node: ast.Slice) -> Any:
         return slice(*(None if n is None else self.value(n)
                        for n in (node.lower, node.upper, node.step)))
-
-
-INSTEAD: dict[type[ast.AST], str] = {  # statements and expressions that are not supported
-    ast.Import: "import it outside, at the top of the file",
-    ast.ImportFrom: "import it outside, at the top of the file",
-    ast.FunctionDef: "define it outside; kernels may call it",
-    ast.Lambda: "define a function outside; kernels may call it",
-    ast.ListComp: "make an array, and fill it in a loop", ast.Dict: "take several arguments",
-    ast.Raise: "use assert for compile-time constants; data cannot stop a kernel",
-    ast.Global: "return the value", ast.Delete: "leave it out: unused values take no memory"}
-
-
-def kind_of(node: ast.AST) -> str:
-    """The name of a part of the language in errors."""
-    names = {ast.Lambda: "a lambda", ast.Dict: "a dict", ast.Set: "a set",
-             ast.ListComp: "a list comprehension", ast.JoinedStr: "a string",
-             ast.Await: "await", ast.Yield: "yield", ast.NamedExpr: "an assignment with :=",
-             ast.GeneratorExp: "a generator", ast.DictComp: "a dict comprehension",
-             ast.SetComp: "a set comprehension", ast.FunctionDef: "a function inside a function",
-             ast.ClassDef: "a class", ast.Try: "try", ast.With: "with", ast.Delete: "del"}
-    return names.get(type(node), type(node).__name__.lower())
 
 
 def _known_object(x: Any) -> Any:

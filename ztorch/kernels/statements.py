@@ -50,7 +50,9 @@ class StatementRules(LoopRules):
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
             raise self.source.error(node, str(error)) from None
-        nodes = dict(zip([id(a) for a in args], node.args, strict=False))
+        # A star hides which expression an argument comes from.
+        has_star = any(isinstance(n, ast.Starred) for n in node.args)
+        nodes = {} if has_star else dict(zip([id(a) for a in args], node.args, strict=False))
         for name, x in bound.items():
             argument = nodes.get(id(x))
             variable = self.env.get(argument.id) if isinstance(argument, ast.Name) else None

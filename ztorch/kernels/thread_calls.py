@@ -50,7 +50,7 @@ class ThreadCalls(ThreadNumbers):
             if known in (threads.shared, threads.barrier, subgroups.lane, subgroups.shuffle,
                          subgroups.shuffle_xor):
                 args = [self.value(n) for n in node.args]
-                named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+                named = self.named(node.keywords)
                 rule = getattr(self, f"_{known.__name__}")
                 return rule(node, *args, **named)
         except TypeError as error:
@@ -95,7 +95,7 @@ class ThreadCalls(ThreadNumbers):
     def _thread_array(self, node: ast.Call, function: Any) -> LoopTensor:
         """A separate array for each thread, such as `np.zeros(4)`, filled in a loop."""
         args = [self.value(n) for n in node.args]
-        named = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        named = self.named(node.keywords)
         array = FUNCTIONS[function](self.arithmetic, *args, **named)
         if 0 in array.shape or not array.shape:
             raise BadCall("an array of a thread has one element or more")

@@ -38,7 +38,7 @@ class KernelThread:
     @property
     def epoch(self) -> int:
         """The number of barriers that its block has passed."""
-        return self._block.meetings
+        return self._block.epoch
 
     def shared(self, shape: Any, dtype: Any) -> Any:
         """The next shared array of the block."""
@@ -64,10 +64,11 @@ def current_thread(function: str) -> KernelThread:
 
 
 class SharedArray(np.ndarray):
-    """Shared memory that records which thread accessed which element since the last barrier."""
+    """Shared memory that records which threads accessed which element since the last barrier."""
 
-    writers: dict[Any, tuple[int, int]]  # by place: thread and epoch of the last write
-    readers: dict[Any, tuple[int, int]]
+    # By element: the epoch of the last access, and the threads that accessed it in this epoch.
+    writers: dict[Any, tuple[int, set[int]]]
+    readers: dict[Any, tuple[int, set[int]]]
 
     def __getitem__(self, place: Any) -> Any:
         self._touch(place, False)
@@ -80,18 +81,22 @@ class SharedArray(np.ndarray):
     def _touch(self, place: Any, writes: bool) -> None:
         current = current_thread("shared memory")
         key = tuple(map(int, place)) if isinstance(place, tuple) else int(place)
-        others = [(self.writers, "written")] + ([(self.readers, "read")] if writes else [])
-        for log, access in others:
-            other, epoch = log.get(key, (current.thread, 0))
-            if other != current.thread and epoch == current.epoch:
+        conflicting = [(self.writers, "written")] + ([(self.readers, "read")] if writes else [])
+        for log, access in conflicting:
+            epoch, threads = log.get(key, (current.epoch, set()))
+            others = threads - {current.thread} if epoch == current.epoch else ()
+            if others:
                 raise KernelError(
                     f"race: thread {current.thread} {'writes' if writes else 'reads'} element "
-                    f"{key} of shared memory, which thread {other} has {access} since the last "
-                    "barrier; put zt.barrier() between them, or use an atomic update")
+                    f"{key} of shared memory, which thread {min(others)} has {access} since the "
+                    "last barrier; put zt.barrier() between them, or use an atomic update")
         if not writes and key not in self.writers:
             raise KernelError(f"thread {current.thread} reads element {key} of shared memory, "
                               "which no thread has written")
-        (self.writers if writes else self.readers)[key] = current.thread, current.epoch
+        log = self.writers if writes else self.readers
+        if key not in log or log[key][0] != current.epoch:
+            log[key] = current.epoch, set()
+        log[key][1].add(current.thread)
 
 
 def unwritten_array(shape: Any, dtype: Any) -> SharedArray:
@@ -107,9 +112,9 @@ class _Block:
     def __init__(self, number: int, size: int, body: Callable[[int, int], None]):
         self.number, self.body = number, body
         self.arrays: list[Any] = []
-        self.offered: list[Any] = [None] * size  # values for the next barrier
-        self.met: list[Any] = []  # values that were passed to the last barrier
-        self.meetings = 0  # number of barriers so far
+        self.passed: list[Any] = [None] * size  # values that threads pass to the next barrier
+        self.exchanged: list[Any] = []  # values that were passed to the last barrier
+        self.epoch = 0  # number of barriers so far
         self.waiting = [False] * size
         self.done = [False] * size
         self.errors: list[BaseException] = []
@@ -131,27 +136,34 @@ class _Block:
                 self.errors.append(KernelError(
                     f"thread {t} of block {self.number} waits at a barrier that thread "
                     f"{self.done.index(True)} does not come to; all threads of a block must"))
-            self.meetings += 1
-            self.met, self.offered = self.offered, [None] * len(self.offered)
+            self.epoch += 1
+            self.exchanged, self.passed = self.passed, [None] * len(self.passed)
             self.waiting = [False] * len(self.waiting)
         if self.errors:
-            raise self.errors[0]
+            error = self.errors[0]
+            for t, w in enumerate(workers):  # threads that wait end, too
+                self.semaphores[t].release()
+                w.join()
+            raise error
 
     def _thread(self, t: int) -> None:
         self.semaphores[t].acquire()
         _current.thread = KernelThread(self, t)
         try:
-            self.body(self.number, t)
+            if not self.errors:
+                self.body(self.number, t)
         except BaseException as error:  # raised again by the caller's thread
             self.errors.append(error)
         self.done[t] = True
         self.back.release()
 
     def meet(self, t: int, x: Any) -> list[Any]:
-        self.offered[t], self.waiting[t] = x, True
+        self.passed[t], self.waiting[t] = x, True
         self.back.release()
         self.semaphores[t].acquire()
-        return self.met
+        if self.errors:
+            raise SystemExit  # ends this thread
+        return self.exchanged
 
 
 def run_threads(body: Callable[[Any, Any], None], blocks: Any, size: Any) -> None:

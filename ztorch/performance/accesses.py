@@ -96,7 +96,7 @@ def bank_wavefronts(addresses: np.ndarray, size: int, active: np.ndarray) -> tup
     return int(cycles.sum()), int((cycles > 0).sum())
 
 
-def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
+def matrix_offsets(fragment: Fragment, pitch: int, transposed: bool,
                    whole_rows: bool, pairs: int = 0) -> tuple[np.ndarray, int]:
     """The byte offsets at which the threads of a subgroup of 32 access a matrix in memory (a row
     for each wavefront), and the size of each access in bytes, for the layouts of NVIDIA's GPUs.
@@ -104,7 +104,7 @@ def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
     Args:
         fragment: Which matrix of a product it is.
         pitch: The distance of its rows in memory, in elements.
-        turned: Whether it is transposed in memory.
+        transposed: Whether it is stored transposed.
         whole_rows: Whether one instruction loads 16 bytes of each of 8 rows.
         pairs: The size of an element in memory in bytes, if a thread stores two neighbors at once.
             Default: `0`, if it stores one at a time.
@@ -117,7 +117,7 @@ def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
     ((4, 8), 16, [0, 80, 160])
     """
     size, (rows, columns) = fragment.dtype.bytes, fragment.extent
-    if turned:
+    if transposed:
         rows, columns = columns, rows
     if whole_rows:
         starts = [(r + np.arange(8)) * pitch * size + c
@@ -131,7 +131,7 @@ def matrix_offsets(fragment: Fragment, pitch: int, turned: bool,
     along = BANK // size if fragment.role != "c" else 2  # adjacent elements of one thread
     eights, fours = lane // 4, lane % 4 * along
     across = 4 * along
-    if turned != (fragment.role == "b"):  # groups of eight threads read along rows
+    if transposed != (fragment.role == "b"):  # groups of eight threads read along rows
         starts = [((r + fours + n) * pitch + c + eights) * size
                   for r in range(0, rows, across) for c in range(0, columns, 8)
                   for n in range(along)]

@@ -120,9 +120,9 @@ class MemoryWork:
         assert fragment is not None
         m = self.memories[i.attrs["mem"]]
         by_chunks = i.attrs["align"] >= 16 and fragment.dtype.bits == 16 and m.space == "shared"
-        pairs = fragment.role == "c" and not i.attrs["turned"] and (
+        pairs = fragment.role == "c" and not i.attrs["transposed"] and (
             i.attrs["align"] >= 2 * m.dtype.bytes)
-        offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["turned"], by_chunks,
+        offsets, size = matrix_offsets(fragment, i.attrs["pitch"], i.attrs["transposed"], by_chunks,
                                        m.dtype.bytes if pairs else 0)
         places = subgroup_rows(self._places(i, 0, "mem", "off"), self.subgroup)
         firsts = places[subgroups_in(active, self.subgroup), 0]

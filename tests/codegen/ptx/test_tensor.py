@@ -32,10 +32,10 @@ def test_the_shapes() -> None:
 
 @together()
 @each
-@pytest.mark.parametrize("turned", TURNS)
+@pytest.mark.parametrize("transposed", TURNS)
 @pytest.mark.parametrize(("space", "align"), [("shared", 16), ("shared", 0), ("global", 0)])
-def test_products(shape: MmaShape, turned: tuple[bool, bool, bool], space: str, align: int) -> None:
-    kernel = products(shape, turned, space, align)
+def test_products(shape: MmaShape, transposed: tuple[bool, bool, bool], space: str, align: int) -> None:
+    kernel = products(shape, transposed, space, align)
     want, got = numbers(kernel), numbers(kernel)
     interpret(kernel, want, subgroup=SUBGROUP)
     through_ptx(kernel, got)

@@ -46,11 +46,11 @@ def compare(kernel: Kernel, shape: MmaShape, got: dict, want: dict) -> None:
 
 @together(of=48)
 @each
-@pytest.mark.parametrize(("turned", "place"), pairs(TURNS, [("shared", 16), ("shared", 0), ("global", 0)]))
-def test_products(target: Target, shape: MmaShape, turned: tuple[bool, bool, bool],
+@pytest.mark.parametrize(("transposed", "place"), pairs(TURNS, [("shared", 16), ("shared", 0), ("global", 0)]))
+def test_products(target: Target, shape: MmaShape, transposed: tuple[bool, bool, bool],
                   place: tuple[str, int]) -> None:
     space, align = place
-    kernel = kernel_for(target, shape, turned=turned, space=space, align=align)
+    kernel = kernel_for(target, shape, transposed=transposed, space=space, align=align)
     want, got = numbers(kernel), numbers(kernel)
     interpret(kernel, want, subgroup=target.limits.grid.subgroup)
     machine.run([kernel], [got], target)

@@ -134,8 +134,8 @@ def _product(m: Machine, i: Instruction) -> Work:
     if not isinstance(d, Pack) or len(d.parts) != columns // 2 or any(r.type != "f32" for r in d.parts):
         raise PtxError(f"{i.text}: the accumulators are not {columns // 2} registers of float32")
     numbers = [f.number for f in flags if isinstance(f, Literal)]
-    held = isinstance(a, Pack)  # the left operand is in registers, and cannot be turned
-    count = 3 if of == "tf32" else 4 if held else 5  # float32 cannot be turned
+    held = isinstance(a, Pack)  # the left operand is in registers, and cannot be transposed
+    count = 3 if of == "tf32" else 4 if held else 5  # float32 cannot be transposed
     if len(flags) != count or len(numbers) != count or numbers[1:3] != [1, 1] or {numbers[0], *numbers[3:]} - {0, 1}:
         raise PtxError(f"{i.text}: operands")
     if not isinstance(a, Pack | Register) or not isinstance(b, Register):
@@ -145,10 +145,10 @@ def _product(m: Machine, i: Instruction) -> Work:
         raise PtxError(f"{i.text}: unknown with a left operand in registers")
     if held and (len(lefts) != 4 or any(r.bits != 32 for r in a.parts)):
         raise PtxError(f"{i.text}: the left operand is not 4 registers of 32 bits")
-    turned = [False, False] if of == "tf32" else [bool(n) for n in numbers[3:]]
-    sides = [(m.source(b, 64, i.text), columns, turned[-1])]
+    transposed = [False, False] if of == "tf32" else [bool(n) for n in numbers[3:]]
+    sides = [(m.source(b, 64, i.text), columns, transposed[-1])]
     if not held:
-        sides.insert(0, (m.source(a, 64, i.text), ROWS, turned[0]))
+        sides.insert(0, (m.source(a, 64, i.text), ROWS, transposed[0]))
     keys = [r.key for r in d.parts]
     thread = np.arange(WARPGROUP)
     r = np.arange(columns // 2)

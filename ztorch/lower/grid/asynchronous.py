@@ -182,9 +182,9 @@ class AsyncStrips(Strips):
         b.mma_fence()
         for d in range(0, tile.depth, tile.shape.k):
             b.mma_async(left.name, index, right.name, b.mul(stage, right.size), sums,
-                        off=d if left.along_k else d * left.pitch, turned=not left.along_k,
+                        off=d if left.along_k else d * left.pitch, transposed=not left.along_k,
                         source_off=d if right.along_k else d * right.pitch,
-                        source_turned=right.along_k, panel=right.panel)
+                        source_transposed=right.along_k, panel=right.panel)
         b.mma_commit()
 
     def epilogue_store(self, sums: list[Operand], number: Operand) -> Callable[[str, int], None]:

@@ -32,8 +32,9 @@ class StagedLines:
         """A matrix of a stage: lines are rows for queries and values, and columns for keys."""
         index = b.add(b.mul(b.const(0, b.index) if stage == 0 else stage, self.lines * self.pitch),
                       b.mul(b.const(0, b.index) if start == 0 else start, self.pitch))
-        return b.mma_load(self.name, index, fragment, subgroup, self.pitch, turned=self.side == 1,
-                          off=line * self.pitch + place, align=MMA_ALIGN_BYTES)
+        return b.mma_load(self.name, index, fragment, subgroup, self.pitch,
+                          transposed=self.side == 1, off=line * self.pitch + place,
+                          align=MMA_ALIGN_BYTES)
 
 
 def pitch_of(size: int, shape: MmaShape) -> int:

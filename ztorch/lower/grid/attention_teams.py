@@ -87,7 +87,7 @@ class TeamRows(FragmentRows):
             panel, place = divmod(k, tile.line)
             b.mma_async(lines.name, own, others.name, b.mul(stage, others.size(tile)), sums,
                         off=panel * lines.panel(tile) + place,
-                        source_off=panel * others.panel(tile) + place, source_turned=True,
+                        source_off=panel * others.panel(tile) + place, source_transposed=True,
                         fresh=k == 0)
         b.mma_commit()
 

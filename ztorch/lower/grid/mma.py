@@ -223,5 +223,5 @@ class MatrixNest(Strips):
         index = b.add(b.mul(stage, strip.size), index)
         off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
-                          self.tile.subgroup, strip.pitch, turned=strip.along_k == (side == 1),
+                          self.tile.subgroup, strip.pitch, transposed=strip.along_k == (side == 1),
                           off=off, align=MMA_ALIGN_BYTES)

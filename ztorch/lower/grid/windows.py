@@ -85,10 +85,10 @@ class WindowsNest(RolesNest):
                 b.mma_async(
                     left.name, index, right.name, other, sums,
                     off=place * shift + (d if left.along_k else d * left.pitch),
-                    turned=not left.along_k,
+                    transposed=not left.along_k,
                     source_off=place * tile.right_size + (
                         d if right.along_k else d * right.pitch),
-                    source_turned=right.along_k, panel=panel)
+                    source_transposed=right.along_k, panel=panel)
         b.mma_commit()
 
     # -- copies ----------------------------------------------------------------------------------
