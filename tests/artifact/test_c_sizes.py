@@ -210,7 +210,7 @@ def built(folder: Path, rows: np.ndarray, main: str) -> np.ndarray:
 def test_sizes_that_are_multiples(tmp_path: Path) -> None:
     model = skips(L.Conv1D(1, 3, padding="same"))
     export_c(model.trace(batch_size=2, sizes=8), tmp_path)
-    assert "Sizes along time are multiples of 4" in (tmp_path / "skips.h").read_text()
+    assert "Sizes along time must be multiples of 4" in (tmp_path / "skips.h").read_text()
     rows = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     y = built(tmp_path, rows, SKIPS)
     short, whole = model.compile("cpu", batch_size=2, sizes=8).predict(
