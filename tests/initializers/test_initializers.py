@@ -99,3 +99,31 @@ def test_initializers_written_as_in_keras():
     np.testing.assert_array_equal(model.get_weights()[0], 2 * np.eye(3))
     with pytest.raises(ConfigError, match=r"Flat made values of shape \(3,\) for a weight of shape \(3, 2\)"):
         zt.Model(x, zt.layers.Dense(2, kernel_initializer=Flat())(x)).get_weights()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (300, 700)])
+def test_numbers_do_not_depend_on_the_parts_they_are_drawn_in(shape):
+    """As NumPy draws all at once; truncated ones are then drawn again, in order."""
+    want = stream(0, "w").normal(0.1, 0.3, shape)
+    np.testing.assert_array_equal(initializers.RandomNormal(0.1, 0.3)(shape, stream(0, "w")), want)
+    random = stream(0, "w")
+    want = random.standard_normal(shape).reshape(-1)
+    while (far := np.flatnonzero(np.abs(want) > 2)).size:
+        want[far] = random.standard_normal(far.size)
+    drawn = initializers.TruncatedNormal(0.1, 0.3)
+    np.testing.assert_array_equal(drawn(shape, stream(0, "w")).reshape(-1), want * 0.3 + 0.1)
+    single = np.empty(shape, np.float32)
+    drawn.write(single, stream(0, "w"))
+    np.testing.assert_array_equal(single.reshape(-1), (want * 0.3 + 0.1).astype(np.float32))
+
+
+class Doubled(initializers.TruncatedNormal):
+    def fill(self, shape, random):
+        return 2 * super().fill(shape, random)
+
+
+def test_a_subclass_decides_what_is_written():
+    once, twice = np.empty((2, 9), np.float32), np.empty((2, 9), np.float32)
+    initializers.TruncatedNormal().write(once, stream(0, "w"))
+    Doubled().write(twice, stream(0, "w"))
+    np.testing.assert_array_equal(twice, 2 * once)

@@ -36,7 +36,7 @@ from ztorch.terminal.work_line import at
 from ztorch.version import __version__
 
 if TYPE_CHECKING:
-    from ztorch.compile.pipeline import Compiled
+    pass
 
 # Folders of the package that affect the code of a program.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
@@ -64,21 +64,18 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     if key is None:
         return compiled_anew()
 
-    new: list[Compiled] = []
+    new: list[tuple[ProgramSpec, bytes, list[np.ndarray]]] = []
 
     def packed() -> bytes:
         from ztorch.compile.pipeline import compiled_within
 
-        new.append(compiled_within(limit, functions, target, name, threads, with_less_memory))
-        return pack(new[0].spec, new[0].code, [data for _, data in new[0].placed.constants])
+        done = compiled_within(limit, functions, target, name, threads, with_less_memory)
+        new.append((done.spec, done.code, [data for _, data in done.placed.constants]))
+        return pack(*new[0])  # its plans and text are dropped before weights need memory
 
     kept_parts = cached(key, packed)
-    if new:
-        at("load")
-        need_room(new[0].spec, place.ordinal)
-        return start(new[0].spec, new[0].code, new[0].params, threads, place.ordinal)
     states = {v.attrs["name"]: v for graph in functions.values() for v in graph.leaves("state")}
-    parts = unpack(kept_parts)
+    parts = new[0] if new else unpack(kept_parts)
     if parts is None or not _has_all(parts[0], states):  # too large for the limits of files
         return compiled_anew()
     spec, code, constants = parts

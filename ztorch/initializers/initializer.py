@@ -56,31 +56,33 @@ class Initializer(Named, family="initializer", such_as="zeros"):
             >>> Initializer.get("ones")((2,))
             array([1., 1.])
         """
-        if self.seed is not None or random is None:
-            random = stream(self.seed or 0, type(self).__name__)
-        return np.asarray(self.fill(tuple(shape), random), np.float64)
+        return np.asarray(self.fill(tuple(shape), self.source(random)), np.float64)
 
-    def first_values(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        """The initial values of a weight in a model. A subclass may implement Keras'
+    def source(self, random: np.random.Generator | None) -> np.random.Generator:
+        """The generator that the values are drawn from: with an own seed, a generator of that."""
+        if self.seed is None and random is not None:
+            return random
+        return stream(self.seed or 0, type(self).__name__)
+
+    def write(self, out: np.ndarray, random: np.random.Generator) -> None:
+        """Writes the initial values of a weight in a model. A subclass may implement Keras'
         `__call__(self, shape, dtype=None)` instead of `fill`.
 
         Args:
-            shape: Shape of the weight.
+            out: The array of the weight, in C order.
             random: Source of random numbers.
-
-        Returns:
-            A float64 array.
         """
         if type(self).__call__ is Initializer.__call__:
-            return self(shape, random)
+            out[...] = self(out.shape, random)
+            return
         parameters = inspect.signature(self.__call__).parameters
         options = {"dtype": "float32"} if "dtype" in parameters else (
             {"random": random} if "random" in parameters else {})
-        values = np.asarray(self(shape, **options), np.float64)
-        if values.shape != tuple(shape):
+        values = np.asarray(self(out.shape, **options), np.float64)
+        if values.shape != out.shape:
             raise ConfigError(f"initializer {type(self).__name__} made values of shape "
-                              f"{values.shape} for a weight of shape {tuple(shape)}")
-        return values
+                              f"{values.shape} for a weight of shape {out.shape}")
+        out[...] = values
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         """Values of this shape, drawn from `random`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -10,10 +11,33 @@ from ztorch.config import number
 from ztorch.errors import ConfigError
 from ztorch.initializers.initializer import Initializer, Shape
 
-PART = 1 << 16  # numbers that are searched at once, which fit in a cache
+PART = 1 << 13  # numbers that are drawn at once, which fit in a cache
+SEARCHED = 1 << 16  # numbers that are searched at once
 
 
-class RandomNormal(Initializer, names=("random_normal", "normal")):
+class Drawn(Initializer, abstract=True):
+    """Base class of initializers that draw one number after the other. A subclass implements
+    `draw`. Numbers go to the array of a weight in parts: whole arrays of float64 would take twice
+    the memory of the weight, and longer than the drawing."""
+
+    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
+        values = np.empty(shape)
+        self.draw(values, random)
+        return values
+
+    def write(self, out: np.ndarray, random: np.random.Generator) -> None:
+        own = type(self)
+        if own.fill is Drawn.fill and own.__call__ is Initializer.__call__:
+            self.draw(out, self.source(random))
+        else:  # a user's subclass
+            super().write(out, random)
+
+    def draw(self, out: np.ndarray, random: np.random.Generator) -> None:
+        """Writes values, drawn from `random`, to an array in C order."""
+        raise NotImplementedError
+
+
+class RandomNormal(Drawn, names=("random_normal", "normal")):
     """Normally distributed values.
 
     Args:
@@ -31,11 +55,11 @@ class RandomNormal(Initializer, names=("random_normal", "normal")):
         self.stddev = number("RandomNormal(stddev=...)", stddev, least=0)
         self.seed = seed
 
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        return random.normal(self.mean, self.stddev, shape)
+    def draw(self, out: np.ndarray, random: np.random.Generator) -> None:
+        draw_parts(out, lambda count: random.normal(self.mean, self.stddev, count))
 
 
-class RandomUniform(Initializer, names=("random_uniform", "uniform")):
+class RandomUniform(Drawn, names=("random_uniform", "uniform")):
     """Uniformly distributed values.
 
     Args:
@@ -53,11 +77,11 @@ class RandomUniform(Initializer, names=("random_uniform", "uniform")):
         self.maxval = number("RandomUniform(maxval=...)", maxval)
         self.seed = seed
 
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        return random.uniform(self.minval, self.maxval, shape)
+    def draw(self, out: np.ndarray, random: np.random.Generator) -> None:
+        draw_parts(out, lambda count: random.uniform(self.minval, self.maxval, count))
 
 
-class TruncatedNormal(Initializer, names=("truncated_normal",)):
+class TruncatedNormal(Drawn, names=("truncated_normal",)):
     """Normally distributed values within two standard deviations of the mean.
 
     Args:
@@ -76,11 +100,8 @@ class TruncatedNormal(Initializer, names=("truncated_normal",)):
         self.stddev = number("TruncatedNormal(stddev=...)", stddev, least=0)
         self.seed = seed
 
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        x = truncated_normal(random, shape)
-        x *= self.stddev
-        x += self.mean
-        return x
+    def draw(self, out: np.ndarray, random: np.random.Generator) -> None:
+        draw_truncated_normal(out, random, self.mean, self.stddev)
 
 
 class Orthogonal(Initializer, names=("orthogonal",)):
@@ -110,14 +131,38 @@ class Orthogonal(Initializer, names=("orthogonal",)):
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
-def truncated_normal(random: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Standard normal numbers; those beyond two standard deviations are drawn again."""
-    x = random.standard_normal(shape)
-    flat = x.reshape(-1)
-    # In parts, since temporaries would take as much memory as the weight.
-    far = np.concatenate([k + np.flatnonzero(np.abs(flat[k:k + PART]) > 2)
-                          for k in range(0, max(flat.size, 1), PART)])
+def draw_parts(out: np.ndarray, numbers: Callable[[int], np.ndarray]) -> None:
+    """Fills an array in C order with what `numbers(count)` draws."""
+    for part in _parts(out, PART):
+        part[...] = numbers(part.size)
+
+
+def draw_truncated_normal(out: np.ndarray, random: np.random.Generator, mean: float,
+                          stddev: float) -> None:
+    """Fills an array in C order with normal numbers. Those beyond two standard deviations are NaN
+    until all others are drawn, then they are drawn again, and again."""
+
+    def numbers(count: int) -> np.ndarray:
+        x = random.standard_normal(count)
+        x[np.abs(x) > 2] = np.nan
+        x *= stddev
+        x += mean
+        return x
+
+    def redrawn(part: np.ndarray, far: np.ndarray) -> np.ndarray:
+        part[far] = numbers(far.size)
+        return far[np.isnan(part[far])]
+
+    draw_parts(out, numbers)
+    flat, still = out.reshape(-1), [np.zeros(0, np.intp)]
+    for k, part in enumerate(_parts(out, SEARCHED)):  # all at once would be a list of 5 %
+        still.append(k * SEARCHED + redrawn(part, np.flatnonzero(np.isnan(part))))
+    far = np.concatenate(still)
     while far.size:
-        flat[far] = random.standard_normal(far.size)
-        far = far[np.abs(flat[far]) > 2]
-    return x
+        far = redrawn(flat, far)
+
+
+def _parts(out: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """An array in C order, as parts of this size."""
+    flat = out.reshape(-1)
+    return (flat[k:k + size] for k in range(0, flat.size, size))

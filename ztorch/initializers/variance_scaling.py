@@ -8,8 +8,8 @@ import numpy as np
 
 from ztorch.config import number
 from ztorch.errors import ConfigError
-from ztorch.initializers.initializer import Initializer, Shape
-from ztorch.initializers.random import truncated_normal
+from ztorch.initializers.initializer import Shape
+from ztorch.initializers.random import Drawn, draw_parts, draw_truncated_normal
 
 
 def fans(shape: Shape) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def fans(shape: Shape) -> tuple[int, int]:
     return shape[-2] * field, shape[-1] * field
 
 
-class VarianceScaling(Initializer, names=("variance_scaling",)):
+class VarianceScaling(Drawn, names=("variance_scaling",)):
     """Values of variance `scale / n`, so that signals keep their size through a layer.
 
     Args:
@@ -58,19 +58,17 @@ class VarianceScaling(Initializer, names=("variance_scaling",)):
         self.scale = number("VarianceScaling(scale=...)", scale, above=0)
         self.mode, self.distribution, self.seed = mode, distribution, seed
 
-    def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        into, out = fans(shape)
-        n = {"fan_in": into, "fan_out": out, "fan_avg": (into + out) / 2}[self.mode]
+    def draw(self, out: np.ndarray, random: np.random.Generator) -> None:
+        into, outward = fans(out.shape)
+        n = {"fan_in": into, "fan_out": outward, "fan_avg": (into + outward) / 2}[self.mode]
         variance = self.scale / max(1.0, n)
         if self.distribution == "uniform":
             limit = math.sqrt(3 * variance)
-            return random.uniform(-limit, limit, shape)
-        if self.distribution == "untruncated_normal":
-            return random.normal(0.0, math.sqrt(variance), shape)
-        # 0.8796 is the standard deviation of a standard normal distribution truncated at 2.
-        x = truncated_normal(random, shape)
-        x *= math.sqrt(variance) / 0.87962566103423978
-        return x
+            draw_parts(out, lambda count: random.uniform(-limit, limit, count))
+        elif self.distribution == "untruncated_normal":
+            draw_parts(out, lambda count: random.normal(0.0, math.sqrt(variance), count))
+        else:  # .8796 is the standard deviation of a standard normal distribution truncated at 2
+            draw_truncated_normal(out, random, 0.0, math.sqrt(variance) / 0.87962566103423978)
 
 
 class GlorotUniform(VarianceScaling, names=("glorot_uniform", "xavier_uniform")):

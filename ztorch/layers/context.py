@@ -19,7 +19,7 @@ from ztorch.layers.axes import differing
 from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.layers.tree import LayerNode
-from ztorch.layers.weight import Weight, tracing
+from ztorch.layers.weight import FirstValue, Weight, tracing
 
 
 @dataclass
@@ -47,11 +47,11 @@ class States:
         return self.dtype if self.exact else self.narrowed(weight) or self.dtype
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
-             first: Callable[[], Any], **more: Any) -> Value:
+             first: Callable[[], Any], in_threads: bool = False, **more: Any) -> Value:
         """The state with this name. The first call creates it; `first` is called when values are
-        needed."""
+        needed, with `in_threads` maybe beside others."""
         if name not in self.leaves:
-            data = (lambda: np.asarray(first(), dtype(d).working)) if self.data else None
+            data = FirstValue(first, dtype(d).working, in_threads) if self.data else None
             self.leaves[name] = leaf("state", name, shape, d, data, **more)
         return self.leaves[name]
 
@@ -133,8 +133,8 @@ class Context:
     def stored(self, weight: Weight) -> Value:
         """The state of a weight, which training updates."""
         return self.states.leaf(self.states.name(weight), weight.shape,
-                                self.states.kept_as(weight), weight.first_value, kind="weight",
-                                trainable=weight.trains)
+                                self.states.kept_as(weight), weight.first_value,
+                                weight.draws_in_threads, kind="weight", trainable=weight.trains)
 
     def keep(self, name: str, new: Value, axis: int) -> Value:
         """Writes keys or values of some rows to a cache, if there is one; `axis` has the positions.

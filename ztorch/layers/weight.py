@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -13,6 +15,7 @@ from ztorch.arguments import need_no_mask
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.value import StandIn, Value
+from ztorch.host.memory import aligned
 from ztorch.initializers import Initializer, Shape, stream
 from ztorch.layers.tree import LayerNode
 
@@ -46,6 +49,22 @@ class Home(Protocol):
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Sets a value."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FirstValue:
+    """The rule of a state's first value.
+
+    >>> FirstValue(lambda: [1, 2], np.dtype("float32"))()
+    array([1., 2.], dtype=float32)
+    """
+
+    draw: Callable[[], Any]
+    dtype: np.dtype | type
+    in_threads: bool = False  # whether it may be called beside others, in any order
+
+    def __call__(self) -> np.ndarray:
+        return np.asarray(self.draw(), self.dtype)
 
 
 class Weight(StandIn):
@@ -111,9 +130,17 @@ class Weight(StandIn):
         return self._drawn() if self._home is None and self._value is None else self.value
 
     def _drawn(self) -> np.ndarray:
-        drawn = self.initializer.first_values(
-            self.shape, stream(self.layer.model_seed, self.path))
-        return drawn.astype(np.float32)
+        # Large blocks are pages of their own, which the system gets back at once.
+        drawn = aligned(4 * self.size).view(np.float32).reshape(self.shape)
+        self.initializer.write(drawn, stream(self.layer.model_seed, self.path))
+        return drawn
+
+    @property
+    def draws_in_threads(self) -> bool:
+        """Whether the first value may be drawn beside others, in any order: an initializer of this
+        package draws it, and nothing else reads the weight's stream."""
+        return self.has_first_value and type(self.initializer).__module__.startswith(
+            "ztorch.initializers.")
 
     @property
     def version(self) -> object:
