@@ -15,6 +15,7 @@ from benchmarks import (
     arrays,
     attention,
     convolution,
+    convolution_passes,
     generation,
     images,
     kernels,
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "mlp": mlp.run,
     "training": training.run,
     "conv": convolution.run,
+    "conv passes": convolution_passes.run,
     "images": images.run,
     **{f"{name.lower()} {verb}": partial(recurrent.run, name, verb)
        for name in recurrent.LAYERS for verb in ("predict", "train")},
