@@ -31,7 +31,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "TRANSFORM_CHANNELS", 1)
 
 
-def convolutions(training: bool = False) -> Job:
+def convolutions(training: bool = False, cases: Any = CASES) -> Job:
     """All cases in one graph, each with work that follows; kernels of the second half are states."""
     rng, outputs, feeds = np.random.default_rng(7), {}, dict[Value, np.ndarray]()
 
@@ -40,7 +40,7 @@ def convolutions(training: bool = False) -> Job:
         feeds[v] = rng.standard_normal(shape).astype(np.float32)
         return v
 
-    for k, (image, (channels, filters), padding) in enumerate(CASES):
+    for k, (image, (channels, filters), padding) in enumerate(cases):
         x = given("input", f"x{k}", (*image, channels))
         kernel = given("state" if k % 2 and not training else "input", f"k{k}", (3, 3, channels, filters))
         y = ops.conv(x, kernel, padding=padding)
@@ -75,13 +75,32 @@ def test_odd_sizes_on_any_number_of_threads(target: str) -> None:
 
 def test_gradients() -> None:
     one = convolutions(training=True)
-    right(one, Module([one], HERE[-1]).run(0, 2))
+    steps = plan_of(one.alone("j0"), TARGETS[HERE[-1]].limits)[0].steps
+    assert sum("kernel_slopes" in s.key for s in steps) == len(CASES)
+    module = Module([one], HERE[-1])
+    usual = module.run(0, 2)
+    right(one, usual)
+    for got, wanted in zip(module.run(0, 3), usual, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_gradients_of_many_tiles_are_sums_of_parts() -> None:
+    """A sum over 4,160 tiles in one chain of additions has twice the error."""
+    rng = np.random.default_rng(7)
+    arrays = (1, 256, 260, 3), (1, 256, 260, 5)
+    x, slopes = (leaf("input", name, shape, f32) for name, shape in zip(("x", "s"), arrays, strict=True))
+    kernel = leaf("input", "k", (3, 3, 3, 5), f32)
+    [slope] = gradients(ops.sum(ops.conv(x, kernel, padding="same") * slopes), [kernel])
+    one = Job(Graph({"y": slope}), {v: rng.standard_normal(v.shape).astype(np.float32) for v in (x, slopes)})
+    steps = plan_of(one.alone("j0"), TARGETS[HERE[-1]].limits)[0].steps
+    assert sum("matmul" in s.key for s in steps) == 3
+    right(one, Module([one], HERE[-1]).run(0, 1))
 
 
 def test_without_multiply_add() -> None:
     """On the interpreter, which finds reads outside of a buffer."""
-    one = convolutions()
-    right(one, interpreted(one, NARROW))
+    for one in (convolutions(), convolutions(True, CASES[2:4])):
+        right(one, interpreted(one, NARROW))
 
 
 def test_what_is_not_transformed() -> None:
@@ -120,3 +139,12 @@ def test_only_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(1, 56, 64, 64) and taken(8, 7, 512, 512)
     assert not taken(1, 7, 512, 512)  # the kernel at all points is larger than all that it saves
     assert not taken(1, 56, 3, 64) and not taken(1, 128, 16, 16)
+
+    def slopes_taken(batch: int, side: int, channels: int, filters: int) -> bool:
+        x, kernel = leaf("input", "x", (batch, side, side, channels), f32), leaf(
+            "input", "k", (3, 3, channels, filters), f32)
+        [slope] = gradients(ops.sum(ops.square(ops.conv(x, kernel, padding="same"))), [kernel])
+        return any("kernel_slopes" in k for k in kernels(slope, TARGETS["avx512"].limits))
+
+    assert slopes_taken(8, 56, 64, 64) and slopes_taken(8, 7, 512, 512)
+    assert not slopes_taken(1, 7, 512, 512) and not slopes_taken(8, 56, 3, 64)

@@ -287,3 +287,12 @@ def reduce_domain(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Var, V
     at_reduced = iter(unflatten(Index.of(inner), reduced))
     index = [next(at_reduced) if k in axes else next(at_kept) for k in range(len(shape))]
     return outer, inner, flatten(index, shape)
+
+
+def without_copies(v: Value) -> Value:
+    """The value as views alone, without the copies among its movements."""
+    if not v.op.movement or len(v.args) != 1:
+        return v
+    [below] = v.args
+    x = without_copies(below)
+    return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)

@@ -19,7 +19,8 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
-from ztorch.lower.region import certain, view_of
+from ztorch.lower.region import certain, view_of, without_copies
+from ztorch.lower.rewrites.winograd import transformed_slope
 from ztorch.lower.tuning import (
     DEEP_PRODUCT_SIZE,
     EVEN_PARTS,
@@ -36,7 +37,7 @@ def loops_over_k(graph: Graph, limits: Limits) -> Graph:
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
-        if _is_deep_for_loop(v) and limits.lanes(v.dtype) > 1 and _contiguous_along_k(v.args[0]):
+        if limits.lanes(v.dtype) > 1 and _is_deep_for_loop(v) and _is_loop(v, limits):
             with layer_scope(v.layer):
                 new[v] = _looped(new[v])
     return graph.with_roots(new[r] for r in graph.roots)
@@ -76,6 +77,12 @@ def depth_of_parts(k: int) -> int:
     2000
     """
     return math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
+
+
+def _is_loop(v: Value, limits: Limits) -> bool:
+    """Whether a loop can sum a product of large k, and nothing better is known."""
+    left = without_copies(v.args[0])
+    return _contiguous_along_k(v.args[0]) and transformed_slope(v, left, limits) is None
 
 
 def _contiguous_along_k(a: Value) -> bool:

@@ -31,12 +31,12 @@ from ztorch.lower.grid.window_axes import seen_through
 from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
-from ztorch.lower.region import COPY, view_of
+from ztorch.lower.region import COPY, view_of, without_copies
 from ztorch.lower.rewrites.deep_products import depth_of_parts, is_deep
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
-from ztorch.lower.rewrites.winograd import RESULTS_OF, transformed
+from ztorch.lower.rewrites.winograd import KERNEL_SLOPES, RESULTS_OF, transformed, transformed_slope
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
     COPY_GAIN,
@@ -51,6 +51,7 @@ from ztorch.lower.tuning import (
     PACK_ROWS_PAGES,
     PACK_WHOLE_LINES,
     PAGE_BYTES,
+    PRODUCT_DEPTH,
     SPLIT_DEPTH,
     WINDOW_ROWS,
     WINDOW_UNITS,
@@ -89,10 +90,14 @@ class ProductRewrites:
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
                                COPY(b) if _offsets(b) is None else b)
-        if (parts := transformed(v, _without_copies(a), fixed, limits)) is not None:
+        if (parts := transformed(v, without_copies(a), fixed, limits)) is not None:
             left, right, image = parts
             at_points = self.prepared(v.op(left, right), fixed)
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
+        if (slopes := transformed_slope(v, without_copies(a), limits)) is not None:
+            deep = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
+            prepared = self._in_parts if deep else self.prepared
+            return KERNEL_SLOPES(prepared(v.op(*slopes), False))
         if is_deep(v):
             return self._in_parts(v, fixed)
         v = _product_of(v, padded_rows(a, self.padded), b)
@@ -121,14 +126,14 @@ class ProductRewrites:
     def _in_parts(self, v: Value, fixed: bool) -> Value:
         """A product of large k as a sum of products whose operands fit the caches. The split
         depends on sizes only, so the order of additions is always the same."""
-        a, b = v.args
-        m, n, k = *v.shape, a.shape[1]
+        (a, b), (*batch, m, n), origin = v.args, v.shape, (0,) * (v.rank - 1)
+        k, step = a.shape[-1], (1,) * v.rank
         size = depth_of_parts(k)
         total: Value | None = None
         for start in range(0, k, size):
             depth = min(size, k - start)
-            left = OPS.slice(a, (0, start), (1, 1), (m, depth))
-            right = OPS.slice(b, (start, 0), (1, 1), (depth, n))
+            left = OPS.slice(a, (*origin, start), step, (*batch, m, depth))
+            right = OPS.slice(b, (*origin[1:], start, 0), step, (*batch, depth, n))
             part = self.prepared(
                 Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
             total = part if total is None else OPS.add(total, part)
@@ -145,7 +150,7 @@ class ProductRewrites:
         bordered = self._bordered(v)
         if bordered is None:
             v = self._in_halves(v)
-            v = self.split(_product_of(v, *map(_without_copies, v.args)))
+            v = self.split(_product_of(v, *map(without_copies, v.args)))
         else:
             v = bordered
         a, b = v.args
@@ -233,7 +238,7 @@ def _left(v: Value, limits: Limits) -> Value:
     """The left operand of a product as its tiles read it: in place or copied."""
     a, n = v.args[0], v.shape[-1]
     m, k = a.shape[-2:]
-    bare = _without_copies(a)
+    bare = without_copies(a)
     access = access_pattern(bare)
     if access is None or max(access.heights) < min(m, WINDOW_ROWS):
         return COPY(a) if access_pattern(a) is None else a
@@ -276,15 +281,6 @@ def _product_of(v: Value, a: Value, b: Value) -> Value:
         return v
     attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
     return Value(v.op, (a, b), attrs, v.shape, v.dtype)
-
-
-def _without_copies(v: Value) -> Value:
-    """The value as views alone, without the copies among its movements."""
-    if not v.op.movement or len(v.args) != 1:
-        return v
-    [below] = v.args
-    x = _without_copies(below)
-    return x if v.op.written else v if x is below else Value(v.op, (x,), v.attrs, v.shape, v.dtype)
 
 
 def _offsets(v: Value) -> Index | None:

@@ -5,6 +5,10 @@ same 36 points. At each point the convolution is a matrix product over channels:
 
     result = inverse(transform(tile) @ transform(kernel))
 
+The gradient of the kernel takes the same steps backwards, with transposed matrices:
+
+    slope of the kernel = transposed(transform)(transform(tile).T @ transposed(inverse)(slopes))
+
 The points of each axis are 0, +-3/4, +-3/2 and infinity. With 0, +-1, +-2 the constants would be
 integers, but errors four times as large.
 """
@@ -12,6 +16,7 @@ integers, but errors four times as large.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ztorch.dtypes import DType, f32
@@ -57,12 +62,56 @@ def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
     return shape, products.dtype
 
 
+def _slope_shape(products: Value) -> tuple[Shape, DType]:
+    _, channels, filters = products.shape
+    return (WINDOW ** 2 * channels, filters), products.dtype
+
+
 # The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
 AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 # The transformed tiles of an image: (points, rows, channels). Extra rows are padding.
 TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 # The inverse transform of products (points, tiles, filters) to an image.
 RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The transformed tiles of the slopes of results: (points, rows, filters). Extra rows are padding.
+SLOPES = Op("slopes", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+# The gradient of the kernel, (9 * channels, filters), from that at points.
+KERNEL_SLOPES = Op("kernel_slopes", KIND, _slope_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution that may be transformed."""
+
+    image: Value
+    filters: int
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its result."""
+        batch, height, width, _ = self.image.shape
+        return batch, height - WINDOW + 1, width - WINDOW + 1, self.filters
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """The numbers of tiles along both axes of an image."""
+        _, height, width, _ = self.shape
+        return math.ceil(height / RESULTS), math.ceil(width / RESULTS)
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of all images."""
+        return self.shape[0] * math.prod(self.places)
+
+    def pays(self, plain: tuple[int, int, int], at_point: tuple[int, int, int], fixed: bool,
+             limits: Limits) -> bool:
+        """Whether its transform is faster: a product m x n x k becomes one `at_point` each."""
+        channels = self.image.shape[-1]
+        if min(channels, self.filters) < TRANSFORM_CHANNELS:
+            return False
+        products = POINTS * product_cycles(*at_point, limits, f32)
+        after = products + _transforms_cycles(self.tiles, channels, self.filters, fixed, limits)
+        return after <= TRANSFORM_GAIN * product_cycles(*plain, limits, f32)
 
 
 def transformed(v: Value, left: Value, fixed: bool,
@@ -79,18 +128,39 @@ def transformed(v: Value, left: Value, fixed: bool,
     image = _image_of(v, left) if limits.transforms and v.dtype is f32 and v.rank == 2 else None
     if image is None:
         return None
-    batch, height, width, channels = image.shape
-    height, width, filters = height - WINDOW + 1, width - WINDOW + 1, v.shape[1]
-    down, across = math.ceil(height / RESULTS), math.ceil(width / RESULTS)
-    if min(channels, filters) < TRANSFORM_CHANNELS:
-        return None
-    after = _transformed_cycles(batch * down * across, channels, filters, fixed, limits)
-    if after > TRANSFORM_GAIN * product_cycles(v.shape[0], filters, left.shape[1], limits, f32):
+    (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
+    one = _Convolution(image, filters)
+    if not one.pays((m, filters, depth), (one.tiles, filters, channels), fixed, limits):
         return None
     kernel = COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]
     rows = _padded_rows(channels, filters)
-    return (_tiles(image, down, across), _first_rows(AT_POINTS(kernel, rows=rows), channels),
-            (batch, height, width, filters))
+    return (_tiles(image, *one.places), _first_rows(AT_POINTS(kernel, rows=rows), channels),
+            one.shape)
+
+
+def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Value] | None:
+    """The transformed operands of the product that is the gradient of a convolution's kernel; None
+    if v is no such product, or if the transform does not pay.
+
+    Args:
+        v: A product, which may be one of transposed windows and slopes.
+        left: Its left operand as views alone, without copies.
+        limits: The limits of the machine.
+    """
+    if not limits.transforms or v.dtype is not f32 or v.rank != 2:
+        return None
+    image = _image_of(v, OPS.transpose(left))
+    if image is None:
+        return None
+    (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
+    one = _Convolution(image, filters)
+    if not one.pays((m, filters, depth), (channels, filters, one.tiles), False, limits):
+        return None
+    slopes, (down, across) = OPS.reshape(v.args[1], one.shape), one.places
+    at_points = SLOPES(slopes if _is_channels_last(slopes) else COPY(slopes), low=(0, 0), down=down,
+                       across=across, rows=_padded_rows(one.tiles, filters))
+    return (OPS.transpose(_tiles(image, down, across), (0, 2, 1)),
+            _first_rows(at_points, one.tiles))
 
 
 def _padded_rows(rows: int, columns: int) -> int:
@@ -143,10 +213,10 @@ def _is_channels_last(image: Value) -> bool:
     return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1
 
 
-def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
-                        limits: Limits) -> float:
-    """The estimated cycles of a transformed convolution: products at all points, transforms, and
-    memory traffic of transformed tiles, products and the kernel."""
+def _transforms_cycles(tiles: int, channels: int, filters: int, fixed: bool,
+                       limits: Limits) -> float:
+    """The estimated cycles of the transforms of a convolution, or of the gradient of its kernel,
+    and of the memory traffic of transformed tiles, products and the kernel."""
     cpu, lanes = limits.processor, limits.lanes(f32)
     vectors = math.ceil(channels / lanes) + math.ceil(filters / lanes)
     stored = POINTS * f32.bytes * tiles * (channels + filters)
@@ -155,6 +225,5 @@ def _transformed_cycles(tiles: int, channels: int, filters: int, fixed: bool,
         cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else cpu.memory_bytes_per_cycle)
     kernel_rate = (cpu.memory_bytes_per_cycle if kernel > cpu.l3_bytes and fixed
                    else cpu.outer_bytes_per_cycle)
-    products = POINTS * product_cycles(tiles, filters, channels, limits, f32)
-    return (products + tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate
+    return (tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate
             + kernel * (1 if fixed else WINDOW) / kernel_rate)
