@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch.arrays import realize
+from ztorch.arrays.long_loops import compute_iterations
 from ztorch.arrays.recording import MAX_DEPTH
 
 pytestmark = pytest.mark.usefixtures("by_numpy")
@@ -76,3 +77,15 @@ def test_referenced_tensors_survive() -> None:
             want.append(y)
     for got, true in zip(seen, want, strict=True):
         np.testing.assert_allclose(got.numpy(), true, rtol=1e-7)
+
+
+def test_depths_are_counted_again() -> None:
+    """A short chain that began at a deep tensor is short once that one is computed."""
+    y, nodes = zt.tensor([0.5], device="cpu"), []
+    for _ in range(60):
+        y = y * 0.5
+        nodes.append(y.node)
+    for node in nodes:
+        node.depth += MAX_DEPTH - 60
+    assert compute_iterations([y.node]) == y.node.depth == 60
+    assert all(node.block is None for node in nodes)

@@ -239,6 +239,13 @@ def test_a_compiled_function_handles_trees_natively() -> None:
     assert calls == ["traced"] * 3
 
 
+def test_tables_with_another_key_are_traced_again() -> None:
+    x = zt.tensor([1.0, 2.0], device="cpu")
+    total = zt.compiled(lambda table: sum(table.values()))
+    for keys in ("ab", "ab", "ab", "abc", "a", "ab"):
+        np.testing.assert_array_equal(total(dict.fromkeys(keys, x)).numpy(), [len(keys), 2 * len(keys)])
+
+
 def test_arrays_and_pending_tensors_take_the_native_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a loop over rows of tensors and arrays, native functions are made once."""
     made: list[Any] = []

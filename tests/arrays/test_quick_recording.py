@@ -90,6 +90,10 @@ def test_other_arguments_are_left_to_the_general_path() -> None:
         assert quick(*args, **attrs) is NotImplemented, (args, attrs)
     with pytest.raises(ShapeError):
         OPS.max(x, 2)
+    for _ in range(3):
+        OPS.concat([x, x])
+    joins = recorder("concat")
+    assert joins is not None and isinstance(joins([x, x]), zt.Tensor) and isinstance(joins(x, x), zt.Tensor)
 
 
 def test_reference_counts_are_exact() -> None:

@@ -126,7 +126,7 @@ def same(got: Buffers, want: Buffers, label: str, signless: bool = False) -> Non
 
 def numbers(kernel: Kernel, buffers: Buffers) -> Buffers:
     """Contents of buffers, bf16 as floats: their NaNs need not have the same bits."""
-    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories}
+    return {m.name: from_storage(m.dtype, buffers[m.name]) for m in kernel.memories if m.space == "global"}
 
 
 def opcodes_of(d: DType) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import textwrap
 
-from ztorch.kernels.dependence import disjoint
+from ztorch.kernels.dependence import Counters, conflict, disjoint
 
 Line = tuple[int, int]  # the step of an index per iteration, and its start
 
@@ -31,3 +33,27 @@ def test_distinct_indices_are_recognized() -> None:
         assert disjoint((2, 0), (2, 1), n) and disjoint((-3, 1), (3, 2), n)  # in turns
         assert disjoint((1, 0), (1, 0), n)
         assert not disjoint((1, 0), (1, n), n + 1)
+
+
+# Bodies of a loop over k, and whether its iterations may run at once although all change t (or best).
+BODIES = [
+    ("t += x[k]", True), ("t = t * 2 + x[k]", False), ("t += x[k]\nt *= 2", False), ("y = t", True),
+    ("t += x[k]\nz[k] = t", False),
+    ("if x[k] > best:\n    best, t = x[k], k", True), ("if x[k] > best:\n    best = x[k]\nz[k] = best", False),
+    ("if x[k] > 0:\n    t += 1", True), ("if x[k] > t:\n    t += 1", False),
+    ("if x[k] > 0:\n    t += 1\nelse:\n    t += 2", True), ("if x[k] > 0:\n    t += 1\nelse:\n    t *= 2", False),
+    ("if x[k] > 0:\n    z[k] = 1\nelse:\n    t = t * 2 + 1", False),
+    ("if x[k] > 0:\n    t = t * 2 + 1\nelse:\n    z[k] = 1", False),
+    ("if x[k] > 0:\n    t = True", True), ("if x[k] > 0:\n    t = True\n    z[k] = 1", True),
+    ("if x[k] > 0:\n    t = True\n    z[k] = t", False), ("if x[k] > 0:\n    t = True\nif x[k] < -1:\n    t = False", False),
+    ("for j in range(3):\n    t += x[j]", True), ("for j in range(t):\n    t += x[j]", False),
+    ("for j in range(3):\n    t = t * 2 + x[j]", False),
+]
+
+
+def test_reductions_are_recognized() -> None:
+    for body, independent in BODIES:
+        [loop] = ast.parse("for k in range(9):\n" + textwrap.indent(body, "    ")).body
+        assert isinstance(loop, ast.For)
+        problem = conflict(loop, {"x", "t", "best"}, Counters({}, {}, ordered=True))
+        assert (problem is None) == independent, (body, problem)

@@ -122,7 +122,7 @@ def in_lanes(x, starts, places):
             total -= x[places[k]] * x[max(k - 1, 0)] + k
             top = max(top, x[k])
             low *= x[k]
-            bit ^= places[k] + r
+            bit ^= (places[k] + k) * 3 + r
         for k in range(starts[r], starts[r + 1] - 1):
             out[k] = math.exp(x[k] - top)
             total += out[k]
@@ -201,6 +201,7 @@ def test_turns_in_lanes_follow_the_rules() -> None:
     one = job(in_lanes)
     [node] = [v for v in one.graph.nodes() if v.op.kind == "threads"]
     kernel = replace(workgroups_as_loops(kernel_of(node.attrs["program"])), exact=False)
+    assert not any(m.name.startswith("thread_") for m in kernel.memories)  # nothing lives across barriers
     lanes = vectorize_loops(kernel, Limits(512, 32, True, mask_registers=True))
     loads = [i for i in lanes.body if i.opcode == "load" and i.dest.lanes > 1]
     assert {i.dest.lanes for i in loads} == {4, 16}  # a gather takes single elements

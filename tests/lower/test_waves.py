@@ -54,6 +54,14 @@ def test_as_few_waves_as_the_longest_chain(seed: int, monkeypatch: pytest.Monkey
     assert longest(needs) <= depth(order, needs) <= longest(needs) + bool(late) < depth(before, needs)
 
 
+def test_late_regions_come_before_their_first_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ztorch.lower.waves.WAVES_MEMORY", 1000)
+    made = [leaf("input", f"v{k}", (4,), f32) for k in range(5)]
+    needs = {0: set(), 1: set(), 2: {1}, 3: {2}, 4: {0, 3}}
+    reads = {k: {made[h] for h in needs[k]} for k in needs}
+    assert in_waves(range(5), needs, reads, {k: [made[k]] for k in needs}, {0}) == [1, 2, 0, 3, 4]
+
+
 def test_memory_comes_first() -> None:
     """Eight large values, each read by the next region: computed at once, they would be alive at once."""
     made = [leaf("input", f"v{k}", (1 << 12,), f32) for k in range(24)]
