@@ -101,8 +101,8 @@ def _cut_from(b: Value) -> tuple[Value, int]:
     if base is None or not certain(b, (row, column)):
         return b, 0
     matrix, at = base
-    width = matrix.size // b.shape[0]
-    if at != row * width + column + at.const:
+    width, rest = divmod(matrix.size, b.shape[0])
+    if rest or at != row * width + column + at.const:
         return b, 0
     return OPS.reshape(matrix, (b.shape[0], width)), at.const
 
