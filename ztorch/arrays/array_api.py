@@ -52,6 +52,7 @@ from ztorch.arrays.tensor import Tensor, compute
 from ztorch.dtypes import AnyDType
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import broadcast_shapes as _broadcast_shapes
+from ztorch.graph.op import normal_axes
 
 __array_api_version__ = "2024.12"
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # each contains the earlier ones
@@ -186,7 +187,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 def _axis(name: str, x: Tensor, axis: int | None) -> int:
     if axis is None and x.ndim > 1:
         raise ShapeError(f"array_api.{name} needs axis=... for a tensor of shape {x.shape}")
-    return 0 if axis is None else axis
+    return 0 if axis is None else normal_axes(axis, x.ndim)[0]
 
 
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Dtype = None, keepdims: Any = False) -> Tensor:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ztorch.arrays.tensor import Tensor, compute
+from ztorch.graph.op import normal_axes
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -20,7 +21,8 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Elements of x along an axis, at the positions in an integer tensor; negative positions count
     from the end."""
-    at = from_start(indices, x.shape[axis])
+    [along] = normal_axes(axis, x.ndim)
+    at = from_start(indices, x.shape[along])
     y: Tensor = compute("take_along_axis", (x, at), {"axis": axis})
     return y
 
@@ -57,8 +59,8 @@ def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: An
 
 
 def _spread(op: str, x: Tensor, axis: Any, correction: float, keepdims: Any) -> Tensor:
-    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    none = correction and math.prod(x.shape[k] for k in axes if k < x.ndim) <= correction
-    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if none else correction,
+    count = math.prod(x.shape[k] for k in normal_axes(axis, x.ndim))
+    undefined = correction and count <= correction
+    y: Tensor = compute(op, (x,), {"axis": axis, "correction": 0 if undefined else correction,
                                    "keepdims": keepdims})
-    return y * math.nan if none else y
+    return y * math.nan if undefined else y

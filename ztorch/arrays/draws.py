@@ -14,14 +14,20 @@ from ztorch import ops
 from ztorch.arguments import explained
 from ztorch.arrays.creation import tensor
 from ztorch.arrays.placement import default_device, memory_of
-from ztorch.arrays.random import Counter, checked_seed, next_draw, random_seed
+from ztorch.arrays.random import (
+    Counter,
+    checked_bounds,
+    checked_seed,
+    next_draw,
+    random_seed,
+)
 from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor
 from ztorch.config import fraction
 from ztorch.dtypes import DType
 from ztorch.dtypes import dtype as dtype_named
-from ztorch.errors import ConfigError
-from ztorch.graph.op import constant
+from ztorch.errors import ConfigError, ShapeError
+from ztorch.graph.op import constant, normal_axes
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.weight import tracing
@@ -170,16 +176,14 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
         A tensor.
 
     Raises:
-        ConfigError: The range is empty or too large.
+        ConfigError: The range is empty or too large, also for the dtype.
 
     Examples:
         >>> import ztorch as zt
         >>> set(zt.random.randint((100,), 3, 5, seed=1).tolist()) == {3, 4}
         True
     """
-    if not 0 < maxval - minval < 1 << 32:
-        raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {minval} to "
-                          f"{maxval}")
+    minval, maxval = checked_bounds(minval, maxval, dtype_named(dtype))
     bits = ops.random_bits(sizes_of(shape), *_source(seed))
     return ops.cast(ops.mulhi(bits, maxval - minval), dtype) + minval
 
@@ -204,6 +208,9 @@ def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
         [[0, 0, 0, 0]]
     """
     logits = _tensor(logits)
+    if len(logits.shape) != 2:
+        raise ShapeError("zt.random.categorical takes logits of shape (batch, classes), not "
+                         f"{logits.shape}; x[None] adds the axis of a batch")
     rows, classes = logits.shape
     drawn = ops.random_uniform((rows, num_samples, classes), *_source(seed))
     noise = -ops.log(-ops.log(ops.maximum(drawn, 1e-30)))  # Gumbel noise
@@ -251,6 +258,7 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
         [1, 2, 3]
     """
     x = _tensor(x)
+    [axis] = normal_axes(axis, len(x.shape))
     order = ops.argsort(ops.random_bits((x.shape[axis],), *_source(seed)))
     return ops.take(x, order, axis)
 

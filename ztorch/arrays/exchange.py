@@ -52,7 +52,7 @@ def as_host_array(label: str, x: Any, kind: DType | None = None,
     if kind is not None and kind.is_int and not hasattr(x, "dtype") and array.dtype.kind in "iuf":
         try:
             return np.asarray(x, kind.numpy)
-        except OverflowError:
+        except (OverflowError, ValueError):  # ValueError: NaN
             raise DataError(f"{label} has numbers that {kind} cannot hold") from None
     return array
 

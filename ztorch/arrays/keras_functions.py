@@ -23,7 +23,8 @@ from ztorch.arrays.known_numbers import unique as unique
 from ztorch.arrays.tensor import Tensor
 from ztorch.arrays.vmap import vmap
 from ztorch.dtypes import DType
-from ztorch.errors import ShapeError, Unsupported
+from ztorch.errors import ConfigError, ShapeError, Unsupported
+from ztorch.graph.op import normal_axes
 from ztorch.graph.trees import flatten, map_tree
 from ztorch.graph.value import Value, stand_in
 
@@ -122,6 +123,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         >>> float(switch(np.int32(1), [lambda x: x, lambda x: -x], np.float32(3.0)))
         -3.0
     """
+    if not branches:
+        raise ConfigError("ops.switch takes at least one function in branches")
     first, *others = branches
     if not others:
         return first(*operands)
@@ -178,7 +181,8 @@ def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = F
         return x[(slice(None),) * (axis % x.ndim) + (slice(start, stop),)]
 
     leaves, _ = flatten(elems)
-    count, step = leaves[0].shape[axis], 1
+    [along] = normal_axes(axis, leaves[0].ndim)
+    count, step = leaves[0].shape[along], 1
     y = map_tree(lambda x: ops.flip(x, axis), elems) if reverse else elems
     while step < count:
         later = f(map_tree(lambda x, n=step: part(x, None, -n), y),

@@ -107,11 +107,16 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
         minlength: The minimum length of the result. Default: `0`.
         sparse: Has no effect: tensors are dense. Default: `False`.
 
+    Raises:
+        DataError: x has a negative integer.
+
     Examples:
         >>> bincount([2, 0, 2]).tolist()
         [1, 0, 2]
     """
     labels = convert_to_tensor(x, "int32")
+    if labels.size and int(ops.min(labels)) < 0:
+        raise DataError("ops.bincount counts non-negative integers, and x has a negative one")
     count = max(int(ops.max(labels)) + 1 if labels.size else 0, minlength)
     of = "int32" if weights is None else convert_to_tensor(weights).dtype
     ones = ops.one_hot(labels, count, of)

@@ -15,6 +15,7 @@ from ztorch.arrays.cells import Cell
 from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.ranges import placed
 from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -170,16 +171,28 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
         >>> set(zt.randint(3, 5, (100,), seed=1).tolist()) == {3, 4}
         True
     """
-    if not hasattr(high, "__index__"):
-        raise ConfigError(f"randint takes low, high and shape, such as randint(0, {low}, (3,)); "
-                          f"{high!r} is no upper bound")
-    if not 0 < high - low < 1 << 32:
-        raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
+    low, high = checked_bounds(low, high, dtype_named(dtype))
     with placed(device):
         bits = compute("random_bits", (sizes_of(shape), *next_draw(seed)), {})
         scaled = compute("mulhi", (bits, high - low), {})
         result: Tensor = scaled.astype(dtype_named(dtype)) + low
     return result
+
+
+def checked_bounds(low: Any, high: Any, d: DType) -> tuple[int, int]:
+    """The bounds of random integers of a dtype as ints, or a ConfigError."""
+    if not (hasattr(low, "__index__") and hasattr(high, "__index__")):
+        raise ConfigError("randint takes two integers and a shape, such as randint(0, 10, (3,)), "
+                          f"not the bounds {low!r} and {high!r}")
+    low, high = operator.index(low), operator.index(high)
+    if not 0 < high - low < 1 << 32:
+        raise ConfigError(f"randint takes a range of 1 to 2**32 - 1 integers, not {low} to {high}")
+    if d.is_int:
+        least, greatest = integer_range(d)
+        if low < least or high - 1 > greatest:
+            raise ConfigError(f"randint: {d} cannot hold all integers from {low} to {high - 1}; "
+                              "use a wider dtype")
+    return low, high
 
 
 @explained
@@ -207,10 +220,10 @@ def permutation(n: int, device: str | None = None, seed: int | None = None,
         [0, 1, 2, 3, 4]
     """
     if not hasattr(n, "__index__") or len(getattr(n, "shape", ())):
-        raise ConfigError(f"permutation takes a number of elements, not {type(n).__name__}; rows "
-                          "of x in a random order are x[zt.permutation(len(x))]")
+        raise ConfigError(f"permutation takes a number of elements, not {type(n).__name__}; to "
+                          "shuffle the rows of x, use x[zt.permutation(len(x))]")
     with placed(device):
-        bits = compute("random_bits", ((operator.index(n),), *next_draw(seed)), {})
+        bits = compute("random_bits", (sizes_of(operator.index(n)), *next_draw(seed)), {})
         order: Tensor = compute("argsort", (bits,), {}).astype(dtype_named(dtype))
     return order
 

@@ -6,6 +6,8 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
 from ztorch.arguments import explained
 from ztorch.arrays.creation import full
 from ztorch.arrays.placement import device as on_device
@@ -115,7 +117,7 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         >>> zt.arange(3).tolist(), zt.arange(1, 2, 0.5).tolist()
         ([0, 1, 2], [1.0, 1.5])
     """
-    are_ints = all(isinstance(x, int) for x in (start, stop or 0, step))
+    are_ints = all(isinstance(x, (int, np.integer)) for x in (start, stop or 0, step))
     kind = dtype or ("int64" if are_ints else "float32")
     return _made(device, "arange", start, stop, step, dtype=kind)
 

@@ -105,7 +105,8 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         >>> arange(5)
         <iota i32[5]>
     """
-    are_ints = all(isinstance(n, int) for n in (start, stop, step) if n is not None)
+    are_ints = all(isinstance(n, (int, np.integer))
+                   for n in (start, stop, step) if n is not None)
     low, high = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise shape_error("ops.arange has a step of 0", fix="use another step")
