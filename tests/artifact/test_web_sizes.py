@@ -57,6 +57,16 @@ def test_sizes_that_are_multiples(tmp_path: Path) -> None:
     assert "takes sizes of axis time that are multiples of 2, not 3" in refused["error"]
 
 
+def test_batches_whose_rows_are_combined_are_not_padded(tmp_path: Path) -> None:
+    x = L.Input((1,))
+    model = zt.Model(x, L.Lambda(lambda x: x - zt.ops.mean(x, axis=0))(x), name="centered")
+    export_web(model.trace(batch_size=(2, 3)), tmp_path / "page", webassembly=False)
+    calls = [["predict", [1.0, 3.0, 8.0, 5.0, 9.0]], ["predict", [1.0, 3.0, 8.0, 5.0]]]
+    _, (actual, refused) = asked(tmp_path / "page", "centered.zt", calls)
+    assert _numbers(actual) == [-3.0, -1.0, 4.0, -2.0, 2.0]
+    assert "predict combines the rows of a batch: pass 2 or 3 rows" in refused["error"]
+
+
 def test_sizes_of_several_axes_and_outputs_of_other_sizes(tmp_path: Path) -> None:
     model = zt.Sequential([L.Input(("height", "width", 2)),
                            L.Conv2D(4, 3, strides=2, padding="same"), L.UpSampling2D(2),

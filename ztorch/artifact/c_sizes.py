@@ -64,6 +64,7 @@ class CChooser:
 
 def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...]],
              open_axes: Mapping[str, str], whole_axes: Sequence[str] = (),
+             whole_batches: Sequence[str] = (),
              multiples: Mapping[str, int] | None = None) -> tuple[CChooser, ...]:
     """The functions that choose; none if there is one bucket, whose arrays are never padded.
 
@@ -74,6 +75,8 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
         open_axes: The open axes by port, in the form of the metadata.
         whole_axes: Axes along which rows are never padded: with them, callers choose themselves.
             Default: `()`.
+        whole_batches: Functions whose batches are never padded: none chooses among them. Default:
+            `()`.
         multiples: By axis, a number that sizes are multiples of. Default: none.
     """
     buckets = Buckets(axes)
@@ -83,7 +86,7 @@ def choosers(c: CInterface, spec: ProgramSpec, axes: Mapping[str, tuple[int, ...
     by_name = dict(zip(spec.functions, c.functions, strict=True))
     result = []
     for verb in dict.fromkeys(map(verb_of, spec.functions)):
-        if buckets.name(verb, min(buckets)) not in by_name:
+        if verb in whole_batches or buckets.name(verb, min(buckets)) not in by_name:
             continue
         largest, function = by_name[verb], spec.functions[verb]
         inputs = _ports(largest, list(function.inputs), True, names, open_axes)

@@ -67,7 +67,8 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
     library_name = name or traced.metadata.name
     library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
                         traced.metadata.open_axes, traced.metadata.pipeline,
-                        traced.metadata.whole_axes, traced.metadata.multiples)
+                        traced.metadata.whole_axes, traced.metadata.whole_batches,
+                        traced.metadata.multiples)
     return write_c(library, path)
 
 
@@ -77,12 +78,12 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
               axes: Mapping[str, tuple[int, ...]] | None = None,
               open_axes: Mapping[str, str] | None = None,
               pipeline: PipelineRecord | None = None,
-              whole_axes: Sequence[str] = (),
+              whole_axes: Sequence[str] = (), whole_batches: Sequence[str] = (),
               multiples: Mapping[str, int] | None = None) -> CLibrary | CSource:
     """All stages for a C library except writing its files; arguments as in `export_c`. `axes` are
     the sizes of variable axes, by name; `open_axes` the variable axis, by port; `pipeline` names
-    inputs and classes; along `whole_axes` rows are never padded; sizes of axes are multiples of
-    `multiples`."""
+    inputs and classes; along `whole_axes` rows are never padded, nor batches of `whole_batches`;
+    sizes of axes are multiples of `multiples`."""
     _need_processor(target)
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
@@ -92,7 +93,7 @@ def compile_c(functions: Mapping[str, Graph], target: Target, name: str,
     interface = describe(spec, name, _functions_that_write_params(plans))
     if pipeline is not None:
         interface = replace(interface, **_words_of(pipeline))
-    any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes,
+    any_size = choosers(interface, spec, axes, open_axes or {}, whole_axes, whole_batches,
                         multiples) if axes else ()
     symbols = {function: f.symbol for function, f in spec.functions.items()}
     text = RenderedModule(plans, target, symbols, interface).text()

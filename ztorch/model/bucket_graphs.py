@@ -12,6 +12,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
 from ztorch.model.function_graphs import ScoringGraphs
+from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.step import predicted, traced_step
 from ztorch.optimizers import Optimizer
@@ -87,10 +88,12 @@ class BucketTracer:
                                   for name, x in graph.outputs.items()})
         if results is not None:
             functions[RESULTS] = results
-        by_batch = frozenset(own)  # functions that need the size of a batch
+        by_batch = frozenset(own) - {"predict"}  # functions that need the size of a batch
         if graphs.of_batches:
             by_batch |= _SCORING & set(functions)
-        return BucketGraphs(x, outputs, context, objectives, functions, by_batch - {"predict"})
+        if batch_size > 1 and mixing_op(functions["predict"], x.values(), batch_size) is not None:
+            by_batch |= set(functions) - {RESULTS}
+        return BucketGraphs(x, outputs, context, objectives, functions, by_batch)
 
 
 def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:

@@ -95,15 +95,17 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         if self._late is not None and function != "predict":
             self._late.hold_targets(x, y, self, self.program)
         if self._late is not None and function in self._whole_batches(function):
-            self._late.hold_batches(x, y, batch_size or self.batch_sizes(
+            if function != "predict":
+                self._late.hold_given_targets(x, y)
+            self._late.hold_batches(x, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
 
     def _whole_batches(self, function: str) -> frozenset[str]:
-        """The functions that count all rows of a batch: those of own steps, and those with a loss
-        or metric that gives one number for a batch, which the compiler finds."""
+        """The functions that combine the rows of a batch: those of own steps, and those with ops,
+        losses or metrics that do, which the compiler finds."""
         assert self._late is not None
         own = self._late.own_functions(self) - {"predict"}
-        if function == "predict" or function in own:
+        if function in own:
             return own
         self.compile_if_due(function)
         return own if self.program is None else own | {*self.program.metadata.whole_batches}

@@ -87,19 +87,22 @@ class LateCompile:
         return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),
                 "loss_weights": None, "sizes": self.sizes or self.arguments["sizes"]}
 
-    def hold_batches(self, x: Any, y: Any, batch_size: int, split: float) -> None:
-        """Chooses batch sizes for a custom step, which counts all its rows: they are never padded.
-        `split` is the fraction of rows for validation."""
-        if self.arguments["loss"] is None:
-            self.targets = target_specs(x, y)
-        elif self.targets is None:
-            self.targets = {}
+    def hold_batches(self, x: Any, batch_size: int, split: float) -> None:
+        """Chooses batch sizes for a function that combines rows: they are never padded. `split` is
+        the fraction of rows for validation."""
         rows = row_count(x)
         parts = [] if rows is None else [int(rows * (1.0 - split))]
         parts += [rows - parts[0]] if rows is not None and split else []
         needed = {batch_size, *(n % batch_size for n in parts)} - {0}
         if not needed <= {*self.batches} or batch_size != self.batches[-1]:
             self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
+
+    def hold_given_targets(self, x: Any, y: Any) -> None:
+        """Records the form of the targets of a custom step."""
+        if self.arguments["loss"] is None:
+            self.targets = target_specs(x, y)
+        elif self.targets is None:
+            self.targets = {}
 
     def takes_any(self, model: Network) -> bool:
         """Whether a loss accepts targets unchanged."""
@@ -130,14 +133,16 @@ class LateCompile:
         if self._compiled == self._known:
             return None
         self.keep()
-        if function == "predict" and self.targets is None and self.arguments["loss"] is None:
-            return self.to_predict()
-        arguments = {**self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
+        predicts = function == "predict" and self.targets is None and self.arguments["loss"] is None
+        arguments = self.to_predict() if predicts else {
+            **self.arguments, "sizes": self.sizes or self.arguments["sizes"]}
         if self.batches:
             sizes = self.arguments["batch_size"]
             more = sizes if isinstance(sizes, (list, tuple)) else ()
             arguments["batch_size"] = tuple(sorted({*self.batches, *more}))
-        return arguments if self.targets is None else {**arguments, "targets": self.targets}
+        if predicts or self.targets is None:
+            return arguments
+        return {**arguments, "targets": self.targets}
 
 
 def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:

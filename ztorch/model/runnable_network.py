@@ -85,7 +85,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             self.compile()
         x = can_be_looked_at(x)
         batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
-        self.learn_shapes(x)
+        self.learn_shapes(x, batch_size=batch_size)
         with self.running("predict", batch_size) as program:
             return program.predict_for(self, x, batch_size, verbose, steps, callbacks)
 

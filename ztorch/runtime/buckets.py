@@ -98,8 +98,8 @@ class Buckets:
         if verb in self._whole_batches and sizes[0] not in self._sizes[0]:
             listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
             raise DataError(f"a batch has {sizes[0]} rows, and batches of this model cannot be "
-                            f"padded to {self.batch_size}, because a custom step, or a loss or "
-                            "metric that returns one number for a batch, counts every row; use "
+                            f"padded to {self.batch_size}, because the model, or a custom step, "
+                            "loss or metric, combines the rows of a batch; use "
                             f"compile(batch_size=({listed})), or pass a multiple of the batch size")
         if self.whole_axes:
             for name, n in zip(self.axes, sizes, strict=True):

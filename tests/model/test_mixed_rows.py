@@ -1,0 +1,86 @@
+"""Models that combine the rows of a batch: their batches are never padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch import ops
+from ztorch.compile.c_library import export_c
+from ztorch.errors import DataError
+
+X = np.random.default_rng(0).normal(size=(11, 6)).astype(np.float32)
+
+MIXING: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda x: x - ops.mean(x, axis=0, keepdims=True),
+    "largest of all": lambda x: x / ops.max(x),
+    "first row": lambda x: x - x[0],
+    "pairs": lambda x: ops.matmul(ops.matmul(x, ops.transpose(x)), x),
+    "differences": lambda x: ops.sum(ops.abs(x[:, None] - x[None]), axis=1),
+    "einsum": lambda x: ops.einsum("ij,kj->ik", x, x) @ x,
+    "sort": lambda x: ops.sort(x, axis=0),
+    "sum so far": lambda x: ops.cumsum(x, axis=0),
+    "reversed": lambda x: x[::-1],
+    "softmax": lambda x: ops.softmax(x, axis=0),
+    "flat": lambda x: x + ops.sum(ops.reshape(x, (-1,))),
+    "gathered": lambda x: ops.take(x, ops.argmax(x[:, 0]) + ops.zeros_like(x[:, 0], dtype="int32"), axis=0)}
+SEPARATE: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: ops.softmax(x) + ops.sort(x) + ops.cumsum(x, axis=1) + x[:, :1],
+    "reshaped": lambda x: ops.reshape(ops.reshape(x, (-1, 1)) * 2.0, (-1, 6)),
+    "transposed": lambda x: ops.transpose(ops.sum(ops.transpose(x)[None], axis=0)),
+    "products": lambda x: ops.einsum("bi,bi->b", x, x)[:, None] * x,
+    "looked up": lambda x: ops.take(ops.arange(9, dtype="float32"), ops.cast(ops.abs(x), "int32")),
+    "images": lambda x: ops.reshape(ops.max_pool(ops.reshape(x, (-1, 2, 3, 1)), (1, 3)), (-1, 2))}
+
+
+def model_of(function: Callable[[Any], Any]) -> zt.Model:
+    x = L.Input((6,))
+    return zt.Model(x, L.Lambda(function)(x))
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_batches_of_any_size_are_computed_as_they_are(name: str) -> None:
+    model = model_of(MIXING[name])
+    want = [model(X[k:k + 4]).numpy() for k in (0, 4, 8)]
+    np.testing.assert_allclose(model.predict(X, batch_size=4), np.concatenate(want), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.predict(X[:3]), model(X[:3]).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.predict_on_batch(X[:2]), model(X[:2]).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_rows_that_are_separate_may_be_padded(name: str) -> None:
+    program = model_of(SEPARATE[name]).compile("cpu:scalar", batch_size=8)
+    assert program.metadata.whole_batches == ()
+
+
+def test_losses_see_no_padding() -> None:
+    x = L.Input((6,))
+    centered = L.Lambda(MIXING["mean"])(x)
+    model = zt.Model(x, L.Dense(1, kernel_initializer="ones", use_bias=False)(centered))
+    model.compile(loss="mse", optimizer=zt.optimizers.SGD(0.1))
+    want = (X - X.mean(0)).sum(1)
+    np.testing.assert_allclose(model.evaluate(X, 0 * X[:, :1]), (want**2).mean(), rtol=1e-5)
+    model.fit(X, 0 * X[:, :1], epochs=1, verbose=0, batch_size=11)
+    slope = 2 * (want[:, None] * (X - X.mean(0))).mean(0)
+    np.testing.assert_allclose(model.get_weights()[0][:, 0], 1 - 0.1 * slope, rtol=1e-5)
+
+
+def test_a_program_refuses_other_sizes() -> None:
+    program = model_of(MIXING["mean"]).compile("cpu:scalar", batch_size=(2, 4))
+    np.testing.assert_allclose(program.predict(X[:2]), X[:2] - X[:2].mean(0), atol=1e-6)
+    with pytest.raises(DataError, match=r"a batch has 3 rows.*combines the rows of a batch; use compile\(batch_size=\(2, 3, 4\)"):
+        program.predict(X[:3])
+    with pytest.raises(DataError, match="a batch has 1 rows"):
+        program.predict(zt.tensor(X[:5]))
+
+
+def test_c_has_no_function_that_pads(tmp_path: Any) -> None:
+    for name, function in (("mixing", MIXING["mean"]), ("separate", SEPARATE["products"])):
+        export_c(model_of(function).trace(batch_size=(2, 4)), tmp_path, device="cpu:scalar", name=name)
+    assert "mixing_predict_any" not in (tmp_path / "mixing.h").read_text()
+    assert "separate_predict_any" in (tmp_path / "separate.h").read_text()

@@ -1,0 +1,177 @@
+"""Finds ops that combine the rows of a batch, such as a mean over axis 0.
+
+Rows of padding would change the results of such an op, so its batches are never padded. The batch
+is followed through the graph from the inputs. It may be a part of a larger axis, so its place is
+the product of the sizes before it. Where it cannot be followed, as into the body of a loop, rows
+count as independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from ztorch.graph.batching import pointwise
+from ztorch.graph.value import Graph, Value
+
+Lost = None  # the place of a batch that cannot be followed
+Place = int | None
+
+
+class _Mixed(Exception):
+    """An op combines rows."""
+
+
+def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int) -> Value | None:
+    """The first op that combines rows of a batch; None if none is seen.
+
+    Args:
+        graph: The outputs of a model.
+        inputs: The inputs whose first axis is the batch.
+        rows: The size of the batch, above 1.
+
+    Examples:
+        >>> from ztorch.graph.op import OPS, leaf
+        >>> x = leaf("input", "x", (8, 3), "float32")
+        >>> mixing_op(Graph({"y": OPS.exp(x)}), [x], 8)
+        >>> mixing_op(Graph({"y": x - OPS.mean(x, axis=0)}), [x], 8).op.name
+        'sum'
+    """
+    places: dict[Value, int] = dict.fromkeys(inputs, 1)
+    for v in graph.nodes():
+        known = {k: places[a] for k, a in enumerate(v.args) if a in places}
+        if not known or v in places:
+            continue
+        try:
+            place = _place(v, known, rows)
+        except _Mixed:
+            return v
+        if place is not Lost:
+            places[v] = place
+    return None
+
+
+def _place(v: Value, known: dict[int, int], rows: int) -> Place:
+    if v.size == 0:
+        return Lost
+    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
+    if rule is None:
+        rule = _kept if v.op.opcode or v.op.batch is pointwise else _other
+    moved = {rule(v, k, before, rows) for k, before in known.items()}
+    if Lost in moved:
+        return Lost
+    if len(moved) > 1:  # each row meets all others
+        raise _Mixed
+    return moved.pop()
+
+
+def _axis(x: Value, before: int, rows: int) -> int:
+    """The axis that the batch is, or is a part of."""
+    for axis in range(x.rank):
+        outer = math.prod(x.shape[:axis])
+        if outer <= before < outer * x.shape[axis]:
+            return axis
+    raise AssertionError((x, before, rows))
+
+
+def _moved(v: Value, x: Value, before: int, rows: int, axis_of: Callable[[int], int]) -> int:
+    """The place in v, where axis k of x is axis `axis_of(k)` of v."""
+    axis = _axis(x, before, rows)
+    inner = before // math.prod(x.shape[:axis])
+    return math.prod(v.shape[:axis_of(axis)]) * inner
+
+
+# -- rules: value, number of an argument, place of its batch, rows -> place of the value's batch -----
+
+
+def _kept(v: Value, k: int, before: int, rows: int) -> Place:
+    return before
+
+
+def _broadcast(v: Value, k: int, before: int, rows: int) -> Place:
+    x = v.args[k]
+    return _moved(v, x, before, rows, lambda axis: axis + v.rank - x.rank)
+
+
+def _reshape(v: Value, k: int, before: int, rows: int) -> Place:
+    """The order of elements stays. A batch in several groups is not a batch of rows."""
+    axis = _axis(v, before, rows)
+    outer = math.prod(v.shape[:axis])
+    if before % outer == 0 and outer * v.shape[axis] % (before * rows) == 0:
+        return before
+    return _lost_rows(v.args[k], before, rows)
+
+
+def _transpose(v: Value, k: int, before: int, rows: int) -> Place:
+    return _moved(v, v.args[k], before, rows, v.attrs["axes"].index)
+
+
+def _slice(v: Value, k: int, before: int, rows: int) -> Place:
+    x = v.args[k]
+    axis = _axis(x, before, rows)
+    if v.shape[axis] == x.shape[axis] and v.attrs["step"][axis] == 1:
+        return _moved(v, x, before, rows, lambda axis: axis)
+    return _lost_rows(x, before, rows)
+
+
+def _lost_rows(x: Value, before: int, rows: int) -> Place:
+    """The batch is an axis by itself, which changes; a part of an axis cannot be followed."""
+    if x.shape[_axis(x, before, rows)] == rows:
+        raise _Mixed
+    return Lost
+
+
+def _pad(v: Value, k: int, before: int, rows: int) -> Place:
+    x = v.args[k]
+    axis = _axis(x, before, rows)
+    if v.shape[axis] == x.shape[axis]:
+        return _moved(v, x, before, rows, lambda axis: axis)
+    return _lost_rows(x, before, rows)
+
+
+def _concat(v: Value, k: int, before: int, rows: int) -> Place:
+    """Two batches as one, as twin networks do, are rows as before."""
+    x = v.args[k]
+    if v.attrs["axis"] % v.rank == _axis(x, before, rows):
+        return Lost
+    return _moved(v, x, before, rows, lambda axis: axis)
+
+
+def _take(v: Value, k: int, before: int, rows: int) -> Place:
+    """The axes of the indices replace one axis of the table."""
+    (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
+    if k == 1:
+        return _moved(v, indices, before, rows, lambda own: own + axis)
+    if _axis(table, before, rows) == axis:
+        raise _Mixed
+    return _moved(v, table, before, rows,
+                  lambda own: own if own < axis else own + indices.rank - 1)
+
+
+def _reduce(v: Value, k: int, before: int, rows: int) -> Place:
+    reduced = set(v.attrs["axes"])
+    if _axis(v.args[k], before, rows) in reduced:
+        raise _Mixed
+    return _moved(v, v.args[k], before, rows, lambda axis: axis - sum(r < axis for r in reduced))
+
+
+def _contract(v: Value, k: int, before: int, rows: int) -> Place:
+    x = v.args[k]
+    if _axis(x, before, rows) == x.rank - (1 if k == 0 else 2):  # the axis of the sum
+        raise _Mixed
+    return _moved(v, x, before, rows, lambda axis: axis)
+
+
+def _other(v: Value, k: int, before: int, rows: int) -> Place:
+    """Of an op that is known by its axes alone: a batch that comes first stays first."""
+    x = v.args[k]
+    axis = _axis(x, before, rows)
+    if v.rank == x.rank and v.attrs.get("axis") in (axis, axis - x.rank):
+        raise _Mixed
+    first = before == 1 and x.shape[0] == rows == next(iter(v.shape), 0)
+    return 1 if first and v.op.kind == "map" else Lost
+
+
+_RULES = {"broadcast_to": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice,
+          "pad": _pad, "concat": _concat, "take": _take, "reduce": _reduce,
+          "contract": _contract}
