@@ -81,7 +81,7 @@ def _moved(v: Value, x: Value, before: int, rows: int, axis_of: Callable[[int], 
     return math.prod(v.shape[:axis_of(axis)]) * inner
 
 
-# -- rules: value, number of an argument, place of its batch, rows -> place of the value's batch -----
+# -- rules: the place in a value, from that in one of its arguments ------------------------------
 
 
 def _kept(v: Value, k: int, before: int, rows: int) -> Place:
