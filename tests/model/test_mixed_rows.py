@@ -70,6 +70,20 @@ def test_losses_see_no_padding() -> None:
     np.testing.assert_allclose(model.get_weights()[0][:, 0], 1 - 0.1 * slope, rtol=1e-5)
 
 
+def test_layers_that_combine_rows_in_training_alone_see_no_padding() -> None:
+    class Centered(zt.layers.Layer):
+        def call(self, x: Any, training: bool = False) -> Any:
+            return x - ops.mean(x, axis=0, keepdims=True) if training else x
+
+    model = zt.Sequential([L.Input((6,)), L.BatchNormalization(), Centered(),
+                           L.Dense(1, kernel_initializer="ones", use_bias=False)])
+    model.compile(loss="mse", optimizer=zt.optimizers.SGD(0.0))
+    loss = model.train_on_batch(X, 0 * X[:, :1])
+    normal = (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-3)
+    np.testing.assert_allclose(loss, (normal.sum(1)**2).mean(), rtol=1e-5)
+    assert model.program.metadata.whole_batches == ("evaluate", "train")
+
+
 def test_a_program_refuses_other_sizes() -> None:
     program = model_of(MIXING["mean"]).compile("cpu:scalar", batch_size=(2, 4))
     np.testing.assert_allclose(program.predict(X[:2]), X[:2] - X[:2].mean(0), atol=1e-6)

@@ -124,9 +124,8 @@ class BatchNormalization(ScaledNormalization):
     `moving_mean` and `moving_variance` towards them by `1 - momentum`. Prediction, evaluation and a
     frozen layer (`trainable=False`) use the moving statistics.
 
-    If the last batch of an epoch is not full, some of its rows are repeated with weight 0. They do
-    not count in the loss, but they do count in the statistics of this layer, unless the program is
-    compiled for several batch sizes. Masked steps and the padding of sequences do not count.
+    Rows that pad the last batch of an epoch do not count, nor do masked steps and the padding of
+    sequences.
 
     Args:
         axis: Axis of the features, where axis 0 is the batch: 1 for channels first. Default:

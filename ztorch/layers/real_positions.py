@@ -18,7 +18,7 @@ from typing import Any
 from ztorch.dtypes import DType
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
-from ztorch.graph.value import Value, topological
+from ztorch.graph.value import Value, current_layer, topological
 from ztorch.layers.axes import OpenSize
 from ztorch.layers.padded_axes import (
     Mask,
@@ -46,6 +46,7 @@ class Padding:
     Attributes:
         multiples: For each axis name, a number that its sizes are multiples of, so that joined
             tensors have equal sizes.
+        layers_that_hide_rows: The layers that combine real rows alone.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Padding:
     _named: dict[str, Mask] = field(default_factory=dict)
     _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
     _roots: dict[Mask, Mask] = field(default_factory=dict)  # of derived masks: their sources
+    layers_that_hide_rows: set[str] = field(default_factory=set)
     _real_rows: Value | None = None
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
     _real_steps: Value | None = None  # which of them are real
@@ -252,6 +254,7 @@ class Padding:
             part = spread(OPS.cast(mask.value, v.dtype), v.rank, axis)
             real = part if real is None else real * part
         if self.rows_vary:
+            self.layers_that_hide_rows.add(current_layer())
             batch = v.shape[0] // self._steps
             of_batch = OPS.cast(self.real_rows(batch, v.dtype), v.dtype)
             rows = OPS.broadcast_to(OPS.expand_dims(of_batch, 1), (batch, self._steps))

@@ -65,7 +65,6 @@ class BucketTracer:
         batch_size, *rest = bucket
         _, *names = self.buckets.axes
         sizes = {**self.single, **dict(zip(names, rest, strict=True))}
-        rows_vary = len(self.buckets) > 1 or bool(names)
         context = Context(states=states, padding=Padding(sizes))
         x = model.leaves(batch_size, states.dtype, sizes)
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
@@ -74,7 +73,7 @@ class BucketTracer:
         targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
                    for name, spec in self.targets.items()}
         objectives = self.objectives_for(outputs, targets)
-        graphs = ScoringGraphs(model, batch_size, sizes, rows_vary, states, objectives, targets,
+        graphs = ScoringGraphs(model, batch_size, sizes, states, objectives, targets,
                                self.weighted)
         if "train" in own:
             functions["train"] = traced_step(graphs, "train_step", optimizer)
@@ -91,7 +90,7 @@ class BucketTracer:
         by_batch = frozenset(own) - {"predict"}  # functions that need the size of a batch
         if graphs.of_batches:
             by_batch |= _SCORING & set(functions)
-        if batch_size > 1 and mixing_op(functions["predict"], x.values(), batch_size) is not None:
+        if mixing_op(functions["predict"], x.values(), batch_size) is not None:
             by_batch |= set(functions) - {RESULTS}
         return BucketGraphs(x, outputs, context, objectives, functions, by_batch)
 

@@ -16,6 +16,7 @@ from ztorch.layers.weight import Weight
 from ztorch.losses import TargetSpec
 from ztorch.metrics import Metric
 from ztorch.model.loss_scale import LossScale
+from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.row_scores import RowScores, RowWeights, labeled
 from ztorch.optimizers import Optimizer
@@ -38,7 +39,6 @@ class ScoringGraphs:
     model: Network
     batch_size: int
     sizes: Mapping[str, int]  # of open axes
-    rows_vary: bool  # whether batches may contain padding rows that must not count at all
     states: States
     objectives: dict[str, Objective]  # by output
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
@@ -46,7 +46,8 @@ class ScoringGraphs:
     weighted: Mapping[str, int] = field(default_factory=dict)
     # Metrics of the model's class that its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
-    # Losses and metrics that give one number for a batch, so that all its rows count.
+    # Losses and metrics that give one number for a batch, so that all its rows count, and layers
+    # that combine rows in training.
     of_batches: set[str] = field(default_factory=set)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
@@ -93,12 +94,16 @@ class ScoringGraphs:
 
     def context(self, training: bool = False) -> Context:
         return Context(training=training, states=self.states,
-                       padding=Padding(self.sizes, self.rows_vary))
+                       padding=Padding(self.sizes, rows_vary=True))
 
     def _scores(self, context: Context) -> dict[str, Value]:
         """Loss and metrics by name. With several outputs, each loss is also a score."""
         batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
+        if context.training:
+            mixed = mixing_op(Graph(y_pred), batch.x.values(), self.batch_size,
+                              context.padding.layers_that_hide_rows)
+            self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
         of_rows = RowScores(self.model, self.objectives, context, batch.weights,
                             self.of_batches)
         scores = of_rows.losses(batch.y, y_pred)

@@ -9,7 +9,7 @@ count as independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ztorch.graph.batching import pointwise
 from ztorch.graph.value import Graph, Value
@@ -22,13 +22,15 @@ class _Mixed(Exception):
     """An op combines rows."""
 
 
-def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int) -> Value | None:
+def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
+              hiding: Collection[str] = ()) -> Value | None:
     """The first op that combines rows of a batch; None if none is seen.
 
     Args:
         graph: The outputs of a model.
         inputs: The inputs whose first axis is the batch.
-        rows: The size of the batch, above 1.
+        rows: The size of the batch. A batch of one row is never padded.
+        hiding: Layers that hide rows of padding, and may combine the others. Default: `()`.
 
     Examples:
         >>> from ztorch.graph.op import OPS, leaf
@@ -37,6 +39,8 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int) -> Value | None:
         >>> mixing_op(Graph({"y": x - OPS.mean(x, axis=0)}), [x], 8).op.name
         'sum'
     """
+    if rows == 1:
+        return None
     places: dict[Value, int] = dict.fromkeys(inputs, 1)
     for v in graph.nodes():
         known = {k: places[a] for k, a in enumerate(v.args) if a in places}
@@ -45,6 +49,8 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int) -> Value | None:
         try:
             place = _place(v, known, rows)
         except _Mixed:
+            if v.layer in hiding:
+                continue
             return v
         if place is not Lost:
             places[v] = place
@@ -163,13 +169,15 @@ def _contract(v: Value, k: int, before: int, rows: int) -> Place:
 
 
 def _other(v: Value, k: int, before: int, rows: int) -> Place:
-    """Of an op that is known by its axes alone: a batch that comes first stays first."""
+    """Of an op that is known by its axes alone: a batch that comes first stays first. Only its size
+    tells which axis of the result it is."""
     x = v.args[k]
     axis = _axis(x, before, rows)
     if v.rank == x.rank and v.attrs.get("axis") in (axis, axis - x.rank):
         raise _Mixed
-    first = before == 1 and x.shape[0] == rows == next(iter(v.shape), 0)
-    return 1 if first and v.op.kind == "map" else Lost
+    first = before == 1 and v.rank == x.rank and x.shape[0] == rows == v.shape[0]
+    alone = v.shape.count(rows) == x.shape.count(rows) == 1
+    return 1 if first and alone and v.op.kind == "map" else Lost
 
 
 _RULES = {"broadcast_to": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice,
