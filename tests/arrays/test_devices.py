@@ -126,8 +126,10 @@ def test_devices_do_not_mix_unless_allowed(device: str) -> None:
         np.testing.assert_array_equal((there + here).numpy(), A + A)
     with pytest.raises(DeviceError):
         here + there
-    with pytest.raises(DeviceError, match="update takes parameters of one device"):
+    with pytest.raises(DeviceError, match="update takes parameters and gradients on one device"):
         optimizers.SGD().update([here, there], [here, there])
+    with pytest.raises(DeviceError, match="update takes parameters and gradients on one device"):
+        optimizers.SGD().update([here], [there])
 
 
 def test_a_device_block_sets_the_device_of_new_tensors(device: str) -> None:

@@ -193,8 +193,8 @@ class TestByNumpy:
         assert optimizers.SGD(1.0).update(zt.tensor(3.0), zt.tensor(1.0)).item() == 2.0
 
     @pytest.mark.parametrize(("params", "grads", "kind", "words"), [
-        ([zt.ones(2)], [zt.ones(3)], ShapeError, "must be alike"), ([zt.ones(2)], zt.ones(2), ShapeError, "same tree"),
-        ([], [], ConfigError, "at least one"), ([zt.ones(2)], [zt.ones(2, "float64")], ShapeError, "must be alike"),
+        ([zt.ones(2)], [zt.ones(3)], ShapeError, "shapes and dtypes must be equal"), ([zt.ones(2)], zt.ones(2), ShapeError, "same tree"),
+        ([], [], ConfigError, "at least one"), ([zt.ones(2)], [zt.ones(2, "float64")], ShapeError, "shapes and dtypes must be equal"),
         ({"a": zt.ones(2)}, {"b": zt.ones(2)}, ShapeError, "same tree"),
     ])
     def test_wrong_calls_are_named(self, params: Any, grads: Any, kind: type[Exception], words: str) -> None:

@@ -132,7 +132,7 @@ def _copied(node: TensorNode, key: Any) -> TensorNode | None:
     try:
         elements = stored_array(node)[stored_array(key.node) if isinstance(key, Handle) else key]
     except IndexError:
-        return None  # the general path says what is wrong
+        return None  # the general path raises the error
     return node_of_array(np.array(elements, order="C"), own.dtype, own.memory, copy=False)
 
 
@@ -164,7 +164,7 @@ def _on_values(op: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
 
 
 def _gathering(parts: Sequence[Any], specs: Sequence[Spec]) -> Call:
-    """The call for a key with these parts, where specs stand for index tensors."""
+    """The call for a key with these parts; specs represent index tensors."""
     def build(values: Sequence[Value]) -> Value:
         positions = iter(values[1:])
         key = tuple(next(positions) if isinstance(k, Spec) else

@@ -45,7 +45,7 @@ def _parts(pending: list[TensorNode]) -> tuple[list[list[TensorNode]], list[Tens
     because its variables would keep nodes alive during the computation."""
     nodes = dict.fromkeys(pending)
     order = list(nodes)
-    for node in order:  # which grows
+    for node in order:  # grows during the loop
         for x in node.operands:
             if type(x) is TensorNode and x.block is None and x not in nodes:
                 nodes[x] = None

@@ -58,8 +58,8 @@ def place_of(block: Block) -> Any:
     return contents_address(block) if type(block) is bytes else block.place  # type: ignore[union-attr]
 
 
-def is_user_defined(block: Block) -> bool:
-    """Whether a block was allocated here and not borrowed, so that it may be written."""
+def is_owned(block: Block) -> bool:
+    """Whether a block belongs to a pool here: nobody else writes to it."""
     return type(block) is bytes or isinstance(block.memory, Pool)  # type: ignore[union-attr]
 
 

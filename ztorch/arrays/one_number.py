@@ -1,4 +1,4 @@
-"""A tensor of one element as one of Python's numbers."""
+"""Conversions of tensors with one element to Python numbers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ztorch.errors import ShapeError
 
 
 class OneNumber(Handle):
-    """What tensors of one element can do: Python's conversions to numbers."""
+    """Base class of tensors: Python's conversions to numbers, for tensors with one element."""
 
     __slots__ = ()
 
     def item(self) -> float | int | bool:
-        """Its only element, as one of Python's numbers."""
+        """The only element, as a Python number."""
         node = self.node
         if node.block is None:
             compute(node)
@@ -57,7 +57,7 @@ class OneNumber(Handle):
     def __index__(self) -> int:
         own = self.node.spec.dtype
         if not own.is_int:
-            raise TypeError(f"a tensor of {own} is not an index; integers are")
+            raise TypeError(f"a tensor of {own} is not an index; use an integer")
         return int(self.item())
 
     def __format__(self, how: str) -> str:
@@ -67,5 +67,6 @@ class OneNumber(Handle):
 
 @functools.cache
 def _reader(d: DType) -> Callable[..., tuple[Any, ...]] | None:
-    """Reads a number of a dtype from a bytes object; None for one that Python lacks."""
+    """A function that reads a number of a dtype from a bytes object; None for dtypes that NumPy
+    lacks."""
     return struct.Struct(d.numpy.char).unpack_from if d.in_numpy else None

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from ztorch.arrays.applying import recorded
-from ztorch.arrays.memory import is_user_defined
+from ztorch.arrays.memory import is_owned
 from ztorch.arrays.node import Handle, TensorNode, keeps_operands
 from ztorch.arrays.quick_recording import Recorder, recorder
 from ztorch.arrays.recording import record, record_quick
@@ -128,7 +128,7 @@ def reshaping(tensor: type[Handle], general: Callable[..., Any]) -> Callable[...
             return general(self, *shape)
         result = new(tensor)
         block = x.block
-        if block is None or not call.reshapes or keeps_operands() or not is_user_defined(block):
+        if block is None or not call.reshapes or keeps_operands() or not is_owned(block):
             result.node = record_quick(call, (x,), x.depth)
             return result
         result.node = node = TensorNode()  # as `computed` does: there is nothing to compute

@@ -12,30 +12,29 @@ from ztorch.errors import DataError
 from ztorch.graph.op import Public
 from ztorch.ir.opcodes import OPCODES
 
-_RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # of kinds of dtypes: which one can hold the other
-_KINDS = {bool: "b", int: "s", float: "f"}  # of Python's numbers
+_RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # a kind of dtype can hold kinds of lower rank
+_KINDS = {bool: "b", int: "s", float: "f"}  # of Python numbers
 
-# Functions of elements that are neither an opcode nor one of NumPy's ufuncs, and products.
-_OF_ELEMENTS = ("clip", "cross", "isclose", "matmul", "nextafter", "outer", "remainder",
+# Ops that find one dtype for all operands, but are neither opcodes nor ufuncs of NumPy.
+_COMMON_DTYPE = ("clip", "cross", "isclose", "matmul", "nextafter", "outer", "remainder",
                 "tensordot", "vecdot", "where")
 
-_APART = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its own operand
+_SEPARATE = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its operand
 
-# The dtype that bools are computed in, where ops take none.
-_OF_BOOLS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),
+# The dtype in which bools are computed, for ops that do not take bools.
+_BOOLS_AS = {**dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), u8),
              **dict.fromkeys(("floor_divide", "remainder", "shift_left", "shift_right", "power"),
                              i8),
              **dict.fromkeys(("sum", "prod", "cumsum", "cumprod", "trace"), i64),
              **dict.fromkeys(("mean", "var", "std"), f64)}
 
-# The logical functions that NumPy computes where all operands are bools.
+# The logical ops that NumPy computes if all operands are bools.
 _LOGIC = {"add": "logical_or", "maximum": "logical_or", "max": "any",
           "mul": "logical_and", "minimum": "logical_and", "min": "all"}
 
 
 def name_for(name: str, operands: Sequence[DType | type]) -> str:
-    """The name of the op that computes such operands: of bools alone, sums are true where one of
-    them is.
+    """The name of the op for operands of these dtypes: ops on bools alone may be logical ones.
 
     >>> name_for("add", [boolean, bool]), name_for("add", [boolean, int])
     ('logical_or', 'add')
@@ -52,14 +51,14 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
 
     Args:
         public: The op.
-        operands: The dtype of each tensor; for one of Python's numbers, its type. A number takes
-            the dtype of the tensors beside it, unless that cannot hold its kind.
+        operands: The dtype of each tensor, and the type of each Python number. A number takes the
+            dtype of the tensor operands, unless that dtype cannot hold its kind.
     """
-    if public.name in _APART:
+    if public.name in _SEPARATE:
         return [d for d in operands if isinstance(d, DType)]
     opcode = OPCODES.get(public.primitive.opcode) if public.primitive and (
         public.primitive.kind == "map") else None
-    elementwise = opcode is not None or public.name in _OF_ELEMENTS or (
+    elementwise = opcode is not None or public.name in _COMMON_DTYPE or (
         isinstance(public.reference, np.ufunc) and public.reference.signature is None)
     first = 1 if public.name == "where" else 0  # the condition keeps its own dtype
     strong = [d for d in operands[first:] if isinstance(d, DType)]
@@ -72,7 +71,7 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
     elif opcode is not None and opcode.kinds == "f" and not common.is_float:
         common = _computed_in(np.exp, common)
     if common is boolean:
-        common = _OF_BOOLS.get(public.name, boolean)
+        common = _BOOLS_AS.get(public.name, boolean)
     if not elementwise and common in (i64, f64) and strong == [boolean]:
         return [common]
     return [common if not isinstance(d, DType) or (
@@ -82,29 +81,29 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
 
 @functools.cache
 def _computed_in(function: np.ufunc, d: DType) -> DType:
-    """The dtype that NumPy's function computes numbers of a dtype in, if it is a float; else that
-    dtype itself. Functions of floats take integers of 8 bits as float16, those of 16 as float32."""
+    """The float dtype in which a ufunc of NumPy computes a dtype; the dtype itself if that is not a
+    float. Functions of floats compute int8 in float16, and int16 in float32."""
     try:
         first, *_ = function.resolve_dtypes((d.numpy,) * function.nin + (None,) * function.nout)
-    except TypeError:  # it takes no such numbers
+    except TypeError:  # the function does not take this dtype
         return d
     return dtype(first) if first.kind == "f" else d
 
 
 def _with_numbers(common: DType, numbers: Sequence[type]) -> DType:
-    """The dtype of the tensors, unless it cannot hold the kind of the numbers beside them."""
+    """The common dtype of the tensors, or a wider one if it cannot hold the kind of the numbers."""
     rank = max((_RANK[_KINDS[n]] for n in numbers), default=0)
     return common if rank <= _RANK[common.kind] else {1: i64, 2: f64}[rank]
 
 
 def integer_range(d: DType) -> tuple[int, int]:
-    """The least and the greatest number of an integer dtype."""
+    """The smallest and the largest number of an integer dtype."""
     limits = np.iinfo(d.numpy)
     return int(limits.min), int(limits.max)
 
 
 def need_in_range(name: str, number: float, d: DType) -> None:
-    """Raises a DataError for a number that an integer dtype cannot hold."""
+    """Raises a DataError if an integer dtype cannot hold a number."""
     low, high = integer_range(d)
     if not low <= number <= high:
         raise DataError(f"zt.ops.{name}: {number} does not fit {d}; use an array of a wider dtype")

@@ -1,6 +1,9 @@
-"""Programs that ran before, as native functions of Python's own kind: they look at nodes or trees
-of tensors, run on the memory of those, and make what users hold of the results. No structure, no
-table, no lock."""
+"""Native functions that run a compiled program again.
+
+Each is a C function with Python's calling convention. It matches nodes or trees of tensors, runs
+the program on their memory, and creates the nodes or tensors of the results. So a repeated call
+computes no structure, looks up no table and takes no lock.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,17 @@ from ztorch.compile.python_calls import python_calls
 from ztorch.host.memory import aligned
 from ztorch.runtime.executable import HostMemoryCall
 
-# Of a result that is in a bytes object: from 128 KiB on, C's allocator maps each block again.
+# The largest single result in a bytes object: C's allocator maps larger blocks anew each time.
 MOST_BYTES = 120 << 10
-# Limit of each of several results: above 128 KiB, C's allocator returns freed memory to the system.
+# The same for each of several results, which together stay below the allocator's 128 KiB.
 SEVERAL_BYTES = 1 << 15
 
-MOST_CYCLES = 150_000  # that other threads of Python wait: some 50 microseconds
-MOST_SHARED_CYCLES = 800_000  # the same of a run that workers share: some 150 microseconds
-MOST_STACK = 1 << 13  # bytes of memory to work in that are on the stack, as small arrays of C do
-SETTLES = -1  # instead of a number of results: they are those of the nodes that it is given
+MOST_CYCLES = 150_000  # the longest run that holds Python's lock: about 50 microseconds
+MOST_SHARED_CYCLES = 800_000  # the same for a run that workers share: about 150 microseconds
+MOST_STACK = 1 << 13  # the largest arena on the stack, in bytes
+SETTLES = -1  # in place of the number of results: the results belong to the nodes passed in
 
-# Takes operands, and returns the result; NotImplemented for those that it was not compiled for.
+# Takes operands and returns the result; NotImplemented for operands of other specs or structure.
 Native = Callable[..., Any]
 
 
@@ -40,12 +43,12 @@ class Output(NamedTuple):
     """A result of a program."""
 
     spec: Spec
-    cell: Cell | None = None  # which refers to it from now on, if it is not a result of a user's
+    cell: Cell | None = None  # the cell that it is stored in; None: it is returned to the user
 
 
 def may_be_native(call: HostMemoryCall) -> bool:
-    """Whether a program may be called by a native function: it is short, or it needs one thread and
-    no two runs of it work in the same memory."""
+    """Whether a native function may call a program: the program is short, or it needs one thread
+    and its arena fits on the stack, so that two runs share no memory."""
     short = call.function.cycles <= (MOST_CYCLES if call.is_single_threaded else MOST_SHARED_CYCLES)
     return has_python_functions() and (
         short or (call.is_single_threaded and call.program.spec.arena_bytes <= MOST_STACK)
@@ -59,20 +62,20 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
 
     Args:
         call: The program; `may_be_native` holds, and its inputs are in the order of the matching.
-        matching: How the function looks at its arguments.
+        matching: How the function matches its arguments.
         outputs: The results of the program.
         pool: The memory of large results.
         tensor: The class of tensors. Default: `None`.
-        building: The tree that it returns, of tensors; `None`: its arguments are the nodes of the
-            results, and it returns True. Default: `None`.
+        building: The tree of tensors that the function returns. `None`: its arguments are the
+            pending nodes of the results, and it returns True. Default: `None`.
     """
     library = python_calls()
     assert library is not None
-    assert matching.inputs == len(call.function.inputs), "else it reads what is not memory"
-    room = call.program.spec.arena_bytes
-    stack = room if room <= MOST_STACK else 0
+    assert matching.inputs == len(call.function.inputs), "the program would read invalid addresses"
+    arena_bytes = call.program.spec.arena_bytes
+    stack = arena_bytes if arena_bytes <= MOST_STACK else 0
     code, params, _ = call.addresses
-    arena = aligned(room - stack)  # which those that run the program under its lock do not use
+    arena = aligned(arena_bytes - stack)  # separate from the arena of runs under the program's lock
     most = MOST_BYTES if len(outputs) == 1 else SEVERAL_BYTES
     sizes = [o.spec.nbytes for o in outputs]
     table = [word for o, n in zip(outputs, sizes, strict=True)
@@ -97,7 +100,7 @@ def native_call(call: HostMemoryCall, matching: Matching, outputs: Sequence[Outp
         return native
     if len(large) == 1:
         alloc, = large
-        if matching.arguments == 1:  # which takes less time
+        if matching.arguments == 1:  # faster than unpacking arguments
             return lambda argument: native(argument, alloc())
         return lambda *args: native(*args, alloc())
     return lambda *args: native(*args, *[f() for f in large])

@@ -1,5 +1,5 @@
-"""Compiled functions that ran before, as native functions of Python's own kind: from trees of
-tensors to trees of tensors."""
+"""Native functions for repeated calls of compiled functions: from trees of tensors to trees of
+tensors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ztorch.backends.matching import Building, Matching
 from ztorch.backends.python_calls import slot_offsets
 from ztorch.graph.trees import LEAF, TreeBranch
 
-MOST_NATIVES = 16  # of one function, for arguments of several shapes; the oldest go
+MOST_NATIVES = 16  # native functions of one function, by shapes; the oldest are dropped
 
 
 class Natives(list[tuple[Native, list[Cell]]]):
-    """The native functions of one compiled function, and the cells whose nodes each takes after the
-    arguments."""
+    """The native functions of one compiled function, each with the cells whose nodes it takes after
+    the arguments."""
 
     __slots__ = ("__weakref__",)
 
     def run(self, args: tuple[Any, ...]) -> Any:
-        """The results for arguments that one of them was compiled for; else NotImplemented."""
+        """The results, if one of the functions takes these arguments; else NotImplemented."""
         for native, live in self:
             results = native(args, *[cell.node for cell in live]) if live else native(args)
             if results is not NotImplemented:
@@ -37,8 +37,8 @@ _all: weakref.WeakValueDictionary[int, Natives] = weakref.WeakValueDictionary()
 
 
 def natives_of_function() -> Natives:
-    """Slots for the native functions of one compiled function, emptied when the default
-    device changes, since they are for that."""
+    """An empty list for the native functions of one compiled function. It is cleared when the
+    default device changes, because they run on that device."""
     natives = Natives()
     _all[id(natives)] = natives
     return natives
@@ -54,8 +54,8 @@ when_default_changes.append(_forget)
 
 def matching_of(args: tuple[Any, ...], live: Sequence[Cell], read: Sequence[Cell],
                 captured: Sequence[TensorNode]) -> Matching | None:
-    """The matching of arguments like these, and of the tensors that the program reads; None if a
-    part is no tensor, or is in a tree of another kind.
+    """The matching of arguments like these and of the tensors that the program reads; None if a
+    leaf is not a tensor, or if the tree has branches of an unsupported type.
 
     Args:
         args: The arguments of a function. Its program reads their tensors first.
@@ -101,19 +101,19 @@ def _match(m: Matching, entry: int, tree: Any) -> bool:
 
 
 def building_of(tree: Any) -> Building | None:
-    """How to build a tree of results, with tuples for branches of other kinds, which `has_branches`
-    tells of; None where it cannot be built.
+    """How to build a tree of results; None if it cannot be built. Tuples stand for the branches of
+    which `has_branches` is true.
 
     Args:
-        tree: Its shape, as `flatten` gives it.
+        tree: The structure of the tree, as `flatten` returns it.
     """
     b = Building()
     return b if _build(b, tree, 0) >= 0 else None
 
 
 def _build(b: Building, tree: Any, leaf: int) -> int:
-    """Builds a tree whose first leaf is of that number. Returns the number of the next leaf, or -1
-    where it cannot be built."""
+    """Adds the steps that build a tree, with the number of its first leaf. Returns the number of
+    the next leaf, or -1 if the tree cannot be built."""
     if tree == LEAF:
         b.leaf(leaf)
         return leaf + 1
@@ -133,6 +133,6 @@ def _build(b: Building, tree: Any, leaf: int) -> int:
 
 
 def has_branches(tree: Any) -> bool:
-    """Whether a tree of a shape has other branches than tuples, lists and dicts."""
+    """Whether a tree has branches other than tuples, lists and dicts."""
     return isinstance(tree, tuple) and (
         issubclass(tree[0], TreeBranch) or any(map(has_branches, tree[2])))

@@ -1,5 +1,5 @@
-"""Computes pending tensors whose structure ran before with one native function, which also checks
-that they have this structure."""
+"""Computes pending tensors with a native function, if their structure was computed before. The
+function itself checks the structure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ztorch.backends.python_calls import slot_offsets
 
 
 def compute_again(roots: Sequence[TensorNode]) -> bool:
-    """Computes pending nodes, if their structure is known and no other reference keeps an
-    intermediate node alive, which would be worth storing then. Returns whether it did.
+    """Computes pending nodes if their structure is known. An intermediate node with other
+    references is worth storing; then the general path computes the nodes. Returns whether they are
+    computed.
 
     Args:
-        roots: The nodes, each once.
+        roots: The nodes, without duplicates.
     """
     if device_of_block() is None and not keeps_operands():
         call = roots[0].call
@@ -31,12 +32,12 @@ def compute_again(roots: Sequence[TensorNode]) -> bool:
 
 
 def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
-    """From now on, computes nodes of a structure by a native function, if that is possible.
+    """Registers a native function that computes nodes of this structure from now on, if possible.
 
     Args:
-        pending: Nodes, before they are settled. All of their roots are pending.
+        pending: The structure of nodes that are not settled yet.
         program: Their program, which ran with their numbers.
-        apart: Whether the program has an input for each operand, even if two are one tensor.
+        apart: Whether the program has an input for each operand, even if two are the same tensor.
             Default: `False`.
     """
     if pending.roots and program.is_quick and may_know_natives() and device_of_block() is None and (
@@ -50,20 +51,21 @@ def learn(pending: Pending, program: ArrayProgram, apart: bool = False) -> None:
 
 
 def structure_of(pending: Pending, apart: bool) -> Matching | None:
-    """How to recognize nodes of the same structure: the same calls, the same numbers, and the same
-    operands shared. None if such nodes cannot be computed by a native function.
+    """How to recognize nodes of the same structure: equal calls and numbers, and operands shared in
+    the same way. None if a native function cannot compute such nodes.
 
     Args:
-        pending: Nodes, before they are computed. All of their roots are pending.
-        apart: Whether the program has an input for each operand, even if two are one tensor.
+        pending: The structure of nodes that are not computed yet.
+        apart: Whether the program has an input for each operand, even if two are the same tensor.
     """
     at = slot_offsets(TensorNode)
     m = Matching(len(pending.roots))
     order = [*pending.roots]
     entries = {node: k for k, node in enumerate(order)}
-    uses: dict[TensorNode, int] = {}  # of intermediate nodes, as operands
-    results: dict[int, list[int]] = {}  # of one call: entries of their operands, by its id
-    for node in order:  # which grows
+    uses: dict[TensorNode, int] = {}  # how often each intermediate node is an operand
+    # By the id of a call's operands: for each of its results, the entry of the operands.
+    results: dict[int, list[int]] = {}
+    for node in order:  # grows during the loop
         operands, call = node.operands, node.call  # in this order; see `settle`
         if call is None:
             return None
@@ -93,7 +95,7 @@ def structure_of(pending: Pending, apart: bool) -> Matching | None:
                     order.append(x)
     for node, count in uses.items():
         m.references(entries[node], count)
-    for own in results.values():  # other uses find all of them computed
+    for own in results.values():  # all results of a call are computed together
         m.references(own[0], len(own))
     if not apart:
         m.blocks = [m.slot(entries[leaf], at["block"]) for leaf in pending.leaves]

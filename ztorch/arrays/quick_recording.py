@@ -1,5 +1,5 @@
-"""Records calls of ops that were recorded before, by a native function for each op: it builds the
-key of the call, finds it in the table, and makes the pending nodes and their tensors."""
+"""Records repeated calls of ops with a native function for each op. It builds the key of the call,
+looks it up in the table, and creates the pending nodes and their tensors."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ztorch.backends.python_calls import has_python_functions, recording_functio
 from ztorch.compile.python_calls import python_calls
 
 INDEXING = "[]"  # in place of an op's name: one integer, or `slice` and its three bounds
-BITS = 64  # of the word that tells operands from other arguments; the last is for all after it
+BITS = 64  # bits of the mask of operands; the last bit is for all further arguments
 
-# From the arguments of an op to a tensor or a tuple; NotImplemented: the general path is needed.
+# Takes the arguments of an op, returns a tensor or a tuple; NotImplemented: use the general path.
 Recorder = Callable[..., Any]
 
 _tensor: list[type[Handle]] = []  # the class of tensors
-_asked: set[str] = set()
+_requested: set[str] = set()  # ops that were called before
 
 
 def set_tensor(tensor: type[Handle]) -> None:
-    """Sets the class of the tensors that recorders make."""
+    """Sets the class of the tensors that recorders create."""
     _tensor.append(tensor)
 
 
 def recorder(name: str) -> Recorder | None:
-    """The native function for an op; None where there is none, and at the first request: a program
-    that calls an op once does not need it.
+    """The native function for an op; None if there is none, and at the first request, because a
+    program that calls an op once does not need it.
 
     Args:
         name: The op.
     """
-    if name in _asked:
+    if name in _requested:
         return _recorder(name)
-    _asked.add(name)
+    _requested.add(name)
     return None
 
 
@@ -51,13 +51,13 @@ def _recorder(name: str) -> Recorder | None:
 
 def recorder_of(table: dict[Any, Call], name: Any, places: int, unpacks: bool = False
                 ) -> Recorder | None:
-    """The native function that records the calls of a table; None where there is none.
+    """The native function that records the calls of a table; None if there is none.
 
     Args:
         table: The calls by their keys.
         name: The first part of the keys.
-        places: Bit k says that argument k is an operand, also if it is a number.
-        unpacks: Whether a single list stands for its items. Default: `False`.
+        places: A mask: bit k is set if argument k is an operand, even if it is a number.
+        unpacks: Whether a single list argument is unpacked. Default: `False`.
     """
     library = python_calls() if has_python_functions() else None
     if library is None:

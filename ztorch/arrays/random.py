@@ -1,5 +1,5 @@
-"""Random tensors. A seed and a counter make the numbers, not a state of a device: they are the same
-bits on every device and for any number of threads.
+"""Random tensors. The numbers are a function of a seed and a counter, so they have the same bits on
+every device and for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ztorch.locks import new_lock
 
 
 class Counter:
-    """The seed of a memory's random numbers, and how many times it was asked for some."""
+    """The seed of the random numbers in a memory, and the number of draws so far."""
 
     def __init__(self, seed: int, place: str):
         self.pool = memory(place)
@@ -35,20 +35,20 @@ class Counter:
         self.step = Cell(node_of_array(np.array(0, np.uint32), u32, place, copy=True))
 
     def next(self) -> tuple[Tensor, Tensor]:
-        """Seed and step of the next random tensor."""
+        """The seed and the step of the next random tensor."""
         step = tensor_of(self.step.get())
         self.step.set(compute("add", (step, 1), {}).node)
         return tensor_of(self.seed), step
 
 
 _lock = new_lock()
-_seed: int | None = None  # of the process; None before it is needed or set
+_seed: int | None = None  # the seed of the process; None until it is used or set
 _counters: dict[str, Counter] = {}  # by memory
 
 
 @explained
 def set_seed(seed: int) -> None:
-    """Begins the random numbers of all devices anew.
+    """Restarts the random numbers of all devices from a seed.
 
     Args:
         seed: An integer from 0 to below 2**64. The same seed gives the same numbers.
@@ -71,20 +71,21 @@ def set_seed(seed: int) -> None:
 
 
 def checked_seed(seed: Any) -> int:
-    """A seed as an int, or a ConfigError."""
+    """A seed as an int; raises a ConfigError if it is out of range."""
     if not hasattr(seed, "__index__") or not 0 <= operator.index(seed) < 1 << 64:
         raise ConfigError(f"a seed is an integer from 0 to below 2**64, not {seed!r}")
     return operator.index(seed)
 
 
 def random_seed() -> int:
-    """A seed for numbers of their own: the next number of `set_seed`."""
+    """A seed for an independent generator, drawn from the numbers of `set_seed`."""
     low, high = randint(0, (1 << 32) - 1, (2,)).tolist()
     return int(low | high << 32)
 
 
 def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
-    """Seed and step of the next random tensor: those of a seed, or the next of `set_seed`."""
+    """The seed and the step of the next random tensor; with `seed=None`, in the sequence that
+    `set_seed` starts."""
     global _seed
     place = memory_of(default_device())
     if seed is not None:
@@ -93,7 +94,7 @@ def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
         if _seed is None:
             _seed = secrets.randbits(64)
         counter = _counters.get(place)
-        if counter is None or counter.pool.closed:  # a device that is opened again begins again
+        if counter is None or counter.pool.closed:  # a reopened device restarts the sequence
             counter = _counters[place] = Counter(_seed, place)
         return counter.next()
 
@@ -101,13 +102,13 @@ def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
 @explained
 def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
          seed: int | None = None) -> Tensor:
-    """Random numbers from 0 to below 1, all equally likely.
+    """Draws uniformly from 0 (inclusive) to 1 (exclusive).
 
     Args:
-        *shape: Size of each axis, one by one or as a tuple.
+        *shape: The size of each axis, as separate arguments or as a tuple.
         dtype: A float dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
-        seed: An integer that alone determines the numbers; `None` goes on with those of
+        device: The device; `None` means the default one. Default: `None`.
+        seed: An integer, which gives the same numbers each time; `None` continues the sequence of
             `set_seed`. Default: `None`.
 
     Returns:
@@ -124,15 +125,15 @@ def rand(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
 @explained
 def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None,
           seed: int | None = None) -> Tensor:
-    """Random numbers of the normal distribution with mean 0 and deviation 1.
+    """Draws from the normal distribution with mean 0 and standard deviation 1.
 
-    None is larger than 6.34 in size, or 9.16 in float64.
+    Absolute values are at most 6.34, in float64 9.16.
 
     Args:
-        *shape: Size of each axis, one by one or as a tuple.
+        *shape: The size of each axis, as separate arguments or as a tuple.
         dtype: A float dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
-        seed: An integer that alone determines the numbers; `None` goes on with those of
+        device: The device; `None` means the default one. Default: `None`.
+        seed: An integer, which gives the same numbers each time; `None` continues the sequence of
             `set_seed`. Default: `None`.
 
     Returns:
@@ -149,22 +150,23 @@ def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None
 @explained
 def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
             device: str | None = None, seed: int | None = None) -> Tensor:
-    """Random integers, all equally likely but for less than `(high - low) / 2**32`.
+    """Draws integers uniformly: the relative error of their probabilities is below
+    `(high - low) / 2**32`.
 
     Args:
-        low: The least.
+        low: The lower bound.
         high: The exclusive upper bound; less than 2**32 above `low`.
-        shape: Size of each axis. Default: `()`.
-        dtype: An integer dtype. Default: `"int64"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
-        seed: An integer that alone determines the numbers; `None` goes on with those of
+        shape: The size of each axis. Default: `()`.
+        dtype: An integer dtype that can hold the range. Default: `"int64"`.
+        device: The device; `None` means the default one. Default: `None`.
+        seed: An integer, which gives the same numbers each time; `None` continues the sequence of
             `set_seed`. Default: `None`.
 
     Returns:
         The tensor.
 
     Raises:
-        ConfigError: There is no integer to choose, or there are too many.
+        ConfigError: The range is empty or too large, also for the dtype.
 
     Examples:
         >>> import ztorch as zt
@@ -180,7 +182,8 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
 
 
 def checked_bounds(low: Any, high: Any, d: DType) -> tuple[int, int]:
-    """The bounds of random integers of a dtype as ints, or a ConfigError."""
+    """The bounds of random integers as ints; raises a ConfigError if a dtype cannot hold the range.
+    """
     if not (hasattr(low, "__index__") and hasattr(high, "__index__")):
         raise ConfigError("randint takes two integers and a shape, such as randint(0, 10, (3,)), "
                           f"not the bounds {low!r} and {high!r}")
@@ -198,21 +201,21 @@ def checked_bounds(low: Any, high: Any, d: DType) -> tuple[int, int]:
 @explained
 def permutation(n: int, device: str | None = None, seed: int | None = None,
                 dtype: DType | str = "int64") -> Tensor:
-    """The integers from 0 to below n in a random order. `x[zt.permutation(len(x))]` is the rows of
-    x in a random order.
+    """The integers from 0 to n - 1 in a random order. `x[zt.permutation(len(x))]` shuffles the rows
+    of x.
 
     Args:
-        n: How many.
-        device: The device that holds it; `None` means the default one. Default: `None`.
-        seed: An integer that alone determines the order; `None` goes on with those of `set_seed`.
-            Default: `None`.
+        n: The number of integers.
+        device: The device; `None` means the default one. Default: `None`.
+        seed: An integer, which gives the same order each time; `None` continues the sequence of
+            `set_seed`. Default: `None`.
         dtype: An integer dtype. Default: `"int64"`.
 
     Returns:
         The tensor.
 
     Raises:
-        ConfigError: `n` is no integer.
+        ConfigError: `n` is not an integer.
 
     Examples:
         >>> import ztorch as zt

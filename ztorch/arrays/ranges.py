@@ -1,4 +1,4 @@
-"""Functions that make tensors by a rule: like another tensor, ranges, the identity."""
+"""Functions that create tensors like another tensor, ranges, and identity matrices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ztorch.dtypes import AnyDType
 @explained
 def full_like(x: Tensor, fill_value: complex, dtype: AnyDType | str | None = None,
               device: str | None = None) -> Tensor:
-    """A tensor of the shape of another one, with one number everywhere.
+    """Creates a tensor of the same shape as another one, filled with one number.
 
     Args:
         x: The other tensor.
         fill_value: The number.
         dtype: The dtype; `None` means that of `x`. Default: `None`.
-        device: The device that holds it; `None` means that of `x`. Default: `None`.
+        device: The device; `None` means that of `x`. Default: `None`.
 
     Returns:
         The tensor.
@@ -39,12 +39,12 @@ def full_like(x: Tensor, fill_value: complex, dtype: AnyDType | str | None = Non
 
 @explained
 def zeros_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
-    """Zeros of the shape of another tensor.
+    """Creates a tensor of zeros with the shape of another tensor.
 
     Args:
         x: The other tensor.
         dtype: The dtype; `None` means that of `x`. Default: `None`.
-        device: The device that holds it; `None` means that of `x`. Default: `None`.
+        device: The device; `None` means that of `x`. Default: `None`.
 
     Returns:
         The tensor.
@@ -59,12 +59,12 @@ def zeros_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | Non
 
 @explained
 def ones_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
-    """Ones of the shape of another tensor.
+    """Creates a tensor of ones with the shape of another tensor.
 
     Args:
         x: The other tensor.
         dtype: The dtype; `None` means that of `x`. Default: `None`.
-        device: The device that holds it; `None` means that of `x`. Default: `None`.
+        device: The device; `None` means that of `x`. Default: `None`.
 
     Returns:
         The tensor.
@@ -79,12 +79,12 @@ def ones_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None
 
 @explained
 def empty_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
-    """A tensor of the shape of another one whose elements are not specified; here they are zeros.
+    """Creates a tensor with the shape of another one and unspecified elements. They are zeros.
 
     Args:
         x: The other tensor.
         dtype: The dtype; `None` means that of `x`. Default: `None`.
-        device: The device that holds it; `None` means that of `x`. Default: `None`.
+        device: The device; `None` means that of `x`. Default: `None`.
 
     Returns:
         The tensor.
@@ -100,14 +100,14 @@ def empty_like(x: Tensor, dtype: AnyDType | str | None = None, device: str | Non
 @explained
 def arange(start: float, stop: float | None = None, step: float = 1,
            dtype: AnyDType | str | None = None, device: str | None = None) -> Tensor:
-    """Numbers from a start, in equal steps, to below a stop.
+    """Evenly spaced numbers up to an exclusive end.
 
     Args:
-        start: The first number; the stop if that is `None`, and the first number is 0.
-        stop: Where to stop. Default: `None`.
-        step: Distance between two numbers. Default: `1`.
+        start: The first number; the end if `stop` is `None`, which counts from 0.
+        stop: The exclusive end. Default: `None`.
+        step: The distance between numbers; may be negative. Default: `1`.
         dtype: The dtype; `None` means int64 for integers, else float32. Default: `None`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
@@ -125,15 +125,15 @@ def arange(start: float, stop: float | None = None, step: float = 1,
 @explained
 def linspace(start: complex, stop: complex, num: int = 50, endpoint: bool = True,
              dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
-    """Numbers at equal distances.
+    """A number of evenly spaced values between two bounds.
 
     Args:
         start: The first number.
         stop: The last number.
-        num: How many. Default: `50`.
-        endpoint: Whether `stop` is among them. Default: `True`.
+        num: The number of values. Default: `50`.
+        endpoint: Whether `stop` is included. Default: `True`.
         dtype: The dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
@@ -149,14 +149,14 @@ def linspace(start: complex, stop: complex, num: int = 50, endpoint: bool = True
 @explained
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: AnyDType | str = "float32",
         device: str | None = None) -> Tensor:
-    """Ones on a diagonal, zeros elsewhere.
+    """Creates a matrix with ones on a diagonal and zeros elsewhere.
 
     Args:
-        n_rows: Number of rows.
-        n_cols: Number of columns; `None` means as many. Default: `None`.
-        k: The diagonal: above the main one if positive, below if negative. Default: `0`.
+        n_rows: The number of rows.
+        n_cols: The number of columns; `None` means `n_rows`. Default: `None`.
+        k: The diagonal: 0 for the main one, positive above it, negative below. Default: `0`.
         dtype: The dtype. Default: `"float32"`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Returns:
         The tensor.
@@ -176,5 +176,5 @@ def _made(device: str | None, op: str, *args: Any, **attrs: Any) -> Tensor:
 
 
 def placed(device: str | None) -> AbstractContextManager[Any]:
-    """A `with` block whose default device is this one, if it is not `None`."""
+    """A context with this default device; if it is `None`, one that changes nothing."""
     return contextlib.nullcontext() if device is None else on_device(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch.arrays.memory import Block, is_user_defined, memory, place_of
+from ztorch.arrays.memory import Block, is_owned, memory, place_of
 from ztorch.arrays.node import TensorNode, keeps_operands
 from ztorch.arrays.placement import code_for, device_of_block, when_default_changes
 from ztorch.arrays.programs import (
@@ -20,9 +20,9 @@ when_default_changes.append(find_calls_again)
 
 
 def realize(nodes: Sequence[TensorNode]) -> None:
-    """Computes pending nodes, all that are in one memory by one native call.
+    """Computes pending nodes: those in one memory by one native call.
 
-    Intermediate nodes are kept if something else refers to them, so nothing is computed twice.
+    Intermediate nodes with other references are kept, so nothing is computed twice.
     """
     if len(nodes) == 1:
         if nodes[0].block is None:
@@ -38,9 +38,9 @@ def realize(nodes: Sequence[TensorNode]) -> None:
 
 
 def compute(node: TensorNode) -> None:
-    """Computes a pending node, and the other results of its call that something refers to."""
+    """Computes a pending node, and the other results of its call that are referenced."""
     call = node.call
-    if call is not None and call.reshapes and _shares(node):
+    if call is not None and call.reshapes and _share_memory(node):
         return
     if node.siblings is not None and len(together := _pending_results(node)) > 1:
         if not compute_again(together):
@@ -55,18 +55,18 @@ def compute(node: TensorNode) -> None:
 
 
 def _pending_results(node: TensorNode) -> list[TensorNode]:
-    """The results of a node's call that are in use and not computed, in their order: one run of the
-    call computes all of them."""
+    """The pending results of a node's call that are referenced, in order; one run of the call
+    computes all of them."""
     results = [ref() for ref in node.siblings or ()]
     return [r for r in results if r is not None and r.block is None and r.call is not None]
 
 
-def _shares(node: TensorNode) -> bool:
-    """Takes the memory of its operand for a node that is another shape of it, if that is computed
-    and nobody writes there."""
+def _share_memory(node: TensorNode) -> bool:
+    """Lets a reshaped node share the memory of its operand, if the operand is computed and nobody
+    writes to its memory. Returns whether it does."""
     operands = node.operands
     block = operands[0].block if operands else None  # another thread may have computed the node
-    if block is None or not is_user_defined(block):
+    if block is None or not is_owned(block):
         return False
     if keeps_operands():
         node.block = block
@@ -76,13 +76,13 @@ def _shares(node: TensorNode) -> bool:
 
 
 def _compute_call(node: TensorNode) -> bool:
-    """Computes a node whose operands are computed: the quick way for one op at a time. Returns
-    whether the node is of that kind."""
+    """Computes a node whose operands are all computed; faster than `_compute`. Returns whether it
+    is such a node."""
     operands, call = node.operands, node.call  # in this order; see `settle`
     if call is None or node.siblings is not None:
         return False
     leaves: list[TensorNode] = []
-    blocks: list[Block] = []  # so that no other thread frees one
+    blocks: list[Block] = []  # keeps them alive, against other threads
     places: list[Any] = []
     numbers: list[Any] = []
     for o in operands:
@@ -99,9 +99,9 @@ def _compute_call(node: TensorNode) -> bool:
     pool = memory(s.memory)
     result = pool.alloc(s.nbytes)
     program = program_of(call, code_for(s.memory))
-    again = program.is_compiled
+    was_compiled = program.is_compiled
     program.run(pool, leaves, places, numbers, [result.place])
-    if again and program.is_quick and node.block is None:
+    if was_compiled and program.is_quick and node.block is None:
         learn(walk((node,)), program, apart=True)
     if keeps_operands():
         node.block = result
@@ -123,14 +123,14 @@ def _compute(roots: Sequence[TensorNode]) -> None:
     place = results[0].spec.memory
     pool = memory(place)
     program = program_for(tuple(pending.key), slots, code_for(place))
-    again = program.is_compiled
+    was_compiled = program.is_compiled
     blocks, places = [], []
     for node in results:
         block = pool.alloc(node.spec.nbytes)
         blocks.append(block)
         places.append(block.place)
     program.run(pool, pending.leaves, pending.places, pending.numbers, places)
-    if again and len(results) == len(roots):
+    if was_compiled and len(results) == len(roots):
         learn(pending, program)
     if keeps_operands():
         for node, block in zip(results, blocks, strict=True):

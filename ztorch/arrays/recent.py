@@ -1,4 +1,4 @@
-"""A table that drops the entries least recently used."""
+"""A cache that drops the entries that were not used recently."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """At most `capacity` values by their keys; those that were not used for long are dropped.
+    """A cache of at most `capacity` values by key, in two generations.
 
-    When half of the capacity is full, its entries become the old ones, and the old ones before
-    them are dropped unless they were used since. So finding a value takes one lookup.
+    When the new generation holds half of the capacity, it becomes the old one, and the previous old
+    one is dropped. A value of the old generation that is used moves to the new one. So a hit takes
+    one lookup, and no order of use is kept.
 
     Args:
-        capacity: How many values are kept at most.
+        capacity: The maximum number of values.
 
     Examples:
         >>> table = Recent(4)
@@ -29,7 +30,7 @@ class Recent(Generic[K, V]):
     def __init__(self, capacity: int):
         self._half = capacity // 2
         self._old: dict[K, V] = {}
-        # Those used of late: always the same dict, to look into where missing some does no harm.
+        # The new generation: always the same dict, so that native functions can look into it.
         self.newest: dict[K, V] = {}
         self.find = self.newest.get
 

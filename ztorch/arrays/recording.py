@@ -1,8 +1,4 @@
-"""Records calls of ops: checked at once, computed later.
-
-A call that was recorded before, with operands of the same shapes and dtypes, is found by its
-arguments, so that recording costs little.
-"""
+"""Records calls of ops: they are checked at once and computed later."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ MAX_DEPTH = 200  # the depth of recorded calls at which they are computed
 
 
 class _Laziness(threading.local):
-    """Whether calls are recorded; each thread has its own answer."""
+    """Whether this thread records calls."""
 
     def __init__(self) -> None:
         self.on = current().lazy
@@ -30,7 +26,7 @@ class _Laziness(threading.local):
 
 _laziness = _Laziness()
 _by_default = _laziness.on
-# Not empty while a thread may compute at once. Otherwise recording need not ask.
+# Not empty while any thread may compute at once. Otherwise recording skips the check.
 eager: list[bool] = [] if _by_default else [True]
 
 
@@ -44,10 +40,10 @@ def _switch(on: bool) -> None:
 
 
 class lazy:
-    """Switches recording on or off in this thread; inside a `with` block, until its end.
+    """Switches recording on or off in this thread; in a `with` statement, for its block only.
 
-    Without recording each op is computed at once: slower, but a debugger sees every result, and an
-    error appears where it arises.
+    Without recording, each op is computed at once. This is slower, but a debugger sees every
+    result, and an error is raised at the op that causes it.
 
     Args:
         on: Whether ops are recorded. Default: `True`.
@@ -72,7 +68,7 @@ class lazy:
 
 
 def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
-    """The results of a call, pending.
+    """Pending nodes for the results of a call.
 
     Args:
         call: The call that computes them.
@@ -101,7 +97,7 @@ def record(call: Call, operands: tuple[Any, ...]) -> list[TensorNode]:
 
 
 def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNode:
-    """The only result of a call of which `call.quick` is true, pending.
+    """A pending node for the only result of a call whose `quick` is true.
 
     Args:
         call: The call that computes them.
@@ -110,7 +106,7 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
     """
     if depth >= MAX_DEPTH:
         depth = _computed_depth(operands, depth)
-    node = TensorNode()  # not by `pending`: a call of a function takes as long as this
+    node = TensorNode()  # inlines `pending`: calling it would double the time
     node.spec = call.result
     node.block = node.siblings = None
     node.call = call
@@ -123,8 +119,8 @@ def record_quick(call: Call, operands: tuple[Any, ...], depth: int) -> TensorNod
 
 
 def _computed_depth(operands: tuple[Any, ...], depth: int) -> int:
-    """The depth of operands after most tensors that they depend on were computed: a long loop of
-    the user's reads no values, so its graph would grow without a limit."""
+    """The depth of operands after most tensors that they depend on are computed. A long Python loop
+    that reads no values would record a graph without limit."""
     if is_tracing():
         return depth
     if keeps_operands():

@@ -1,7 +1,7 @@
-"""Files of tensors: `zt.save_tensors` and `zt.load_tensors`, for training loops of one's own.
+"""Files of tensors for custom training loops: `zt.save_tensors` and `zt.load_tensors`.
 
-A file is safetensors, so every other library reads it. Its tensors have the names of their keys,
-such as `params/dense/kernel`; its metadata describes the tree and holds the numbers in it.
+The format is safetensors, which other libraries read. A tensor is named by its keys, such as
+`params/dense/kernel`. The metadata describes the tree and holds its numbers and strings.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PLAIN = (bool, int, float, str, type(None))  # kept in the tree itself, as JSON
 
 @checked
 def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a tree of tensors to a safetensors file, such as the state of a training loop. The
-    file appears whole or not at all, also if the process is killed.
+    """Writes a tree of tensors, such as the state of a training loop, to a safetensors file. The
+    file is written completely or not at all, even if the process is killed.
 
     Args:
         tree: Tensors, or dicts, lists and tuples of them. NumPy arrays become tensors. Numbers,
@@ -41,7 +41,7 @@ def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
         path: The file, such as `"run.safetensors"`.
 
     Raises:
-        DataError: Something else is in the tree; the message names its place.
+        DataError: The tree holds an object of another type; the message names its place.
         FileError: The file cannot be written.
 
     Examples:
@@ -64,7 +64,7 @@ def save_tensors(tree: Any, path: str | os.PathLike[str]) -> None:
 
 @checked
 def load_tensors(path: str | os.PathLike[str], device: str | None = None) -> Any:
-    """Reads a tree that `save_tensors` wrote. Of a safetensors file of another library, it reads a
+    """Reads a tree that `save_tensors` wrote. A safetensors file of another library is read as a
     dict of tensors by name.
 
     Args:
@@ -72,7 +72,7 @@ def load_tensors(path: str | os.PathLike[str], device: str | None = None) -> Any
         device: The device of the tensors; `None` means the default one. Default: `None`.
 
     Raises:
-        WeightsError: The file is damaged, or it is another kind of file.
+        WeightsError: The file is damaged or has another format.
 
     Examples:
         >>> import os, tempfile, ztorch as zt

@@ -1,4 +1,4 @@
-"""The known properties of a tensor before it is computed: shape, dtype and memory."""
+"""The properties of a tensor that are known before it is computed: shape, dtype and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ztorch.errors import ShapeError
 
 
 class Count(int):
-    """A number of elements: that of NumPy, which PyTorch calls for a shape."""
+    """The number of elements. A call, as in PyTorch, raises an error that names `x.shape`."""
 
     def __call__(self, axis: int | None = None) -> int:
         raise TypeError("x.size is the number of elements, as in NumPy; use x.shape"
@@ -21,7 +21,7 @@ class Count(int):
 
 
 class Spec:
-    """Shape, dtype and memory of a tensor. There is one object of each, so `is` compares them."""
+    """The shape, dtype and memory of a tensor. Equal specs are one object: `is` compares them."""
 
     __slots__ = ("__weakref__", "dtype", "kind", "memory", "nbytes", "shape", "size")
 
@@ -42,13 +42,13 @@ _specs: weakref.WeakValueDictionary[tuple[tuple[int, ...], DType, str, bool], Sp
 
 
 def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False) -> Spec:
-    """The one Spec of a shape, a dtype and a memory.
+    """The unique Spec of a shape, a dtype and a memory.
 
     Args:
         shape: The size of each axis.
         dtype: The dtype.
         memory: "cpu", or a device such as "vulkan:0".
-        number: Whether it stands for one of Python's floats. Default: `False`.
+        number: Whether it represents a Python float. Default: `False`.
 
     Raises:
         Unsupported: The device lacks the dtype.
@@ -70,7 +70,7 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of sizes.
 
     Raises:
-        ShapeError: It is no integer and no tuple of them, or one is negative.
+        ShapeError: The argument is not an integer or a tuple of integers, or one is negative.
     """
     try:
         sizes = (operator.index(shape),) if hasattr(shape, "__index__") and not getattr(

@@ -18,17 +18,17 @@ def on_tensors(name: str, signature: inspect.Signature, module: str) -> Callable
     """An op as a function of the standard.
 
     Args:
-        name: Name of the function, and of the op or one of its aliases.
-        signature: The standard's arguments and defaults. Those by position are the op's first ones,
-            those by keyword have the op's names.
-        module: The module that holds the function.
+        name: The name of the function, which is that of the op or an alias.
+        signature: The standard's parameters and defaults. Positional parameters are the op's first
+            ones; keyword parameters have the op's names.
+        module: The module that contains the function.
     """
     defaults = {p.name: p.default for p in signature.parameters.values()
                 if p.kind is p.KEYWORD_ONLY}
     count = len(signature.parameters) - len(defaults)
 
     def call(*args: Any, **attrs: Any) -> Any:
-        if len(args) == count and not attrs:  # no need to bind
+        if len(args) == count and not attrs:  # faster than binding
             return compute(name, args, defaults)
         bound = signature.bind(*args, **attrs)
         bound.apply_defaults()
@@ -40,7 +40,7 @@ def on_tensors(name: str, signature: inspect.Signature, module: str) -> Callable
 
 
 def absent(module: str, name: str) -> AttributeError:
-    """The error for a name that the standard does not have, which says where it is.
+    """The error for a name that is not in the standard; it says where to find the function.
 
     Args:
         module: The module, as users write it.
@@ -53,14 +53,14 @@ def absent(module: str, name: str) -> AttributeError:
 
 def named(function: Callable[..., Any], name: str, module: str,
           doc: str | None) -> Callable[..., Any]:
-    """A function under a name in a module."""
+    """Sets the name, the module and the docstring of a function, and returns it."""
     function.__name__ = function.__qualname__ = name
     function.__module__, function.__doc__ = module, doc
     return function
 
 
 def total_dtype(x: Tensor, d: Any) -> DType | ComplexDType:
-    """The dtype of sums and products: as told, or 64 bits for integers and bools."""
+    """The dtype of a sum or product: `d`, or by default 64 bits for integers and bools."""
     if d is not None:
         return complex_dtype(d) or dtype_named(d)
     return x.dtype if x.dtype.kind in "fc" else u64 if x.dtype.kind == "u" else i64

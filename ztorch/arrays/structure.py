@@ -1,10 +1,10 @@
-"""The structure of pending tensors: the key of a compiled program, and its source.
+"""The structure of pending tensors: the key of a compiled program, from which its graph is built.
 
-A structure is a list. It has an entry for each pending node, in the order in which a walk from the
-roots discovers them: its call, and for each operand the slot of the node, or NUMBER. Pending nodes
-have slots from 0 on, computed ones from -1 down. A call of several results is followed by the
-number of the result. A further result of the same call is AGAIN, the slot of the first one, and its
-number.
+A structure is a list with an entry for each pending node, in the order in which a walk from the
+roots reaches them. An entry has the node's call, followed by the slot of each operand, or NUMBER.
+Slots of pending nodes are 0, 1, ...; those of computed nodes -1, -2, ... If a call has several
+results, the index of the result comes after the call. The entry of a further result of the same
+call is AGAIN, the slot of its first result, and the index.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from ztorch.arrays.node import TensorNode
 from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import Value
 
-NUMBER = None  # in a structure: one of Python's numbers
-AGAIN = "again"  # begins the entry of a further result of a call
+NUMBER = None  # an operand that is a Python number
+AGAIN = "again"  # starts the entry of a further result of a call
 
 
 class Pending:
-    """Everything that some nodes depend on.
+    """All nodes that some root nodes depend on.
 
     Args:
-        arguments: Nodes that count as computed, and come first among the leaves. Default: `()`.
-        within: If not `None`, ids of the nodes to compute: all others count as computed, and these
-            do not, even if they are. Default: `None`.
+        arguments: Nodes that are treated as computed; the first leaves. Default: `()`.
+        within: The ids of the nodes to compute, even those that are computed already; all other
+            nodes are leaves. `None` means all pending nodes. Default: `None`.
     """
 
     __slots__ = ("blocks", "key", "leaves", "numbers", "order", "places", "plain", "roots", "slots",
                  "within")
 
-    roots: Sequence[TensorNode]  # those of the roots that are to be computed
+    roots: Sequence[TensorNode]  # the roots that must be computed
     key: list[Any]  # the structure
-    leaves: list[TensorNode]  # computed nodes, by slots -1, -2, ...
-    blocks: list[Block]  # the memory of those that have some
-    places: list[Any]  # their addresses
-    numbers: list[Any]  # Python's numbers, in the order of the key
-    order: list[TensorNode]  # nodes to compute, by slots 0, 1, ...: first the roots
+    leaves: list[TensorNode]  # computed nodes, in the order of slots -1, -2, ...
+    blocks: list[Block]  # the memory of the leaves that have a block
+    places: list[Any]  # the addresses of these blocks
+    numbers: list[Any]  # Python numbers, in the order of the key
+    order: list[TensorNode]  # nodes to compute, in the order of slots 0, 1, ...; roots come first
     slots: dict[TensorNode, int]  # the slot of each node
-    plain: bool  # whether each of these calls has one result
-    within: set[int] | None  # the argument
+    plain: bool  # whether all calls have one result
+    within: set[int] | None  # see above
 
     def __init__(self, arguments: Sequence[TensorNode] = (), within: set[int] | None = None):
         self.roots, self.key, self.leaves, self.blocks = (), [], [*arguments], []
@@ -53,7 +53,7 @@ class Pending:
         self.plain = True
 
     def new_slot(self, node: TensorNode) -> int:
-        """Gives a slot to a node that has none: among the nodes to compute, or the leaves."""
+        """Assigns a slot to a node that has none, as a node to compute or as a leaf."""
         block = node.block
         if block is None if self.within is None else id(node) in self.within:
             slot = len(self.order)
@@ -68,8 +68,8 @@ class Pending:
         return slot
 
     def add_results(self, call: Call, results: Sequence[Callable[[], TensorNode | None]]) -> None:
-        """Adds the pending results of a call that somebody still holds: later uses find them
-        computed."""
+        """Adds the pending results of a call that are still referenced, so that later uses find
+        them computed."""
         for other in [ref() for ref in results]:
             if other is not None and other.call is call and other.block is None and (
                     other not in self.slots):
@@ -79,12 +79,12 @@ class Pending:
 
 def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
          within: set[int] | None = None) -> Pending:
-    """Follows nodes down to computed ones.
+    """The structure of nodes, down to computed ones.
 
     Args:
         roots: The nodes to compute.
-        arguments: Nodes that count as computed, as in `Pending`. Default: `()`.
-        within: Ids of the nodes to compute, as in `Pending`. Default: `None`.
+        arguments: Nodes that are treated as computed; see `Pending`. Default: `()`.
+        within: The ids of the nodes to compute; see `Pending`. Default: `None`.
 
     Raises:
         NotTraced: They depend on an argument of a function that is being compiled.
@@ -97,7 +97,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
             new_slot(node)
     pending.roots = roots if len(order) == len(roots) else [r for r in roots if slots[r] >= 0]
     applied: dict[tuple[Call, int], int] = {}  # (call, id of operands) -> slot of its first result
-    for node in order:  # which grows
+    for node in order:  # grows during the loop
         operands = node.operands
         call = node.call  # read after the operands; see `settle`
         if call is None:
@@ -128,7 +128,7 @@ def walk(roots: Sequence[TensorNode], arguments: Sequence[TensorNode] = (),
 
 
 def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> set[int]:
-    """The ids of the nodes on the way from sources to roots, with both."""
+    """The ids of the nodes on paths from sources to roots, including both."""
     depends = dict.fromkeys(map(id, sources), True)
     stack = list(roots)
     while stack:
@@ -146,25 +146,25 @@ def dependents(roots: Sequence[TensorNode], sources: Sequence[TensorNode]) -> se
 
 
 def needed_elsewhere(pending: Pending) -> list[TensorNode]:
-    """The nodes on the way to the roots that something else refers to: a variable of the user's, or
-    a pending computation of another kind. They are worth keeping once they are computed."""
+    """The intermediate nodes with other references, such as a user's variable or another pending
+    computation. They are kept once they are computed."""
     inner = pending.order[len(pending.roots):]
     references = _references(inner)
     if pending.plain and max(references, default=0) == _OWN_REFERENCES + 1:
-        return []  # each is an operand once
+        return []  # each intermediate node is an operand once
     uses = _uses(pending.order)
     return [inner[k] for k, count in enumerate(references)
             if count > _OWN_REFERENCES + uses.get(id(inner[k]), 0)]
 
 
 def _references(nodes: list[Any]) -> list[int]:
-    """How many references there are to each node."""
+    """The reference count of each node."""
     return list(map(getrefcount, nodes))
 
 
 def _own_references() -> int:
-    """How many of them are ours: a walk's list, its table of slots, the list of inner nodes, and
-    those of counting. It depends on the version of Python."""
+    """The references that this module holds while it counts: the order and the slots of `Pending`,
+    the list of inner nodes, and temporary ones, which depend on the version of Python."""
     order = [object()]
     slots = dict.fromkeys(order, 0)
     [count] = _references(order[:])
@@ -175,7 +175,7 @@ _OWN_REFERENCES = _own_references()
 
 
 def _uses(order: Sequence[TensorNode]) -> dict[int, int]:
-    """How often each node is an operand. A function, since its variables refer to nodes."""
+    """How often each node is an operand. Its local variables must not keep nodes alive after it."""
     uses: dict[int, int] = {}
     counted: set[int] = set()
     for node in order:
@@ -190,8 +190,8 @@ class _Entry(NamedTuple):
     """A pending node in a structure."""
 
     call: Call | None  # None: a further result of an earlier entry's call
-    result: int  # which of the call's results it is
-    slots: Sequence[Any]  # of its operands; of the first result of the same call
+    result: int  # its index among the call's results
+    slots: Sequence[Any]  # of its operands; for a further result, that of the first result
 
 
 def _entries(key: Sequence[Any]) -> Iterator[_Entry]:
@@ -210,12 +210,12 @@ def _entries(key: Sequence[Any]) -> Iterator[_Entry]:
 
 def rebuild(key: Sequence[Any], leaves: Sequence[Value],
             numbers: Sequence[Value]) -> dict[int, Value]:
-    """The values of a graph that a structure describes, by slot.
+    """The graph values of a structure, by slot.
 
     Args:
         key: The structure.
-        leaves: Values of the computed nodes.
-        numbers: Values of Python's numbers, each of the dtype that its call wants.
+        leaves: The values of the computed nodes.
+        numbers: The values of Python numbers, each in the dtype that its call computes in.
     """
     values = {-1 - k: v for k, v in enumerate(leaves)}
     entries = list(_entries(key))
@@ -242,6 +242,6 @@ def rebuild(key: Sequence[Any], leaves: Sequence[Value],
 
 
 def number_dtypes(key: Sequence[Any]) -> list[Any]:
-    """The dtype that each of the numbers of a structure is computed in."""
+    """The dtype in which each number of a structure is computed."""
     return [d for entry in _entries(key) if entry.call is not None
             for d, s in zip(entry.call.dtypes, entry.slots, strict=True) if s is NUMBER]

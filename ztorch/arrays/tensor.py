@@ -39,11 +39,11 @@ class Tensor(OneNumber, Operators):
     `print`, a branch on it, or `realize()`. A tensor never changes.
 
     Args:
-        data: Numbers: an array of any framework, a number, or nested lists of them. They are
-            copied.
-        dtype: The dtype; `None` means that of the array, float32 for Python's floats. Default:
+        data: The numbers, which are copied: an array of any framework, a number, or nested lists of
+            numbers.
+        dtype: The dtype; `None` means the array's dtype, or float32 for Python floats. Default:
             `None`.
-        device: The device that holds it; `None` means the default one. Default: `None`.
+        device: The device; `None` means the default one. Default: `None`.
 
     Raises:
         DataError: `data` is not an array of numbers.
@@ -82,12 +82,12 @@ class Tensor(OneNumber, Operators):
 
     @property
     def real(self) -> Tensor:
-        """Itself: its numbers are real."""
+        """The tensor itself, since its elements are real."""
         return self
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary parts of its numbers: zeros."""
+        """The imaginary parts of its elements: zeros."""
         zeros: Tensor = compute("imag", (self,), {})
         return zeros
 
@@ -98,7 +98,7 @@ class Tensor(OneNumber, Operators):
 
     @property
     def nbytes(self) -> int:
-        """The memory that its elements take, in bytes."""
+        """The size of its elements in bytes."""
         return self.node.spec.nbytes
 
     def __len__(self) -> int:
@@ -123,10 +123,10 @@ class Tensor(OneNumber, Operators):
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self._readable())
 
-    # -- its elements ------------------------------------------------------------------------------
+    # -- elements ----------------------------------------------------------------------------------
 
     def realize(self) -> Tensor:
-        """Computes it now, if that is still to be done.
+        """Computes the tensor now, if it is pending.
 
         Returns:
             The tensor itself.
@@ -137,8 +137,8 @@ class Tensor(OneNumber, Operators):
         return self
 
     def numpy(self) -> np.ndarray:
-        """Its elements as an array of NumPy, which shares the memory of a tensor of the CPU and can
-        only be read; `numpy().copy()` can be written.
+        """The elements as a read-only NumPy array, which shares the memory of a CPU tensor;
+        `numpy().copy()` can be written.
 
         Returns:
             An array of the tensor's shape and dtype.
@@ -154,24 +154,24 @@ class Tensor(OneNumber, Operators):
         return np.array(self.numpy(), dtype, copy=copy)
 
     def tolist(self) -> Any:
-        """Its elements as nested lists of Python's numbers."""
+        """The elements as nested lists of Python numbers."""
         return self._readable().tolist()
 
     def _readable(self) -> np.ndarray:
-        """Its elements in a dtype of NumPy's own: bfloat16 as float32."""
+        """The elements in a dtype that NumPy has: bfloat16 as float32."""
         return from_storage(self.dtype, stored_array(self.realize().node))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[k] for k in range(len(self)))
 
-    # -- elsewhere ---------------------------------------------------------------------------------
+    # -- other devices and libraries ---------------------------------------------------------------
 
     def to(self, device: str, copy: bool = False) -> Tensor:
         """The tensor on a device.
 
         Args:
             device: The device, such as "cpu" or "vulkan:0".
-            copy: Whether to copy it even if it is there already. Default: `False`.
+            copy: Whether to copy the tensor even if it is already there. Default: `False`.
 
         Returns:
             A tensor of the same shape and dtype.
@@ -180,7 +180,7 @@ class Tensor(OneNumber, Operators):
         return self if node is self.node else tensor_of(node)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
-        """The tensor on a device, by the name of the array API."""
+        """The tensor on a device; the array API's name for `to`."""
         return self.to(device)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -205,7 +205,7 @@ class Tensor(OneNumber, Operators):
         return REGISTRY, ALIASES
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions of elements give tensors where there is such an op, else arrays."""
+        """NumPy's elementwise functions return tensors where an op exists, else arrays."""
         if any(isinstance(x, Tensor) for x in options.get("out", ())):
             return NotImplemented  # a tensor never changes
         name = ALIASES.get(ufunc.__name__, ufunc.__name__)
@@ -231,7 +231,7 @@ def tensor_of(node: TensorNode) -> Tensor:
 
 
 def restored_tensor(array: np.ndarray, d: str, device: str) -> Tensor:
-    """The function that pickle calls."""
+    """Rebuilds a tensor from a pickle."""
     return tensor_of(restored(array, dtype_named(d), device))
 
 
@@ -252,12 +252,12 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def recorded_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op, if it was applied to tensors of the same specs before; else None."""
+    """The results of an op that was applied to tensors of the same specs before; else None."""
     return _wrapped(apply_again(name, args, attrs))
 
 
 def on_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The results of an op as users call it: tensors for tensors, else arrays of NumPy."""
+    """The results of an op that a user calls: tensors for tensors, else NumPy arrays."""
     return _wrapped(apply_to_arrays(name, args, attrs))
 
 
@@ -271,7 +271,7 @@ set_tensor(Tensor)
 dispatch.on_tensors = recorded_again
 dispatch.recorder = recorder
 set_operators(Tensor, compute)
-# Since Python 3.12 for `memoryview`, `np.frombuffer` and files.
+# The buffer protocol, which Python 3.12 and later use in `memoryview`, `np.frombuffer` and files.
 Tensor.__buffer__ = lambda x, flags: memoryview(x.numpy())  # type: ignore[attr-defined]
 Tensor.__getitem__ = getter(tensor_of, compute)  # type: ignore[method-assign, assignment]
 Tensor.at = property(At)  # type: ignore[attr-defined]

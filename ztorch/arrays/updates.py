@@ -52,26 +52,26 @@ class _Rate(Cell):
 
 
 class Step(NamedTuple):
-    """The step of one optimizer for parameters of certain specs."""
+    """The compiled step of an optimizer for parameters of certain specs."""
 
     call: Call  # (parameters, gradients, states) -> (parameters, changed states)
     states: list[Cell]
     changed: list[Cell]
-    settings: dict[str, Any]  # of the optimizer, which the call has compiled in
-    cells: dict[str, Cell]  # all states by name, with those of earlier settings
+    settings: dict[str, Any]  # attributes of the optimizer that are compiled into the call
+    cells: dict[str, Cell]  # all states by name, including those of earlier settings
 
 
 States = dict[str, np.ndarray]  # the states of one step by name
 
 
 class Steps:
-    """The steps of one optimizer, by the parameters they take. Copies and pickles of it hold the
-    states as arrays."""
+    """The steps of one optimizer, by the structure and specs of their parameters. A copy or pickle
+    holds the states as arrays."""
 
     def __init__(self, saved: Sequence[States] = ()):
         self.known: dict[Any, Step] = {}
-        self.saved = [*saved]  # of steps whose parameters are not known yet
-        self._must_fit = False  # a copy may start anew with other parameters
+        self.saved = [*saved]  # states of steps whose parameters are not known yet
+        self._must_fit = False  # whether other parameters are an error; a copy may start with them
 
     def find(self, optimizer: Optimizer, tree: Any, specs: tuple[Spec, ...]) -> Step:
         """The step for parameters in a tree."""
@@ -86,13 +86,13 @@ class Steps:
         return step
 
     def restore(self, saved: Sequence[States]) -> None:
-        """Replaces the states of all steps; those left over wait for further parameters."""
+        """Replaces the states of all steps. States that fit no step wait for later parameters."""
         self.saved, self._must_fit = [*saved], True
         for step in self.known.values():
             self._restore(step)
 
     def _restore(self, step: Step) -> None:
-        """Gives a step the saved states that fit it."""
+        """Sets the states of a step to the saved states that fit it."""
         if not self.saved:
             return
         own = {n: c for n, c in step.cells.items() if not isinstance(c, _Rate)}
@@ -103,7 +103,7 @@ class Steps:
         if not fitting:
             raise ShapeError("the saved states of the optimizer belong to other parameters: "
                              + _misfit(own, self.saved[0]))
-        states = min(fitting, key=len)  # plain SGD's counter fits all
+        states = min(fitting, key=len)  # the states of plain SGD, a counter, are part of all others
         self.saved = [s for s in self.saved if s is not states]
         for name, cell in own.items():
             kind = cell.node.spec
@@ -111,7 +111,7 @@ class Steps:
 
     def __reduce__(self) -> tuple[Any, ...]:
         states = [{n: tensor_of(c.node).numpy() for n, c in step.cells.items()
-                   if not isinstance(c, _Rate)}  # the optimizer holds its learning rate
+                   if not isinstance(c, _Rate)}  # the optimizer stores its learning rate
                   for step in self.known.values()]
         return Steps, ([*self.saved, *states],)
 
@@ -161,12 +161,14 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
         raise ConfigError("update takes at least one parameter")
     nodes = [node_from(x, None, None, copy=True) for x in (*weights, *slopes)]
     specs = tuple(n.spec for n in nodes)
-    for w, g in zip(specs[:len(weights)], specs[len(weights):], strict=True):
-        if w is not g:
-            raise ShapeError(f"a gradient of {g!r} for a parameter of {w!r}; they must be alike")
     if any(s.memory != specs[0].memory for s in specs):
         places = sorted({s.memory for s in specs})
-        raise DeviceError(f"update takes parameters of one device, not of {' and '.join(places)}")
+        raise DeviceError("update takes parameters and gradients on one device, not on "
+                          f"{' and '.join(places)}; copy them with .to({places[0]!r})")
+    for w, g in zip(specs[:len(weights)], specs[len(weights):], strict=True):
+        if w is not g:
+            raise ShapeError(f"a gradient of {g!r} for a parameter of {w!r}; their shapes and "
+                             "dtypes must be equal")
     step = _steps_of(optimizer).find(optimizer, tree, specs[:len(weights)])
     results = record(step.call, (*nodes, *(cell.get() for cell in step.states)))
     for cell, node in zip(step.changed, results[len(weights):], strict=True):
@@ -175,7 +177,8 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
 
 
 def _settings(optimizer: Optimizer) -> dict[str, Any]:
-    """All that users may set of an optimizer, but a learning rate that is a number: a cell."""
+    """The attributes of an optimizer that users may set, except a learning rate that is a number:
+    that is a cell."""
     return {name: x for name, x in vars(optimizer).items() if name != "_steps" and not (
         name == "learning_rate" and isinstance(x, (int, float)))}
 
@@ -189,7 +192,7 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
         tree: The tree of its parameters.
         specs: Their specs.
         settings: The result of `_settings`.
-        before: Cells that it has already, by the names of their states.
+        before: Existing cells, by the names of their states.
     """
     place = specs[0].memory
     weights = [leaf("state", name, s.shape, s.dtype)
@@ -216,7 +219,7 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
 
 
 def _cell(optimizer: Optimizer, state: Value, place: str) -> Cell:
-    """The cell of a state, with its first value."""
+    """A cell with the initial value of a state."""
     data = first_value(state)
     block = memory(place).upload(to_storage(state.dtype, data))
     node = computed(spec(state.shape, state.dtype, place), block)

@@ -1,4 +1,4 @@
-"""Functions of the graph, such as losses and metrics, on the numbers that users have."""
+"""Calls functions of graph values, such as losses and metrics, on tensors and arrays."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ztorch.dtypes import f32, f64
 from ztorch.graph.trees import Shape, flatten, unflatten
 from ztorch.graph.value import Value
 
-# The form of a function's results: one tensor, or a dict or list of them.
+# The structure of the results of a call: one tensor, or a dict or list of tensors.
 _trees: weakref.WeakKeyDictionary[Call, Shape] = weakref.WeakKeyDictionary()
 
 
 def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """The result of a function of values for tensors or arrays.
+    """The result of a function of graph values, for tensors or arrays.
 
     Args:
         name: The function's name in errors.
         key: Identifies the function.
-        function: Takes values, and returns one, or a dict or list of them.
+        function: Takes values, and returns a value, or a dict or list of values.
         operands: Tensors, arrays, numbers or lists of numbers.
 
     Returns:
-        Tensors in the place of the values that the function returns.
+        Tensors in place of the values that the function returns.
     """
     labels = [f"argument {k}" for k in range(len(operands))]
     place = common_memory(name, labels, operands)
@@ -50,8 +50,8 @@ def on_numbers(name: str, key: Any, function: Callable[..., Any], operands: Sequ
 
 
 def as_layer_input(label: str, x: Any, place: str) -> TensorNode:
-    """An argument of a layer or a loss, as a node in a memory. As in Keras, arrays of float64
-    become float32; tensors keep their dtype."""
+    """An argument of a layer or a loss as a node in a memory. As in Keras, float64 arrays become
+    float32; tensors keep their dtype."""
     if isinstance(x, Handle):
         return x.node
     array = as_host_array(label, x)

@@ -1,7 +1,7 @@
-"""`zt.vmap`: a function of one example as a function of many.
+"""`zt.vmap`: vectorizes a function of one example.
 
 The function runs once, on tensors of one example, which have no values. The ops that it records
-become one call; its graph is vectorized where the call is built.
+become one call, whose graph is vectorized.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Axes = Any  # an axis, None, or a tree of them
 
 
 def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
-    """Makes a function of one example a function of many at once.
+    """Vectorizes a function: from one example to many at once.
 
-    Values that do not depend on an example are computed once for all. In the function, tensors of
-    an example have no values to look at.
+    Values that do not depend on the example are computed once. The function cannot branch on the
+    values of its tensors.
 
     Args:
-        function: Takes tensors, or dicts and lists of them, and returns such.
-        in_axes: The axis of the examples in each argument; None for arguments that all examples
-            share. An axis stands for all arguments, a tuple has an entry for each, which may be a
-            tree of axes where the argument is a tree. Default: `0`.
-        out_axes: The axis of the examples in each result, in the same way; None for results that
-            are the same for all. Default: `0`.
+        function: Takes and returns tensors, or dicts and lists of tensors.
+        in_axes: The axis of the examples: an integer for all arguments, or a tuple with an entry
+            for each argument. An entry is an axis, a tree of axes for an argument that is a tree,
+            or `None` if all examples share the argument. Default: `0`.
+        out_axes: The axis of the examples in the results, in the same form; `None` for results that
+            are the same for all examples. Default: `0`.
 
     Returns:
-        A function of tensors that have one more axis.
+        A function of tensors with an additional axis of examples.
 
     Raises:
         ConfigError: `function` is not callable.
@@ -56,7 +56,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         ...                                                        zt.tensor([10, 1]))
         tensor([12, 34], dtype=int64, device='cpu')
 
-        The gradient for each example by itself:
+        Gradients for each example separately:
 
         >>> loss = lambda w, x: (w * x).sum() ** 2.0
         >>> slopes = zt.vmap(zt.grad(loss), in_axes=(None, 0))
@@ -95,7 +95,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
 
 class _Arguments:
-    """The arguments of a vectorized function, outside and inside of it."""
+    """The arguments of a vectorized function, as tensors of all examples and of one."""
 
     def __init__(self, name: str, args: tuple[Any, ...], named: dict[str, Any], in_axes: Axes):
         if isinstance(in_axes, list):
@@ -107,9 +107,9 @@ class _Arguments:
         leaves, shape = flatten((args, named))
         labels = [f"argument {k}" for k in range(len(leaves))]
         place = common_memory(name, labels, leaves)
-        self.outside: list[TensorNode] = []  # those that differ between examples
-        self.inside: list[TensorNode] = []  # placeholders of them, for one example
-        self.axes: list[int] = []  # of the examples in each
+        self.outside: list[TensorNode] = []  # arguments that differ between examples
+        self.inside: list[TensorNode] = []  # a placeholder of one example for each of them
+        self.axes: list[int] = []  # the axis of the examples in each of them
         sizes: dict[str, int] = {}
         for k, (label, axis) in enumerate(zip(labels, axes, strict=True)):
             if axis is None:
@@ -128,11 +128,11 @@ class _Arguments:
             leaves[k] = tensor_of(self.inside[-1])
         if len(set(sizes.values())) != 1:
             counts = ", ".join(f"{size} in {label}" for label, size in sizes.items())
-            raise ShapeError(f"{name}: arguments must have as many examples as one another, not "
+            raise ShapeError(f"{name}: all arguments must have the same number of examples, not "
                              f"{counts}" if sizes else f"{name}: no argument has an axis of "
                              "examples; in_axes must give one")
         self.count = next(iter(sizes.values()))  # number of examples
-        self.tree = unflatten(shape, iter(leaves))  # the arguments of the function
+        self.tree = unflatten(shape, iter(leaves))  # the arguments for one example
 
 
 def _axes(label: str, axes: Axes, tree: Any) -> list[int | None]:
@@ -145,13 +145,13 @@ def _axes(label: str, axes: Axes, tree: Any) -> list[int | None]:
             len(axes) == len(tree)):
         pairs = list(zip(axes, tree, strict=True))
     else:
-        raise ShapeError(f"{label} must be an axis, None, or a tree of them like the tensors', "
-                         f"not {axes!r}")
+        raise ShapeError(f"{label} must be an axis, None, or a tree of these with the structure "
+                         f"of the tensors, not {axes!r}")
     return [axis for part, branch in pairs for axis in _axes(label, part, branch)]
 
 
 def _from_end(name: str, axis: int | None, one: Spec) -> int | None:
-    """An axis of a result of all examples, counted from 0."""
+    """An axis of examples in a result, counted from 0."""
     rank = len(one.shape) + 1
     if axis is not None and not -rank <= axis < rank:
         raise ShapeError(f"{name}: out_axes {axis} is out of range for a result of {one!r} for "
@@ -163,9 +163,9 @@ class _Plan(NamedTuple):
     """How a function is vectorized."""
 
     name: str  # of the function
-    examples: int  # how many there are
-    axes: tuple[int, ...]  # of the examples in each argument that has them
-    out_axes: tuple[int | None, ...]  # of the examples in each result
+    examples: int  # number of examples
+    axes: tuple[int, ...]  # the axis of examples in each argument that has one
+    out_axes: tuple[int | None, ...]  # the axis of examples in each result
 
 
 _mapped: Recent[Any, Call] = Recent(1024)  # calls by plan and structure
@@ -201,8 +201,8 @@ def _builder(plan: _Plan, pending: Pending, slots: tuple[int, ...]) -> Build:
                    for root, axis in zip(roots, plan.out_axes, strict=False)]
         for root in roots[len(results):]:
             if root in known:
-                raise Unsupported(f"{plan.name} changes a state, such as that of an optimizer, in "
-                                  "another way for each example; change it outside of vmap")
+                raise Unsupported(f"{plan.name} changes a state, such as an optimizer's, "
+                                  "differently for each example; change it outside of vmap")
         return results + roots[len(results):]
 
     return build
