@@ -72,7 +72,8 @@ def test_schedules_round_trip_through_files(folder: Path, tmp_path: Path) -> Non
         assert len(exchange.stored_kernels()) == 2
     data = json.loads(path.read_text())
     for change in ("{", "[]", json.dumps({**data, "format": "2"}),
-                   json.dumps({**data, "kernels": [{**data["kernels"][0], "schedule": "x"}]})):
+                   *(json.dumps({**data, "kernels": [{**data["kernels"][0], **change}]})
+                     for change in ({"schedule": "x"}, {"title": "\x1b[2J"}, {"machine": "a\nb"}))):
         path.write_text(change)
         with pytest.raises((FileError, ConfigError), match=r"holds no schedules|no schedule of kind"):
             exchange.import_file(path)

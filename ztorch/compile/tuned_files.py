@@ -18,7 +18,7 @@ from pathlib import Path
 from ztorch.codegen.targets import Target
 from ztorch.errors import FileError
 from ztorch.files.atomic import write_atomic
-from ztorch.files.kinds import TEXT, Real, String, Whole
+from ztorch.files.kinds import LINE, Real, String, Whole
 from ztorch.files.parsing import parsing
 from ztorch.files.schema import Record, field
 from ztorch.host import processor
@@ -34,12 +34,12 @@ class TunedKernel(Record):
     """The measurement of one kernel."""
 
     work: str = field(String("[0-9a-f]{64}", "a digest"))  # a digest of its computation
-    title: str = field(TEXT)  # the computation for people: ops, dtype and shape
-    machine: str = field(TEXT)  # in the form of `machine_of`
+    title: str = field(LINE)  # the computation for people: ops, dtype and shape
+    machine: str = field(LINE)  # in the form of `machine_of`
     threads: int = field(Whole(0, MOST_THREADS))  # that shared the kernel; 0: those of a GPU
-    version: str = field(TEXT)  # of ztorch
-    schedule: str = field(TEXT)  # the fastest schedule
-    rule: str = field(TEXT)  # the schedule that the rules propose
+    version: str = field(LINE)  # of ztorch
+    schedule: str = field(LINE)  # the fastest schedule
+    rule: str = field(LINE)  # the schedule that the rules propose
     seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the fastest
     rule_seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the rules' schedule
 

@@ -131,6 +131,18 @@ class String(Kind):
         return value
 
 
+class Line(String):
+    """A line of printable characters, as a terminal may show it."""
+
+    def __init__(self) -> None:
+        super().__init__(says="a line of printable characters")
+
+    def from_json(self, value: Any) -> str:
+        if not super().from_json(value).isprintable():
+            raise BadValue(value, self.says)
+        return str(value)
+
+
 class OneOf(Kind):
     """One of several strings."""
 
@@ -292,4 +304,5 @@ class OneOrNamed(Kind):
         return self.kind.to_json(value[""]) if "" in value else self.by_name.to_json(value)
 
 
-TEXT, FLAG, OBJECT, DTYPE, SCORE = String(), Flag(), AnyObject(), Dtype(), Score()
+TEXT, LINE, FLAG, OBJECT, DTYPE, SCORE = (
+    String(), Line(), Flag(), AnyObject(), Dtype(), Score())
