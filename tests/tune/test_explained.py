@@ -34,6 +34,8 @@ def test_work_of_a_product() -> None:
     row = target_for(resolve("cpu:avx2:zen3", here=False)).limits
     [zen3] = dense().explain(device="cpu:avx2:zen3", batch_size=M).kernels
     assert zen3.least_cycles == zen3.flops / (2 * row.processor.fma_ports * 8)
+    [zen4] = dense().explain(device="cpu:avx512:zen4", batch_size=M).kernels
+    assert zen4.least_cycles == zen3.least_cycles  # its ports take a wide vector in two halves
 
 
 def test_a_table_counts_the_rows_that_are_read() -> None:
@@ -50,6 +52,21 @@ def test_runs_and_reasons() -> None:
     assert "estimated" in text and "matmul reads all of it repeatedly" in text
     assert f"{sum(k.runs for k in times.kernels)} kernels" in text
     assert times.text(rows=1, why=False).count("\n") < 8
+
+
+def test_equal_kernels_share_a_row() -> None:
+    """And any difference, as of the first layer's input, is another row."""
+    model = zt.Sequential([L.Input((K,)), *[L.Dense(N, activation="relu") for _ in range(5)]])
+    times = model.explain(batch_size=M)
+    first, *others = times.kernels
+    rows = times.text(why=False).split("\n")[3:-2]
+    assert len(rows) == 2
+    many, one = (row.split() for row in rows)
+    assert many[:2] == [others[0].name, "4"] and one[:2] == [first.name, "1"]
+    cost = sum(k.cost for k in others)
+    assert many[4] == f"{cost / times.total:.0%}"
+    assert "like it: k2, k3, k4\n" in times.text()
+    assert f"; at best {sum(k.least_cycles for k in times.kernels):,.0f}" in times.text()
 
 
 def test_measured_times(tmp_path: Path) -> None:

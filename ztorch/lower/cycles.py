@@ -26,7 +26,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
     """A rough estimate, which decides whether more workers pay."""
     total = 0.0
     for v in region.members:
-        lanes = _lanes_at_once(limits, v.dtype)
+        lanes = lanes_at_once(limits, v.dtype)
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
         elif v.op is THREADS:
@@ -34,7 +34,7 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
             total += program.blocks * program.threads * program.size * OP_SLOTS_MIN
         elif v.op is RECURRENCE:
             r = v.attrs["recurrence"]
-            lanes = _lanes_at_once(limits, r.widest)
+            lanes = lanes_at_once(limits, r.widest)
             total += r.size * r.work / (limits.processor.fma_ports * lanes)
         else:
             n = (v.args[0].size if v.op.kind in ("reduce", "scatter") else
@@ -44,6 +44,6 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
     return total
 
 
-def _lanes_at_once(limits: Limits, d: DType) -> int:
+def lanes_at_once(limits: Limits, d: DType) -> int:
     """Lanes that a port starts per cycle: a wider vector occupies it for several cycles."""
     return min(limits.lanes(d), max(1, limits.processor.port_bits // d.bits))

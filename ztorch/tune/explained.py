@@ -12,6 +12,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.flops import flops
 from ztorch.graph.value import Graph
 from ztorch.host.processor import usable_cores
+from ztorch.lower.cycles import lanes_at_once
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
@@ -71,7 +72,7 @@ def _measured(step: KernelStep, k: KernelTime, target: Target, threads: int,
 
 def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
     step, kernel = planned.step, planned.kernel
-    row, lanes = target.limits.processor, target.limits.lanes(dtype_of(kernel.region))
+    row, lanes = target.limits.processor, lanes_at_once(target.limits, dtype_of(kernel.region))
     work, nbytes = _flops(kernel), _bytes(kernel)
     compute = work / (2 * row.fma_ports * lanes)
     memory = nbytes / (row.l2_bytes_per_cycle if nbytes <= row.l2_bytes else

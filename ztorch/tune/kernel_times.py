@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,24 +72,26 @@ class FunctionTimes:
         return self.text()
 
     def text(self, rows: int = 20, why: bool = True) -> str:
-        """The table of kernels, the most expensive first.
+        """The table of kernels, the most expensive first. Kernels of equal work, schedule and time,
+        such as those of repeated blocks, share a row.
 
         Args:
-            rows: The number of kernels in the table. Default: `20`.
+            rows: The number of rows of the table. Default: `20`.
             why: Whether lines below each kernel show its schedule and the limits of fusion.
                 Default: `True`.
         """
-        longest = sorted(self.kernels, key=lambda k: -k.cost)
+        groups = _groups(self.kernels)
         lines = aligned_table(
-            [_headings(self), *(_cells(k, self) for k in longest[:rows])]).split("\n")
+            [_headings(self), *(_cells(group, self) for group in groups[:rows])]).split("\n")
         text = [f"{self.name} on {self.device} ({self.processor}), {_how(self)}", "", lines[0]]
-        for k, line in zip(longest, lines[1:], strict=False):
+        for (k, *others), line in zip(groups, lines[1:], strict=False):
             text.append(line)
             if why:
                 tuned = " (found by tune)" * k.tuned
-                text += [f"    {line}" for line in (f"{k.schedule}{tuned}", *k.why)]
-        if len(longest) > rows:
-            text.append(f"... and {len(longest) - rows} more kernels")
+                like_it = [f"like it: {_numbers(others)}"] if others else []
+                text += [f"    {line}" for line in (f"{k.schedule}{tuned}", *like_it, *k.why)]
+        if rest := sum(map(len, groups[rows:])):
+            text.append(f"... and {rest} more kernels")
         return "\n".join((*text, "", _totals(self)))
 
     def plot(self, path: str) -> Any:
@@ -109,6 +112,26 @@ class FunctionTimes:
         return draw_roofline(f"{self.name} on {self.device}", points, self.peaks, path)
 
 
+def _groups(kernels: Sequence[KernelTime]) -> list[list[KernelTime]]:
+    """Kernels of equal work, schedule and time, those that take longest together first."""
+    groups: dict[tuple[object, ...], list[KernelTime]] = {}
+    for k in kernels:
+        fuses = [line for line in k.why if line.startswith("fuses")]
+        groups.setdefault((k.schedule, k.tuned, k.runs, k.flops, k.bytes, k.cost, *fuses),
+                          []).append(k)
+    return sorted(groups.values(), key=lambda group: -sum(k.cost for k in group))
+
+
+def _numbers(kernels: Sequence[KernelTime]) -> str:
+    """The numbers with which the names of kernels begin, a few of them.
+
+    >>> _numbers([])
+    ''
+    """
+    shown = [k.name.partition("_")[0] for k in kernels]
+    return ", ".join(shown if len(shown) < 14 else [*shown[:12], f"... ({len(shown)})"])
+
+
 def _how(f: FunctionTimes) -> str:
     if f.peaks is None:
         return "estimated: cycles of one worker; measure=True or --measure runs the kernels"
@@ -120,22 +143,40 @@ def _headings(f: FunctionTimes) -> tuple[str, ...]:
     return ("kernel", "runs", *time, "share", "MFLOP", "kB", "bound", "of best")
 
 
-def _cells(k: KernelTime, f: FunctionTimes) -> tuple[str, ...]:
+def _cells(group: Sequence[KernelTime], f: FunctionTimes) -> tuple[str, ...]:
+    k = group[0]
+    each, least = (f"{x:,.2f}" if f.measured else f"{x:,.0f}" for x in _each(k))
+    cost = sum(k.cost for k in group)
+    return (k.name, f"{k.runs * len(group):,}", each, least, f"{cost / (f.total or 1.0):.0%}",
+            _short(k.flops / 1e6), _short(k.bytes / 1e3), k.bound, f"{k.share:.0%}")
+
+
+def _each(k: KernelTime) -> tuple[float, float]:
+    """The time of a run and the least that it can take: microseconds if measured, else cycles."""
     if k.seconds is None or k.least_seconds is None:
-        each, least = f"{k.cycles:,.0f}", f"{k.least_cycles:,.0f}"
-    else:
-        each, least = f"{k.seconds * 1e6:,.2f}", f"{k.least_seconds * 1e6:,.2f}"
-    return (k.name, f"{k.runs:,}", each, least, f"{k.cost / (f.total or 1.0):.0%}",
-            f"{k.flops / 1e6:,.3g}", f"{k.bytes / 1e3:,.4g}", k.bound, f"{k.share:.0%}")
+        return k.cycles, k.least_cycles
+    return k.seconds * 1e6, k.least_seconds * 1e6
+
+
+def _short(x: float) -> str:
+    """A number with three digits or more, without an exponent if it is large.
+
+    >>> _short(0.01234), _short(12345.6)
+    ('0.0123', '12,346')
+    """
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def _totals(f: FunctionTimes) -> str:
-    work, moved = (sum(getattr(k, field) * k.runs for k in f.kernels)
-                   for field in ("flops", "bytes"))
     runs = sum(k.runs for k in f.kernels)
-    amount = f"{runs:,} kernels, {work / 1e9:,.4g} GFLOP, {moved / 1e6:,.4g} MB"
+    work = sum(k.runs * k.flops for k in f.kernels)
+    moved = sum(k.runs * k.bytes for k in f.kernels)
+    least = sum(k.runs * _each(k)[1] for k in f.kernels)
+    amount = f"{runs:,} kernels, {_short(work / 1e9)} GFLOP, {_short(moved / 1e6)} MB"
     if f.peaks is None:
-        return f"{amount}, {f.total:,.0f} cycles"
+        return f"{amount}, {f.total:,.0f} cycles; at best {least:,.0f}"
     rates = ", ".join(f"{rate / 1e9:,.0f} from {size >> 10:,} KiB" for size, rate in f.peaks.reads)
-    return (f"{amount}, {f.total * 1e6:,.1f} us\n"
+    total = f.total * 1e6
+    return (f"{amount}, {total:,.1f} us: {_short(work / max(total, 1e-9) / 1e3)} GFLOP/s; at best "
+            f"{least:,.1f} us, {least / max(total, 1e-9):.0%}\n"
             f"one thread here: {f.peaks.flops / 1e9:,.1f} GFLOP/s; GB/s: {rates}")
