@@ -27,6 +27,8 @@ CASES = {
     "of a batch": (lambda x: ops.transpose(x, (0, 3, 2, 1)), ((2, 40, 3, 33),), f32),
     "halves": (lambda x: ops.transpose(x) * 2.0, ((130, 70),), f16),
     "doubles": (lambda x: ops.transpose(x), ((40, 33),), f64),
+    "of a flipped kernel": (lambda x: ops.reshape(ops.transpose(ops.flip(x, (0, 1)), (0, 1, 3, 2)), (396, 33)) * 2.0,
+                            ((3, 3, 33, 44),), f32),
     "bytes": (lambda x: ops.transpose(x), ((130, 70),), i8),
 }
 

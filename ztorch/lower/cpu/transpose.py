@@ -7,7 +7,7 @@ read along the source's rows, transposed by shuffles, and written along the resu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
@@ -30,33 +30,57 @@ class TransposePattern:
 
     source: Value
     along: int  # the axis along which its elements are contiguous
-    shape: tuple[int, ...]  # that loops run over: neighboring axes are one where they can be
+    shape: tuple[int, ...]  # that loops run over: neighboring axes are one where they can be, and
+    # one axis is several where a read needs its quotients, such as that of a flipped kernel
 
 
 def find_transpose(region: Region) -> TransposePattern | None:
     """The value that an elementwise region reads across rows, if tiles for it pay."""
     if len(region.shape) < 2:
         return None
-    shape = merged_axes(region)
+    shape = _divided(region, merged_axes(region))
     if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
-    loops = [Var(f"d{k}", n) for k, n in enumerate(shape)]
-    full = {region.outer: flatten([Index.of(v) for v in loops], shape)}
+    loops = _loops(shape)
     last, across = loops[-1], set()
-    for v in region.members:
-        at = region.flat[v].replace(full)
-        for source, flat in real_reads(v, unflatten(at, v.shape)):
-            if source in region.flat or (flat.factor(last) in (0, 1) and flat.is_affine):
-                continue
-            beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
-            looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
-            if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
-                return None
-            across.add((source, flat, beside[0]))
+    for source, flat in _reads(region, shape):
+        if flat.factor(last) in (0, 1) and flat.is_affine:
+            continue
+        beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
+        looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
+        if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
+            return None
+        across.add((source, flat, beside[0]))
     if len(across) != 1:
         return None
     [(source, _, along)] = across
     return TransposePattern(source, along, shape)
+
+
+def _loops(shape: tuple[int, ...]) -> list[Var]:
+    return [Var(f"d{k}", n) for k, n in enumerate(shape)]
+
+
+def _reads(region: Region, shape: tuple[int, ...]) -> Iterator[tuple[Value, Index]]:
+    """What a region reads from buffers at a position of loops over a shape."""
+    full = {region.outer: flatten([Index.of(v) for v in _loops(shape)], shape)}
+    for v in region.members:
+        at = region.flat[v].replace(full)
+        for source, flat in real_reads(v, unflatten(at, v.shape)):
+            if source not in region.flat:
+                yield source, flat
+
+
+def _divided(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with each axis divided of which a read has a quotient or remainder."""
+    loops = {Index.of(v): k for k, v in enumerate(_loops(shape))}
+    for _, flat in _reads(region, shape):
+        for part in flat.parts:
+            k = loops.get(part.inner)
+            if k is not None and part.by < shape[k] and shape[k] % part.by == 0:
+                parts = shape[k] // part.by, part.by
+                return _divided(region, (*shape[:k], *parts, *shape[k + 1:]))
+    return shape
 
 
 def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:

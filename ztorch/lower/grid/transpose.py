@@ -75,7 +75,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """All tiles, each by a workgroup."""
     pattern = find_transpose(region)
     assert pattern is not None and limits.grid is not None
-    shape, along = region.shape, pattern.along
+    shape, along = pattern.shape, pattern.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     down, across = math.ceil(shape[along] / s.edge), math.ceil(shape[-1] / s.edge)
     count = math.prod(v.extent for v in outer) * down * across
@@ -99,15 +99,15 @@ class _ThreadPart:
     def __init__(self, b: Builder, region: Region, pattern: TransposePattern, outer: list[Var],
                  s: GridTransposeSchedule, tile: str, t: Operand):
         self.b, self.region, self.pattern, self.outer, self.tile = b, region, pattern, outer, tile
-        self.row = Var("row", region.shape[pattern.along])
-        self.column = Var("column", region.shape[-1])
+        self.row = Var("row", pattern.shape[pattern.along])
+        self.column = Var("column", pattern.shape[-1])
         self.edge, self.pitch = s.edge, _pitch(pattern, s.edge)
         self.beside, self.line = b.rem(t, s.edge), b.div(t, s.edge)
         self.lines = range(0, s.edge, s.threads // s.edge)
         rest = iter(map(Index.of, outer))
         index = [Index.of(self.row) if k == pattern.along else next(rest)
-                 for k in range(len(region.shape) - 1)]
-        self.at = flatten([*index, Index.of(self.column)], region.shape)
+                 for k in range(len(pattern.shape) - 1)]
+        self.at = flatten([*index, Index.of(self.column)], pattern.shape)
 
     def read(self, e: Emitter, corner: tuple[Operand, Operand]) -> None:
         """Reads the tile: neighboring threads read contiguous elements of the source."""

@@ -132,8 +132,7 @@ def transformed(v: Value, left: Value, fixed: bool,
     one = _Convolution(image, filters)
     if not one.pays((m, filters, depth), (one.tiles, filters, channels), fixed, limits):
         return None
-    kernel = COPY(v.args[1]) if is_view(v.args[1]) else v.args[1]
-    rows = _padded_rows(channels, filters)
+    kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters)
     return (_tiles(image, *one.places), _first_rows(AT_POINTS(kernel, rows=rows), channels),
             one.shape)
 
@@ -192,6 +191,14 @@ def _image_of(v: Value, left: Value) -> Value | None:
     seen = view_of(left, (flatten((n, y, x), (batch, down, across)),
                           flatten((i, j, c), (WINDOW, WINDOW, channels))))
     return image if seen == (image, flatten((n, y + i, x + j, c), image.shape)) else None
+
+
+def _by_positions(kernel: Value) -> Value:
+    """The kernel, copied unless its filters are contiguous in memory."""
+    position, column = Var("position", kernel.shape[0]), Var("column", kernel.shape[1])
+    base = view_of(kernel, (Index.of(position), Index.of(column)))
+    contiguous = base is not None and base[1].is_affine and base[1].factor(column) == 1
+    return kernel if contiguous or not is_view(kernel) else COPY(kernel)
 
 
 def _tiles(image: Value, down: int, across: int) -> Value:
