@@ -38,9 +38,10 @@ def run(name: str, verb: str, threads: list[int], effort: Effort) -> Section:
                 "products at the FMA peak (a prediction has two, a step of training five), but "
                 "those of a single step no faster than this cache delivers their weights, which "
                 "decides at batch 1; and the gates, timed as a separate kernel. All three are "
-                "measured in the same rounds. The goal is twice the speed of the best peer up to a "
-                f"width of {NARROW}, else 1.3 times. The arena is counted in outputs of all "
-                "steps.")
+                "measured in the same rounds. How fast workers meet tells whether their cores are "
+                "on one die, which a virtual machine may change at any time. The goal is twice the "
+                f"speed of the best peer up to a width of {NARROW}, else 1.3 times. The arena is "
+                "counted in outputs of all steps.")
     for n in threads:
         peers.set_threads(n)
         for case in CASES:

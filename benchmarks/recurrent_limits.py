@@ -7,15 +7,18 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.programs import fill, input_like
+from benchmarks.programs import call, fill, input_like
 from benchmarks.report import Section, duration
 from benchmarks.timing import Contestant, Effort, compare
 from ztorch.compile import pipeline
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph
+from ztorch.ops import scan
+from ztorch.runtime.executable import HostCall
 
 LAYERS = {"LSTM": 4, "GRU": 3}  # gates of each
 NARROW = 128  # up to which width twice the best peer's speed is wanted, and else 1.3 times
+MEETINGS = 2000  # of workers, timed together
 GATE_ROWS = 256  # of gates alone: their inputs fit in the second cache
 
 
@@ -38,17 +41,19 @@ class KernelBenchmark:
         self.flops = 2.0 * self.steps * batch * width * LAYERS[name] * width  # of one product
         self.weights = 4.0 * width * LAYERS[name] * width  # bytes that a turn reads
         self.elements = self.steps * batch * width
-        self.gates = _gates(name, width, threads)
+        self.gates, self.meeting = _gates(name, width, threads), _meetings(threads)
         self.read, self.bytes = machine.read_call(threads, int(self.weights))
 
     def enter(self, s: Section, label: str, contestants: list[Contestant], error: float,
               effort: Effort, **more: str) -> None:
         """Adds the line of the comparison."""
         limits = [machine.peak(self.threads), Contestant("reading", self.read),
-                  Contestant("gates", self.gates)]
+                  Contestant("gates", self.gates), Contestant("meetings", self.meeting)]
         timings = compare([*contestants, *limits], self.threads == 1, effort)
-        own, best = timings[0].seconds, min((t.ratio for t in timings[1:-3]), default=0.0)
-        peak, reading, gates = (t.ratio * own for t in timings[-3:])
+        own, best = timings[0].seconds, min((t.ratio for t in timings[1:-4]), default=0.0)
+        peak, reading, gates, meetings = (t.ratio * own for t in timings[-4:])
+        if self.threads > 1:
+            more["workers meet in"] = duration(meetings / MEETINGS)
         product = self.flops * peak / machine.fma_call(self.threads)[1]
         turns = max(product, self.steps * self.weights * reading / self.bytes)
         limit = (self.large * product + self.in_turns * turns
@@ -57,7 +62,7 @@ class KernelBenchmark:
         bar = 2.0 if self.case[2] <= NARROW else 1.3
         verdict = "holds" if best >= bar else "beyond the limit" if best * own < bar * limit else (
             f"missed: at {limit / own:.0%} of the limit, takes {bar * limit / (best * own):.0%}")
-        s.compared(label, self.threads, timings[:-3], error, **{
+        s.compared(label, self.threads, timings[:-4], error, **{
             "of FMA peak": f"{share:.0%}", "limit": duration(limit),
             "best peer at the limit": f"x{best * own / limit:.2f}", "bar": f"x{bar:g} {verdict}"},
             **more)
@@ -82,5 +87,17 @@ def _gates(name: str, width: int, threads: int) -> Callable[[], object]:
         results = {"h": z * state + (1.0 - z) * new}
     bound = pipeline.build({"predict": Graph(results)}, "cpu", "gates", threads).bind("predict")
     fill(bound, {f"x{k}": a for k, a in enumerate(arrays)})
+    run_once: Callable[[], object] = bound
+    return run_once
+
+
+def _meetings(threads: int) -> Callable[[], object]:
+    """A loop in which each worker reads what another one has just written, and nothing else."""
+    x = np.ones(64, np.float32)
+    last, _ = scan(lambda state, _: (OPS.flip(state, axis=(0,)) * 0.5 + 1.0, None),
+                       input_like("x", x), length=MEETINGS // 2)  # an iteration has two kernels
+    bound = call(last, {"x": x}, threads)
+    assert isinstance(bound, HostCall)
+    bound.workers = threads  # by themselves, so few elements would have one
     run_once: Callable[[], object] = bound
     return run_once

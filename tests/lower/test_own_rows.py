@@ -1,4 +1,5 @@
-"""Products in loops: a worker goes on with the rows that it computed in the iteration before."""
+"""Products in loops: a worker goes on with the rows that it computed in the iteration before, and
+prefetches its rows of a sequence."""
 
 from __future__ import annotations
 
@@ -39,3 +40,16 @@ def test_few_rows_and_large_matrices_are_read_once() -> None:
     """A tile for each worker would read 4 MiB twice, which the L2 cache does not hold."""
     assert _proposed(7, 256).tile_rows == 7
     assert _proposed(16, 1024).tile_rows == 16
+
+
+def test_a_product_prefetches_what_it_adds_in_this_iteration() -> None:
+    """Its lines of a sequence, a line for each row of a tile; nothing if it adds the same each time."""
+    h, w = leaf("input", "h", (16, 32), f32), leaf("input", "w", (32, 32), f32)
+    xs = leaf("input", "xs", (5, 16, 32), f32)
+    for sequence, prefetched in ((xs, True), (None, False)):
+        last, _ = ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) + (xs[0] if x is None else x)), None), h,
+                           sequence, length=5)
+        [step] = [step for step in plan_of(Graph({"y": last}), ZEN4)[0].steps
+                  if isinstance(step.schedule, ProductSchedule)]
+        lines = [i for i in step.kernel.body if i.opcode == "prefetch" and i.attrs["cache"] == 2]
+        assert len(lines) == (step.schedule.tile_rows * step.schedule.tile_vectors if prefetched else 0)

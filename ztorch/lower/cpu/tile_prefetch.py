@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 
+from ztorch.graph.body import SLICE
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -42,7 +43,7 @@ def prefetch_next_panel(b: Builder, rights: Sequence[ProductOperand], across: Va
 def distant_readers(region: Region, product: Value, memory: Container[Value],
                     limits: Limits) -> list[Value]:
     """The members of an epilogue that read elements in memory at the positions of the product's
-    result, if these are too many for the L2 cache."""
+    result, if these are too many for the L2 cache, or other ones in each iteration of a loop."""
     readers: dict[Value, set[Value]] = {}
     for v in region.members:
         if v is not product and v.size == product.size:
@@ -50,8 +51,11 @@ def distant_readers(region: Region, product: Value, memory: Container[Value],
                    if source in memory and source not in region.flat and at == region.full}
             if own:
                 readers[v] = own
-    size = sum(source.nbytes for source in set().union(*readers.values()))
-    return [*readers] if size > limits.processor.l2_bytes * EPILOGUE_SHARE else []
+    sources = set[Value]().union(*readers.values())
+    size = sum(source.nbytes for source in sources)
+    is_distant = size > limits.processor.l2_bytes * EPILOGUE_SHARE or any(
+        source.attrs.get("role") == SLICE for source in sources)
+    return [*readers] if is_distant else []
 
 
 def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,
