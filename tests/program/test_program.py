@@ -133,6 +133,11 @@ def test_a_part_of_the_validation_data() -> None:
     second = program.evaluate(x[16:32], y[16:32], verbose=0)
     assert seen((x, y)) == seen(pieces) == [first[0]] * 2
     assert seen(p for p in pieces) == [first[0], second[0]]
+    for source in ({"validation_data": (x, y)}, {"validation_split": 0.5}):
+        rows = slice(0, 6) if "validation_data" in source else slice(len(x) // 2, len(x) // 2 + 6)
+        curve = program.fit(x, y, epochs=1, initial_epoch=0, validation_steps=3, validation_batch_size=2,
+                            verbose=0, **source).history["val_loss"]
+        assert curve == pytest.approx(program.evaluate(x[rows], y[rows], verbose=0)[:1], rel=1e-5)
     with pytest.raises(ConfigError, match="validation_steps=0"):
         program.fit(x, y, validation_data=(x, y), validation_steps=0)
 

@@ -186,6 +186,10 @@ class ArrayBatches:
                               "empty; use a fraction such as 0.1")
         return self._part(slice(0, at), self._seed), self._part(slice(at, self.rows), None)
 
+    def first(self, rows: int) -> ArrayBatches:
+        """The first rows alone."""
+        return self._part(slice(0, rows), self._seed)
+
     def weigh_classes(self, class_weight: Mapping[int, float] | None) -> None:
         """Multiplies the weight of each row by that of its class."""
         self.weights = self._adapter.weights(self.weights, class_weight, self.columns, self.rows)

@@ -67,6 +67,10 @@ class DeviceBatches:
         return (DeviceBatches(self.feed, self._columns, first),
                 DeviceBatches(self.feed, self._columns, last))
 
+    def first(self, rows: int) -> DeviceBatches:
+        """The first rows alone."""
+        return DeviceBatches(self.feed, self._columns, self._numbers.first(rows))
+
     def weigh_classes(self, class_weight: Mapping[int, float] | None) -> None:
         """Multiplies the weight of each row by that of its class."""
         if class_weight is None:

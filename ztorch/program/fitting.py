@@ -36,8 +36,9 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         verbose: int | str, callbacks: Callback | Iterable[Callback] | None,
         validation_split: float, validation_data: Any, shuffle: bool,
         class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
-        steps_per_epoch: int | None, validation_steps: int | None,
-        validation_freq: int | Collection[int], nan: str) -> History:
+        steps_per_epoch: int | None, validation_batch_size: int | None,
+        validation_steps: int | None, validation_freq: int | Collection[int],
+        nan: str) -> History:
     """Trains a program for `fitted`, the model that it belongs to, or a program that it is or
     trains for. The other arguments are those of `Program.fit`."""
     offers = program.executable.functions
@@ -53,6 +54,7 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         raise ConfigError(f"nan={nan!r} must be 'stop' or 'ignore'")
     check_count("steps_per_epoch", steps_per_epoch)
     check_count("validation_steps", validation_steps)
+    check_count("validation_batch_size", validation_batch_size)
     if not isinstance(validation_freq, Collection) or isinstance(validation_freq, str):
         check_count("validation_freq", validation_freq)
     seed = program.seed if flag("shuffle", shuffle) else None
@@ -61,6 +63,10 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
     feed = feed_for(program, x)
     train, validation = _sources(program, rows, x, y, sample_weight, class_weight, seed,
                                  split if validation_data is None else 0.0, validation_data, feed)
+    if (validation_batch_size and validation_steps and validation is not None
+            and not isinstance(validation, StreamBatches)):
+        validation = validation.first(validation_steps * validation_batch_size)
+        validation_steps = None
     with _only_fit_of(program):
         if not (program.resumed and first_epoch == program.epoch):
             program.history = History()

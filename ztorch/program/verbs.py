@@ -65,14 +65,15 @@ class Verbs:
 
     @as_in_keras("x y batch_size epochs verbose callbacks validation_split validation_data "
                  "shuffle class_weight sample_weight initial_epoch steps_per_epoch "
-                 "validation_steps", ignored="validation_batch_size")
+                 "validation_steps validation_batch_size validation_freq")
     @checked
     def fit(self, x: Any, y: Any = None, *, batch_size: int | None = None, epochs: int = 1,
             verbose: int | str = "auto", callbacks: Callback | Iterable[Callback] | None = None,
             validation_split: float = 0.0, validation_data: Any = None, shuffle: bool = True,
             class_weight: Mapping[int, float] | None = None, sample_weight: Any = None,
             initial_epoch: int | None = None, steps_per_epoch: int | None = None,
-            validation_steps: int | None = None, validation_freq: int | Collection[int] = 1,
+            validation_steps: int | None = None, validation_batch_size: int | None = None,
+            validation_freq: int | Collection[int] = 1,
             nan: Literal["stop", "ignore"] = "stop") -> History:
         """Trains the weights for a number of epochs.
 
@@ -112,6 +113,8 @@ class Verbs:
             steps_per_epoch: Number of steps per epoch; the next epoch continues in the data where
                 it ended. None: one pass over the data. Default: `None`.
             validation_steps: Number of validation batches; None: all. Default: `None`.
+            validation_batch_size: Rows of the batches that `validation_steps` counts, of data that
+                are not batches already; None: `batch_size`. Default: `None`.
             validation_freq: Number of epochs between validations, or a collection of epochs,
                 counted from 1. Default: `1`.
             nan: "stop" raises an error if the loss is not finite; "ignore" continues. Default:
@@ -153,6 +156,7 @@ class Verbs:
                        validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                        sample_weight=sample_weight, initial_epoch=initial_epoch,
                        steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
+                       validation_batch_size=validation_batch_size,
                        validation_freq=validation_freq, nan=nan)
 
     @as_in_keras("x y batch_size verbose sample_weight steps callbacks return_dict")
