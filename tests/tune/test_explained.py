@@ -54,6 +54,15 @@ def test_runs_and_reasons() -> None:
     assert times.text(rows=1, why=False).count("\n") < 8
 
 
+def test_functions_are_bound_by_their_instructions() -> None:
+    """An exponential has 14; a sum is bound by its bytes."""
+    model = zt.Sequential([L.Input((K,)), L.Activation("exponential")])
+    [kernel] = model.explain(device="cpu:avx2:zen4", batch_size=M).kernels
+    assert (kernel.bound, kernel.issues, kernel.least_cycles) == ("issue", 14 * M * K, 14 * M * K / (4 * 8))
+    [kernel] = zt.Sequential([L.Input((K,)), L.Lambda(lambda x: x + 1.0)]).explain(batch_size=M).kernels
+    assert (kernel.bound, kernel.issues) == ("memory", M * K)
+
+
 def test_equal_kernels_share_a_row() -> None:
     """And any difference, as of the first layer's input, is another row."""
     model = zt.Sequential([L.Input((K,)), *[L.Dense(N, activation="relu") for _ in range(5)]])

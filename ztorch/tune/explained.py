@@ -24,6 +24,7 @@ from ztorch.tune.kernel_times import FunctionTimes, KernelTime
 from ztorch.tune.peaks import Peaks, measured_peaks
 
 ROUNDS = 7  # measurements of each kernel
+VECTOR_PORTS = 4  # that start any vector instruction: no processor of the table has more
 
 
 def explain_function(title: str, function: str, graph: Graph, target: Target,
@@ -67,20 +68,24 @@ def _measured(step: KernelStep, k: KernelTime, target: Target, threads: int,
               peaks: Callable[[int], Peaks]) -> tuple[float, float]:
     race = KernelBenchmark([step], target, threads)
     [seconds] = race.seconds(ROUNDS)
-    return seconds, peaks(race.workers).seconds(k.flops, k.bytes)
+    # The instructions, as multiply-adds that take as long.
+    issued = k.issues * 2 * target.limits.processor.fma_ports / VECTOR_PORTS
+    return seconds, peaks(race.workers).seconds(max(k.flops, issued), k.bytes)
 
 
 def _figures(planned: PlannedKernel, target: Target) -> KernelTime:
     step, kernel = planned.step, planned.kernel
     row, lanes = target.limits.processor, lanes_at_once(target.limits, dtype_of(kernel.region))
-    work, nbytes = _flops(kernel), _bytes(kernel)
-    compute = work / (2 * row.fma_ports * lanes)
-    memory = nbytes / (row.l2_bytes_per_cycle if nbytes <= row.l2_bytes else
-                       row.outer_bytes_per_cycle)
+    work, issues, nbytes = _flops(kernel), _issues(kernel), _bytes(kernel)
+    limits = {
+        "compute": work / (2 * row.fma_ports * lanes),
+        "issue": issues / (VECTOR_PORTS * lanes),
+        "memory": nbytes / (row.l2_bytes_per_cycle if nbytes <= row.l2_bytes else
+                            row.outer_bytes_per_cycle)}
+    bound = max(limits, key=lambda name: limits[name])
     return KernelTime(
-        step.kernel.name, step.kernel.origin, planned.runs, work, nbytes, step.cycles,
-        max(compute, memory), "compute" if compute > memory else "memory", repr(step.schedule),
-        step.tuned, tuple(planned.reasons))
+        step.kernel.name, step.kernel.origin, planned.runs, work, issues, nbytes, step.cycles,
+        limits[bound], bound, repr(step.schedule), step.tuned, tuple(planned.reasons))
 
 
 def _flops(kernel: RegionKernel) -> int:
@@ -92,6 +97,14 @@ def _flops(kernel: RegionKernel) -> int:
         else:
             total += flops(v)
     return total
+
+
+def _issues(kernel: RegionKernel) -> int:
+    """The instructions of a run that compute elements, one for each lane: an exponential has some
+    14. Those of products are in the FLOPs."""
+    return sum(v.op.cost * (v.args[0] if v.op.kind == "reduce" else v).size
+               for v in kernel.region.members
+               if v.op.kind in ("map", "reduce") and not v.op.movement and v.args)
 
 
 def _bytes(kernel: RegionKernel) -> int:

@@ -20,10 +20,11 @@ class KernelTime:
     layers: tuple[str, ...]  # the layers whose values it computes
     runs: int  # number of runs in a call of the function, at most
     flops: int  # FLOPs of a run
+    issues: int  # instructions of a run for its elements beside products, one for each lane
     bytes: int  # bytes that a run reads and writes, each buffer once
     cycles: float  # cycles of a run, estimated by the compiler
-    least_cycles: float  # minimum cycles of a run, for its FLOPs or its bytes
-    bound: str  # which of them gives the minimum: compute or memory
+    least_cycles: float  # minimum cycles of a run, for its FLOPs, instructions or bytes
+    bound: str  # which of them gives the minimum: compute, issue or memory
     schedule: str  # its schedule as text
     tuned: bool  # whether the schedule was found by `tune`
     why: tuple[str, ...]  # its fused ops, and the reasons for not fusing more
