@@ -90,7 +90,7 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The inner loop makes no items of cases that it does not run."""
-    if metafunc.config.getoption("few"):
+    if metafunc.config.getoption("few") and not inner_loop.runs_every_case(metafunc.definition):
         every = metafunc.parametrize
         metafunc.parametrize = lambda names, argvalues, **options: every(  # type: ignore[method-assign]
             names, **inner_loop.first_value(argvalues, **options))
@@ -111,11 +111,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen: dict[str, pytest.Item] = {}
         for item in items:
             if item in kept and item.get_closest_marker("slow") is None:
-                chosen.setdefault(inner_loop.name_of(item.nodeid), item)
-        if os.environ["ZTORCH_FEW"] == "quick":
-            for name in inner_loop.left_out():
-                chosen.pop(name, None)
-        kept = set(chosen.values())
+                every = inner_loop.runs_every_case(item)
+                chosen.setdefault(item.nodeid if every else inner_loop.name_of(item.nodeid), item)
+        left_out = inner_loop.left_out() if os.environ["ZTORCH_FEW"] == "quick" else ()
+        kept = {item for item in chosen.values() if inner_loop.name_of(item.nodeid) not in left_out}
     elif os.environ["ZTORCH_TURN"] != "all":
         kept -= turns.left_for_other_days([item for item in items if item in kept], covering.today())
     if len(kept) == len(items):

@@ -81,11 +81,13 @@ def test_only_where_all_cases_are_skipped_the_item_is() -> None:
 def test_options_choose_cases() -> None:
     group = Group({"a": {"x": 1}, "b": {"x": 2}})
 
-    def chosen(**options: Any) -> list[str]:
+    def chosen(*marks: str, **options: Any) -> list[str]:
         config = SimpleNamespace(getoption={"case": "", "few": False, **options}.__getitem__)
-        return list(group.chosen(config))  # type: ignore[arg-type]
+        item = SimpleNamespace(config=config, get_closest_marker=dict.fromkeys(marks, True).get)
+        return list(group.chosen(item))  # type: ignore[arg-type]
 
     assert chosen() == ["a", "b"] and chosen(few=True) == ["a"] and chosen(case="b") == ["b"]
+    assert chosen("cheap", few=True) == ["a", "b"]
 
 
 class Item:

@@ -8,7 +8,7 @@
 has one item for each op. Each case is still a test of its own: it has the name and the random numbers that
 it would have as an item, and one that fails keeps no other from running. The error lists all that failed,
 `-k` finds an item by the names of its cases, and `--case NAME` runs one alone. The inner loop (`--few`)
-runs the first case of the first item.
+runs the first case of the first item; all cases of all items, if the test is marked as `cheap`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import inner_loop
+
 Test = Callable[..., None]
 
 
 class Group(dict[str, dict[str, Any]]):
     """The cases of one item by name: the arguments that a test is called with."""
 
-    def chosen(self, config: pytest.Config) -> dict[str, dict[str, Any]]:
+    def chosen(self, item: pytest.Item) -> dict[str, dict[str, Any]]:
         """Those that this run asks for."""
-        names = [name for name in self if config.getoption("case") in ("", name)]
-        return {name: self[name] for name in names[:1 if config.getoption("few") else None]}
+        names = [name for name in self if item.config.getoption("case") in ("", name)]
+        few = item.config.getoption("few") and not inner_loop.runs_every_case(item)
+        return {name: self[name] for name in names[:1 if few else None]}
 
     def keep(self, turn: int, of: int) -> None:
         """Only each `of`-th case, beginning elsewhere in each turn."""
@@ -110,7 +113,7 @@ def together(*, by: str | Callable[..., str] = "", of: int = 1000) -> Callable[[
         def run(request: pytest.FixtureRequest, group: Group, **others: Any) -> None:
             __tracebackhide__ = True
             run_cases(request, test, {n: {**arguments, **others}
-                                      for n, arguments in group.chosen(request.config).items()})
+                                      for n, arguments in group.chosen(request.node).items()})
 
         own = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("request", "group")]
         del run.__wrapped__  # type: ignore[attr-defined]

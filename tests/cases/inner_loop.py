@@ -26,6 +26,11 @@ def name_of(nodeid: str) -> str:
     return nodeid.partition("[")[0]
 
 
+def runs_every_case(item: pytest.Item) -> bool:
+    """Whether all cases of a test are in the inner loop: it is marked as `cheap`."""
+    return item.get_closest_marker("cheap") is not None
+
+
 def first_value(values: Iterable[Any], ids: Any = None, **options: Any) -> dict[str, Any]:
     """The arguments of a `parametrize` with only the first value that is not marked as slow or for --full: a run
     of first cases need not make items for the others.

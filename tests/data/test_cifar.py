@@ -56,6 +56,7 @@ def pack(name: str, folder: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("inside", [False, True])
 def test_unpacked_files(tmp_path: Path, name: str, inside: bool) -> None:

@@ -31,6 +31,7 @@ def test_numbers_and_categories(tmp_path: Path) -> None:
     assert y.tolist() == [0, 1, 0] and y.dtype == np.int32
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("how", "x", "y"), [
     ({"target": "width"}, [[1, 2.5, 0], [0, 4, 1], [1, 6, 0]], [1, 3, 5]),
     ({"target": 2, "columns": ["width"]}, [[1], [3], [5]], [2.5, 4, 6]),
@@ -68,6 +69,7 @@ def test_order_is_a_function_of_seed_and_pass(tmp_path: Path) -> None:
     assert all(np.array_equal(y, 2 * x[:, 0]) for x, y in got)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("text", "names", "x", "y"), [
     ("1;2\n3;4", (0,), [[1], [3]], [2, 4]),
     ("1\t2\r\n3\t4\r\n", (0,), [[1], [3]], [2, 4]),
@@ -115,6 +117,7 @@ def test_fit_and_split(tmp_path: Path) -> None:
     assert program.predict(x).shape == (200, 2)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("text", "how", "message"), [
     ("", {}, "is empty"),
     ("\n\n", {}, "is empty"),

@@ -86,6 +86,7 @@ def test_incomplete_and_mixed_files(tmp_path: Path) -> None:
         data.load("mnist", path=folder)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("content", "message"), [
     (b"<html>not here</html>", "not an IDX file.*web page"),
     (b"", "not an IDX file"),
@@ -132,6 +133,7 @@ def test_no_header(tmp_path: Path) -> None:
     assert t.classes is None
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("label", "y"), [("b", [2, 5]), (0, [1, 4]), (-2, [2, 5])])
 def test_labels_by_name_and_position(tmp_path: Path, label: str | int, y: list) -> None:
     t = table(tmp_path, "a,b,c\n1,2,3\n4,5,6\n", label=label)
@@ -147,6 +149,7 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     assert t.y is None and t.x.shape == (2, 2)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("text", "how", "message"), [
     ("a,b\n1,2\nx,4\n", {}, r"line 3, column 1 \(a\): 'x' is not a number"),
     ("1,2\n,4\n", {}, "line 2, column 1: the cell is empty"),

@@ -32,6 +32,7 @@ def claiming(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(100)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("data", "says"), (
     (claiming(f"({1 << 50},)"), "more than fits in memory"),
     (claiming("(-5,)"), "cannot be read"),

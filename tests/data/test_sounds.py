@@ -33,6 +33,7 @@ def test_whole_numbers_of_any_size(tmp_path: Path, bytes_each: int) -> None:
     np.testing.assert_allclose(sound, stereo, atol=0.51 / (1 << (8 * bytes_each - 1)) + 1e-7)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("kind", "bits", "dtype"), [(1, 32, "<i4"), (3, 32, "<f4"), (3, 64, "<f8")])
 def test_wide_numbers(tmp_path: Path, kind: int, bits: int, dtype: str) -> None:
     numbers = WAVE * (2.0**31 if kind == 1 else 1)
@@ -42,6 +43,7 @@ def test_wide_numbers(tmp_path: Path, kind: int, bits: int, dtype: str) -> None:
         np.testing.assert_allclose(read_wav(tmp_path / "a.wav")[0], WAVE, atol=1e-6)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("data", "said"), [
     (b"", "starts with"), (b"RIFF\0\0\0\0WAVE", "has no samples"), (riff(1, 16, b"")[:-8], "has no samples"),
     (riff(1, 16, b"\0\0", size=9), "should have 9 bytes"), (riff(7, 8, b"\0"), "numbers of format 7 with 8 bits"),

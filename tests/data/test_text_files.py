@@ -45,6 +45,7 @@ def test_words_and_signs(tmp_path: Path) -> None:
     assert text.decode([1, 0]) == "the <unknown>"
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("length", "stride"), [(3, None), (3, 1), (4, 2), (2, 5), (19, None)])
 def test_passages_are_followed_by_what_follows(tmp_path: Path, length: int,
                                                stride: int | None) -> None:
@@ -58,6 +59,7 @@ def test_passages_are_followed_by_what_follows(tmp_path: Path, length: int,
     assert x.dtype == y.dtype == np.int32 and len(text) == -(-len(starts) // 3)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("stride", [1, 2, 3, 5])
 def test_split_shares_no_token_to_predict(tmp_path: Path, stride: int) -> None:
     content = "".join(chr(0x4E00 + k) for k in range(60))
@@ -96,6 +98,7 @@ def test_a_model_learns_a_text(tmp_path: Path) -> None:
     assert text.decode(row.argmax(-1)) == "bcdabcda"
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("content", "how", "message"), [
     ("", {}, "has 0 tokens; a passage of 3 .* need at least 4"),
     ("abc", {}, "has 3 tokens"),

@@ -12,6 +12,7 @@ from tests.programs import classifier, compiled, flowers, regressor, same_states
 from ztorch import layers as L
 from ztorch.errors import DataError
 from ztorch.feed.row_weights import axes_of_weights, class_weights
+from ztorch.feed.staging import Kept
 from ztorch.model.sequential import Sequential
 
 X, Y = flowers(20)
@@ -77,6 +78,7 @@ def test_torch_tensors() -> None:
         program.predict(x.bfloat16())
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("y", "fits"), [
     (np.ones((20, 1)), True), (np.ones(20), True), (np.ones((20, 1, 1)), True),
     (np.ones((1, 20)), False), (np.ones((20, 2)), False),
@@ -93,6 +95,7 @@ def test_columns_of_targets(y: np.ndarray, fits: bool) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("x", "message"), [
     (np.zeros((3, 5)), r"shape \(3, 5\).*takes \(N, 4\).*axis 1 is 5 and should be 4"),
     (np.zeros(4), r"pass x\[None\]"),
@@ -112,6 +115,7 @@ def test_wrong_inputs(x: Any, message: str) -> None:
         classifier().predict(x)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("y", "message"), [
     (None, "y is missing"),
     (Y[:-1], "x has 20 rows but y has 19"),
@@ -132,6 +136,7 @@ def test_class_numbers_for_a_loss_of_probabilities() -> None:
         classifier(loss="categorical_crossentropy").fit(X, Y, verbose=0)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("w", "message"), [
     (np.ones(19), r"\(19,\); it takes one weight per row: \(20,\)"),
     (np.ones((20, 2)), "one weight per row"),
@@ -148,6 +153,10 @@ def test_weights_of_classes_and_of_steps() -> None:
     assert class_weights({1: 3.0}, port, np.array([0, 1, 2])).tolist() == [1, 3, 1]
     with pytest.raises(DataError, match="labels that are class numbers"):
         class_weights({1: 3.0}, port, np.array([-1, 0]))
+    unknown: Any = SimpleNamespace(classes=None)  # then there are as many as the labels say
+    assert class_weights({1: 3.0}, unknown, np.eye(4)[[2, 1]]).tolist() == [1, 3]
+    with pytest.raises(DataError, match=r"names class 2; classes are 0\.\.1"):
+        class_weights({2: 3.0}, unknown, np.array([0, 1, 0, 1]))
     model = classifier()
     assert [axes_of_weights(model, (X, Y, np.ones((20, *steps)))) for steps in ((), (1,), (4,))] == [
         {}, {}, {"": 1}]
@@ -160,3 +169,10 @@ def test_images_may_lack_the_channel_axis() -> None:
     assert np.array_equal(program.predict(x), program.predict(x[..., None]))
     with pytest.raises(DataError, match=r"another order: use x\.transpose"):
         program.predict(x[:, None])
+
+
+def test_a_device_is_asked_once_whether_it_keeps_columns() -> None:
+    asked: list[Any] = []
+    call: Any = SimpleNamespace(program=SimpleNamespace(keep=lambda columns: asked.append(columns) or "kept"))
+    kept = Kept()
+    assert [kept.of(call, {"x": X}) for _ in range(2)] == ["kept"] * 2 and len(asked) == 1

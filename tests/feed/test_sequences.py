@@ -31,3 +31,12 @@ def test_parts_and_rows() -> None:
         for k, row in enumerate(wanted):
             np.testing.assert_array_equal(part[k], row)
     assert len(rows[3:]) == 0
+
+
+def test_rows_of_one_size_are_one_array() -> None:
+    same = Sequences.of([ROWS[0], ROWS[0] + 1])
+    array = same.joined(3)
+    assert isinstance(array, np.ndarray) and np.shares_memory(array, same.steps)
+    np.testing.assert_array_equal(array, [ROWS[0], ROWS[0] + 1])
+    mixed = Sequences.of([ROWS[1], ROWS[0]])  # four steps, as two rows of two would have
+    assert mixed.joined(2) is mixed and same.joined(2) is same

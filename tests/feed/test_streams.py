@@ -128,6 +128,7 @@ class Sized:
         return 3
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("make", "total"), [
     (Shuffling, "3"), (lambda: pieces(5, 9, 6), "3"), (lambda: pieces(8, 8), "2"), (Sized, "3"),
     (lambda: iter(pieces(8, 8, 4)), "?")], ids=["rows", "list", "even list", "length", "iterator"])

@@ -26,11 +26,20 @@ def program() -> Program:
     return compiled()
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.pt", "m.onnx", "m.safetensors"])
 def test_artifacts_have_no_names_of_other_files(program: Program, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"artifact to '.*{name}'.*name it .zt"):
         program.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_no_partial_file_is_left(tmp_path: Path) -> None:
+    atomic.write_atomic(tmp_path / "a", b"one")
+    with pytest.raises(FileError, match="cannot write"):
+        atomic.write_atomic(tmp_path / "a" / "b", b"two")
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert [*tmp_path.iterdir()] == [tmp_path / "a"] and not atomic.unfinished
 
 
 WRITERS = {

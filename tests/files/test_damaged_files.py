@@ -174,6 +174,7 @@ def test_members_are_named(tmp_path: Path) -> None:
         read_arrays(path)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("axes", [0, 9, 255])
 def test_dimensions_of_idx(axes: int, tmp_path: Path) -> None:
     path = tmp_path / "images.idx"
@@ -182,6 +183,7 @@ def test_dimensions_of_idx(axes: int, tmp_path: Path) -> None:
         read_idx(path)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("text, message", [
     (b'{"version": NaN}', r"is not JSON \(NaN is not a JSON number"),
     (b"[" * 5000 + b"]" * 5000, "manifest.json"),

@@ -30,6 +30,13 @@ def entry(**changes: Any) -> dict[str, Any]:
     return {**GOOD, "b": {**GOOD["b"], **changes}}
 
 
+def test_tensors_may_be_named_in_any_order() -> None:
+    tensors, _ = safetensors.unpack(file(dict(reversed(GOOD.items()))), "here")
+    assert list(tensors) == ["b", "a"]
+    np.testing.assert_array_equal(tensors["a"][1], A)
+    np.testing.assert_array_equal(tensors["b"][1], B)
+
+
 def test_arrays_are_views_of_the_bytes() -> None:
     data = safetensors.pack({"a": (f32, A), "b": (f16, B)}, {"key": "value"})
     tensors, metadata = safetensors.unpack(memoryview(data), "here")

@@ -109,6 +109,7 @@ def test_the_environment_overrides_autotune_of_the_file(tmp_path: Path) -> None:
             assert not choices().autotune
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("content", [
     {"enabled": ["cpu", "vulcan"]}, {"backends": {"vulcan": {"enabled": False}}}, {"backends": {"vulcan": {"enabled": True}}},
     {"devices": {"vulcan": [0]}}, {"platforms": {"vulcan": ["x"]}}])

@@ -19,6 +19,7 @@ CACHES = {
     "index1/level": "1", "index1/type": "Instruction", "index1/size": "64K",
     "index2/level": "2", "index2/type": "Unified", "index2/size": "2M", "index2/ways_of_associativity": "16",
     "index3/level": "3", "index3/type": "Unified", "index3/size": "36864K",
+    "index4/level": "4", "index4/type": "Unified", "index4/size": "128M",
 }
 
 

@@ -33,6 +33,14 @@ def test_architecture_has_one_name_everywhere(monkeypatch: pytest.MonkeyPatch) -
         assert processor.architecture.__wrapped__() == expected
 
 
+def test_cores_that_a_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 5}, raising=False)
+    assert processor._allowed() == {0, 2, 5}
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert processor._allowed() == {*range(8)}
+
+
 def test_numbers_are_sane() -> None:
     assert processor.cpu_name()
     assert 1 <= processor.physical_cores() <= processor.usable_cores() <= (os.cpu_count() or 1)
@@ -60,6 +68,7 @@ CPUINFO = {
 }
 
 
+@pytest.mark.cheap
 @linux
 @pytest.mark.parametrize("text", CPUINFO)
 def test_cpuinfo_is_read_as_far_as_the_first_processor(

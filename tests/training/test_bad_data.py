@@ -103,6 +103,7 @@ FITTED: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
 ]
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("data", "how", "kind", "message"), FITTED, ids=[f[3] for f in FITTED])
 def test_fitted(program: Program, data: tuple[Any, ...], how: dict[str, Any],
                 kind: type[Exception], message: str) -> None:
@@ -146,6 +147,7 @@ def test_misspelled_monitors_get_a_suggestion(program: Program) -> None:
         program.fit(X, Y, verbose=0, callbacks=C.EarlyStopping("acuracy"))
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("given", "kind", "message"), [
     ([], WeightsError, "got 0 arrays; the model has 4 weights: dense/kernel"),
     ([np.ones((5, 4))] * 4, WeightsError, r"'dense/kernel' has shape \(4, 5\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch.cli import main
 from ztorch.compile.targeting import target_for
+from ztorch.dtypes import f32
 from ztorch.errors import ConfigError, UnknownName, Unsupported
 from ztorch.runtime.devices import resolve
+from ztorch.tune.kernel_times import KernelTime
 from ztorch.tune.peaks import fma_kernel, read_kernel
 
 M, K, N = 24, 64, 40
@@ -104,6 +107,18 @@ def test_the_kernels_that_find_the_limits() -> None:
     lanes = kernel.memories[0].size // 2
     assert flops == 2 * 2 * 12 * 40_000 * lanes
     assert read_kernel(target.limits, 1, 1 << 16)[1] >= 1 << 22
+    for threads in (1, 3):  # each has its own part of the buffer, and its own sums
+        x, y = read_kernel(target.limits, threads, 1 << 16)[0].memories
+        assert 0 < x.size <= 1 << 14 and x.size % (8 * threads * target.limits.lanes(f32)) == 0
+        assert y.size == threads * target.limits.lanes(f32)
+
+
+def test_the_share_of_the_best_possible_speed() -> None:
+    estimated = KernelTime("k", (), 3, 10, 20, 400.0, 100.0, "compute", "", False, ())
+    assert estimated.share == 0.25 and estimated.cost == 1200
+    assert replace(estimated, seconds=0.5).share == 0.25 and replace(estimated, least_seconds=0.5).share == 0.25
+    measured = replace(estimated, seconds=0.5, least_seconds=0.2)
+    assert measured.share == 0.4 and measured.cost == 1.5
 
 
 def test_what_cannot_be_explained(tmp_path: Path) -> None:
