@@ -16,6 +16,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.rewrites.attention import attention_of
 from ztorch.lower.rewrites.attention_sums import with_sums_over_values
 from ztorch.machines.gpus import gpu
 from ztorch.performance.step import predict_functions
@@ -84,3 +85,22 @@ def test_the_gradient_of_scores_is_computed_with_their_product() -> None:
     graph = Graph({"y": y, **{f"d{i}": g for i, g in enumerate(grads)}})
     kernels = predict_functions({"f": graph}, TARGETS["cuda:sm_80"], gpu("A100"))["f"].kernels
     assert sum("_sum_" in x.kernel.name and x.kernel.l2_bytes > 4 * 1024 * 1024 * 4 for x in kernels) == 1
+
+
+def test_how_far_rows_see_is_known() -> None:
+    """Of a mask that only a graph tells: the columns that every row sees, and those that none does."""
+    def seen(rows: int, columns: int, mask: np.ndarray | None = None) -> tuple[int | None, int | None]:
+        q, k, v = (leaf("input", name, (1, n, SIZE), f32) for name, n in (("q", rows), ("k", columns), ("v", columns)))
+        y = ops.attention(q, k, v, causal=True) if mask is None else ops.attention(q, k, v, constant(mask))
+        nodes = passes.run(Graph({"y": y})).nodes()
+        [(a, _)] = [a for n in nodes if n.op.kind == "contract" and (a := attention_of(n))]
+        return a.shown, a.ahead
+
+    assert seen(40, 40) == (1, 1) and seen(40, 50) == (1, 1) and seen(50, 40) == (1, 1)
+    assert seen(40, 50, np.tril(np.ones((40, 50), bool), 10)) == (11, 11)  # rows that continue a text
+    holes = np.tril(np.ones((40, 40), bool))
+    holes[20, 3] = False
+    assert seen(40, 40, holes) == (None, 1)
+    ends = np.ones((40, 40), bool)
+    ends[:, 35:] = False
+    assert seen(40, 40, ends) == (1, None)

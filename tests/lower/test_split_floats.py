@@ -11,6 +11,7 @@ from tests.parity import interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import target
 from ztorch.dtypes import f32
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.lower.grid import pitches
@@ -40,6 +41,16 @@ def test_nearly_all_bits_are_kept(chip: str, name: str, monkeypatch: pytest.Monk
     # Both operands lose a bit in 2 ** 21, and the product of both rests is left out; sums round.
     assert errors["high"] < 3 * 2.0**-21 + 100 * 2.0**-24
     assert errors["tf32"] > 20 * errors["high"]
+
+
+def test_parts_are_those_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_floats, "SPLIT_FLOATS_LEAST", 8)
+    one = job(plain, (8, 9), (9, 16), d=f32)
+    [y] = one.graph.outputs.values()
+    split = split_floats.SplitFloats(target("cuda:sm_80").with_precision("high").limits)(y)
+    assert split.args[0].shape == (8, 27)
+    [got], [want] = evaluate([split], one.feeds), one.oracle()
+    np.testing.assert_allclose(got, want, rtol=0, atol=9 * 2.0**-21 * np.abs(want).max())
 
 
 def kinds(chip: str, precision: str, *shapes: tuple[int, int]) -> list[str]:

@@ -194,7 +194,7 @@ def _shown(group: Group, score: Value) -> int | None:
     mask, columns = hidden_by(score), group.shape.columns
     if mask is None:
         return None
-    for shown in (1, columns - group.shape.rows + 1):
+    for shown in sorted((1, columns - group.shape.rows + 1), reverse=True):
         if all(is_unmasked(group, mask, part, (0, min(part[0] + shown, columns)))
                for part in _parts(group) if part[0] + shown > 0):
             return shown
