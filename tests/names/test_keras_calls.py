@@ -101,6 +101,9 @@ def test_a_summary_of_requested_width_and_depth(capsys: Any) -> None:
     model.summary(positions=[0.4, 0.6, 0.75, 0.9, 1.0], line_length=100, layer_range=("inner", "inner"))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines[1]) == 100 and len(lines) == 8
+    for wrong in (["inner", 3], ["inner"], "inner", []):
+        with pytest.raises(zt.errors.ConfigError, match="two names"):
+            model.summary(layer_range=wrong)
 
 
 def test_names_of_modules() -> None:
