@@ -19,7 +19,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.barriers import LoopSpan, meetings, runs_of
+from ztorch.lower.barriers import LoopSpan, barriers_before, runs_of
 from ztorch.lower.locations import Location
 
 
@@ -42,38 +42,38 @@ def test_iterations_wait_for_the_previous_one() -> None:
     # (reads row, writes other), (reads other and state, writes state): other is written again
     # while someone may still read it.
     steps = [[(row, False), (other, True)], [(other, False), (state, False), (state, True)]]
-    assert meetings(steps, once) == [True, True]
+    assert barriers_before(steps, once) == [True, True]
     # Each turn writes a separate row: nothing waits.
-    assert meetings([[(row, False), (kept, True)]], [LoopSpan(0, 1, 8)]) == [False]
+    assert barriers_before([[(row, False), (kept, True)]], [LoopSpan(0, 1, 8)]) == [False]
     # A kernel after the loop reads all rows; one before it wrote the operands of the rows.
     around = [[(place(64, size=512), True)], [(row, False), (kept, True)],
               [(place(1024, size=512), False), (place(8192), True)]]
     around = [[(Location(p.space, p.offset, p.size), w) for p, w in around[0]], around[1],
               [(Location(p.space, p.offset, p.size), w) for p, w in around[2]]]
-    assert meetings(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
+    assert barriers_before(around, [LoopSpan(1, 2, 8)]) == [False, True, True]
 
 
 def test_parts_of_an_output_do_not_conflict() -> None:
     """Each turn stores its part of an output, or all turns store one."""
     part, whole = (Location("outputs", 1, 64, strides=(n,)) for n in (64, 0))
     for stored, waits in ((part, False), (whole, True)):
-        assert meetings([[(place(0), False), (stored, True)]], [LoopSpan(0, 1, 8)]) == [waits]
+        assert barriers_before([[(place(0), False), (stored, True)]], [LoopSpan(0, 1, 8)]) == [waits]
     after = [(Location("outputs", 1, 512), False)]
-    assert meetings([[(part, True)], after], [LoopSpan(0, 1, 8)]) == [False, True]
+    assert barriers_before([[(part, True)], after], [LoopSpan(0, 1, 8)]) == [False, True]
 
 
 def test_all_workers_read_the_loop_condition_before_it_changes() -> None:
     state, flag = place(0), Location("arena", 512, 64)
     loop, turns, after = LoopSpan(0, 1, 8, proceed=flag), place(512), [(flag, True)]
-    assert meetings([[(state, True)]], [loop]) == [False]  # the barrier before the test is enough
-    assert meetings([[(turns, True)]], [loop]) == [True]
+    assert barriers_before([[(state, True)]], [loop]) == [False]  # the barrier before the test is enough
+    assert barriers_before([[(turns, True)]], [loop]) == [True]
     # The first worker that leaves the loop writes where the others may still read.
-    assert meetings([[(state, True)], after], [loop]) == [False, True]
+    assert barriers_before([[(state, True)], after], [loop]) == [False, True]
     # Also where the loop has barriers of its own, and in the next turn of an outer loop.
     steps = [[(state, True)], [(state, False), (turns, True)], after]
-    assert meetings(steps, [replace(loop, end=2)]) == [False, True, True]
+    assert barriers_before(steps, [replace(loop, end=2)]) == [False, True, True]
     inner = [LoopSpan(0, 2, 4), LoopSpan(1, 2, 8, proceed=place(512))]
-    assert meetings([[(turns, True)], [(state, True)]], inner) == [True, False]
+    assert barriers_before([[(turns, True)], [(state, True)]], inner) == [True, False]
 
 
 @pytest.mark.parametrize(("make", "name"), [(loop_gradient, "cond"), (loop_value, "while")])

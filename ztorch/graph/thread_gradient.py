@@ -22,12 +22,12 @@ from ztorch.graph.thread_copies import UnrolledCopies, number_leaf
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
+    Barrier,
     Branch,
     CountedLoop,
     Exchange,
     GetVariable,
     LoadElement,
-    Meeting,
     SetVariable,
     StoreElement,
     ThreadArray,
@@ -95,8 +95,8 @@ class _Backward:
         shared = [ThreadArray(SLOPE + a.name, slope_dtype(a.dtype), a.size, True, True)
                   for a in p.shared if a.dtype.is_float]
         zeros = [s for a in shared for s in self._zeroed(a)]
-        meeting = [Meeting()] if zeros or again else []
-        body = (*again, *zeros, *meeting, *back)
+        barrier = [Barrier()] if zeros or again else []
+        body = (*again, *zeros, *barrier, *back)
         used = {s.array for s in _accesses(body)}
         first = [a for a in p.arrays if a.name in used and not a.written]
         rest = [a for a in p.written if a.name in used]
@@ -190,7 +190,7 @@ class _Backward:
         return tuple(made)
 
     def _statement(self, s: ThreadStatement) -> None:
-        if isinstance(s, Meeting):
+        if isinstance(s, Barrier):
             self.out.append(s)
         elif isinstance(s, Branch):
             yes, no = self._block(s.yes), self._block(s.no)
@@ -243,8 +243,8 @@ class _Backward:
         own = ThreadArray(f"sent_{d.name}_{len(self.shared)}", d, p.threads, True, True)
         self.shared.append(own)
         other = p.thread // SUBGROUP * SUBGROUP + self._again(s.lane) % SUBGROUP
-        self.out += [StoreElement(own.name, p.thread, OPS.full((), 0, d)), Meeting(),
-                     AtomicUpdate(self.fresh(d), "add", own.name, other, (slope,)), Meeting()]
+        self.out += [StoreElement(own.name, p.thread, OPS.full((), 0, d)), Barrier(),
+                     AtomicUpdate(self.fresh(d), "add", own.name, other, (slope,)), Barrier()]
         return self._load(own.name, p.thread, d)
 
     def _loop(self, s: CountedLoop) -> None:

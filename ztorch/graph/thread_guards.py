@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ztorch.graph.thread_program import CountedLoop, Exchange, Meeting, statements_of, values_of
+from ztorch.graph.thread_program import Barrier, CountedLoop, Exchange, statements_of, values_of
 from ztorch.graph.value import Value
 
 
@@ -30,7 +30,7 @@ def inside(loop: CountedLoop) -> Inside | None:
         loop: A loop, in whose body places are clipped to arrays.
     """
     body = [*statements_of(loop.before_test), *statements_of(loop.body)]
-    if any(isinstance(s, (CountedLoop, Meeting, Exchange)) for s in body):
+    if any(isinstance(s, (CountedLoop, Barrier, Exchange)) for s in body):
         return None
     inner = {loop.counter, *(s.result for s in body if hasattr(s, "result"))}
     used = list(_parts([v for s in body for v in values_of(s)]))

@@ -12,12 +12,12 @@ from ztorch.graph.thread_guards import Inside, inside
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
+    Barrier,
     Branch,
     CountedLoop,
     Exchange,
     GetVariable,
     LoadElement,
-    Meeting,
     SetVariable,
     StoreElement,
     ThreadProgram,
@@ -61,7 +61,7 @@ def emit(b: Builder, program: ThreadProgram, memories: Mapping[str, str],
             with b.loop(group, program.blocks, groups) as block:
                 thread.run(program, block)
                 b.barrier()  # the next block may overwrite memory that this one still reads
-    return thread.meetings
+    return thread.barriers
 
 
 def _exchanges(b: Builder, program: ThreadProgram, subgroup: int) -> dict[DType, str]:
@@ -86,7 +86,7 @@ class _Thread:
         self.here: dict[Value, Operand] = {}  # the values of leaves
         self.counters: dict[Operand, Operand] = {}  # counters, by their casts to int32
         self.variables: dict[ThreadVariable, Operand] = {}
-        self.meetings: list[ThreadStatement] = []  # statements by which barriers come, in order
+        self.barriers: list[ThreadStatement] = []  # statements by which barriers come, in order
         self.lines: Mapping[ThreadStatement, str] = {}
 
     def run(self, program: ThreadProgram, block: Operand) -> None:
@@ -127,7 +127,7 @@ class _Thread:
                 if s.no:
                     b.else_(token)
                     self._block(s.no)
-        elif isinstance(s, Meeting):
+        elif isinstance(s, Barrier):
             self._meet(s)
         else:
             self.here[s.result] = self._exchanged(s)
@@ -187,7 +187,7 @@ class _Thread:
         return y
 
     def _meet(self, s: ThreadStatement) -> None:
-        self.meetings.append(s)
+        self.barriers.append(s)
         self.b.barrier()
 
     def _load(self, mem: str, at: Operand, d: DType) -> Operand:
@@ -250,17 +250,17 @@ def kernel_of(program: ThreadProgram) -> Kernel:
 
 def parted(program: ThreadProgram) -> ThreadStatement | None:
     """The first statement at which the threads of a block must meet, but may not all do."""
-    kernel, meetings = _built(program)
+    kernel, statements = _built(program)
     at = parted_at(kernel)
     if not at:
         return None
     barriers = [k for k, i in enumerate(kernel.body) if i.opcode == "barrier"]
-    return meetings[barriers.index(at[0])]
+    return statements[barriers.index(at[0])]
 
 
 def _built(program: ThreadProgram) -> tuple[Kernel, list[ThreadStatement]]:
     b = Builder("threads", i32)
     for a in program.arrays:
         b.memory(a.name, storage_dtype(a.dtype), a.size, access="rw" if a.written else "r")
-    meetings = emit(b, program, {a.name: a.name for a in program.arrays}, program.blocks)
-    return b.kernel(), meetings
+    statements = emit(b, program, {a.name: a.name for a in program.arrays}, program.blocks)
+    return b.kernel(), statements

@@ -105,7 +105,7 @@ class Branch:
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class Barrier:
     """All threads of a block wait for one another; after it they see each other's writes."""
 
 
@@ -119,7 +119,7 @@ class Exchange:
 
 
 ThreadStatement = (LoadElement | StoreElement | AtomicUpdate | GetVariable | SetVariable
-                   | CountedLoop | Branch | Meeting | Exchange)
+                   | CountedLoop | Branch | Barrier | Exchange)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ class Nested:
     end: Instr | None = None
 
     @property
-    def meets(self) -> bool:
+    def has_barrier(self) -> bool:
         """Whether the node contains a barrier."""
-        return self.instr.opcode == "barrier" or any(n.meets for n in (*self.yes, *self.no))
+        return self.instr.opcode == "barrier" or any(n.has_barrier for n in (*self.yes, *self.no))
 
     def instructions(self) -> Iterator[Instr]:
         """All instructions in order."""

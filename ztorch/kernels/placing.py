@@ -23,19 +23,19 @@ def arrange(tile: LoopTensor, own: Axes, index: ElementIndex) -> Value:
     their positions."""
     order = [*own]
     sizes = [v.extent for v in own]
-    turned = []
+    flipped = []
     for place in index.places:
         assert isinstance(place, Affine)
         for v, c in _terms(place):
             if c < 0:
-                turned.append(len(order))
+                flipped.append(len(order))
             order.append(v)
         sizes.append(math.prod(v.extent for v in place.terms))
     axes = union([tuple(order)])
     value = full(tile, axes)
     value = OPS.transpose(value, tuple(axes.index(v) for v in order))
-    if turned:
-        value = OPS.flip(value, tuple(turned))
+    if flipped:
+        value = OPS.flip(value, tuple(flipped))
     return OPS.reshape(value, tuple(sizes))
 
 

@@ -12,9 +12,9 @@ from ztorch.graph.rewrite import filled
 from ztorch.graph.thread_program import (
     SUBGROUP,
     AtomicUpdate,
+    Barrier,
     CountedLoop,
     Exchange,
-    Meeting,
     StoreElement,
 )
 from ztorch.graph.value import Value
@@ -112,8 +112,8 @@ class ThreadCalls(ThreadNumbers):
         return own
 
     def _barrier(self, node: ast.Call) -> None:
-        self.memory.lines[meeting := Meeting()] = self.source, node
-        self.statements.append(meeting)
+        self.memory.lines[barrier := Barrier()] = self.source, node
+        self.statements.append(barrier)
 
     def _lane(self, node: ast.Call, thread: Any) -> Any:
         return self.arithmetic.binary(ast.Mod(), thread, SUBGROUP)

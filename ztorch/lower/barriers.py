@@ -25,7 +25,7 @@ Step = TypeVar("Step", bound=Any)  # has `locations`
 Access = tuple[Location, bool]  # a buffer of a kernel, and whether it is written
 
 
-def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) -> list[bool]:
+def barriers_before(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) -> list[bool]:
     """For each kernel, whether there is a barrier before it.
 
     A kernel in a loop is compared with the kernels before it in the same iteration, and with those
@@ -37,7 +37,7 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
         accesses: The buffers of each kernel.
         loops: Loops around kernels, outer ones first.
     """
-    meets = [False] * len(accesses)
+    barriers = [False] * len(accesses)
     touched: list[Any] = []  # buffers accessed since the last barrier
     trip_counts = [[loop.trip_count for loop in loops if loop.first <= k < loop.end]
                    for k in range(len(accesses))]
@@ -62,10 +62,10 @@ def meetings(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) ->
                    for location, writes in accesses[k]]
         if any((writes or wrote) and _conflict(a, b)
                for *a, writes in current for *b, wrote in touched):
-            meets[k] = True
+            barriers[k] = True
             touched[:] = tested(k, iterations)
         touched += current
-    return meets
+    return barriers
 
 
 def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[[Location], bool]

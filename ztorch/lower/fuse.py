@@ -32,15 +32,14 @@ from ztorch.lower.tuning import REGION_MEMBERS_MAX
 
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
-         again: bool = False, light_epilogues: bool = False,
+         rematerialize: bool = False, light_epilogues: bool = False,
          parallel: bool = False) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
-    `max_buffers` buffers; None means no limit. With `again`, regions compute cheap values for
-    themselves rather than read a stored value. With `light_epilogues`, heavy elementwise work after
-    products gets separate kernels. With `parallel`, regions that do not need each other are beside
-    one another in the order.
+    `max_buffers` buffers; None means no limit. With `rematerialize`, regions compute cheap values
+    again rather than read them from memory. With `light_epilogues`, heavy elementwise work after
+    products gets separate kernels. With `parallel`, independent regions are adjacent in the order.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers, light_epilogues)
@@ -48,7 +47,7 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.assign(v)
-    return state.finish(graph, again and enabled, parallel)
+    return state.finish(graph, rematerialize and enabled, parallel)
 
 
 class _Fusion:
@@ -245,12 +244,12 @@ class _Fusion:
 
     # -- result ----------------------------------------------------------------------------------
 
-    def finish(self, graph: Graph, again: bool, parallel: bool) -> list[Region]:
+    def finish(self, graph: Graph, rematerialize: bool, parallel: bool) -> list[Region]:
         """The regions in order, each with the values it stores."""
         roots = {*graph.roots}
         if self.light_epilogues:
             self._split_epilogues()
-        if again:
+        if rematerialize:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
             if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,
                               writers).run():

@@ -1,4 +1,4 @@
-"""The parts of a program beside its steps: the layout of its states and constants, and its
+"""The parts of a program besides its steps: the layout of its states and constants, and its
 kernels."""
 
 from __future__ import annotations

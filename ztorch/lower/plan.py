@@ -13,7 +13,7 @@ from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
-from ztorch.lower.barriers import LoopSpan, meetings, runs_of
+from ztorch.lower.barriers import LoopSpan, barriers_before, runs_of
 from ztorch.lower.fuse import fuse
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.params import Params
@@ -85,8 +85,9 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
-    meets = meetings([list(zip(s.locations, s.writes, strict=True)) for s in steps], loops)
-    steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, meets, strict=True)]
+    accesses = [list(zip(s.locations, s.writes, strict=True)) for s in steps]
+    barriers = barriers_before(accesses, loops)
+    steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, barriers, strict=True)]
     return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
                 placement.arena, placement.buffers, loops)
 
@@ -113,13 +114,13 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
                               carries=carries, bodies=bodies, in_outputs=in_outputs,
                               parallel=parallel)
     fused = functools.partial(
-        fuse, graph, fusion, again=limits.grid is not None, parallel=parallel,
+        fuse, graph, fusion, rematerialize=limits.grid is not None, parallel=parallel,
         light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)
     regions = fused()
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
         # Buffers that a kernel adds are not known in advance, so the limit may have to be lower.
-        regions = fused(max_buffers=most, again=False)
+        regions = fused(max_buffers=most, rematerialize=False)
         placement = place(graph, regions)
         most -= 1
     if graph.recomputed or (memory_limit is not None and placement.arena > memory_limit):

@@ -46,13 +46,13 @@ def _unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     return tuple((flat // s) % n for s, n in zip(strides(shape), shape, strict=True))
 
 
-def beside(at: Index, axis: Var, n: int) -> Index | None:
+def vector_start(at: Index, axis: Var, n: int) -> Index | None:
     """The position of the first of n neighbors along an axis, if all n are contiguous for every
     multiple of n. In the result, the axis variable counts these multiples.
 
     >>> k = Var("k", 24)
     >>> at = Index.of(k) // 8 * 100 + Index.of(k) % 8
-    >>> beside(at, k, 4) is None, beside(at, k, 3) is None
+    >>> vector_start(at, k, 4) is None, vector_start(at, k, 3) is None
     (False, True)
     """
     block = Index.of(Var(axis.name, axis.extent // n)) * n

@@ -23,7 +23,7 @@ class Axes:
     outer: list[Var]  # over its results
     inner: list[Var]  # over the elements of one result
     full: dict[Var, Index]  # the region's two loop variables in terms of these loops
-    beside: bool  # contiguous elements belong to neighboring results, not to the same one
+    by_columns: bool  # contiguous elements belong to neighboring results, not to the same one
 
 
 def axes_of(region: Region) -> Axes:
@@ -54,9 +54,9 @@ def _loops(region: Region, sizes: Sequence[tuple[int, bool]]) -> Axes:
     full = {flat: flatten([Index.of(v) for v in loops], [v.extent for v in loops])
             for flat, loops in ((region.outer, outer), (region.inner, inner))}
     position = region.full.replace(full)
-    beside = bool(outer) and position.factor(outer[-1]) == 1 and not (
+    by_columns = bool(outer) and position.factor(outer[-1]) == 1 and not (
         inner and position.factor(inner[-1]) == 1)
-    return Axes(outer, inner, full, beside)
+    return Axes(outer, inner, full, by_columns)
 
 
 def _divisions(positions: Sequence[Index], axes: Axes) -> int:
@@ -126,7 +126,7 @@ class Phases:
 
     def in_row(self, axes: Axes, limits: Limits) -> list[Value]:
         """Members of which a processor keeps one row, for later passes, in a local array."""
-        if limits.grid is not None or axes.beside or not axes.inner:
+        if limits.grid is not None or axes.by_columns or not axes.inner:
             return []
         size = math.prod(v.extent for v in axes.inner)
 

@@ -130,13 +130,13 @@ class RegionKernel:
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
         touched = [] if region.in_place else locations  # in-place updates touch only a few bytes
-        beside = 0 if region.in_place else sum(
-            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)  # stored by other kernels
-        moved = (sum(p.size for p in touched) - beside) / (
+        stored_elsewhere = 0 if region.in_place else sum(
+            (v.size - stored(v)) * v.dtype.bytes for v in self.stores)
+        transfer_cycles = (sum(p.size for p in touched) - stored_elsewhere) / (
             self.limits.processor.outer_bytes_per_cycle)
-        return KernelStep(kernel, locations, tuple(p in self.written for p in names),
-                          max(kernel_cycles(region, self.limits), moved), False, self.key, schedule,
-                          self.tuned,
+        cycles = max(kernel_cycles(region, self.limits), transfer_cycles)
+        return KernelStep(kernel, locations, tuple(p in self.written for p in names), cycles, False,
+                          self.key, schedule, self.tuned,
                           () if self.chosen or self.hints is None else self.hinted.unmet)
 
     def _lowered(self, access: Mapping[Location, str],
@@ -167,7 +167,7 @@ class RegionKernel:
         """Whether the results are written line by line, and a reader would not find them in a cache
         anyway."""
         in_lines = schedule.kind == "elements" or (
-            schedule.kind == "rows" and not axes_of(self.region).beside)
+            schedule.kind == "rows" and not axes_of(self.region).by_columns)
         if not in_lines or self.region.in_place:
             return False
         touched = sum(p.size for p in self.names)

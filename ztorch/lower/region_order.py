@@ -23,8 +23,8 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
         home: The number of each value's region. Other regions may recompute the value.
         before: For each region, a bit set of the regions that must run before it.
         sources: The operands of a value.
-        parallel: Whether regions that do not need each other run beside one another.
-            Default: `False`.
+        parallel: Whether independent regions are adjacent in the order, so that they can run in
+            parallel. Default: `False`.
     """
     roots = {*graph.roots}
     stored = {*roots}

@@ -1,4 +1,4 @@
-"""Waves of kernels: those between two barriers, which a GPU runs beside one another."""
+"""Waves of kernels: the kernels between two barriers, which a GPU runs in parallel."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _axes(region: Region) -> _Correlation | None:
     """The loops of a region that only sums overlapping windows, over more positions than a window
     has offsets; None for any other region."""
     axes = axes_of(region)
-    if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
+    if not axes.by_columns or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
         return None
     *window, column = axes.outer
     if not prod(v.extent for v in window) < prod(v.extent for v in axes.inner):
@@ -152,16 +152,16 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     assert axes is not None
     e = Emitter(b, memory, members=region.flat)
     vectors, rest = divmod(axes.column.extent, s.lanes)
-    beside = max(n for n in range(1, CORRELATION_VECTORS + 1) if vectors % n == 0)
+    unroll = max(n for n in range(1, CORRELATION_VECTORS + 1) if vectors % n == 0)
     for number, group in enumerate(axes.groups(_registers(region, limits))):
         window = _Window(region, target, limits, axes, s, group)
-        if beside == 1 or rest:
+        if unroll == 1 or rest:
             for [scope] in side_by_side(e, axes.column, s.lanes, True, 1):
                 window.results(scope)
             continue
-        arrays = window.arrays(b, number, beside)
-        with b.loop(0, vectors // beside, kind="parallel") as k:
-            window.results_beside(e, b.mul(k, beside), beside, arrays)
+        arrays = window.arrays(b, number, unroll)
+        with b.loop(0, vectors // unroll, kind="parallel") as k:
+            window.results_side_by_side(e, b.mul(k, unroll), unroll, arrays)
 
 
 _Sums = dict[tuple[Value, int], Operand]  # by reduction and offset in the window
@@ -188,23 +188,23 @@ class _Window:
     # Several vectors of channels iterate over one row of an image before the next row: their
     # elements are adjacent, and those that the next row reads again are still in the L1 cache.
 
-    def arrays(self, b: Builder, number: int, beside: int) -> dict[Value, str]:
+    def arrays(self, b: Builder, number: int, unroll: int) -> dict[Value, str]:
         """Local arrays that hold the sums between rows."""
-        size = len(self.places) * beside * self.schedule.lanes
+        size = len(self.places) * unroll * self.schedule.lanes
         return {v: b.memory(f"sums{number}_{k}", summing(v.dtype), size, "local", "rw")
                 for k, v in enumerate(self.sums)}
 
-    def results_beside(self, e: Emitter, first: Operand, beside: int,
+    def results_side_by_side(self, e: Emitter, first: Operand, unroll: int,
                        arrays: Mapping[Value, str]) -> None:
-        """The results of `beside` vectors, starting at vector `first`."""
+        """The results of `unroll` vectors, starting at vector `first`."""
         b, lanes, count = e.b, self.schedule.lanes, len(self.places)
         for v, array in arrays.items():
             neutral = b.splat(b.const(identity(v.op.opcode, v.dtype), summing(v.dtype)), lanes)
-            with b.loop(0, count * beside) as k:
+            with b.loop(0, count * unroll) as k:
                 b.store(array, b.mul(k, lanes), neutral)
 
         def vectors(scope: Emitter) -> Iterator[tuple[Emitter, Operand, _Sums]]:
-            with b.loop(0, beside) as u:
+            with b.loop(0, unroll) as u:
                 at = b.mul(u, count * lanes)
                 start = b.mul(b.add(first, u), lanes)
                 one = scope.within(bound={**scope.bound, self.axes.column: start},

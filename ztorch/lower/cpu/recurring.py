@@ -131,8 +131,8 @@ class Iterations:
             now = {v: b.get(v) for state in states for v in state}
             for e, state in zip(inner, states, strict=True):
                 e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
-            if r.going is not None:
-                b.while_(n, _any(inner, r.carries[r.going]))
+            if r.proceed is not None:
+                b.while_(n, _any(inner, r.carries[r.proceed]))
             for v in r.steps:  # interleaves the scopes, so that none waits for a long chain
                 self._step(r, inner, v)
             news = [self._after(r, e) for e in inner]
@@ -176,8 +176,8 @@ class Iterations:
         """The state of a scope after the iteration."""
         news = [self._element(e, v) for v in r.news]
         if r.flag is not None:
-            assert r.going is not None
-            news[r.going] = e.b.and_(e.here[r.carries[r.going]], self._element(e, r.flag))
+            assert r.proceed is not None
+            news[r.proceed] = e.b.and_(e.here[r.carries[r.proceed]], self._element(e, r.flag))
         return news
 
     def _element(self, e: Emitter, v: Value) -> Operand:

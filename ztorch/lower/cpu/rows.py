@@ -38,7 +38,7 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
     accumulator, each addition would wait for the previous one."""
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
     passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
-    if not axes.beside:
+    if not axes.by_columns:
         sums = tuple(_sums(phases, axes, lanes, s, kept) if lanes > 1 else 1
                      for _, kept, s in passes)
         return RowSchedule(lanes, sums, 1)
@@ -70,12 +70,12 @@ def refusal(s: RowSchedule, region: Region, limits: Limits) -> str:
         return why
     if len(s.sums) != passes:
         return f"sums(...) takes a number for each of {passes} passes, not {len(s.sums)}"
-    along = not axes.beside and s.lanes > 1
+    along = not axes.by_columns and s.lanes > 1
     most = SIDE_BY_SIDE_MAX if along else 1
     if any(not 1 <= n <= most for n in s.sums):
         return f"sums(...) must be between 1 and {most}" + (
             "" if along else ", since lanes do not run along the rows")
-    most = SIDE_BY_SIDE_MAX if axes.beside and s.lanes > 1 else 1
+    most = SIDE_BY_SIDE_MAX if axes.by_columns and s.lanes > 1 else 1
     if not 1 <= s.columns <= most:
         return f"columns({s.columns}) must be between 1 and {most}" + (
             "" if most > 1 else ", since lanes do not run along columns")
@@ -91,7 +91,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
              for k, v in enumerate(Phases(region).in_row(axes, limits))}
     nest = _RowNest(b, region, memory, {**target, **local}, axes, s, limits)
     e = Emitter(b, memory, members=region.flat, outside=dict.fromkeys(local, axes.outer))
-    if not axes.beside:
+    if not axes.by_columns:
         with b.loop(0, math.prod(v.extent for v in axes.outer), kind="parallel") as r:
             nest.one_outer([e.within(bound=spread(e, r, axes.outer))], 1, along=s.lanes > 1)
         return
@@ -137,7 +137,7 @@ class _RowNest:
         self.b, self.region, self.phases = b, region, Phases(region)
         self.memory, self.target, self.schedule = memory, target, s
         self.full, self.inner, self.lanes = axes.full, axes.inner, s.lanes
-        self.ahead = _next_row(region, axes, limits) if not axes.beside else []
+        self.ahead = _next_row(region, axes, limits) if not axes.by_columns else []
 
     def one_outer(self, scopes: list[Emitter], width: int, along: bool) -> None:
         """All passes, then the per-row values: for one scope if lanes run along the inner axis

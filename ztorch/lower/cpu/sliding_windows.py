@@ -69,7 +69,7 @@ class _Axes:
 def _axes(region: Region) -> _Axes | None:
     """The loops of a region that only reduces overlapping windows; None for any other region."""
     axes = axes_of(region)
-    if not axes.beside or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
+    if not axes.by_columns or len(axes.outer) < 2 or not axes.inner or Phases(region).count != 2:
         return None
     *rows, across, column = axes.outer
     *inner, last = axes.inner

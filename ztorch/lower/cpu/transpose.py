@@ -46,11 +46,13 @@ def find_transpose(region: Region) -> TransposePattern | None:
     for source, flat in _reads(region, shape):
         if flat.factor(last) in (0, 1) and flat.is_affine:
             continue
-        beside = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
+        contiguous = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
         looked_up = any(isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
-        if not flat.is_affine or looked_up or not beside or shape[beside[0]] < TRANSPOSE_EXTENT:
+        if not flat.is_affine or looked_up or not contiguous:
             return None
-        across.add((source, flat, beside[0]))
+        if shape[contiguous[0]] < TRANSPOSE_EXTENT:
+            return None
+        across.add((source, flat, contiguous[0]))
     if len(across) != 1:
         return None
     [(source, _, along)] = across

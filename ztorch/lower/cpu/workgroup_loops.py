@@ -84,7 +84,7 @@ class _Blocks:
     def _walk(self, nodes: Sequence[Nested]) -> None:
         for n in nodes:
             if n.yes or n.end is not None:
-                if n.meets:
+                if n.has_barrier:
                     self.uniform.add(n.instr.dest.id)
                     self._walk([*n.yes, *n.no])
                 else:
@@ -117,7 +117,7 @@ class _Blocks:
             i = n.instr
             if i.opcode == "barrier":
                 flush()
-            elif n.meets:
+            elif n.has_barrier:
                 flush()
                 self.items.append(i)
                 self._split(n.yes, repeated or i.opcode == "loop")

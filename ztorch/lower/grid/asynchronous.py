@@ -207,7 +207,7 @@ class AsyncNest(AsyncStrips):
         c = Fragment("c", shape)
         sums = [b.matrix(c, tile.subgroup, 0) for _ in range(tile.across)]
         at, batch = self.batch_index(which)
-        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
+        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, by_columns=True)
         store = self.epilogue_store(sums, b.div(t, tile.subgroup))
         self._multiply_strips(at, batch, first, left, t, sums)
         self.tile_epilogue(bands, self.passed, at, batch, first, left, t, store)

@@ -12,7 +12,7 @@ from ztorch.ir.kernel import Fragment, MmaShape, Operand
 from ztorch.lower.grid.attention_rows import AttentionRows
 from ztorch.lower.grid.workgroups import where
 from ztorch.lower.index import Index, Var
-from ztorch.lower.positions import beside
+from ztorch.lower.positions import vector_start
 from ztorch.lower.region import certain, view_of
 from ztorch.lower.tuning import COPY_BYTES, MMA_ALIGN_BYTES
 
@@ -91,7 +91,7 @@ class Blocks:
         if base is None or not certain(operand, index):
             return 1
         for n in (size // self.shape.of.bytes for size in COPY_BYTES):
-            first = beside(base[1], along, n) if along.extent % n == 0 else None
+            first = vector_start(base[1], along, n) if along.extent % n == 0 else None
             if first is not None and not any(
                     f % n for f in (base[0].size, *(f for _, f in first.terms), first.const)):
                 return n
@@ -117,7 +117,7 @@ class Blocks:
         view = view_of(operand, index)
         assert view is not None
         source, flat = view
-        begin = beside(flat, along, n)
+        begin = vector_start(flat, along, n)
         assert begin is not None
         e = self.rows.scope(**{line.name: at})
         e = e.within(bound={**e.bound, Var(along.name, along.extent // n): b.div(place, n)})

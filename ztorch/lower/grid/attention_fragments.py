@@ -149,7 +149,7 @@ class FragmentRows(AttentionRows):
             column = b.min(column, self.sizes.columns - 1)
         scope = e.within(bound={**e.bound, self.column: column})
         scope.here[self.attention.scores] = b.extract(matrix, k)
-        v = self.scores.bare if tested else self.scores.shown
+        v = self.scores.bare if tested else self.scores.unmasked
         x = scope.element(v, self.index(self.row, self.column))
         return x if inside is None else b.select(inside, x, -math.inf)
 

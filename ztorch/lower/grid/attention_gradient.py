@@ -80,7 +80,7 @@ class _Gradients(TeamRows):
         b, a, block = self.b, self.attention, self.block
         begin = b.const(0, b.index)
         end = b.const(math.ceil(self.other.extent / block), b.index)
-        masked = self.scores.bare is not self.scores.shown
+        masked = self.scores.bare is not self.scores.unmasked
         if self.by_keys:
             if a.ahead is not None:
                 begin = b.div(b.max(b.add(self.first, 1 - a.ahead), 0), block)
@@ -146,10 +146,10 @@ class _Gradients(TeamRows):
         stage, parity = self.ring()
         b.mbarrier_wait(self.full[self.staged], stage, parity)
         b.mma_fence()
-        self.start_turned(self.kept, self.staged, tile.depth, stage, self.products)
+        self.start_transposed(self.kept, self.staged, tile.depth, stage, self.products)
         b.mbarrier_wait(self.full[self.staged_slopes], stage, parity)
         b.mma_fence()
-        self.start_turned(self.kept_slopes, self.staged_slopes, tile.width_along, stage,
+        self.start_transposed(self.kept_slopes, self.staged_slopes, tile.width_along, stage,
                           self.slopes)
         b.mma_wait(1)
         places = [(j, k) for j in range(len(self.products)) for k in range(self.elements)]
@@ -200,7 +200,7 @@ class _Gradients(TeamRows):
         b = self.b
         e = e.within()
         e.here[self.attention.scores] = product
-        score = e.element(self.scores.bare if tested else self.scores.shown,
+        score = e.element(self.scores.bare if tested else self.scores.unmasked,
                           self.index(self.row, self.column))
         factor = b.const(LOG2_E * self.scores.factor, f32)
         return b.raw_exp2(multiply_add(b, self.limits, score, factor, self._of_row(e, self.level)))

@@ -87,7 +87,7 @@ class _SoftRows(TeamRows):
         b.mbarrier_wait(self.full[0], 0, b.const(0, b.index))
         b.mbarrier_wait(self.full[1], *self.keys())
         b.mma_fence()
-        self.start_turned(0, 1, self.tile.depth, self.keys()[0], scores)
+        self.start_transposed(0, 1, self.tile.depth, self.keys()[0], scores)
         b.mma_wait(0)
         self.release(1, self.keys)
         self.last = b.sub(count, 1)
@@ -114,7 +114,7 @@ class _SoftRows(TeamRows):
         b = self.b
         lefts = [b.get(v) for v in weights]
         b.mma_fence()
-        self.start_turned(0, 1, self.tile.depth, self.keys()[0], scores)
+        self.start_transposed(0, 1, self.tile.depth, self.keys()[0], scores)
         b.mbarrier_wait(self.full[2], *self.values())
         self.start_held(lefts, 2, self.values()[0], sums)
         b.mma_wait(1)
@@ -135,7 +135,7 @@ class _SoftRows(TeamRows):
         of the matrix; None if it is at most the very last. At least one, since it is tested."""
         b, tile, a, columns = self.b, self.tile, self.attention, self.sizes.columns
         whole = columns // tile.block
-        if self.scores.bare is self.scores.shown:
+        if self.scores.bare is self.scores.unmasked:
             return None
         if a.shown is None:
             return count

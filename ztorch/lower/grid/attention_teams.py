@@ -77,7 +77,7 @@ class TeamRows(FragmentRows):
             self.b.mbarrier_arrive(self.empty[n], ring()[0])
         ring.step()
 
-    def start_turned(self, left: int, right: int, depth: int, stage: Operand,
+    def start_transposed(self, left: int, right: int, depth: int, stage: Operand,
                      sums: list[Operand]) -> None:
         """Starts the products of a team's lines of one side with those of a stage of another."""
         b, tile = self.b, self.tile

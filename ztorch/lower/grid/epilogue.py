@@ -43,22 +43,22 @@ class Bands:
     block: int  # rows that the same threads hold
     count: int  # bands
     pitch: int  # elements from one line in shared memory to the next
-    beside: bool = False  # whether bands divide the columns, not the rows
+    by_columns: bool = False  # whether bands divide the columns, not the rows
 
     @property
     def lines(self) -> int:
         """Rows of one band."""
-        return self.rows if self.beside else self.rows // self.count
+        return self.rows if self.by_columns else self.rows // self.count
 
     @property
     def width(self) -> int:
         """Columns of one band."""
-        return self.columns // self.count if self.beside else self.columns
+        return self.columns // self.count if self.by_columns else self.columns
 
     def row(self, b: Builder, line: Operand, band: int) -> Operand:
         """The row in the tile of a line of a band."""
         share = self.block // self.count
-        if self.count == 1 or self.beside:
+        if self.count == 1 or self.by_columns:
             return line
         start = b.add(b.mul(b.div(line, share), self.block), band * share)
         return b.add(start, b.rem(line, share))
@@ -100,7 +100,7 @@ class TileOfProduct:
         for band in range(bands.count):
             store(array, band)
             self.meet()
-            across = band * bands.width if bands.beside else 0
+            across = band * bands.width if bands.by_columns else 0
             for line, column in self._places(t, bands.lines, columns, n, left, across):
                 offset = b.add(b.mul(line, bands.pitch), column)
                 align = n * dtype.bytes if n > 1 else 0

@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.index import Index, Var
-from ztorch.lower.positions import beside, proper
+from ztorch.lower.positions import proper, vector_start
 from ztorch.lower.region import is_view, traced, view_of
 from ztorch.lower.tuning import COPY_BYTES
 
@@ -23,7 +23,7 @@ def contiguous_along_k(product: Value, side: int) -> bool:
     base = view_of(operand, [Index.of(v) for v in axes])
     axis = axes[-1] if side == 0 else axes[-2]
     return base is not None and (base[1].factor(axis) == 1 or any(
-        k % n == 0 and beside(base[1], axis, n) is not None for n in (2, 3)))
+        k % n == 0 and vector_start(base[1], axis, n) is not None for n in (2, 3)))
 
 
 def border(v: Value, index: Sequence[Index]) -> list[tuple[Index, int, int]] | None:
@@ -62,7 +62,7 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
     axis = loops[-1 if along_k == (side == 0) else -2]
     step = tile.depth if along_k else tile.rows if side == 0 else tile.columns
     for n in widths:
-        first = beside(base[1], axis, n) if n > 1 else None
+        first = vector_start(base[1], axis, n) if n > 1 else None
         if first is not None and not any(f % n for f in (
                 step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)
         ) and all(_is_uniform(i, axis, n) for i, _, _ in tests):

@@ -190,7 +190,7 @@ class RolesNest(AsyncStrips):
         team = b.div(t, tile.team_threads)
         elected = b.eq(b.rem(t, tile.team_threads), 0)
         ring, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
-        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, beside=True)
+        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, by_columns=True)
         store = self.epilogue_store(sums, b.div(t, tile.subgroup))
 
         def release(condition: Operand) -> None:

@@ -42,15 +42,15 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     """A thread takes several neighbors in memory at once: results, or elements of one result."""
     grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
-    n = usual_width(region, grid) if axes.beside else grid.load_width
+    n = usual_width(region, grid) if axes.by_columns else grid.load_width
     width = n if _can_vectorize(region, axes, n) else 1
     results, each = _counts(axes, width)
-    chosen = team(results, each, axes.beside, grid, width)
+    chosen = team(results, each, axes.by_columns, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     if Phases(region).count <= 2:  # nothing is read twice
         return s
     ways = chosen.ways
-    if not axes.beside and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
+    if not axes.by_columns and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
         while 2 * ways <= min(HELD_LONG_THREADS, grid.threads) and each > ways * _most_held(
                 ways, width):
             ways *= 2  # more threads, so that each holds less
@@ -84,10 +84,10 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
             return f"team({name}={n}) must be a power of two"
     if size > grid.threads:
         return f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads of {grid.threads}"
-    if not axes.beside and s.team_ways > 1 and size < grid.subgroup:
+    if not axes.by_columns and s.team_ways > 1 and size < grid.subgroup:
         return (f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads, and they "
                 f"exchange values in subgroups of {grid.subgroup}")
-    across = s.width if axes.beside else 1
+    across = s.width if axes.by_columns else 1
     needed = size * across * sum({storage_dtype(summing(v.dtype)): summing(v.dtype).bytes
                                   for v in region.members if v.op.kind == "reduce"}.values())
     if s.team_ways > 1 and needed > grid.shared_bytes:
@@ -98,7 +98,7 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
 def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
     results, each = _counts(axes, s.width)
-    if axes.beside or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
+    if axes.by_columns or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
         return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
                 "needs whole rows per workgroup")
     most = _most_held(s.team_ways, s.width)
@@ -111,7 +111,7 @@ def _most_held(ways: int, width: int) -> int:
 
 
 def _can_vectorize(region: Region, axes: Axes, n: int) -> bool:
-    loops = axes.outer if axes.beside else axes.inner
+    loops = axes.outer if axes.by_columns else axes.inner
     return can_vectorize(region, axes.full, loops[-1], n) if loops else n == 1
 
 
@@ -125,7 +125,7 @@ def _loads(columns: int, ways: int) -> int:
 
 def _counts(axes: Axes, width: int) -> tuple[int, int]:
     """The number of results, and of steps of one thread for each."""
-    down, across = (width, 1) if axes.beside else (1, width)
+    down, across = (width, 1) if axes.by_columns else (1, width)
     return (math.prod(v.extent for v in axes.outer) // down,
             math.prod(v.extent for v in axes.inner) // across)
 
@@ -136,9 +136,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     grid = limits.grid
     assert grid is not None
     phases, axes = Phases(region), grid_axes(region)
-    down, across = (s.width, 1) if axes.beside else (1, s.width)
+    down, across = (s.width, 1) if axes.by_columns else (1, s.width)
     rows, columns = _counts(axes, s.width)
-    shared = Team(s.team_rows, s.team_ways, axes.beside)
+    shared = Team(s.team_rows, s.team_ways, axes.by_columns)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
         row, share = shared.role(b, t)
         at = b.add(b.mul(g, shared.rows), row)
@@ -248,7 +248,7 @@ class _TeamNest:
         b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
         if ways == 1:
             return x
-        together = min(ways, sub) if not self.team.beside and x.dtype.bits == 32 else 1
+        together = min(ways, sub) if not self.team.by_columns and x.dtype.bits == 32 else 1
         distance = together // 2
         while distance:  # a butterfly: all threads get the same bits
             x = b.emit(v.op.opcode, x, b.shuffle_xor(x, distance))

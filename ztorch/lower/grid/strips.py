@@ -20,7 +20,7 @@ from ztorch.lower.grid.epilogue import Block, TileOfProduct
 from ztorch.lower.grid.operands import border, contiguous_along_k, copy_width, load_width
 from ztorch.lower.grid.workgroups import where
 from ztorch.lower.index import Index, Var
-from ztorch.lower.positions import beside, unflatten
+from ztorch.lower.positions import unflatten, vector_start
 from ztorch.lower.region import Region, view_of
 
 
@@ -267,7 +267,7 @@ class Strips(TileOfProduct):
         source, first = base
         if not first.is_affine:  # written as a multiple of n, so that the alignment is known
             axis, position = (step, depth) if along_k else (line, x)
-            begin = beside(first, axis, n)
+            begin = vector_start(first, axis, n)
             assert begin is not None
             block = Var(axis.name, axis.extent // n)
             e = e.within(bound={**e.bound, block: self.b.div(position, n)})

@@ -102,7 +102,7 @@ class _ThreadPart:
         self.row = Var("row", pattern.shape[pattern.along])
         self.column = Var("column", pattern.shape[-1])
         self.edge, self.pitch = s.edge, _pitch(pattern, s.edge)
-        self.beside, self.line = b.rem(t, s.edge), b.div(t, s.edge)
+        self.place, self.line = b.rem(t, s.edge), b.div(t, s.edge)
         self.lines = range(0, s.edge, s.threads // s.edge)
         rest = iter(map(Index.of, outer))
         index = [Index.of(self.row) if k == pattern.along else next(rest)
@@ -112,13 +112,13 @@ class _ThreadPart:
     def read(self, e: Emitter, corner: tuple[Operand, Operand]) -> None:
         """Reads the tile: neighboring threads read contiguous elements of the source."""
         b, source, elements = self.b, self.pattern.source, []
-        row = self._inside(b.add(corner[0], self.beside), self.row)
+        row = self._inside(b.add(corner[0], self.place), self.row)
         for k in self.lines:
             column = self._inside(b.add(corner[1], b.add(self.line, k)), self.column)
             place = e.within(bound={**e.bound, self.row: row, self.column: column})
             flat = source_at(self.region, self.pattern, self.at)
             elements.append(place.element(source, unflatten(flat, source.shape)))
-        start = b.add(b.mul(self.line, self.pitch), self.beside)
+        start = b.add(b.mul(self.line, self.pitch), self.place)
         for k, x in zip(self.lines, elements, strict=True):
             b.store(self.tile, start, x, off=k * self.pitch)
 
@@ -126,8 +126,8 @@ class _ThreadPart:
               target: Mapping[Value, str]) -> None:
         """Writes the tile: neighboring threads write contiguous elements of the result."""
         b, region = self.b, self.region
-        column = b.add(corner[1], self.beside)
-        start = b.add(b.mul(self.beside, self.pitch), self.line)
+        column = b.add(corner[1], self.place)
+        start = b.add(b.mul(self.place, self.pitch), self.line)
         for k in self.lines:
             row = b.add(corner[0], b.add(self.line, k))
             tests = [b.lt(at, var.extent) for at, var in ((row, self.row), (column, self.column))

@@ -34,7 +34,7 @@ from ztorch.lower.rewrites.attention import (
     widened,
 )
 from ztorch.lower.rewrites.attention_scores import bare_scores
-from ztorch.lower.rewrites.attention_sums import factors_of, moved, summed_by, total_of
+from ztorch.lower.rewrites.attention_sums import factors_of, summed_by, total_of, transpose_source
 from ztorch.lower.tuning import ATTENTION_GRADIENT_COLUMNS
 
 
@@ -90,7 +90,7 @@ class _Trained:
     slope: Value
     total: Value  # the sums of exponentials
     inverse: Value  # 1 / total
-    gradients: dict[Value, tuple[str, bool]]  # "q", "k" or "v", and whether it is turned
+    gradients: dict[Value, tuple[str, bool]]  # "q", "k" or "v", and whether it is transposed
     added: Value  # to slopes / total
     factor: float
     made: dict[str, Value] = field(default_factory=dict)
@@ -133,9 +133,9 @@ def _rewritten(graph: Graph, trained: list[_Trained]) -> tuple[dict[Value, Value
     for v in topological([*(x.result for x in trained), *graph.roots]):
         with layer_scope(v.layer):
             if v in places:
-                x, name, turned = places[v]
+                x, name, transposed = places[v]
                 node = x.nodes_for(name, new)
-                new[v] = _transposed(node) if turned else node
+                new[v] = _transposed(node) if transposed else node
             else:
                 new[v] = rebuilt(v, tuple(new[a] for a in v.args))
     return new, graph.with_roots(new[r] for r in graph.roots)
@@ -169,7 +169,7 @@ def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | No
     bare = bare_scores(attention)
     exponentials = [x for kind, x in weights if kind == "value" and x.op.opcode == "exp"]
     inverses = [x for kind, x in weights if kind == "value" and is_row(x)]
-    if bare.shown is not attention.scores or len(exponentials) != 1 or len(inverses) != 1 or (
+    if bare.unmasked is not attention.scores or len(exponentials) != 1 or len(inverses) != 1 or (
             weights.total() != 2):
         return None
     exponential: Value = exponentials[0]
@@ -179,8 +179,8 @@ def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | No
         return None
     score = exponential.args[0].args[0]
     search = _GradientSearch(q, k, v, weights, inverse, exponential, hidden_by(score))
-    gradients = {c: (name, turned) for c in products for turned in (False, True)
-                 if (name := search.name(c, turned))}
+    gradients = {c: (name, transposed) for c in products for transposed in (False, True)
+                 if (name := search.name(c, transposed))}
     if sorted(name for name, _ in gradients.values()) != ["k", "q", "v"] or (
             search.parts is None or search.slope is None
             or not _same(search.slope, search.parts[0].args[0])):
@@ -212,7 +212,7 @@ class _GradientSearch:
     """Looks for the products that are gradients of an attention."""
 
     q: Value
-    turned_k: Value
+    transposed_k: Value
     v: Value
     weights: Counter[tuple[str, Any]]
     inverse: Value
@@ -221,10 +221,10 @@ class _GradientSearch:
     slope: Value | None = None
     parts: tuple[Value, Value, float] | None = None  # slope @ v.T, what is added, the factor
 
-    def name(self, c: Value, turned: bool) -> str:
-        """Which gradient a product, or the product turned, is; empty if none."""
-        sides = tuple(map(_transposed, reversed(c.args))) if turned else c.args
-        left, order = moved(sides[0])
+    def name(self, c: Value, transposed: bool) -> str:
+        """Which gradient a product, or the product transposed, is; empty if none."""
+        sides = tuple(map(_transposed, reversed(c.args))) if transposed else c.args
+        left, order = transpose_source(sides[0])
         last = c.rank - 1
         swapped = order == (*range(last - 1), last, last - 1)
         factors = factors_of(left, self.mask) if swapped or order == (*range(c.rank),) else None
@@ -239,7 +239,7 @@ class _GradientSearch:
         self.parts = parts
         if swapped:
             return "k" if _same(sides[1], self.q) else ""
-        return "q" if _same(sides[1], _transposed(self.turned_k)) else ""
+        return "q" if _same(sides[1], _transposed(self.transposed_k)) else ""
 
     def _parts(self, factors: Counter[tuple[str, Any]]) -> tuple[Value, Value, float] | None:
         """The parts of factors that are a gradient of scores."""
@@ -266,4 +266,4 @@ def _transposed(v: Value) -> Value:
 
 def _same(a: Value, b: Value) -> bool:
     """Whether two values are the same transpose of the same value."""
-    return moved(a) == moved(b)
+    return transpose_source(a) == transpose_source(b)

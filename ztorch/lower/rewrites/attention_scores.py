@@ -15,21 +15,21 @@ class BareScores:
     score."""
 
     bare: Value  # a score without the factor
-    shown: Value  # the same without the mask, for blocks in which nothing is masked
+    unmasked: Value  # the same without the mask, for blocks in which nothing is masked
     factor: float  # positive
 
 
 def bare_scores(a: Softened) -> BareScores:
     """The scores without their common factor."""
-    hidden = hidden_by(a.score) is not None
-    shown, factor = a.score.args[1] if hidden else a.score, 1.0
-    if shown.op.opcode == "mul" and a.scores in shown.args:
-        [other] = [x for x in shown.args if x is not a.scores] or [a.scores]
+    is_masked = hidden_by(a.score) is not None
+    unmasked, factor = a.score.args[1] if is_masked else a.score, 1.0
+    if unmasked.op.opcode == "mul" and a.scores in unmasked.args:
+        [other] = [x for x in unmasked.args if x is not a.scores] or [a.scores]
         number = filled(other)
         if number is not None and 0.0 < number < math.inf:
-            shown, factor = a.scores, number
-    if not hidden:
-        return BareScores(shown, shown, factor)
+            unmasked, factor = a.scores, number
+    if not is_masked:
+        return BareScores(unmasked, unmasked, factor)
     s = a.score
-    bare = Value(s.op, (s.args[0], shown, s.args[2]), s.attrs, s.shape, s.dtype)
-    return BareScores(bare, shown, factor)
+    bare = Value(s.op, (s.args[0], unmasked, s.args[2]), s.attrs, s.shape, s.dtype)
+    return BareScores(bare, unmasked, factor)

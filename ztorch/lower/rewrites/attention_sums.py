@@ -21,7 +21,7 @@ from ztorch.lower.rewrites.attention import filled
 
 MOST_FACTORS = 16  # of a product; those of attention have up to five
 Factors = Counter[tuple[str, Any]]  # each with its kind
-Moved = tuple[Value, tuple[int, ...]]  # a value and the order of its axes
+TransposeSource = tuple[Value, tuple[int, ...]]  # a value and the order of its axes
 
 
 class _Weighted(NamedTuple):
@@ -34,21 +34,21 @@ class _Weighted(NamedTuple):
 
 def with_sums_over_values(graph: Graph) -> Graph:
     """The graph with such sums taken over the values. Results differ at most by rounding."""
-    by_values: dict[Moved, list[_Weighted]] = {}
+    by_values: dict[TransposeSource, list[_Weighted]] = {}
     for v in graph.nodes():
         if v.op.kind == "contract" and (weighted := _weighted(v)) is not None:
-            by_values.setdefault(moved(v.args[1]), []).append(weighted)
+            by_values.setdefault(transpose_source(v.args[1]), []).append(weighted)
     return rewrite(graph, lambda v: _over_values(v, by_values)) if by_values else graph
 
 
-def _over_values(v: Value, by_values: dict[Moved, list[_Weighted]]) -> Value | None:
+def _over_values(v: Value, by_values: dict[TransposeSource, list[_Weighted]]) -> Value | None:
     if v.op.kind != "reduce" or v.op.opcode != "add" or (
             v.attrs["axes"] != (v.args[0].rank - 1,) or (factors := factors_of(v.args[0])) is None):
         return None
     products = [x for (kind, x), count in factors.items()
                 if kind == "value" and count == 1 and x.op.kind == "contract"]
     for product in products:
-        base, order = moved(product.args[1])
+        base, order = transpose_source(product.args[1])
         rest = factors - Counter({("value", product): 1})
         for y in by_values.get((base, (*order[:-2], order[-1], order[-2])), ()):
             if rest == y.factors and y.result.shape[-1] < product.shape[-1]:
@@ -79,35 +79,35 @@ def total_of(x: Value) -> Value | None:
 
 
 def summed_by(total: Value) -> Value | None:
-    """What a total, other than that of an empty row, is the sum of."""
+    """The value that a total sums, ignoring the replacement for empty rows."""
     while total.op.movement or total.op.opcode == "select":
         total = total.args[1] if total.op.opcode == "select" else total.args[0]
     return total.args[0] if total.op.kind == "reduce" and total.op.opcode == "add" else None
 
 
 def factors_of(v: Value, mask: Value | None = None) -> Factors | None:
-    """The values and numbers that v is the product of; None if these are too many. Zeros where a
-    `mask` is false do not count: another factor is zero there."""
-    factors, left = Factors(), [v]
-    while left:
-        x = left.pop()
+    """The values and numbers whose product is v; None if they are too many. Zeros where a `mask` is
+    false do not count, because another factor is zero there."""
+    factors, pending = Factors(), [v]
+    while pending:
+        x = pending.pop()
         if x.op.opcode == "cast" or x.op is ROUNDED:
-            left.append(x.args[0])
+            pending.append(x.args[0])
         elif x.op.opcode == "mul":
-            left += x.args
+            pending += x.args
         elif x.op.opcode == "select" and x.args[0] is mask and filled(x.args[2]) == 0.0:
-            left.append(x.args[1])
+            pending.append(x.args[1])
         elif (number := filled(x)) is not None:
             factors["number", number] += 1
         else:
             factors["value", x] += 1
-        if factors.total() + len(left) > MOST_FACTORS:
+        if factors.total() + len(pending) > MOST_FACTORS:
             return None
     return factors
 
 
-def moved(v: Value) -> Moved:
-    """The value of which v is a transpose, but for rounding, and the order of its axes."""
+def transpose_source(v: Value) -> TransposeSource:
+    """The value whose transpose is v, apart from rounding, and the order of its axes."""
     order = tuple(range(v.rank))
     while v.op.name == "transpose" or v.op.opcode == "cast" or v.op is ROUNDED:
         if v.op.name == "transpose":

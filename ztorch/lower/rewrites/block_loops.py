@@ -190,15 +190,15 @@ class BlockLoops:
 
 
 def _without_factor(matrix: Value, made: dict[Value, Value]) -> tuple[Value, Value | None]:
-    """A large intermediate as another one times a factor for each row: it is cheaper to multiply
-    the product's result by the factor."""
-    if matrix.op.opcode == "mul":
-        for x, spread in (matrix.args, matrix.args[::-1]):
-            if x in made and spread in made and is_broadcast(spread) and (
-                    spread.args[0] in made) and (
-                    spread.args[0].dtype == x.dtype) and spread.args[0].shape[-1] == 1 and (
-                    spread.args[0].shape[:-1] == x.shape[:-1]):
-                return x, made[spread.args[0]]
+    """A large intermediate without a factor for each row, and that factor: it is cheaper to
+    multiply the product's result by it."""
+    if matrix.op.opcode != "mul":
+        return matrix, None
+    for x, broadcast in (matrix.args, matrix.args[::-1]):
+        if x in made and broadcast in made and is_broadcast(broadcast):
+            [factor] = broadcast.args
+            if factor in made and factor.dtype == x.dtype and factor.shape == (*x.shape[:-1], 1):
+                return x, made[factor]
     return matrix, None
 
 

@@ -24,8 +24,8 @@ def flag_of_any(body: Body) -> Value | None:
     >>> from ztorch import ops
     >>> from ztorch.graph.op import leaf
     >>> p, x = leaf("carry", "p", (), "bool"), leaf("carry", "x", (3,), "float32")
-    >>> going = ops.logical_and(p, ops.any(x < 9.0))
-    >>> flag_of_any(Body(5, False, (p, x), (), (), (going, x), (), proceed=0))
+    >>> proceed = ops.logical_and(p, ops.any(x < 9.0))
+    >>> flag_of_any(Body(5, False, (p, x), (), (), (proceed, x), (), proceed=0))
     <less bool[3]>
     >>> flag_of_any(Body(5, False, (p, x), (), (), (ops.any(x < 9.0), x), (), proceed=0))
     <less bool[3]>
@@ -52,20 +52,20 @@ def _under_movement(v: Value) -> Value:
     return v
 
 
-def unchanged_after_exit(body: Body, going: int, flag: Value | None,
+def unchanged_after_exit(body: Body, proceed: int, flag: Value | None,
                          results: Collection[int]) -> bool:
     """Whether iterations leave an element unchanged whose flag is false.
 
     Args:
         body: The body of the loop.
-        going: The number of the bool carry that continues the loop.
+        proceed: The number of the bool carry that continues the loop.
         flag: The flag of each element, from which that carry is computed; None: the carry itself
             has a flag for each element.
         results: The numbers of the results that are read.
     """
     carries, size = body.carries, max(c.size for c in body.carries)
-    before: Value = carries[going]
-    shared = [k for k, c in enumerate(carries) if c.size < size and k != going]
+    before: Value = carries[proceed]
+    shared = [k for k, c in enumerate(carries) if c.size < size and k != proceed]
     if flag is not None:
         computed_news = [v for v in body.news if v not in carries]
         inside = topological([flag], computed_news)
@@ -75,10 +75,10 @@ def unchanged_after_exit(body: Body, going: int, flag: Value | None,
         [before] = substituted([flag], {v: carry_of[v] for v in inside if v in carry_of})
         if size > 1 and any(k in results or carries[k] in topological([before]) for k in shared):
             return False
-    numbers = _Numbers(before, None if flag is None else carries[going])
+    numbers = _Numbers(before, None if flag is None else carries[proceed])
     return all(numbers.of(new) == numbers.of(c)
                for k, (new, c) in enumerate(zip(body.news, carries, strict=True))
-               if not (flag is not None and (k == going or k in shared)))
+               if not (flag is not None and (k == proceed or k in shared)))
 
 
 class _Numbers:

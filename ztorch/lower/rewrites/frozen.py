@@ -50,8 +50,8 @@ class Derived:
                                     bool(w.args) and all(self._lasting[a] for a in w.args))
         return self._lasting[v]
 
-    def passed(self, leaves: Iterable[Value], values: Iterable[Value]) -> None:
-        """Leaves in the body of a loop have the values of its arguments."""
+    def bind(self, leaves: Iterable[Value], values: Iterable[Value]) -> None:
+        """Gives leaves in the body of a loop the properties of the loop's arguments."""
         for leaf_value, v in zip(leaves, values, strict=True):
             self._lasting[leaf_value] = self.lasts(v)
             if self._lasting[leaf_value]:

@@ -110,20 +110,20 @@ def _iteration_of(body: Body, shape: tuple[int, ...],
     if any(v.size not in (1, size) for v in (*body.carries, *body.outs)):
         return None
     flag = flag_of_any(body)
-    news, going = list(body.news), body.proceed
+    news, proceed = list(body.news), body.proceed
     if flag is not None:
-        assert going is not None
-        if flag.size != size or going in results:
+        assert proceed is not None
+        if flag.size != size or proceed in results:
             return None
-        news[going] = body.carries[going]
-    if going is not None:
-        if body.outs or not unchanged_after_exit(body, going, flag, results):
+        news[proceed] = body.carries[proceed]
+    if proceed is not None:
+        if body.outs or not unchanged_after_exit(body, proceed, flag, results):
             return None
     elif not body.outs:
-        going = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
+        proceed = next((k for k, c in enumerate(body.carries) if c.dtype is boolean
                       and c.size == size and unchanged_after_exit(body, k, None, results)), None)
     return Recurrence(body.trip_count, body.reverse, shape, 0, body.carries, (), (), tuple(news),
-                      body.outs, going, flag)
+                      body.outs, proceed, flag)
 
 
 def _constants(r: Recurrence) -> list[Value]:

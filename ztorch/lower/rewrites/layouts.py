@@ -45,7 +45,7 @@ def with_fewest_transposes(graph: Graph) -> Graph:
     return simplify_movement(_reordered(graph, _orders(graph)))
 
 
-# -- which order -----------------------------------------------------------------------------------
+# -- choosing orders -------------------------------------------------------------------------------
 
 
 class _Group:
@@ -82,7 +82,7 @@ class _Group:
                 shape = tuple(v.shape[k] for k in order)
                 total += _transposed_size(shape, tuple(back[k] for k in reader.attrs["axes"]))
             elif reader is not None and reader.op.kind == "reduce":
-                total += _transposed_size(*_kept(reader, order))
+                total += _transposed_size(*_reduced_shape(reader, order))
             else:
                 unchanged[v] = None
         return total + sum(_transposed_size(v.shape, order) for v in unchanged)
@@ -116,8 +116,8 @@ def _orders(graph: Graph) -> dict[Value, Order]:
             readers.setdefault(a, []).append(v)
     for group in group_of.values():
         group.planes = {(v, reader) for v, reader in group.exits if reader is not None
-                        and ((v.shape[-1] <= PLANES_MAX and _multiplied(reader, readers))
-                             or _placed(reader, readers))}
+                        and ((v.shape[-1] <= PLANES_MAX and _is_left_operand(reader, readers))
+                             or _is_read_by_position(reader, readers))}
     orders: dict[Value, Order] = {}
     for group in {id(g): g for g in group_of.values()}.values():
         order = group.best_order()
@@ -126,7 +126,7 @@ def _orders(graph: Graph) -> dict[Value, Order]:
     return orders
 
 
-def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
+def _is_left_operand(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
     """Whether v is read only as the left operand of a product, through views. Such a product loads
     single elements, so the layout of an image with few channels does not matter."""
     while v.op.movement:
@@ -139,7 +139,7 @@ def _multiplied(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
     return False
 
 
-def _placed(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
+def _is_read_by_position(v: Value, readers: Mapping[Value, list[Value]]) -> bool:
     """Whether v is transposed for maps that read it by position, such as sums of windows."""
     return v.op.name == "transpose" and bool(readers.get(v)) and all(
         r.op.kind == "map" and not (r.op.movement or r.op.opcode or _flexible(r))
@@ -175,7 +175,7 @@ def _size_to_enter(v: Value, order: Order) -> int:
     return _transposed_size(v.shape, order)
 
 
-def _kept(reduction: Value, order: Order) -> tuple[Shape, Order]:
+def _reduced_shape(reduction: Value, order: Order) -> tuple[Shape, Order]:
     """The result of a reduction whose argument has another order: its shape, and the transpose that
     restores the original result."""
     axes = reduction.attrs["axes"]
@@ -204,7 +204,7 @@ def _reordered(graph: Graph, orders: dict[Value, Order]) -> Graph:
         with layer_scope(v.layer):
             order = orders.get(v)
             if order is not None:
-                args = tuple(reordered[a] if a in reordered else _entering(new[a], order)
+                args = tuple(reordered[a] if a in reordered else _in_order(new[a], order)
                              for a in v.args)
                 attrs = v.op.reorder(order, **v.attrs) if v.op.reorder else v.attrs
                 reordered[v] = Value(v.op, args, attrs, tuple(v.shape[k] for k in order), v.dtype)
@@ -231,10 +231,10 @@ def _reduced_before(v: Value) -> Value:
     axes_order: Order = x.attrs["axes"]
     axes = tuple(sorted(axes_order[k] for k in v.attrs["axes"]))
     y = _reduced_before(v.op(x.args[0], axes=axes))
-    return OPS.transpose(y, _kept(v, inverse(axes_order))[1])
+    return OPS.transpose(y, _reduced_shape(v, inverse(axes_order))[1])
 
 
-def _entering(v: Value, order: Order) -> Value:
+def _in_order(v: Value, order: Order) -> Value:
     """v in an order. A broadcast value is transposed before the broadcast, while it is small."""
     if v.op.name != "broadcast_to":
         return OPS.transpose(v, order)

@@ -97,7 +97,7 @@ def prepared_loop(loop: Value, prepare: Callable[[Graph], Graph], align: int,
     else:
         body, shared = _closed_again(body, shared, converts)
         if derived is not None:
-            derived.passed(body.shared, shared)
+            derived.bind(body.shared, shared)
         body, shared = _closed_again(_prepared(body, prepare), shared, with_roots=False)
     args = (*map(COPY, inits), *(_in_rows(x, align, from_caller) for x in sequences), *shared)
     return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)

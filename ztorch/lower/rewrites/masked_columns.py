@@ -22,13 +22,13 @@ from ztorch.lower.rewrites.large_intermediates import Group
 Span = tuple[float, float]  # the minimum and maximum of some numbers
 Part = tuple[int, int]  # a range of rows or columns
 
-_COMPARED: dict[str, Callable[[Span, Span], bool | None]] = {
+_COMPARISONS: dict[str, Callable[[Span, Span], bool | None]] = {
     "lt": lambda a, b: True if a[1] < b[0] else False if a[0] >= b[1] else None,
     "le": lambda a, b: True if a[1] <= b[0] else False if a[0] > b[1] else None,
     "gt": lambda a, b: True if a[0] > b[1] else False if a[1] <= b[0] else None,
     "ge": lambda a, b: True if a[0] >= b[1] else False if a[1] < b[0] else None,
 }
-_SHIFTED = {"add": operator.add, "sub": operator.sub}
+_INTERVAL_SUMS = {"add": operator.add, "sub": operator.sub}
 
 
 def visible_columns(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
@@ -93,9 +93,9 @@ class _Known:
         spans = [self.span(a) for a in v.args]
         if v.op.movement or v.op.alias:
             return spans[0]
-        if v.op.opcode in _COMPARED:
+        if v.op.opcode in _COMPARISONS:
             a, b = spans
-            answer = _COMPARED[v.op.opcode](a, b) if a and b else None
+            answer = _COMPARISONS[v.op.opcode](a, b) if a and b else None
             return None if answer is None else (answer, answer)
         numbers = [s[0] if s and s[0] == s[1] else None for s in spans]
         return _computed(v, spans, numbers)
@@ -130,7 +130,7 @@ def _computed(v: Value, spans: list[Span | None], numbers: list[float | None]) -
         return 0, 0
     if code == "mul" and 0 in numbers:
         return 0, 0
-    if code in _SHIFTED:
+    if code in _INTERVAL_SUMS:
         for k, n in enumerate(numbers):
             if n is not None and math.isinf(n) and numbers[1 - k] is None:
                 result = -n if code == "sub" and k == 1 else n
@@ -138,7 +138,7 @@ def _computed(v: Value, spans: list[Span | None], numbers: list[float | None]) -
         [a, b] = spans
         if v.dtype.is_int and a and b:
             low, high = (b[0], b[1]) if code == "add" else (b[1], b[0])
-            return _SHIFTED[code](a[0], low), _SHIFTED[code](a[1], high)
+            return _INTERVAL_SUMS[code](a[0], low), _INTERVAL_SUMS[code](a[1], high)
     if any(n is None for n in numbers):
         return None
     arrays = [np.array(n, a.dtype.working) for n, a in zip(numbers, v.args, strict=True)]

@@ -104,22 +104,23 @@ class ProductRewrites:
         a = _left(v, limits)
         if has_page_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
             a = padded_copy(a.args[0] if a.op is COPY else a)
-        short = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
-        b = b if short is None else short
+        narrow = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
+        b = b if narrow is None else narrow
         size = k * n * b.dtype.bytes
-        far = limits.processor.l1_bytes * L1_SHARE
+        fits_l1 = size <= limits.processor.l1_bytes * L1_SHARE
         stored = self.derived is not None and self.derived.lasts(b)
-        free = fixed and (self.often or stored) and size > far
+        packed_once = fixed and (self.often or stored) and not fits_l1
         large = m >= PACK_ROWS and size > limits.processor.l2_bytes
-        moved = not _readable(b)  # and so copied anyway
-        if b.rank == 2 and (free or large or _has_conflict_misses(b, v, limits) or (
-                moved and size > far and n % panel_columns(b, m, limits, v.dtype) == 0)):
+        must_copy = not _readable(b)
+        if b.rank == 2 and (packed_once or large or _has_conflict_misses(b, v, limits) or (
+                must_copy and not fits_l1
+                and n % panel_columns(b, m, limits, v.dtype) == 0)):
             columns = panel_columns(b, m, limits, v.dtype)
             columns = self.derived.columns(b, columns) if stored and self.derived else columns
             if (b, columns) not in self.packed:  # several products may have the same right operand
                 self.packed[b, columns] = pack(b, columns)
             b = self.packed[b, columns]
-        elif moved:
+        elif must_copy:
             b = COPY(b)
         return _product_of(v, a, b)
 
@@ -149,7 +150,7 @@ class ProductRewrites:
             return windowed
         bordered = self._bordered(v)
         if bordered is None:
-            v = self._in_halves(v)
+            v = self._in_16_bits(v)
             v = self.split(_product_of(v, *map(without_copies, v.args)))
         else:
             v = bordered
@@ -165,25 +166,25 @@ class ProductRewrites:
         parts = next((p for p in range(wanted, 1, -1) if k % p == 0), 1)
         return v if parts == 1 else _summed(_cut_up(v, parts), v)
 
-    def _in_halves(self, v: Value) -> Value:
+    def _in_16_bits(self, v: Value) -> Value:
         """The product with operands in 16 bits, if that is exact for both."""
         a, b = (narrowed(x, self.narrow) for x in v.args)
         return v if a is None or b is None or a.dtype is not b.dtype else _product_of(v, a, b)
 
-    def _seen_through(self, v: Value) -> Value:
+    def _as_views(self, v: Value) -> Value:
         """The product of operands that are views of tensors in memory: padding, windows and copies
         are not stored."""
         for x in v.args:
             if x not in self.seen:
                 self.seen[x] = seen_through(x)
-        return self._in_halves(_product_of(v, *(self.seen[x] for x in v.args)))
+        return self._in_16_bits(_product_of(v, *(self.seen[x] for x in v.args)))
 
     def _bordered(self, v: Value) -> Value | None:
         """A product by matrix instructions whose operands have zero padding that threads fill in
         while they copy. None if no operand has padding, or if one cannot be copied."""
         grid = self.limits.grid
         assert grid is not None
-        product = self._seen_through(v)
+        product = self._as_views(v)
         shape = shape_for(product, self.limits) if grid.asynchronous_copies else None
         if shape is None or not any(has_border(product, side) for side in (0, 1)):
             return None
@@ -195,7 +196,7 @@ class ProductRewrites:
         """A convolution whose images are copied directly, with zeros outside of them; None if they
         cannot be copied so. If positions are steps along k, images are divided among as many
         products as occupy the machine best."""
-        product = self._seen_through(v)
+        product = self._as_views(v)
         cut = cut_of(product, self.limits)
         if cut is None or not cut[1].slides:
             return None

@@ -39,8 +39,8 @@ class Recurrence:
     inits: tuple[Value, ...]  # the initial state
     news: tuple[Value, ...]  # the state after an iteration
     outs: tuple[Value, ...]  # values kept for every iteration
-    going: int | None  # number of a bool carry; once it is false, no carry changes
-    flag: Value | None  # not None: `going` stays true while this is true for any element
+    proceed: int | None  # index of a bool carry; once it is false, no carry changes
+    flag: Value | None  # not None: `proceed` stays true while this is true for any element
 
     @property
     def size(self) -> int:
@@ -127,7 +127,7 @@ class Recurrence:
         if text is None:
             return None
         others = (self.trip_count, self.reverse, self.shape, self.depth, len(self.carries),
-                  len(self.buffers), len(self.outs), self.going)
+                  len(self.buffers), len(self.outs), self.proceed)
         return hashlib.sha256(f"{text}\n{others}".encode()).hexdigest()
 
     def __repr__(self) -> str:

@@ -57,7 +57,7 @@ class Rematerializer:
         return changed
 
     def _rematerialize(self, v: Value) -> bool:
-        if v in self.kept or not _simple(v) or _bytes(v) < REMATERIALIZE_BYTES:
+        if v in self.kept or not _is_elementwise(v) or _bytes(v) < REMATERIALIZE_BYTES:
             return False
         recipe = _Recipe()
         if not self._recipe(v, recipe):
@@ -96,7 +96,7 @@ class Rematerializer:
             stored = s not in self.home or s in self.kept or s in self.readers
             if stored or few:
                 recipe.bases.add(s)
-            elif not _simple(s) or s.size != v.size or not self._recipe(s, recipe):
+            elif not _is_elementwise(s) or s.size != v.size or not self._recipe(s, recipe):
                 return False
         recipe.steps.append(v)
         return True
@@ -105,7 +105,7 @@ class Rematerializer:
         """Whether a region can compute v where its members read it."""
         new = [s for s in recipe.steps if s not in region.flat]
         if region.kind not in ("map", "reduce") or region.in_place or any(
-                m.op.partial or not _plain(m) for m in region.members):
+                m.op.partial or not _is_map_or_reduction(m) for m in region.members):
             return False
         if len(region.members) + len(new) > REGION_MEMBERS_MAX:
             return False
@@ -154,12 +154,12 @@ def _prune(region: Region, sources: Sources) -> None:
     region.flat = {v: at for v, at in region.flat.items() if v in needed}
 
 
-def _simple(v: Value) -> bool:
+def _is_elementwise(v: Value) -> bool:
     """Whether v is one elementwise operation on its arguments."""
-    return _plain(v) and v.op.kind == "map" and bool(v.op.opcode)
+    return _is_map_or_reduction(v) and v.op.kind == "map" and bool(v.op.opcode)
 
 
-def _plain(v: Value) -> bool:
+def _is_map_or_reduction(v: Value) -> bool:
     return v.op.kind in ("map", "reduce") and v.op not in (INSET, BORDER)
 
 

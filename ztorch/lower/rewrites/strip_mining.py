@@ -131,7 +131,7 @@ class StripMinedLoop:
     def _read(self, v: Value, read: dict[Value, None]) -> None:
         """Adds the values from which a block of `v` is computed."""
         if not self._products(v):
-            if not _is_spread(v):
+            if not _is_invariant(v):
                 read[v] = None
         elif v.op.name == "reshape":
             read[v.args[0].args[0]] = None
@@ -177,7 +177,7 @@ class StripMinedLoop:
         if v in parts:
             return parts[v]
         shape = (trip_count, *v.shape[1:])
-        if _is_spread(v):
+        if _is_invariant(v):
             return OPS.broadcast_to(self.new[v.args[0]], shape)
         if v.op.name == "reshape":
             [product] = v.args
@@ -194,7 +194,7 @@ def _is_elementwise(v: Value) -> bool:
     return v.op.kind == "map" and bool(v.op.opcode) and all(a.shape == v.shape for a in v.args)
 
 
-def _is_spread(v: Value) -> bool:
+def _is_invariant(v: Value) -> bool:
     """Whether a value is the same in every iteration."""
     return v.op.name == "broadcast_to" and (
         v.args[0].rank < v.rank or v.args[0].shape[0] == 1 != v.shape[0])

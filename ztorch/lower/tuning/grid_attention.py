@@ -19,7 +19,7 @@ ATTENTION_SHARE = row(
     "products that keep scores in memory")
 SEEN_ROWS = row(
     "SEEN_ROWS", 16, "rows",
-    "rows of scores for which masked columns are found together",
+    "rows of scores that share one search for masked columns",
     "chosen: a matrix of a tensor core")
 
 # -- by threads ------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ ATTENTION_ROLES_SIZE = row(
     "measured on an H200 with heads of 128; shorter ones have not run")
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 32, "registers",
-    "registers of a thread that multiplies, beside those of matrices", "read in machine code: 26")
+    "registers of a thread that multiplies, besides those of matrices", "read in machine code: 26")
 ATTENTION_GRADIENT_COLUMNS = row(
     "ATTENTION_GRADIENT_COLUMNS", 128, "columns",
     "the fewest columns for which gradients of attention compute scores again",

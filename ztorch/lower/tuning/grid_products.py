@@ -19,8 +19,8 @@ GRID_TILE_START = row(
     "GRID_TILE_START", 32, "steps along k", "the time to begin and finish a tile", CHOSEN)
 STRIP_PADDING = row(
     "STRIP_PADDING", 4, "elements",
-    "padding of each row of a strip: without it, threads that store down a strip wait for one "
-    "bank of memory; a multiple of every vector", CHOSEN)
+    "padding of each row of a strip, a multiple of every vector: without it, threads that store "
+    "down a strip have bank conflicts", CHOSEN)
 THREAD_UNROLL = row(
     "THREAD_UNROLL", 8, "steps along k",
     "steps in one iteration of the inner loop: one is loaded while another is multiplied",
@@ -33,56 +33,57 @@ TEAMS_MOST = row(
     "takes 0.4 of the time of one")
 TEAMS_THREADS = row(
     "TEAMS_THREADS", 256, "threads",
-    "the most of all teams of a workgroup: as many as the largest tile has", CHOSEN)
+    "the most threads of all teams of a workgroup: as many as the largest tile has", CHOSEN)
 TEAM_DEPTH = row(
-    "TEAM_DEPTH", 16, "steps along k", "the part of a strip that each of them multiplies", CHOSEN)
+    "TEAM_DEPTH", 16, "steps along k", "the part of a strip that each team multiplies", CHOSEN)
 SPLIT_DEPTH_TEAMS = row(
     "SPLIT_DEPTH_TEAMS", 2048, "steps along k",
-    "SPLIT_DEPTH of products by threads, which teams share out first", CHOSEN)
+    "SPLIT_DEPTH of products by threads, whose depth teams divide first", CHOSEN)
 FEW_ROWS = row(
     "FEW_ROWS", 64, "rows",
-    "up to how many a product by threads reads its right operand in wide tiles, one for each unit",
+    "the most rows for which a product by threads uses wide tiles, one for each compute unit",
     "predicted for an H200: 4 to 64 rows of 4,096 x 4,096 take a half to a fifth of the time")
 FEW_ROWS_TILES = row(
     "FEW_ROWS_TILES", (
         (4, 128, 16, 4, 4), (8, 128, 16, 8, 4), (16, 128, 16, 8, 4), (32, 128, 16, 8, 8),
         (64, 128, 16, 8, 8)),
     "rows, columns, depth of a strip; rows and columns of one thread",
-    "the tiles for so few rows, of which the smallest that has them all is tried too",
+    "the tiles for so few rows; the smallest one that holds all rows is tried, too",
     "predicted for an H200: tiles of 64 columns take 1.2 times as long, of 32 1.6 times")
 FEW_ROWS_COLUMNS = row(
-    "FEW_ROWS_COLUMNS", 128, "columns", "of these tiles", CHOSEN)
+    "FEW_ROWS_COLUMNS", 128, "columns", "the columns of FEW_ROWS_TILES", CHOSEN)
 FEW_ROWS_DEPTH = row(
-    "FEW_ROWS_DEPTH", 96, "steps along k", "the least depth of their parts",
+    "FEW_ROWS_DEPTH", 96, "steps along k",
+    "the least depth of each part where such a product is split along k",
     "predicted for an H200: 8 x 1024 x 1024 takes 10.6 us in 8 parts, 12.6 in 4")
 FEW_ROWS_SHARE = row(
-    "FEW_ROWS_SHARE", 0.2, "share of the compute units", "that must have such a tile",
+    "FEW_ROWS_SHARE", 0.2, "share of the compute units",
+    "the least share that must have a tile for such tiles to be used",
     "predicted for an H200: 32 x 512 x 784 takes 12 us for 15.5 where a quarter has one, 32 x 128 "
     "the same where a sixteenth has one")
 SPLIT_DEPTH = row(
     "SPLIT_DEPTH", 256, "steps along k",
-    "the least depth of each part where a product is cut along k", CHOSEN)
+    "the least depth of each part where a product is split along k", CHOSEN)
 SPLIT_DEPTH_LARGE = row(
     "SPLIT_DEPTH_LARGE", 1024, "steps along k",
     "the same for asynchronous products of 16 bits",
     "chosen: adding up parts takes as long as a tenth of that")
 SPLIT_DEEP = row(
     "SPLIT_DEEP", 1 << 14, "steps along k",
-    "from which depth on a product is cut, however many tiles it has", CHOSEN)
+    "the depth from which a product is split along k, even if it has many tiles", CHOSEN)
 SPLIT_SHARE = row(
     "SPLIT_SHARE", 0.25, "share of the compute units",
-    "the most that its tiles may occupy for it to be cut if it is less deep",
+    "the most that the tiles of a less deep product may occupy for it to be split",
     "measured on an H200: in four parts, 768 x 768 x 4096 takes 20 us for 29; in two, "
     "256 x 8192 x 4096 takes 38 us for 31")
 SPLIT_GROUPS = row(
     "SPLIT_GROUPS", 4, "workgroups",
-    "the most of them for each compute unit where tiles are small",
+    "the most workgroups for each compute unit after a split, where tiles are small",
     "measured on an H200: a gradient of 147 x 64 with k of 802,816 on 96 workgroups took four "
     "times as long as its bytes")
 SPLIT_TILE = row(
     "SPLIT_TILE", 64, "rows and columns",
-    "the size of the tiles that are counted to see whether there are enough of them without "
-    "cutting k", CHOSEN)
+    "the size of the tiles that are counted to decide whether k must be split", CHOSEN)
 COPY_BYTES = row(
     "COPY_BYTES", (16, 8), "bytes",
     "sizes of one asynchronous copy, the best first",
@@ -186,7 +187,7 @@ PRODUCER_REGISTERS = row(
     "public figures: 24 to 40")
 CONSUMER_REGISTERS = row(
     "CONSUMER_REGISTERS", 26, "registers",
-    "registers of a thread that multiplies, beside its sums",
+    "registers of a thread that multiplies, besides its sums",
     "read in machine code: 154 with sums of 128")
 
 # -- convolutions by copies of boxes ---------------------------------------------------------------
@@ -202,7 +203,7 @@ WINDOW_DEPTHS = row(
 WINDOW_PASSES = row(
     "WINDOW_PASSES", 2, "passes",
     "passes through shared memory that it takes to store a finished tile there and load it",
-    "read in the model of banks: pairs of numbers are stored without conflicts")
+    "derived from the model of banks: pairs of numbers are stored without conflicts")
 WINDOW_FINISH_SHARE = row(
     "WINDOW_FINISH_SHARE", 0.5, "share of the time",
     "the part of a tile's epilogue that does not overlap with copies for the next tile", CHOSEN)
@@ -210,4 +211,4 @@ WINDOW_STRIP_LINES = row(
     "WINDOW_STRIP_LINES", 16, "lines", "the time to begin and end a strip", CHOSEN)
 WINDOW_UNITS = row(
     "WINDOW_UNITS", 0.5, "share of the compute units",
-    "the fewest that the tiles of a convolution must occupy; otherwise k is split", CHOSEN)
+    "the least share that the tiles of a convolution must occupy; otherwise k is split", CHOSEN)

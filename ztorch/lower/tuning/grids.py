@@ -7,7 +7,7 @@ from ztorch.lower.tuning.table import CHOSEN, row
 GROUP_THREADS = row("GROUP_THREADS", 256, "threads", "the usual size of a workgroup", CHOSEN)
 SHORT_BYTES = row(
     "SHORT_BYTES", 4, "bytes",
-    "elements shorter than this are stored several at once, even where each is loaded by itself",
+    "elements shorter than this are stored several at once, even if they are loaded one by one",
     "predicted for an H200: 4,096 x 30,522 of 16 bits with longer rows take 116 us for 209, "
     "the windows of 7 x 7 x 3 of 64 images 173 for 365")
 THREAD_ELEMENTS = row(
@@ -31,7 +31,7 @@ HELD_ELEMENTS = row(
     "chosen: with the values made of them, half of the registers")
 HELD_LONG_THREADS = row(
     "HELD_LONG_THREADS", 512, "threads",
-    "of a workgroup that holds a row which the usual number of threads cannot hold",
+    "the size of a workgroup for rows that a usual workgroup cannot hold in registers",
     "chosen: a compute unit of 65,536 registers has 128 for each")
 HELD_LONG_ELEMENTS = row(
     "HELD_LONG_ELEMENTS", 64, "elements",
@@ -77,7 +77,7 @@ REMATERIALIZE_SLOTS = row(
 EPILOGUE_BYTES = row(
     "EPILOGUE_BYTES", 1 << 20, "bytes",
     "the least size of a product whose epilogue may become a separate kernel",
-    "chosen: of less, a launch takes longer")
+    "chosen: for smaller products, a launch takes longer")
 EPILOGUE_READS = row(
     "EPILOGUE_READS", 1, "arrays",
     "the most arrays as large as the product that its epilogue reads",

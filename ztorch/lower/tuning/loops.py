@@ -23,7 +23,7 @@ ELEMENT_VECTORS = row(
     "1.93, 1.85 and 1.63 ms of AVX-512")
 LONG_ROW_VECTORS = row(
     "LONG_ROW_VECTORS", 8, "times",
-    "how many times as long as these vectors a row must be if it is not a whole number of them",
+    "the least length of a row, in these groups of vectors, if it is not a multiple of a group",
     "chosen: the masked rest costs as much as a whole iteration")
 LANES_OF_GATHERS = row(
     "LANES_OF_GATHERS", 4, "lanes", "lanes of a vectorized loop with indirect loads",
@@ -32,7 +32,8 @@ WEIGHTS_MIN = row(
     "WEIGHTS_MIN", 4, "elements",
     "the fewest row-invariant elements that are kept in registers", CHOSEN)
 WEIGHTS_SHARE = row(
-    "WEIGHTS_SHARE", 0.5, "of vector registers", "for row-invariant elements, at most", CHOSEN)
+    "WEIGHTS_SHARE", 0.5, "share of the vector registers",
+    "the most registers for row-invariant elements", CHOSEN)
 SHARED_ITERATIONS = row(
     "SHARED_ITERATIONS", 64, "iterations",
     "the fewest iterations that remain for workers to share", CHOSEN)
@@ -55,7 +56,7 @@ ROW_SUM_VECTORS = row(
 NEXT_ROW_SHARE = row(
     "NEXT_ROW_SHARE", 0.25, "share of the cache",
     "how much of the L1 cache the next row may fill, which is prefetched during a second pass",
-    "chosen: beside the row itself, its results and what is the same for all rows")
+    "chosen: the row itself, its results and row-invariant elements take the rest")
 NEXT_ROW_CACHE_SHARE = row(
     "NEXT_ROW_CACHE_SHARE", 0.5, "share of the cache",
     "how much of the L3 cache the rows and their results may fill if the next one is prefetched, "
@@ -67,7 +68,7 @@ SIDE_BY_SIDE_MAX = row(
     "the most vectors that a schedule may compute side by side", _CODE_SIZE)
 LOCAL_ROW_BYTES = row(
     "LOCAL_ROW_BYTES", 1 << 15, "bytes",
-    "the longest row of such values that is kept in an array on the stack, not in a buffer",
+    "the longest row of intermediate values that is kept on the stack, not in a buffer",
     "on Zen 4, softmax of 4096 x 1024: 2.10 ms become 1.40, of 4096 x 2048 4.25 become 3.70, of "
     "256 x 2048 237 us become 216; 2048 x 8192 and smaller ones are level")
 RECOMPUTE_SLOTS = row(
@@ -90,7 +91,7 @@ ROWS_AHEAD = row(
     "on Zen 4, 4096 of 100,000 rows of 512 bytes: 147 us without, 114 with 4, 107 with 8, 110 with "
     "16; 1024 of 30,522 rows of 3 KiB: 308, 269, 261, 275")
 FETCHED_ROW_BYTES = row(
-    "FETCHED_ROW_BYTES", 256, "bytes", "the shortest rows that are prefetched so",
+    "FETCHED_ROW_BYTES", 256, "bytes", "the shortest rows of a table that are prefetched",
     "on Zen 4, in C, rows of 128 bytes take 1.16 of the time")
 STREAMED_SHARE = row(
     "STREAMED_SHARE", 1.5, "share of the cache",
@@ -100,7 +101,8 @@ STREAMED_SHARE = row(
     "and 3.83; x + y of 64 MiB 8.15 become 5.74, a norm of 8192 x 1024 2.94 become 1.63, softmax "
     "is level; read by another kernel afterwards, of 16 MiB 0.90 of the speed, of 24 MiB 1.17")
 STREAMED_BYTES = row(
-    "STREAMED_BYTES", 48 << 20, "bytes", "the same at least, where a core's part of L3 is small",
+    "STREAMED_BYTES", 48 << 20, "bytes",
+    "the least bytes for which stores bypass the caches, whatever the size of the L3 cache",
     "chosen: several cores' parts together may hold the results")
 
 # -- copies and updates ----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ LATE_BYTES = row(
     "in place of 7.1 with 1 MiB; 4 KiB saves no more")
 WAVES_MEMORY = row(
     "WAVES_MEMORY", 1.25, "times the memory",
-    "how much memory kernels of a GPU may take so that more of them run beside one another",
+    "how much more memory may be used so that more kernels of a GPU run in parallel",
     "chosen")
 INSET_RUN = row(
     "INSET_RUN", 16, "elements",
@@ -52,6 +52,6 @@ RERUN_PLACED_MAX = row(
     "choices whose arenas are laid out before a limit is called too small", CHOSEN)
 RERUN_MARGIN = row(
     "RERUN_MARGIN", 64, "parts of the limit",
-    "one of these parts is subtracted from the limit when the arena was too large", CHOSEN)
+    "the part of the limit, as a divisor, that is subtracted if the arena was too large", CHOSEN)
 RERUN_LISTED = row(
     "RERUN_LISTED", 3, "buffers", "the buffers that the error of a limit names", CHOSEN)
