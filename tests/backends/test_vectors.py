@@ -79,7 +79,7 @@ def test_stores(backend: str, d: DType, aligned: bool) -> None:
 
 @pytest.mark.parametrize(("backend", "d"), by_dtype(f16, bf16, f64, i8, u8, i32, i64))
 def test_elementwise(backend: str, d: DType) -> None:
-    few = ("aligned parts", "other parts", "turned", "compared")  # which mean the same for all
+    few = ("aligned parts", "other parts", "transposed", "compared")  # which mean the same for all
     made = [ELEMENTWISE[name] for name in (ELEMENTWISE if d is f32 else few)]
     all_agree(backend, [job(make, *shapes, d=d) for make, *shapes in made], implicit_simd=False)
 

@@ -71,7 +71,7 @@ def test_even_rows_are_read_in_twos() -> None:
 def test_neighbors_of_elements() -> None:
     """Elementwise kernels read and write four neighbors at once where these are adjacent."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
-    apart = {"odd", "an odd row for all", "other parts", "odd rows", "turned", "side by side",
+    apart = {"odd", "an odd row for all", "other parts", "odd rows", "transposed", "side by side",
              "in a border", "in an odd border"}
     for name, (make, *shapes) in ELEMENTWISE.items():
         one = job(make, *shapes)
@@ -87,7 +87,7 @@ def test_neighbors_of_elements() -> None:
 def test_neighbors_of_sums() -> None:
     """Reducing kernels read four neighbors at once, and write neighbors."""
     limits = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=32))
-    apart = {"odd softmax", "odd columns", "columns of few", "other parts", "turned", "in a border"}
+    apart = {"odd softmax", "odd columns", "columns of few", "other parts", "transposed", "in a border"}
     one_by_one = {"two axes", "all", "any", "parts of rows", "lookups"}
     for name, (make, *shapes) in REDUCING.items():
         one = job(make, *shapes)
