@@ -30,7 +30,7 @@ from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, multiply_add, nested, summing
 from ztorch.lower.positions import flatten, unflatten
-from ztorch.lower.region import Region
+from ztorch.lower.region import COPY, Region
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     INLINE_EPILOGUE_DEPTH,
@@ -61,8 +61,8 @@ def _access_pattern(product: Value) -> AccessPattern:
 
 
 def propose(region: Region, limits: Limits) -> ProductSchedule:
-    """The tiles with the least estimated time. A short epilogue is unrolled over the rows of a
-    tile, unless k is so large that the cost of a loop over a local array does not matter."""
+    """The tiles with the least estimated time. A short epilogue (copies do not count) is unrolled
+    over the rows of a tile, unless k is so large that a loop over a local array costs little."""
     product = product_of(region)
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = lanes_of(region, limits)
@@ -70,7 +70,7 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor))
-    members = len(region.members)
+    members = sum(v.op is not COPY for v in region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
 

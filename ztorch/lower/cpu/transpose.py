@@ -96,8 +96,13 @@ def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
 
 
 def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
-    """Tiles of all lanes, if the region reads one value across."""
-    lanes = limits.lanes(widest(region))
+    """Tiles of all lanes, if the region reads one value across. Half of them, if a full vector
+    occupies a port for two cycles: on Zen 4 at AVX-512, a copy of 1152 x 1568 takes 525 us with 16
+    lanes and 329 with 8."""
+    d = widest(region)
+    lanes = limits.lanes(d)
+    if lanes * d.bits > limits.processor.port_bits and lanes > 2:
+        lanes //= 2
     return TransposeSchedule(lanes) if lanes > 1 and find_transpose(region) else None
 
 
