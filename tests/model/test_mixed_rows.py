@@ -84,6 +84,23 @@ def test_layers_that_combine_rows_in_training_alone_see_no_padding() -> None:
     assert model.program.metadata.whole_batches == ("evaluate", "train")
 
 
+@pytest.mark.parametrize("term", [lambda x: ops.mean(x * x), lambda x: 0.01 * ops.sum(x * x),
+                                  lambda x: ops.mean(ops.sum(x * x, axis=-1))])
+def test_losses_that_layers_add_see_no_padding(term: Callable[[Any], Any]) -> None:
+    class Added(zt.layers.Layer):
+        def call(self, x: Any) -> Any:
+            self.add_loss(term(x))
+            return x
+
+    model = zt.Sequential([L.Input((6,)), Added(), L.Dense(1, kernel_initializer="ones", use_bias=False)])
+    model.compile(loss="mse", optimizer=zt.optimizers.SGD(0.0))
+    of_parts = [(X[k:k + 8].sum(1)**2).mean() + float(term(zt.tensor(X[k:k + 8]))) for k in (0, 8)]
+    want = np.average(of_parts, weights=[8, 3])
+    np.testing.assert_allclose(model.evaluate(X, 0 * X[:, :1], batch_size=8, verbose=0), want, rtol=1e-5)
+    history = model.fit(X, 0 * X[:, :1], batch_size=8, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["loss"], [want], rtol=1e-5)
+
+
 def test_a_program_refuses_other_sizes() -> None:
     program = model_of(MIXING["mean"]).compile("cpu:scalar", batch_size=(2, 4))
     np.testing.assert_allclose(program.predict(X[:2]), X[:2] - X[:2].mean(0), atol=1e-6)

@@ -47,7 +47,7 @@ class ScoringGraphs:
     # Metrics of the model's class that its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
     # Losses and metrics that give one number for a batch, so that all its rows count, and layers
-    # that combine rows in training.
+    # that combine rows.
     of_batches: set[str] = field(default_factory=set)
 
     def results(self, scores: Mapping[str, Value]) -> Graph | None:
@@ -100,10 +100,10 @@ class ScoringGraphs:
         """Loss and metrics by name. With several outputs, each loss is also a score."""
         batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
-        if context.training:
-            mixed = mixing_op(Graph(y_pred), batch.x.values(), self.batch_size,
-                              context.padding.layers_that_hide_rows)
-            self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
+        added = {str(k): v for k, v in enumerate((*context.losses, *context.penalties))}
+        mixed = mixing_op(Graph({**y_pred, **added}), batch.x.values(), self.batch_size,
+                          context.padding.layers_that_hide_rows)
+        self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
         of_rows = RowScores(self.model, self.objectives, context, batch.weights,
                             self.of_batches)
         scores = of_rows.losses(batch.y, y_pred)
