@@ -89,9 +89,9 @@ def test_the_seed_of_a_run_is_kept(tmp_path: Path) -> None:
 
 
 def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
+    for name in ("a.zt", "b.zt"):
         trainer().save(tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a.zt").read_bytes() == (tmp_path / "b.zt").read_bytes()
 
 
 def test_other_tools_read_it() -> None:
@@ -168,9 +168,9 @@ def test_a_program_for_another_machine_is_written_but_not_run(tmp_path: Path) ->
     traced = net.trace(2)
     for name in ("neon", "scalar"):
         made = compile_functions(traced.functions, TARGETS[name], "net")
-        write_artifact(tmp_path / name,
+        write_artifact(tmp_path / f"{name}.zt",
                        Snapshot(made.spec, made.code, made.params, traced.metadata))
-        assert open_artifact(tmp_path / name).targets[0].spec == made.spec
+        assert open_artifact(tmp_path / f"{name}.zt").targets[0].spec == made.spec
 
 
 def test_scores_that_are_not_finite_survive(tmp_path: Path) -> None:
@@ -239,5 +239,6 @@ def test_a_model_without_weights(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "net.zt").mkdir()
     with pytest.raises(OSError):
-        predictor().save(tmp_path)
+        predictor().save(tmp_path / "net.zt")

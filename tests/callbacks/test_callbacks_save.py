@@ -30,13 +30,13 @@ def test_checkpoint_names(tmp_path: Path) -> None:
     run([Scripted(val_loss=[1.5, 0.254]), C.ModelCheckpoint(path)], 2, validation_data=(X, Y))
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
         "01-1.50.safetensors", "02-0.25.safetensors"]
-    run(C.ModelCheckpoint(str(tmp_path / "b{epoch}-{val_loss}")), 1)
-    assert (tmp_path / "b1-na").exists()
+    run(C.ModelCheckpoint(str(tmp_path / "b{epoch}-{val_loss}.ckpt")), 1)
+    assert (tmp_path / "b1-na.ckpt").exists()
     for bad, message in (("{val_los}", "names 'val_los'. Known: .*val_loss"),
                          ("{epoch.__class__}", "names 'epoch.__class__'"),
                          ("{val_loss:02d}", "Unknown format"), ("{epoch", "filepath")):
         with pytest.raises(ConfigError, match=message):
-            run(C.ModelCheckpoint(str(tmp_path / bad)), 1)
+            run(C.ModelCheckpoint(str(tmp_path / f"{bad}.ckpt")), 1)
 
 
 def test_only_the_best_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,10 +66,11 @@ def test_a_resumed_run_does_not_replace_a_better_file(tmp_path: Path) -> None:
 
 
 def test_saving_every_few_batches(tmp_path: Path) -> None:
-    run(C.ModelCheckpoint(tmp_path / "{epoch}-{batch}", save_freq=5, save_weights_only=True), 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["1-5", "2-2", "2-7"]
+    run(C.ModelCheckpoint(tmp_path / "{epoch}-{batch}.safetensors", save_freq=5, save_weights_only=True), 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "1-5.safetensors", "2-2.safetensors", "2-7.safetensors"]
     with pytest.raises(ConfigError, match="save_freq"):
-        C.ModelCheckpoint("x", save_freq=0)
+        C.ModelCheckpoint("x.ckpt", save_freq=0)
 
 
 def test_a_zt_path_saves_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,30 +43,27 @@ def test_no_partial_file_is_left(tmp_path: Path) -> None:
 
 
 WRITERS = {
-    "save": lambda p, path: p.save(path),
-    "save_weights": lambda p, path: p.save_weights(path),
-    "save_checkpoint": lambda p, path: p.save_checkpoint(path),
-    "plot": lambda p, path: p.plot(f"{path}.svg"),
-    "history.plot": lambda p, path: p.history.plot(f"{path}.svg"),
+    "save": (".zt", lambda p, path: p.save(path)),
+    "save_weights": (".safetensors", lambda p, path: p.save_weights(path)),
+    "save_checkpoint": (".ckpt", lambda p, path: p.save_checkpoint(path)),
+    "plot": (".svg", lambda p, path: p.plot(path)),
+    "history.plot": (".svg", lambda p, path: p.history.plot(path)),
 }
 
 
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_unwritable_paths(program: Program, tmp_path: Path, write: Any) -> None:
+@pytest.mark.parametrize(("suffix", "write"), WRITERS.values(), ids=WRITERS)
+def test_unwritable_paths(program: Program, tmp_path: Path, suffix: str, write: Any) -> None:
     program.fit(X, Y, verbose=0)
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder.svg").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "pipe.svg")
+    (tmp_path / f"folder{suffix}").mkdir()
+    os.mkfifo(tmp_path / f"pipe{suffix}")
     for place, reason in (("file/x", "cannot write .*file/x"), ("folder", "it is a folder"),
                           ("pipe", "not a regular file"), ("zero\0byte", "null (byte|character)")):
         with pytest.raises(FileError, match=f"{reason}.*pass another path"):
-            write(program, tmp_path / place)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "file", "folder", "folder.svg", "pipe", "pipe.svg"]
+            write(program, tmp_path / f"{place}{suffix}")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", f"folder{suffix}", f"pipe{suffix}"]
     assert (tmp_path / "file").read_text() == "mine"
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert stat.S_ISFIFO((tmp_path / f"pipe{suffix}").stat().st_mode)
 
 
 def test_a_full_disk_leaves_the_old_file(program: Program, tmp_path: Path,
@@ -93,7 +90,7 @@ def test_plots_accept_only_writable_formats(program: Program, tmp_path: Path) ->
 
 
 def test_files_that_are_something_else(program: Program, tmp_path: Path) -> None:
-    weights, checkpoint, other = (tmp_path / n for n in ("w", "c", "o.zt"))
+    weights, checkpoint, other = (tmp_path / n for n in ("w.safetensors", "c.ckpt", "o.zt"))
     program.save_weights(weights)
     program.save_checkpoint(checkpoint)
     compiled(units=6).save(other)
@@ -140,11 +137,14 @@ KINDS: dict[str, tuple[str, Callable[[Program, Path], Any]]] = {
         X, Y, verbose=0, callbacks=ModelCheckpoint(path)))}
 
 
+SUFFIXES = sorted({suffix for own, _ in KINDS.values() for suffix in own.split()})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_file_is_named_as_one_of_another_kind(program: Program, tmp_path: Path,
                                                  kind: str) -> None:
     own, write = KINDS[kind]
-    for suffix in atomic._SUFFIXES:
+    for suffix in ("", ".foo", ".2", ".pkl", ".onnx", ".json", *SUFFIXES):
         path = tmp_path / f"best{suffix}"
         if suffix in own.split():
             write(program, path)

@@ -90,13 +90,13 @@ def test_seeds_reach_inside_unless_a_part_has_its_own():
 
 def test_weights_of_nested_models_survive_files(tmp_path):
     model = autoencoder(seed=1)
-    model.save_weights(tmp_path / "w")
+    model.save_weights(tmp_path / "w.safetensors")
     other = autoencoder(seed=2)
-    other.load_weights(tmp_path / "w")
+    other.load_weights(tmp_path / "w.safetensors")
     for a, b in zip(model.get_weights(), other.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(WeightsError, match=r"lacks weight 'dense/kernel'"):
-        encoder().load_weights(tmp_path / "w")
+        encoder().load_weights(tmp_path / "w.safetensors")
 
 
 def test_a_part_is_itself_a_model(tmp_path):
@@ -106,9 +106,9 @@ def test_a_part_is_itself_a_model(tmp_path):
     model = Sequential([part, decoder()])
     assert model.weights[0].path == "encoder/dense/kernel"
     assert model.weights[0] is part.weights[0] and [*part.named_weights()] == names
-    part.save_weights(tmp_path / "w")
+    part.save_weights(tmp_path / "w.safetensors")
     fresh = encoder(seed=5)
-    fresh.load_weights(tmp_path / "w")
+    fresh.load_weights(tmp_path / "w.safetensors")
     np.testing.assert_array_equal(fresh.get_weights()[0], model.get_weights()[0])
     traced = part.trace(2)
     assert [w.name for w in traced.metadata.weights] == names
@@ -148,8 +148,8 @@ def test_programs_of_nested_models_survive_artifacts(tmp_path):
     again = zt.load(tmp_path / "m.zt")
     np.testing.assert_array_equal(again.predict(x), program.predict(x))
     assert "block/dense/kernel" in again.weights
-    program.save_weights(tmp_path / "w")
-    model.load_weights(tmp_path / "w")
+    program.save_weights(tmp_path / "w.safetensors")
+    model.load_weights(tmp_path / "w.safetensors")
     np.testing.assert_array_equal(model.get_weights()[0], program.get_weights()[0])
 
 

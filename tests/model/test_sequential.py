@@ -186,14 +186,14 @@ def test_weights_survive_a_file(tmp_path):
 def test_float64_weights_keep_their_precision(tmp_path):
     model = Sequential([L.Input((1,)), L.Dense(1)])
     model.set_weights([np.array([[1 / 3]]), np.array([1e-20])])
-    model.save_weights(tmp_path / "w")
-    model.load_weights(tmp_path / "w")
+    model.save_weights(tmp_path / "w.safetensors")
+    model.load_weights(tmp_path / "w.safetensors")
     state = traced_states(model.trace(1, dtype="float64"))["dense/kernel"]
     assert first_value(state)[0, 0] == 1 / 3
 
 
 def test_weights_of_another_model_are_refused(tmp_path):
-    path = tmp_path / "w"
+    path = tmp_path / "w.safetensors"
     classifier().save_weights(path)
     wide = Sequential([L.Input((5,)), L.Dense(8), L.Dense(3)])
     before = wide.get_weights()
@@ -207,7 +207,7 @@ def test_weights_of_another_model_are_refused(tmp_path):
 
 
 def test_damaged_and_missing_files(tmp_path):
-    path = tmp_path / "w"
+    path = tmp_path / "w.safetensors"
     classifier().save_weights(path)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(WeightsError, match=r"truncated"):

@@ -176,8 +176,8 @@ def test_artifacts_continue_training(tmp_path: Path) -> None:
     lines: list[str] = []
     again.summary(lines.append)
     assert any("concatenate (Concatenate)" in line for line in lines)
-    program.save_checkpoint(tmp_path / "c")
-    again.load_checkpoint(tmp_path / "c")
+    program.save_checkpoint(tmp_path / "c.ckpt")
+    again.load_checkpoint(tmp_path / "c.ckpt")
     assert same_states(program, again)
     native().save(tmp_path / "p.zt")
     assert list(zt.load(tmp_path / "p.zt").predict(X)) == ["kind", "size"]

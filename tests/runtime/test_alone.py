@@ -33,7 +33,7 @@ if "generate" in program.executable.functions:
 if "train" in program.executable.functions:
     program.fit(np.load(sys.argv[3]), np.load(sys.argv[4]), epochs=2, verbose=0)
     program.evaluate(np.load(sys.argv[3]), np.load(sys.argv[4]), verbose=0)
-    program.save_checkpoint(sys.argv[2] + ".checkpoint")
+    program.save_checkpoint(sys.argv[2] + ".ckpt")
 loaded = [m for m, v in sys.modules.items() if v is not None and m.startswith(BANNED)]
 assert not loaded, loaded
 """
@@ -54,7 +54,7 @@ def test_running_and_training_import_no_compiler(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "out.npy"), program.predict(x))
     program.fit(x, y, epochs=2, verbose=0)
     again = trainer("cpu")
-    again.load_checkpoint(tmp_path / "out.npy.checkpoint")
+    again.load_checkpoint(tmp_path / "out.npy.ckpt")
     for name, value in program.executable.states_snapshot().items():
         assert np.array_equal(again.executable.state(name), value), name
 

@@ -37,8 +37,9 @@ def write_artifact(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
         write_artifact("digits.zt", program.snapshot())
     """
-    need_name(path, "an artifact", ".zt", "name it .zt. For other formats, use "
-              "model.save_weights(path), or model.export(path) for ONNX")
+    need_name(path, "an artifact", ".zt", "name it .zt. A model "
+              "also writes .keras; save_weights(path) writes weights alone, and export(path) "
+              "ONNX, C or a web page")
     write_atomic(path, pack(snapshot))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ztorch.arguments import checked
 from ztorch.callbacks.callback import HOOKS, Callback, Logs
+from ztorch.config import number
 from ztorch.errors import ConfigError, nearest
 
 
@@ -32,6 +33,7 @@ class LearningRateScheduler(Callback):
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         now = self.program.learning_rate
         rate = self.schedule(epoch, now) if self._takes_rate else self.schedule(epoch)
+        number(f"the result of LearningRateScheduler's schedule for epoch {epoch}", rate, least=0)
         self.program.learning_rate = rate
         if self.verbose:
             self.say(f"Epoch {epoch + 1}: learning rate {rate:.4g}")

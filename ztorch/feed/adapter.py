@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztorch.config import positive
 from ztorch.dtypes import DType, dtype, i32
 from ztorch.errors import ConfigError, DataError, Unsupported
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
@@ -37,10 +38,8 @@ def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
     """The rows of a batch: as many as a user asks for, or the most that the program is compiled
     for. One that is compiled for a single size takes that size only."""
     compiled = buckets.batch_size
-    if requested is None or requested == compiled:
+    if requested is None or positive("batch_size", requested) == compiled:
         return compiled
-    if not isinstance(requested, (int, np.integer)) or requested < 1:
-        raise ConfigError(f"batch_size={requested!r} must be a positive integer")
     sizes = buckets.axes[BATCH]
     if len(sizes) > 1 and requested < compiled:
         return int(requested)

@@ -59,6 +59,11 @@ def validation_batches(adapter: DataAdapter, batch_size: int, data: Any,
             raise DataError(f"validation_data: {error}") from None
     need_no_splits(data, "validation_data")
     if not adapter.reads_table(data) and not is_stream(data, None):
-        raise DataError("validation_data takes (x, y), (x, y, sample_weight) or something that can "
-                        "be iterated again for batches")
-    return batches(adapter, batch_size, data)
+        form = (f"a {type(data).__name__} of {len(data)}" if isinstance(data, (tuple, list)) else
+                "only one array" if hasattr(data, "shape") else f"{type(data).__name__}")
+        raise DataError(f"validation_data is {form}; it takes (x, y), (x, y, sample_weight) or "
+                        "something that can be iterated again for batches")
+    source = batches(adapter, batch_size, data)
+    if isinstance(source, StreamBatches):
+        source.of_validation = True
+    return source

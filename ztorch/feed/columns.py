@@ -140,7 +140,10 @@ def shape_hint(array: np.ndarray, row: tuple[int, ...], name: str) -> str:
     if len(shape) == len(row) + 1:
         axis = next(k for k in range(len(row)) if shape[k + 1] != row[k])
         return f"axis {axis + 1} is {shape[axis + 1]} and should be {row[axis]}"
-    return f"it has {len(shape)} axes and should have {len(row) + 1}, the first one counting rows"
+    flatter = ("; for one label per row, give the model a Flatten or a global pooling layer before "
+               "its last one" if name.startswith("y") and len(shape) == 1 and len(row) > 1 else "")
+    return (f"it has {len(shape)} axes and should have {len(row) + 1}, the first one counting "
+            f"rows{flatter}")
 
 
 def check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, name: str,

@@ -50,6 +50,7 @@ class StreamBatches:
         self._rest: Piece | None = None  # rows that were read and not used yet
         self._single_pass = iter(source) is source  # a generator, which cannot start again
         self._exhausted = False
+        self.of_validation = False  # whether errors name validation_data
         self._to_the_end = False  # whether an epoch reads all that the source has
 
     def epoch(self, calls: BorrowedCalls, number: int | None = None,
@@ -122,6 +123,10 @@ class StreamBatches:
             return piece
         if self._pieces is None:
             if self._single_pass and self._exhausted:
+                if self.of_validation:
+                    raise DataError("the generator of validation_data has run out of batches; pass "
+                                    "arrays, or something that can be iterated again, such as a "
+                                    "list of batches")
                 raise DataError("the generator has run out of batches; pass steps_per_epoch so "
                                 "that all epochs fit, or something that can be iterated again")
             pieces = self._read()

@@ -1,4 +1,4 @@
-"""Writes files atomically, and refuses names with the suffix of another kind of file."""
+"""Writes files atomically, and refuses names without the suffix of their kind of file."""
 
 from __future__ import annotations
 
@@ -14,24 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 unfinished: set[Path] = set()  # partial files that are being written now
-# Suffixes that stand for a kind of file.
-_SUFFIXES = (".zt", ".safetensors", ".keras", ".h5", ".hdf5", ".pt", ".pth", ".bin", ".onnx",
-             ".npz", ".npy", ".gguf", ".ggml", ".pt2", ".ckpt", ".pkl", ".pickle", ".pb", ".tflite",
-             ".msgpack", ".mlmodel", ".mlpackage", ".json", ".yaml", ".yml", ".toml", ".csv",
-             ".tsv", ".txt", ".md", ".zip", ".tar", ".gz", ".c", ".h", ".py", ".js", ".html",
-             ".wasm", ".so", ".dll", ".png", ".jpg", ".svg", ".pdf", ".parquet", ".engine", ".mlir",
-             ".stablehlo")
 
 
 def need_name(path: str | os.PathLike[str], content: str, own: str | tuple[str, ...],
               fix: str) -> None:
-    """Raises an error if `path` has the suffix of another kind of file than `own`. `content` and
-    `fix` are parts of its message."""
-    name = os.fspath(path)
-    allowed = own if isinstance(own, tuple) else (own,)
-    if name.lower().endswith(tuple(suffix for suffix in _SUFFIXES if suffix not in allowed)):
-        raise ConfigError(f"cannot write {content} to {name!r}, whose suffix stands for another "
-                          f"kind of file; {fix}")
+    """Raises an error unless `path` ends in a suffix of `own`. `content` and `fix` are parts of its
+    message."""
+    name, suffixes = os.fspath(path), own if isinstance(own, tuple) else (own,)
+    if not name.lower().endswith(suffixes):
+        raise ConfigError(f"cannot write {content} to {name!r}, whose name does not end in "
+                          f"{' or '.join(suffixes)}; {fix}")
 
 
 def writable(path: str | os.PathLike[str]) -> Path:

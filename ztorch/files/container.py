@@ -61,6 +61,8 @@ def members(data: bytes, where: str) -> dict[str, memoryview]:
         start = bytes(data[:4]).hex(" ") or "nothing"
         raise bad(f"is not a ztorch artifact: it starts with {start}, not with a zip member",
                   "pass a file that program.save() wrote")
+    if where.endswith(".keras"):
+        raise bad("is a file of Keras", f"load it with zt.load_model({where!r})")
     end = len(data) - _END.size - _SEAL_BYTES
     if end < 0 or data[end:end + 4] != b"PK\5\6":
         raise bad("is truncated, has bytes after its end, or was packed by another tool: it does "

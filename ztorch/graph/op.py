@@ -173,8 +173,7 @@ def leaf(role: str, name: str, shape: tuple[int, ...], d: DType | str,
         name: Name of the port or state.
         shape: Shape of the leaf.
         d: Dtype of the leaf.
-        data: First values of a state, or the rule that draws them; those of a constant. Default:
-            `None`.
+        data: Values of a constant; first values of a state, or their rule. Default: `None`.
         **more: Other attributes, such as `trainable` and `kind` of a state.
 
     Returns:

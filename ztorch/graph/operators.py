@@ -31,6 +31,8 @@ class Operators:
 
     shape: tuple[int, ...]
     instead: ClassVar[Mapping[str, str]] = {}  # of names that are not ops; `ops/` says it
+    # Turns the arguments of a user's call into those of the op; `ops/` says for which.
+    translated: ClassVar[Mapping[str, Callable[..., Any] | None]] = {}
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
@@ -45,10 +47,15 @@ class Operators:
     @classmethod
     def method_of(cls, name: str) -> FunctionType:
         """An op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
+        translate = cls.translated.get(name)
+
         def method(self: Operators, *args: Any, out: None = None, **attrs: Any) -> Any:
             if attrs and attrs.get("dtype", 0) is None:
                 del attrs["dtype"]
-            return self.apply_op(name, self, *args, **attrs)
+            args = (self, *args)
+            if translate is not None:
+                args, attrs = translate(args, attrs)
+            return self.apply_op(name, *args, **attrs)
 
         method.__name__ = method.__qualname__ = name
         assert isinstance(method, FunctionType)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -80,8 +81,16 @@ def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
         return y
     y = getattr(OPS, activation)(x)
     if activation in ("softmax", "sigmoid"):
-        context.remember_logits(y, activation, x)
+        remember_logits(y, activation, x, context)
     return y
+
+
+def remember_logits(y: Value, activation: str, logits: Value, context: Context) -> None:
+    """Records the logits of y for the loss. Warns of a softmax that has nothing to choose from."""
+    if activation == "softmax" and y.shape[-1] == 1:
+        warnings.warn(f"layer {current_layer()!r}: the softmax of a single number is always 1; use "
+                      "activation='sigmoid', or one unit for each class", stacklevel=2)
+    context.remember_logits(y, activation, logits)
 
 
 class Activation(Layer):
@@ -281,5 +290,5 @@ class Softmax(Layer):
             padding.declare(x, {})
         y = OPS.softmax(x, axis=axes if len(axes) > 1 else axes[0])
         if axes == (x.rank - 1,):
-            context.remember_logits(y, "softmax", x)
+            remember_logits(y, "softmax", x, context)
         return padding.declare(y, padded) if hidden else y

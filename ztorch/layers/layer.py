@@ -30,7 +30,7 @@ from ztorch.layers.plain_calls import (
 )
 from ztorch.layers.symbol import declare, leaves, nested, symbols
 from ztorch.layers.weight import Weight, tensors_of, tracing
-from ztorch.layers.weight_rules import WithWeightRules
+from ztorch.layers.weight_rules import WithWeightRules, with_initializers_checked
 from ztorch.names.names_elsewhere import no_attribute
 from ztorch.tabular.host_layer import HostLayer
 
@@ -99,6 +99,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             if cls.is_plain:
                 cls.call = with_context(cls.call)  # type: ignore[method-assign]
         super().__init_subclass__(**more)
+        if "__init__" in vars(cls):
+            cls.__init__ = with_initializers_checked(cls.__init__)  # type: ignore[method-assign]
 
     def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs of this shape, without the batch. Called once."""

@@ -6,20 +6,44 @@ A layer with an initializer such as `kernel_initializer` also accepts `kernel_re
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from ztorch import constraints, regularizers
 from ztorch.config import described
 from ztorch.constraints import Constraint
-from ztorch.errors import ConfigError, ZtorchError
+from ztorch.errors import ConfigError, UnknownName, ZtorchError
 from ztorch.graph.value import Value
+from ztorch.initializers.initializer import Initializer
 from ztorch.layers.context import Context
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight, tracing
 from ztorch.regularizers import Regularizer
 
 _GET: dict[str, Any] = {"regularizer": regularizers.get, "constraint": constraints.get}
+
+
+def with_initializers_checked(init: Callable[..., None]) -> Callable[..., None]:
+    """The `__init__` of a layer with a check of the names of its initializers: without it, a wrong
+    one would be an error only when the weights are created."""
+    names = [n for n in inspect.signature(init).parameters if n.endswith("initializer")]
+    if not names or not init.__module__.startswith("ztorch."):
+        return init
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **keywords: Any) -> None:
+        init(self, *args, **keywords)
+        for name in names:
+            spec = getattr(self, name, None)
+            if isinstance(spec, str):
+                try:
+                    Initializer.named(spec)
+                except UnknownName as error:
+                    raise UnknownName(f"{type(self).__name__}({name}=...): {error}") from None
+
+    return checked
 
 
 class WithWeightRules:

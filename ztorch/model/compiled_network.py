@@ -43,12 +43,12 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         axes are known. Returns the program, or the network while it waits for data."""
         self.batch_sizes(arguments["batch_size"])  # wrong ones are an error before data arrive
         before = self._asked, self._late, self._takes_given
-        self._asked = LateCompile(arguments)
-        self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
         if not waits:
             need_some_loss(self, **{name: arguments[name] for name in (
                 "loss", "optimizer", "metrics", "sizes")})
+        self._asked = LateCompile(arguments)
+        self._takes_given = arguments["batch_size"] is None and not self.declared_batch_size
         self._late = LateCompile(arguments)
         waits = waits or bool({"train", "evaluate"} & self._late.own_functions(self))
         if not waits:

@@ -10,6 +10,7 @@ from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import ConfigError, agreement
 from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
+from ztorch.losses import Loss
 from ztorch.metrics import MetricLists
 from ztorch.model.runnable_network import RunnableNetwork
 from ztorch.model.summary import Shown, print_summary
@@ -192,6 +193,10 @@ class Model(RunnableNetwork):
         """
         if optimizer is None and _is_or_nears_optimizer(device):
             device, optimizer = "auto", device
+        if is_optimizer(loss):
+            own = device if isinstance(device, str) and device in Loss.known else "mse"
+            raise ConfigError(f"compile(loss={loss!r}) is an optimizer, which comes before the "
+                              f"loss; write compile(optimizer={loss!r}, loss={own!r})")
         if weighted_metrics:
             if isinstance(weighted_metrics, str) or not isinstance(weighted_metrics, Iterable):
                 raise ConfigError(f"weighted_metrics={weighted_metrics!r} is not a list; use the "

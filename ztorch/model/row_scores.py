@@ -3,6 +3,7 @@ and the loss is divided by the number of rows."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -120,6 +121,10 @@ class RowScores:
                 counted.shape))
         activation, logits = self.context.probabilities.get(y_pred, ("", None))
         fused = activation == loss.logits_of  # loss and activation as one function
+        if activation and getattr(loss, "from_logits", False):
+            warnings.warn(f"loss {loss.name!r} has from_logits=True, but the model ends with a "
+                          f"{activation}, whose results are probabilities; omit one of the two",
+                          stacklevel=2)
         mean = (weigher(mask, own, self.context) if total else
                 row_means(mask, divisor, self.context, own if of_steps else None))
         row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)

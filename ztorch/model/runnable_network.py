@@ -12,7 +12,7 @@ from ztorch.errors import ConfigError
 from ztorch.model.compiled_network import CompiledNetwork
 from ztorch.model.programs import changed_since, not_compiled
 from ztorch.names.keras_calls import as_in_keras
-from ztorch.program.verbs import Verbs
+from ztorch.program.verbs import Verbs, need_batch_size
 
 if TYPE_CHECKING:
     from ztorch.program.program import Program
@@ -72,14 +72,14 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             DataError: x does not fit the model's inputs; the message says how to change it.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> model.predict(np.ones((20, 4))).shape
             (20, 1)
         """
         from ztorch.feed.row_shapes import can_be_looked_at
 
+        need_batch_size("predict", batch_size)
         self.need_call("predicted with")
         if self._programs is None and self._late is None:
             self.compile()
@@ -103,8 +103,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             DataError: x does not fit the model's inputs.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> model.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)

@@ -29,7 +29,7 @@ from ztorch.ops.control import checkpoint as checkpoint
 from ztorch.ops.control import cond as cond
 from ztorch.ops.control import scan as scan
 from ztorch.ops.control import while_loop as while_loop
-from ztorch.ops.keras_arguments import ORDERED, of_keras
+from ztorch.ops.keras_arguments import ALWAYS, LOOKUPS, of_keras
 from ztorch.ops.sizes import ndim as ndim
 from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
@@ -103,6 +103,11 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
         p.name for p in parameters.parameters.values() if "Value" in str(p.annotation))
 
 
+Operators.translated = {
+    name: of_keras(ALIASES.get(name, name), signature(ALIASES.get(name, name))[0])
+    for name in (*LOOKUPS, *ALIASES) if ALIASES.get(name, name) in LOOKUPS}
+
+
 @functools.cache
 def _public(name: str) -> Callable[..., Any]:
     """The op as users call it, on values or on arrays."""
@@ -114,7 +119,7 @@ def _public(name: str) -> Callable[..., Any]:
 
     @functools.wraps(public.call)
     def call(*args: Any, **attrs: Any) -> Any:
-        if spelled is not None and (attrs or name in ORDERED):
+        if spelled is not None and (attrs or name in ALWAYS):
             args, attrs = spelled(args, attrs)
         if joins and len(args) == 2 and isinstance(args[1], int):
             xs, axis = args

@@ -116,8 +116,9 @@ def _parsed(subscripts: str, operands: tuple[Value, ...]) -> tuple[list[_Term], 
     left, arrow, result = text.partition("->")
     parts = left.split(",")
     if len(parts) != len(operands):
-        raise shape_error(f"ops.einsum({subscripts!r}) names {len(parts)} operands, not "
-                          f"{len(operands)}")
+        raise shape_error(f"ops.einsum got {len(operands)} operands, but its subscripts "
+                          f"{subscripts!r} are for {len(parts)}",
+                          fix="pass one tensor for each part between commas")
     spare = "".join(c for c in reversed(string.ascii_letters) if c not in text)
     most = max(x.rank - len(p.replace("...", "")) for p, x in zip(parts, operands, strict=True))
     dots = spare[:max(most, 0)] if "..." in left else ""

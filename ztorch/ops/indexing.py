@@ -14,15 +14,24 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.graph.batching import Examples, per_example, with_first
-from ztorch.graph.op import OPS, Sample, broadcast_shapes, normal_axes, op, shape_error
+from ztorch.graph.op import (
+    OPS,
+    Sample,
+    broadcast_shapes,
+    constant,
+    normal_axes,
+    op,
+    shape_error,
+)
 from ztorch.graph.value import Op, Value
 from ztorch.ops.scattering import summed_at
 
 Shape = tuple[int, ...]
 
 
-def _need_integers(name: str, indices: Value) -> Value:
+def _need_integers(name: str, indices: Any) -> Value:
     """Indices of at least 32 bits, or a ShapeError if they are not integers."""
+    indices = indices if isinstance(indices, Value) else constant(indices)
     if not indices.dtype.is_int:
         raise shape_error(f"ops.{name} needs integer indices, not {indices.dtype}",
                           fix="use ops.cast(indices, 'int32')")
@@ -84,7 +93,9 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
 
     Args:
         x: Tensor of any dtype.
-        indices: Integer tensor of positions. Those out of range are clamped to the nearest end.
+        indices: Integer tensor of positions; negative ones count from the end. Positions out of
+            range are an error in a list or an array, and clamped to the nearest end in a tensor, as
+            by NumPy's `mode="clip"`.
         axis: Axis along which slices are taken. Default: `0`.
 
     Returns:
@@ -96,6 +107,8 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
         array([[3., 4.],
                [3., 4.],
                [1., 2.]])
+        >>> zt.ops.take(np.array([1.0, 2.0, 3.0]), -1)
+        array(3.)
     """
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
@@ -174,8 +187,8 @@ def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False
 
     Args:
         x: Tensor of any dtype.
-        indices: Integer tensor with as many axes as `x`. Positions out of range are clamped to the
-            nearest end.
+        indices: Integer tensor with as many axes as `x`; negative positions count from the end.
+            Those out of range are treated as in `take`.
         axis: Axis along which elements are taken. Default: `-1`.
         once: Whether the indices are known to be a permutation, so that the gradient is a lookup
             too. Default: `False`.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from ztorch.errors import Unsupported
 from ztorch.graph.op import shape_error
@@ -47,6 +50,8 @@ def of_keras(name: str, signature: inspect.Signature
                            _TWO if names[1:2] == ["b"] else {"x": "a"})
     by_place = [p.name for p in ours if p.kind is p.POSITIONAL_ONLY]
     neutral = _NEUTRAL.get(name, {})
+    if name in LOOKUPS:
+        return functools.partial(_from_end, name, names)
     if not renamed and not neutral:
         return _listed if names[:1] == ["xs"] else None
 
@@ -108,5 +113,36 @@ def _sliced(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
     return (x, tuple(map(int, start)), (1,) * len(tuple(start)), tuple(map(int, size))), {}
 
 
+def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
+    """take(x, indices, axis), in which negative positions count from the end, as in NumPy and
+    Keras. An error if known positions are out of range."""
+    named = {**dict(zip(names, args, strict=False)), **attrs}
+    if len(named) < len(args) + len(attrs) or not {"x", "indices"} <= named.keys():
+        return args, attrs  # the op raises the error
+    x, indices, axis = named["x"], named["indices"], named.get("axis", LOOKUPS[name])
+    shape = getattr(x, "shape", None)
+    shape = np.shape(x) if shape is None else shape
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape) or shape[axis] is None:
+        return args, attrs
+    n = shape[axis]
+    if hasattr(indices, "dtype") and not isinstance(indices, (np.ndarray, np.generic)):
+        if str(indices.dtype).startswith("int"):
+            below = (indices < 0).astype(indices.dtype)
+            named["indices"] = indices + below * n
+    else:
+        known = np.asarray(indices)
+        if known.dtype.kind == "i" and known.size:
+            wrong = known[(known < -n) | (known >= n)]
+            if wrong.size:
+                raise shape_error(f"ops.{name}: position {wrong.flat[0]} is out of range for axis "
+                                  f"{axis} of size {n}", fix=f"use {-n} to {n - 1}")
+            named["indices"] = np.where(known < 0, known + n, known)
+    return (named.pop("x"), named.pop("indices")), named
+
+
+# Ops that look up positions along an axis, and their default axis. Inside the package positions are
+# never negative, so these ops themselves clamp them.
+LOOKUPS = {"take": 0, "take_along_axis": -1}
 ORDERED: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Call]] = {
     "pad": _padded, "slice": _sliced}
+ALWAYS = {*ORDERED, *LOOKUPS}  # ops whose arguments are translated even without names

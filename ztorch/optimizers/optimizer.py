@@ -272,4 +272,8 @@ def is_optimizer(x: Any) -> bool:
 def _rate(of: str, x: Any) -> float | LearningRateSchedule:
     if isinstance(x, (LearningRateSchedule, dict)):
         return LearningRateSchedule.get(x)
+    if callable(x) and not isinstance(x, type):
+        raise ConfigError(f"{of}(learning_rate=...) is a function; write a subclass of "
+                          "zt.schedules.LearningRateSchedule with graph(self, step), or use "
+                          "zt.callbacks.LearningRateScheduler, which sets the rate of each epoch")
     return number(f"{of}(learning_rate=...)", x, least=0)

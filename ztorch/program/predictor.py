@@ -18,6 +18,7 @@ from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.feed.sources import is_stream
 from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.stateful import Path, Stateful
+from ztorch.program.verbs import need_batch_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,8 +58,7 @@ class Predictor(Stateful):
             ConfigError: `batch_size` differs from the compiled one.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> layers = [zt.layers.Input((4,)), zt.layers.Dense(1)]
             >>> program = zt.Sequential(layers).compile("cpu", batch_size=8)
             >>> program.predict(np.ones((20, 4))).shape
@@ -69,6 +69,7 @@ class Predictor(Stateful):
     def predict_for(self, predicted: Any, x: Any, batch_size: int | None, verbose: int | str,
                     steps: int | None, callbacks: Any) -> Any:
         """The result of `predict`. `predicted` is the model that callbacks see."""
+        need_batch_size("predict", batch_size)
         size = checked_batch_size(batch_size, self.buckets)
         if steps is None and callbacks is None:
             if dispatch.is_tensor(x):
@@ -98,8 +99,7 @@ class Predictor(Stateful):
             ConfigError: `out` does not fit the result.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> layers = [zt.layers.Input((4,)), zt.layers.Dense(1)]
             >>> program = zt.Sequential(layers).compile("cpu", batch_size=8)
             >>> program.predict_on_batch(np.ones((3, 4))).shape
@@ -225,8 +225,8 @@ class Predictor(Stateful):
 
         Args:
             path: A PNG, SVG or PDF file to write; None writes no file. Default: `None`.
-            function: "train", "evaluate", "predict" or "decode"; None: the first of these that the
-                program has. Default: `None`.
+            function: "train", "evaluate", "predict" or another one; None: the first of these that
+                the program has. Default: `None`.
 
         Returns:
             The matplotlib figure.
@@ -246,8 +246,7 @@ class Predictor(Stateful):
         """Resets the states of stateful layers to zero: the next batch starts new sequences.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4, 3)), zt.layers.GRU(2, stateful=True)])
             >>> program = model.compile("cpu", batch_size=1)
             >>> x = np.ones((1, 4, 3))

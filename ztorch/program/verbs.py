@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztorch.arguments import checked
+from ztorch.errors import ConfigError
 from ztorch.names.keras_calls import as_in_keras
 
 if TYPE_CHECKING:
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
     from ztorch.program.one_batch import Scores
     from ztorch.program.stateful import Stateful
     from ztorch.training.history import History
+
+
+# What the third argument without a name, or the second of predict, is often meant to be.
+_MEANT = {"fit": "pass validation_data=(x, y) and sample_weight= by name",
+          "evaluate": "pass sample_weight= by name", "predict": "predict takes no targets"}
+
+
+def need_batch_size(verb: str, batch_size: Any) -> None:
+    """Raises an error for an array in the place of a batch size."""
+    if getattr(batch_size, "ndim", 0) or isinstance(batch_size, (list, tuple)):
+        raise ConfigError(f"{verb}(batch_size=...) must be a positive integer, not data; "
+                          f"{_MEANT[verb]}")
 
 
 class Verbs:
@@ -141,6 +154,7 @@ class Verbs:
         from ztorch.feed.row_shapes import can_be_looked_at
         from ztorch.program.fitting import fit
 
+        need_batch_size("fit", batch_size)
         x, validation_data = can_be_looked_at(x), can_be_looked_at(validation_data)
         batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "train", batch_size, validation_split)
@@ -200,6 +214,7 @@ class Verbs:
         from ztorch.program.fitting import evaluate
         from ztorch.program.one_batch import as_scores
 
+        need_batch_size("evaluate", batch_size)
         x = can_be_looked_at(x)
         batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
         self.learn_shapes(x, y, "evaluate", batch_size)

@@ -23,14 +23,16 @@ def launch_seconds(call: RemoteCall) -> list[float]:
     weights = program.params
     measured: dict[tuple[int, tuple[int, ...]], float] = {}  # by kernel and grid
     seconds: dict[int, float] = {}
-    for k, launch in program.launches(function, call.ports.places):
-        if k not in seconds:  # else it is a later iteration of a loop
-            at(f"measure kernel {k + 1}", k, len(function.launches))
-            key = launch.entry, launch.grid
-            if key not in measured:
-                measured[key] = _seconds(call, program, launch._replace(barrier=True))
-            seconds[k] = measured[key]
-    program.write_params(weights)
+    try:
+        for k, launch in program.launches(function, call.ports.places):
+            if k not in seconds:  # else it is a later iteration of a loop
+                at(f"measure kernel {k + 1}", k, len(function.launches))
+                key = launch.entry, launch.grid
+                if key not in measured:
+                    measured[key] = _seconds(call, program, launch._replace(barrier=True))
+                seconds[k] = measured[key]
+    finally:  # also after Ctrl-C
+        program.write_params(weights)
     return [seconds[k] for k in range(len(function.launches))]
 
 
