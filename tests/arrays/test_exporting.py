@@ -157,6 +157,8 @@ def test_models_and_functions_are_distinguished(path: Path, tmp_path: Path) -> N
     model.compile("cpu:scalar", batch_size=1).save(tmp_path / "model.zt")
     with pytest.raises(ConfigError, match=r"zt\.load\("):
         zt.load_function(tmp_path / "model.zt")
+    with pytest.raises(ConfigError, match=r"model\.export\(path"):
+        zt.export(model, tmp_path / "other.zt")
 
 
 @pytest.mark.parametrize("arguments", [None, [], ["x"], ["x", "x", "g", "c"], [1], "x"])

@@ -76,7 +76,7 @@ def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -
     (zt, "matmull", "did you mean 'zt.ops.matmul'?"), (zt, "load_weights", "here it is model.load_weights(path)"),
     (zt.utils, "image_dataset", "did you mean 'image_dataset_from_directory'?"),
     (zt.data, "read_csv", "here it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
-    (zt, "GradientTape", "here it is self.gradients(loss, weights)"),
+    (zt.onnx, "export", "here it is zt.onnx.save"), (zt, "GradientTape", "here it is self.gradients(loss, weights)"),
     (zt.Sequential([L.Input((2,)), L.Dense(2)]).compile("cpu"), "state_dict", "here it is get_weights()"),
     (L.Dense(2), "parameters", "here it is weights"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
 def test_hints_at_attributes(module: object, name: str, said: str) -> None:

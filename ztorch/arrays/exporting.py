@@ -25,6 +25,7 @@ from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.trees import LEAF, flatten
 from ztorch.graph.value import Graph, Value
 from ztorch.kernels.signature import ArrayType, parse_signature
+from ztorch.layers.network import Network
 from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import ARGUMENT, CALL
 
@@ -71,6 +72,9 @@ def export(function: Callable[..., Any], path: str | os.PathLike[str], *argument
         >>> zt.load_function(path)(np.ones((2, 3)), [1, 2, 3])[0]
         array([1., 2., 3.], dtype=float32)
     """
+    if isinstance(function, Network):
+        raise ConfigError("zt.export takes a function of tensors; a model has a method for files: "
+                          "model.export(path, device=..., format=...)")
     name = getattr(function, "__name__", "function")
     if format == "web":
         raise Unsupported(f"{name} is a function of tensors, and pages run models: put a kernel "

@@ -30,7 +30,7 @@ REPLACEMENTS = {
     "SymbolicScope": "nothing: layers are called on the result of zt.Input",
     "Variable": "add_weight of a layer, or zt.tensor, which never changes",
     **dict.fromkeys(("save", "savez"), "zt.save_tensors(tree, path) for tensors, and "
-                    "program.save(path) for programs"),
+                    "save(path) of models and programs"),
     "load_weights": "model.load_weights(path)",
     "save_weights": "model.save_weights(path)",
     "manual_seed": "zt.set_seed for tensors, and the seed= of models",
@@ -56,6 +56,7 @@ _OF_LAYERS = {  # and of models, in PyTorch
     "train": "fit", "eval": "nothing: predict and evaluate never act as in training",
     "forward": "call; predict(x) computes it for arrays",
     "zero_grad": "nothing: gradients do not add up from step to step",
+    "to_onnx": "export('model.onnx')",
     "modules": "layers", "children": "layers", "requires_grad_": "trainable = False",
     **dict.fromkeys(("half", "bfloat16", "float", "double"), "compile(dtype=...)")}
 
