@@ -46,7 +46,6 @@ class Padding:
     Attributes:
         multiples: For each axis name, a number that its sizes are multiples of, so that joined
             tensors have equal sizes.
-        layers_that_hide_rows: The layers that combine real rows alone.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Padding:
     _named: dict[str, Mask] = field(default_factory=dict)
     _derived: dict[tuple[Mask, tuple[Step, ...], int], Mask] = field(default_factory=dict)
     _roots: dict[Mask, Mask] = field(default_factory=dict)  # of derived masks: their sources
-    layers_that_hide_rows: set[str] = field(default_factory=set)
+    layers_that_hide_rows: set[str] = field(default_factory=set)  # and combine the real ones
     _real_rows: Value | None = None
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
     _real_steps: Value | None = None  # which of them are real
