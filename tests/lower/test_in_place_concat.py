@@ -12,6 +12,8 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.ir.text import show
+from ztorch.lower.insets import BORDER, INSET
+from ztorch.lower.rewrites.in_place_concat import with_insets
 
 
 def parts(axis: int, *sizes: int) -> list[Value]:
@@ -80,3 +82,11 @@ def test_very_many_parts_share_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ztorch.lower.cpu.index_set_splitting.PART_VALUES", 16)
     few, many = (text_of(Graph({"y": ops.concat(*parts(1, *[1] * n), axis=1)})) for n in (3, 17))
     assert "select" not in few and "select" in many
+
+
+def test_a_border_that_nothing_reads_is_not_stored() -> None:
+    x = leaf("input", "x", (2, 4, 32), f32)
+    padded = ops.pad(ops.exp(x), (0, 1, 0), (0, 1, 0))
+    for rows, read in ((slice(1, 5), False), (slice(0, 5), True), (slice(2, 6), True), (slice(1, 6, 2), True)):
+        nodes = with_insets(Graph({"y": padded[:, rows] * 2.0})).nodes()
+        assert any(v.op is INSET for v in nodes) and any(v.op is BORDER for v in nodes) == read, rows

@@ -21,6 +21,7 @@ from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.params import Params
+from ztorch.lower.rewrites import row_blocks
 from ztorch.lower.rewrites.block_loops import segments
 from ztorch.lower.rewrites.large_intermediates import LargeShape, groups
 from ztorch.lower.rewrites.masked_columns import visible_columns
@@ -33,6 +34,12 @@ ZEN3 = Limits(256, 16, True, processor=processor("zen3"))
 def is_blocked(graph: Graph, shape: LargeShape) -> bool:
     """Whether no kernel of a graph makes a wide value."""
     return not any(v.op.kind == "contract" and v.shape == shape.sizes for v in graph.nodes())
+
+
+def test_as_many_rows_as_half_of_the_second_cache_holds() -> None:
+    shapes = [LargeShape((), rows, columns) for rows, columns in ((4096, 512), (4096, 1024), (4096, 1365), (4096, 8192),
+                                                                  (48, 4096), (20, 512), (20, 8192))]
+    assert [row_blocks._block_rows(shape, ZEN3) for shape in shapes] == [64, 64, 48, 32, 24, 0, 0]
 
 
 MASKS: list[tuple[int, ...]] = [(), (2, 1, 1, 21), (13, 21), (2, 4, 13, 21), (2, 1, 13, 1)]
