@@ -156,7 +156,7 @@ def _prune(region: Region, sources: Sources) -> None:
 
 def _is_elementwise(v: Value) -> bool:
     """Whether v is one elementwise operation on its arguments."""
-    return _is_map_or_reduction(v) and v.op.kind == "map" and bool(v.op.opcode)
+    return v.op.kind == "map" and bool(v.op.opcode)  # insets and borders have no opcode
 
 
 def _is_map_or_reduction(v: Value) -> bool:
