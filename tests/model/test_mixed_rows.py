@@ -99,6 +99,34 @@ def test_losses_that_layers_add_see_no_padding(term: Callable[[Any], Any]) -> No
     np.testing.assert_allclose(model.evaluate(X, 0 * X[:, :1], batch_size=8, verbose=0), want, rtol=1e-5)
     history = model.fit(X, 0 * X[:, :1], batch_size=8, shuffle=False, verbose=0).history
     np.testing.assert_allclose(history["loss"], [want], rtol=1e-5)
+    parts = [(X[:8], 0 * X[:8, :1]), (X[8:], 0 * X[8:, :1])]
+    for batches in (parts, Listed(parts), Loader(parts)):
+        history = model.fit(batches, shuffle=False, verbose=0).history
+        np.testing.assert_allclose(history["loss"], [want], rtol=1e-5)
+
+
+class Listed(zt.utils.PyDataset):
+    def __init__(self, parts: list[Any]):
+        super().__init__()
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, k: int) -> Any:
+        return self.parts[k]
+
+
+class Loader:
+    """Has the attributes of a loader of PyTorch."""
+
+    batch_size, dataset = 8, range(11)
+
+    def __init__(self, parts: list[Any]):
+        self.parts = parts
+
+    def __iter__(self) -> Any:
+        return iter(self.parts)
 
 
 def test_a_program_refuses_other_sizes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,34 @@ def stream_rows(x: Any) -> int | None:
         return None
     if is_indexed(x) and not _gives_batches(item):
         return None
-    return row_count(item[0] if isinstance(item, (list, tuple)) else item)
+    return row_count(_inputs_of(item))
+
+
+def total_rows(x: Any) -> int | None:
+    """How many rows x has, or all batches of a stream together; None where only a pass can tell.
+
+    >>> total_rows([np.zeros((2, 4)), np.zeros((1, 4))]), total_rows(iter([])), total_rows(range(3))
+    (3, None, 3)
+    """
+    if not is_stream(x, None) or is_column(x):
+        return row_count(x)
+    if isinstance(rows := getattr(x, "rows", None), int):
+        return rows
+    if isinstance(dataset := getattr(x, "dataset", None), Sized):  # of a loader of PyTorch
+        return None if getattr(x, "drop_last", False) else len(dataset)
+    if isinstance(x, list):
+        counts = [row_count(_inputs_of(item)) for item in x]
+        return None if None in counts else sum(n for n in counts if n is not None)
+    if not is_indexed(x):
+        return None
+    if not len(x) or not _gives_batches(x[0]):
+        return len(x)
+    first, last = (row_count(_inputs_of(x[k])) for k in (0, len(x) - 1))
+    return None if first is None or last is None else first * (len(x) - 1) + last
+
+
+def _inputs_of(item: Any) -> Any:
+    return item[0] if isinstance(item, (list, tuple)) else item
 
 
 def stream_targets(x: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
-from ztorch.feed.row_shapes import row_count, stream_targets
+from ztorch.feed.row_shapes import stream_targets, total_rows
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
@@ -90,7 +90,7 @@ class LateCompile:
     def hold_batches(self, x: Any, batch_size: int, split: float) -> None:
         """Chooses batch sizes for a function that combines rows: they are never padded. `split` is
         the fraction of rows for validation."""
-        rows = row_count(x)
+        rows = total_rows(x)
         parts = [] if rows is None else [int(rows * (1.0 - split))]
         parts += [rows - parts[0]] if rows is not None and split else []
         needed = {batch_size, *(n % batch_size for n in parts)} - {0}
