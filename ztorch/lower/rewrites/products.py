@@ -95,8 +95,8 @@ class ProductRewrites:
             at_points = self.prepared(v.op(left, right), fixed)
             return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
         if (slopes := transformed_slope(v, without_copies(a), limits)) is not None:
-            deep = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
-            prepared = self._in_parts if deep else self.prepared
+            is_long = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
+            prepared = self._in_parts if is_long else self.prepared
             return KERNEL_SLOPES(prepared(v.op(*slopes), False))
         if is_deep(v):
             return self._in_parts(v, fixed)
@@ -135,8 +135,7 @@ class ProductRewrites:
             depth = min(size, k - start)
             left = OPS.slice(a, (*origin, start), step, (*batch, m, depth))
             right = OPS.slice(b, (*origin[1:], start, 0), step, (*batch, depth, n))
-            part = self.prepared(
-                Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
+            part = self.prepared(Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
             total = part if total is None else OPS.add(total, part)
         assert total is not None
         return total
@@ -256,7 +255,8 @@ def _left(v: Value, limits: Limits) -> Value:
         return COPY(a) if copied < COPY_GAIN * product_cycles(
             m, n, k, limits, v.dtype, access, step_distance(bare)) else bare
     # A tile uses few elements of each cache line, and returns to the line only k lines later.
-    across = step != 1 and k * LINE_BYTES > limits.processor.l1_bytes
+    near = limits.processor.l1_bytes * (L1_SHARE if n >= 2 * COPY_COLUMNS else 1)
+    across = step != 1 and k * LINE_BYTES > near
     return COPY(a) if across or best not in access.heights else bare
 
 
