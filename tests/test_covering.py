@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
+from tests.cases import device_programs
 from tests.cases.covering import DAYS, full, today
-from tests.cases.jobs import Maker, jobs, sharing
-from ztorch.dtypes import f64
+from tests.cases.jobs import Maker, Together, jobs, sharing
+from tests.parity import Job
+from ztorch.dtypes import f32, f64
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 
 OPS = {op.rstrip("'") for op in jobs()}
 
@@ -28,20 +35,6 @@ def test_each_day_has_each_op_on_each_machine_and_few_days_each_job(
         assert seen[op] == {m for m in some.makers if doubles or m.dtype is not f64}
 
 
-@pytest.mark.skipif(full(), reason="a full run has no days")
-def test_a_slow_machine_has_each_op_once_in_few_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    days: list[set[str]] = []
-    modes: set[str] = set()
-    for day in range(DAYS * DAYS):
-        monkeypatch.setenv("ZTORCH_DAY", str(day))
-        some = [op for op, of_op in sharing(0, 3, slow=True).items() if of_op]
-        days.append({op.rstrip("'") for op in some})
-        modes.update(some)
-    assert modes == set(jobs())
-    for first in range(0, len(days), DAYS):
-        assert sum(map(len, days[first:first + DAYS])) == len(OPS) == len(set().union(*days[first:first + DAYS]))
-
-
 def test_a_turn_is_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     for turn, day in (("7", 7), ("0", 0)):
         monkeypatch.delenv("ZTORCH_DAY", raising=False)
@@ -49,3 +42,42 @@ def test_a_turn_is_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
         assert today() == day
         monkeypatch.setenv("ZTORCH_TURN", "all")  # as conftest does where files are named: the day stays
         assert today() == day
+
+
+class Doubling:
+    """A module that runs jobs of the name "right", and does not compile those of the name "refused"."""
+
+    def __init__(self, some: Sequence[Job], backend: str = ""):
+        if any(job.label == "refused" for job in some):
+            raise ValueError("refused")
+        self.jobs = some
+
+    def run(self, number: int) -> list[np.ndarray]:
+        job = self.jobs[number]
+        return [2 * a + (job.label == "wrong") for a in job.feeds.values()]
+
+
+def doubled(label: str) -> Job:
+    x = leaf("input", "x", (3,), f32)
+    return Job(Graph({"y": x + x}), {x: np.arange(3, dtype=np.float32)}, label)
+
+
+def test_jobs_compiled_together_fail_alone() -> None:
+    right, refused = doubled("right"), doubled("refused")
+    for others in ([], [refused]):
+        together = Together([*others, right], Doubling)
+        np.testing.assert_array_equal(together.run(right), [[0, 2, 4]])
+        assert (together.module is None) == bool(others)
+    with pytest.raises(ValueError, match="refused"):
+        together.run(refused)
+
+
+def test_the_error_names_each_job_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_programs, "Module", Doubling)
+    monkeypatch.setattr(device_programs, "device", lambda name: None)
+    device_programs.all_agree("some", [doubled("right"), doubled("right")])
+    with pytest.raises(AssertionError) as error:
+        device_programs.all_agree("some", [doubled(n) for n in ("wrong", "right", "refused")])
+    first, *_, last = str(error.value).splitlines()
+    assert first.startswith("wrong on some: AssertionError") and last == "refused on some: ValueError: refused"
+    assert "right on" not in str(error.value)

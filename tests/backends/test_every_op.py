@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import shutil
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -11,20 +13,33 @@ from tests.cases.available import COMPUTING, PLAYED, device
 from tests.cases.covering import among_devices
 from tests.cases.device_programs import Module, able, all_agree
 from tests.cases.grouping import together
-from tests.cases.jobs import NARROW, QUICK, Jobs, jobs, narrow_jobs, parts, sharing
+from tests.cases.jobs import NARROW, QUICK, Jobs, Together, jobs, narrow_jobs, parts, sharing
 from tests.parity import Job, agree
 from ztorch.dtypes import DType
 
-TOGETHER = 12  # ops whose kernels are compiled as one module
+# Ops whose kernels are compiled as one program: PoCL takes 0.6 s of a processor for a program, and 25 ms more for each
+# kernel, of which relatives have the same ones.
+TOGETHER = 60
+
+
+@pytest.fixture(autouse=True, scope="module")
+def linked_by_gold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """PoCL starts a linker for each kernel, which takes half of the kernel's time: gold 11 ms of a processor, BFD's 18."""
+    gold = shutil.which("ld.gold")
+    with pytest.MonkeyPatch.context() as patch:
+        if gold is not None:
+            folder = tmp_path_factory.mktemp("linker")
+            (folder / "ld").symlink_to(gold)
+            patch.setenv("COMPILER_PATH", str(folder))  # where PoCL's clang looks first
+        yield
 
 
 @functools.cache
 def share_of(backend: str) -> dict[str, Jobs]:
-    """Each op, on the sample of this device and day; devices that are rare run them all. PoCL takes 90 ms of a
-    processor for an op that is not in its cache, three times as much as others."""
+    """Each op, on the sample of this device and day; devices that are rare run them all."""
     if backend not in PLAYED:
         return jobs()
-    return sharing(PLAYED.index(backend), len(PLAYED), doubles=backend != "webgpu", slow=backend == "opencl")
+    return sharing(PLAYED.index(backend), len(PLAYED), doubles=backend != "webgpu")
 
 
 @functools.cache
@@ -36,10 +51,9 @@ def taken(backend: str, op: str) -> list[Job]:
 
 
 @functools.cache
-def compiled(backend: str, part: int) -> tuple[Module, dict[int, int]]:
-    """A dozen ops as one module, and the number of each job in it."""
+def compiled(backend: str, part: int) -> Together:
     chosen = [job for op in parts(share_of(backend), TOGETHER)[part] for job in taken(backend, op)]
-    return Module(chosen, backend), {id(job): k for k, job in enumerate(chosen)}
+    return Together(chosen, lambda some: Module(some, backend))
 
 
 @together(by=lambda backend, part, op: f"{backend}-{part}")
@@ -48,10 +62,9 @@ def compiled(backend: str, part: int) -> tuple[Module, dict[int, int]]:
     for backend in COMPUTING for part, some in enumerate(parts(share_of(backend), TOGETHER)) for op in some])
 def test_op(backend: str, op: str, part: int) -> None:
     device(backend)
-    module, numbers = compiled(backend, part)
     assert taken(backend, op) or (backend, op.rstrip("'")) == ("webgpu", "cast"), "its sample casts to float64"
     for job in taken(backend, op):
-        agree(job, module.run(numbers[id(job)]), terms=20)
+        agree(job, compiled(backend, part).run(job), terms=20)
 
 
 @pytest.mark.slow

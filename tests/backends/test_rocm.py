@@ -14,7 +14,7 @@ from tests.backends.pretended_rocm import WAVES, close, fake, install  # noqa: F
 from tests.cases import contract, doubled
 from tests.cases.covering import full, pairs
 from tests.cases.device_programs import all_agree
-from tests.cases.jobs import QUICK, jobs, sharing
+from tests.cases.jobs import parts, sharing
 from tests.cases.zoo import STEPS, assert_verified
 from tests.machines.fake_hip import FakeHip
 from tests.machines.rocm import halves
@@ -43,13 +43,11 @@ def test_contract(check: Any, more: tuple, fake: FakeHip) -> None:
     check("rocm", *more)
 
 
-EVERY = list(jobs())
 SHARE = sharing(1, 3)
 
 
-@pytest.mark.parametrize("ops", [  # as LLVM begins again for each module, many together
-    pytest.param(QUICK, id="some"),
-    *(pytest.param(EVERY[k::16], id=f"{k}", marks=pytest.mark.slow) for k in range(16))])
+@pytest.mark.parametrize("ops", [  # many together: LLVM begins again for each module
+    pytest.param(ops, id=f"{k}", marks=pytest.mark.slow if k else ()) for k, ops in enumerate(parts(SHARE, 30))])
 def test_every_op(ops: list[str], fake: FakeHip) -> None:
     """The rendered IR of every op and its gradient, thread by thread."""
     all_agree("rocm", [job for op in ops for job in SHARE[op]])

@@ -1,7 +1,7 @@
 """The part of a product of cases and machines that is tried without `--full`.
 
-Each run tries every op on every CPU level, interpreted machine, Vulkan, WebGPU, PTX and Metal (`jobs.sharing`), and a
-part of the ops on OpenCL, C and ROCm. Of other products it takes a half, a third or a fourth, by the day (`turns.py`).
+Each run tries every op on every machine: CPU levels, C, interpreted machines, Vulkan, OpenCL, WebGPU, PTX, ROCm and Metal
+(`jobs.sharing`). Of other products it takes a half, a third or a fourth, by the day (`turns.py`).
 Dtypes beside float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
 and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
 round: over all machines and `DAYS` days, all samples are run. The full product is for `pytest --full`, or ZTORCH_FULL=1, which `.ci/run` passes on.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tests.cases.available import device
+from tests.cases.jobs import Together
 from tests.parity import Job, agree, read, stored
 from ztorch.backends.device import Device
 from ztorch.backends.handles import Binding, KernelEntry, Launch
@@ -83,18 +84,25 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
 
 
 def all_agree(backend: str, some: list[Job], **limits: int) -> None:
-    """Compiles all supported kernels as one module, runs each and compares. `limits` replace the device's own
-    limits."""
+    """Compiles all supported kernels as one module, runs each and compares. The error names each job that fails.
+    `limits` replace the device's own limits."""
     device(backend)
-    chosen = some
-    try:
-        module = Module(chosen, backend, **limits)
-    except Unsupported:  # something of it, so each is asked for alone
-        chosen = [job for job in some if able(job, backend)]
-        module = Module(chosen, backend, **limits) if chosen else None
-    for k, job in enumerate(chosen):
-        assert module is not None
-        agree(job, module.run(k), terms=20)
+
+    def module(jobs: Sequence[Job]) -> Module:
+        return Module(jobs, backend, **limits)
+
+    together, failed = Together(some, module), {}
+    if together.module is None:  # something of it is not supported, so each is asked for alone
+        some = [job for job in some if able(job, backend)]
+        together = Together(some, module)
+    for job in some:
+        try:
+            agree(job, together.run(job), terms=20)
+        except Exception as error:
+            failed[job.label] = error
+    if failed:
+        raise AssertionError("\n".join(f"{n} on {backend}: {type(e).__name__}: {str(e).strip()}"
+                                       for n, e in failed.items())) from next(iter(failed.values()))
 
 
 def able(job: Job, backend: str) -> bool:

@@ -8,14 +8,14 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
 from tests.cases.covering import DAYS, full, share, today
 from tests.cases.loops import loop_makers
 from tests.cases.samples import Case, cases, stored
-from tests.parity import Job
+from tests.parity import Arrays, Job
 from ztorch import ops
 from ztorch.dtypes import ALL, DType, f32, f64
 from ztorch.graph.autodiff import gradients
@@ -52,6 +52,25 @@ class Maker:
     @functools.cached_property
     def job(self) -> Job:
         return self.make(self.case, self.dtype)
+
+
+class Together:
+    """Jobs that are compiled as one module. If that fails, each is compiled by itself when it is run, so that only the
+    culprit fails."""
+
+    def __init__(self, jobs: Sequence[Job], module: Callable[[Sequence[Job]], Any]):
+        self.compile = module
+        self.numbers = {id(job): k for k, job in enumerate(jobs)}
+        try:
+            self.module = module(jobs)
+        except Exception:
+            self.module = None
+
+    def run(self, job: Job) -> Arrays:
+        """Outputs and new states."""
+        if self.module is None:
+            return self.compile([job]).run(0)
+        return self.module.run(self.numbers[id(job)])
 
 
 class Jobs(Sequence[Job]):
@@ -118,27 +137,23 @@ def composed(op: str) -> bool:
     return public is not None and public.primitive is None
 
 
-def sharing(machine: int, of: int, doubles: bool = True, slow: bool = False) -> dict[str, Jobs]:
+def sharing(machine: int, of: int, doubles: bool = True) -> dict[str, Jobs]:
     """The jobs of one of several machines on this day: each op, on another sample or dtype than the next machine
     and the next day. After `DAYS` days the machines together have run every job. Of an op that is made of others,
     and has many kernels, a machine runs the value or the gradient, and the other one the next day. A full run
-    has all jobs. `doubles` tells whether the machine has float64; one that is `slow` runs another fourth of the
-    ops each day.
+    has all jobs. `doubles` tells whether the machine has float64.
 
     >>> sharing(0, 3).keys() == jobs().keys()
     True
     """
-    day = (today() // DAYS if slow else today()) % DAYS
+    day = today() % DAYS
     turn, names = machine + of * day, list(dict.fromkeys(op.rstrip("'") for op in jobs()))
-    left = {op for k, op in enumerate(names) if slow and not full() and (k - today()) % DAYS}
     parity = {op: (machine + day + k) % 2 for k, op in enumerate(names)}
     result = {}
     for k, (op, some) in enumerate(jobs().items()):
         makers = [m for m in some.makers if doubles or m.dtype is not f64]
         name = op.rstrip("'")
-        if name in left:
-            result[op] = Jobs([])
-        elif full() or not (composed(name) and f"{name}'" in jobs()):
+        if full() or not (composed(name) and f"{name}'" in jobs()):
             result[op] = Jobs(share(makers, turn + k, DAYS * of))
         elif parity[name] == op.endswith("'"):
             result[op] = Jobs(share(makers, turn // 2 + k, DAYS * of // 2))

@@ -23,6 +23,7 @@ from tests.cases.grouping import group_of
 PARTS: dict[str, int] = {
     **dict.fromkeys((  # each op on each machine in every run: its samples and dtypes take turns (`jobs.sharing`)
         "tests/backends/test_every_op.py::test_op", "tests/backends/test_cuda.py::test_every_op",
+        "tests/backends/test_rocm.py::test_every_op", "tests/codegen/c/test_programs.py::test_every_op",
         "tests/codegen/metal/test_text.py::test_every_op", "tests/lower/test_every_op.py::test_op"), 1),
     **dict.fromkeys((  # ops and layers of all kinds on many machines: drivers and LLVM compile them for seconds
         "tests/artifact/test_web.py",

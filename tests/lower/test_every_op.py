@@ -12,7 +12,7 @@ from tests.cases.covering import full, pairs
 from tests.cases.grouping import together
 from tests.cases.interpreted_machines import INTERPRETED
 from tests.cases.jobs import NARROW as NARROW_DTYPES
-from tests.cases.jobs import Jobs, narrow_jobs, parts, sharing
+from tests.cases.jobs import Jobs, Together, narrow_jobs, parts, sharing
 from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted
 from ztorch import ops
 from ztorch.dtypes import DType, boolean, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
@@ -33,12 +33,11 @@ class Machine:
 
     def __init__(self, name: str, every: list[Job]):
         self.limits = INTERPRETED.get(name)
-        self.number = {id(job): k for k, job in enumerate(every)}
-        self.module = Module(every, name) if self.limits is None else None
+        self.together = Together(every, lambda some: Module(some, name)) if self.limits is None else None
 
     def __call__(self, job: Job) -> list[np.ndarray]:
-        if self.module is not None:
-            return self.module.run(self.number[id(job)])
+        if self.together is not None:
+            return self.together.run(job)
         assert self.limits is not None
         return interpreted(job, self.limits, workers=2)
 
