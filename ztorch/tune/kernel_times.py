@@ -96,7 +96,7 @@ class FunctionTimes:
         return "\n".join((*text, "", _totals(self)))
 
     def plot(self, path: str) -> Any:
-        """Draws a roofline plot of the kernels.
+        """Draws a roofline plot of the kernels, with a point for each row of the table.
 
         Args:
             path: A PNG, SVG or PDF file to write.
@@ -104,9 +104,9 @@ class FunctionTimes:
         Returns:
             The matplotlib figure.
         """
-        points = [Point(k.name, k.flops, k.bytes, k.seconds, k.cost / self.total)
-                  for k in sorted(self.kernels, key=lambda k: -k.cost)
-                  if k.flops and k.bytes and k.seconds]
+        points = [Point(k.name + (f" and {len(others)} like it" if others else ""), k.flops,
+                        k.bytes, k.seconds, (1 + len(others)) * k.cost / self.total)
+                  for k, *others in _groups(self.kernels) if k.flops and k.bytes and k.seconds]
         if self.peaks is None or not points:
             raise ConfigError(f"{self.name}: a roofline plot needs measured kernels with "
                               "arithmetic; explain with measure=True")
