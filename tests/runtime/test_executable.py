@@ -233,3 +233,14 @@ def test_programs_that_are_dropped_leave_neither_descriptors_nor_maps() -> None:
         seen.append(left())
     assert {descriptors for descriptors, _ in seen} == {seen[0][0]}
     assert max(maps for _, maps in seen[1:]) <= 2 * seen[0][1]  # the last may wait for a later run
+
+
+def test_the_scale_of_a_normalization_is_computed_once() -> None:
+    """Though an epsilon, which no weight holds, is added to the variance."""
+    model = zt.Sequential([L.Input((64,)), L.BatchNormalization(epsilon=0.25)])
+    program = model.compile("cpu", batch_size=4)
+    program.set_weights([np.full(64, n, np.float32) for n in (3.0, 0.5, 1.0, 2.0)])
+    assert PREPARE in program.executable.functions
+    assert [k.name.partition("_")[0] for k in program.explain().kernels] == ["k0"]
+    y = program.predict(np.full((4, 64), 7.0, np.float32))
+    np.testing.assert_allclose(y, (7 - 1) * 3 / 1.5 + 0.5, rtol=1e-6)

@@ -10,13 +10,13 @@ program is loaded and whenever weights are set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ztorch.graph.body import first_values
 from ztorch.graph.op import leaf
-from ztorch.graph.rewrite import rebuilt
+from ztorch.graph.rewrite import filled, rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key, topological
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.rewrites.winograd import AT_POINTS
@@ -47,7 +47,7 @@ class Derived:
         for w in topological([v], self._lasting):
             if w not in self._lasting:
                 self._lasting[w] = (self._is_constant(w) if w.op.kind == "leaf" else
-                                    bool(w.args) and all(self._lasting[a] for a in w.args))
+                                    _all_but_fills(self._lasting, w))
         return self._lasting[v]
 
     def bind(self, leaves: Iterable[Value], values: Iterable[Value]) -> None:
@@ -74,7 +74,7 @@ class Derived:
             if v.op.kind == "leaf":
                 constant[v] = self._is_constant(v)
             else:
-                constant[v] = bool(v.args) and all(constant[a] for a in v.args)
+                constant[v] = _all_but_fills(constant, v)
         needed = {a for v in nodes if not constant[v] for a in _computed(v)}
         new: dict[Value, Value] = {}
         roots = {*graph.roots, *first_values(nodes)}  # each call has to write these
@@ -82,7 +82,7 @@ class Derived:
             rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
             moves = v.args and constant[v] and v not in roots and (
                 v.op in (COPY, AT_POINTS)
-                or (v in needed and v.size <= sum(a.size for a in v.args)))
+                or (v in needed and v.size <= sum(a.size for a in v.args if not filled(a))))
             new[v] = self._state(v) if moves else rebuilt_value
         return graph.with_roots(new[r] for r in graph.roots)
 
@@ -117,6 +117,12 @@ class Derived:
                        (w.op.name, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
                 self._numbers[w] = self._keys.setdefault(key, len(self._keys))
         return self._numbers[v]
+
+
+def _all_but_fills(constant: Mapping[Value, bool], v: Value) -> bool:
+    """Whether a value has constant arguments, and beside them only fills, such as the epsilon that
+    a normalization adds to a variance."""
+    return any(constant[a] for a in v.args) and all(constant[a] or filled(a) for a in v.args)
 
 
 def _order(v: Value) -> Order | None:
