@@ -131,18 +131,6 @@ class String(Kind):
         return value
 
 
-class Line(String):
-    """A line of printable characters, as a terminal may show it."""
-
-    def __init__(self) -> None:
-        super().__init__(says="a line of printable characters")
-
-    def from_json(self, value: Any) -> str:
-        if not super().from_json(value).isprintable():
-            raise BadValue(value, self.says)
-        return str(value)
-
-
 class OneOf(Kind):
     """One of several strings."""
 
@@ -304,5 +292,6 @@ class OneOrNamed(Kind):
         return self.kind.to_json(value[""]) if "" in value else self.by_name.to_json(value)
 
 
-TEXT, LINE, FLAG, OBJECT, DTYPE, SCORE = (
-    String(), Line(), Flag(), AnyObject(), Dtype(), Score())
+TEXT, FLAG, OBJECT, DTYPE, SCORE = String(), Flag(), AnyObject(), Dtype(), Score()
+# Without control characters, since a terminal shows it.
+LINE = String(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*", "a line of printable characters")
