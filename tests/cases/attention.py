@@ -8,31 +8,42 @@ import numpy as np
 
 from tests.parity import Job
 from ztorch import ops
+from ztorch.dtypes import u32
 from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.rewrites.large_intermediates import LargeShape
+from ztorch.ops.attention import repeated_heads
 
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
               causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2, more: int = 1,
-              ) -> tuple[Graph, LargeShape]:
-    """Attention with its gradients, and the shape of its scores. Values are `more` longer than keys."""
+              rate: float = 0.0) -> tuple[Graph, LargeShape]:
+    """Attention with its gradients, and the shape of its scores. Values are `more` longer than keys. Weights are
+    dropped at a `rate`."""
     sizes = {"q": (batch, heads, queries, dim), "k": (batch, shared, keys, dim),
              "v": (batch, shared, keys, dim + more), "dy": (batch, heads, queries, dim + more)}
     q, k, v, dy = (leaf("input", n, s, dtype) for n, s in sizes.items())
     seen = leaf("input", "mask", mask, "bool") if mask else None
-    y = ops.attention(q, k, v, seen, causal)
+    y = ops.attention(q, k, v, seen, causal) if rate == 0.0 else dropped(q, k, v, rate, seen, causal)
     slopes = gradients(ops.sum(y * dy), [q, k, v]) if backward else []
     graph = Graph({"y": y} | {f"d{n}": g for n, g in zip("qkv", slopes, strict=False)})
     return passes.run(graph), LargeShape((batch, heads), queries, keys)
 
 
+def dropped(q: Value, k: Value, v: Value, rate: float, mask: Value | None = None, causal: bool = False) -> Value:
+    """Attention whose weights are dropped at a rate."""
+    seed, step = leaf("input", "seed", (2,), u32), leaf("input", "step", (), u32)
+    weights = ops.attention_weights(q, k, mask, causal)
+    return ops.matmul(ops.dropout(weights, rate, seed, step, 3), repeated_heads(v, q))
+
+
 def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
     random = np.random.default_rng(seed)
     return {v: random.random(v.shape) > 0.3 if v.dtype.name == "bool" else
+            random.integers(0, 1 << 32, v.shape, np.uint32) if v.dtype is u32 else
             random.standard_normal(v.shape).astype(v.dtype.working) for v in graph.leaves("input")}
 
 

@@ -1,37 +1,44 @@
-"""Gradients of attention by workgroups with roles: right in the interpreter and as PTX; no part of a ring can be left out."""
+"""Gradients of attention by workgroups with roles: right in the interpreter and as PTX; no part of a ring can be left out.
+With dropout, they draw the random numbers of the forward pass again."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from tests import parity
-from tests.cases.attention import attention, fed
+from tests.cases.attention import attention, dropped, fed
 from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
-from tests.parity import Job, agree, interpreted, plan_of
+from tests.parity import Job, agree, close, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen import nvidia_programs, ptx
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import bf16
+from ztorch.dtypes import bf16, f16
 from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.narrow import products_of
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.kernel import Kernel
 from ztorch.lower.plan import KernelStep
 from ztorch.lower.rewrites import attention_gradients
 from ztorch.lower.schedule import IllegalSchedule
+from ztorch.ops.random import FEW_ROUNDS, NUMPY_WORDS, threefry
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
-# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype.
+# Heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype, and rate of dropout.
 CASES = {
     "one block": (2, 2, 64, 32, 16, (), False, "bfloat16"),
     "two blocks and a rest, two panels": (1, 1, 40, 88, 72, (), False, "float16"),
     "causal, in groups": (2, 1, 70, 70, 16, (), True, "bfloat16"),
     "a mask of keys": (2, 2, 24, 40, 24, (1, 1, 1, 40), False, "float16"),
     "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "bfloat16"),
+    "dropped": (1, 1, 40, 88, 72, (), False, "float16", 0.3),
+    "dropped, causal, in groups": (2, 1, 70, 70, 16, (), True, "float16", 0.5),
+    "dropped, rows that see nothing": (2, 2, 40, 40, 8, (40, 40), False, "float16", 0.1),
 }
 
 
@@ -41,7 +48,8 @@ def for_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(name: str) -> Job:
-    graph, _ = attention(*CASES[name][:-1], dtype=CASES[name][-1], more=8, batch=1)
+    *sizes, dtype, rate = (*CASES[name], 0.0)[:9]
+    graph, _ = attention(*sizes, dtype=dtype, more=8, batch=1, rate=rate)
     feeds = fed(graph)
     for v in feeds:
         if v.attrs["name"] == "mask" and v.rank == 2:
@@ -78,7 +86,7 @@ def play_ptx(monkeypatch: pytest.MonkeyPatch, pattern: str = "", replacement: st
     monkeypatch.setattr(parity, "interpret", play)
 
 
-@pytest.mark.parametrize("name", ["two blocks and a rest, two panels", "causal, in groups"])
+@pytest.mark.parametrize("name", ["two blocks and a rest, two panels", "causal, in groups", "dropped"])
 def test_gradients_as_ptx(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = trained(name)
     schedules = schedules_of(one)
@@ -107,18 +115,83 @@ def test_a_fault_is_detected(fault: str, monkeypatch: pytest.MonkeyPatch) -> Non
         agree(one, interpreted(one, HOPPER, schedules=schedules))
 
 
-def training(size: int, causal: bool = False, columns: int = 2048) -> Graph:
+# -- dropout ---------------------------------------------------------------------------------------------------------
+
+def shown_masks(keys: int = 48) -> tuple[Job, np.ndarray]:
+    """Weights that are all equal, times the unit matrix, and their gradients by it: where they are not zero is where
+    weights are not dropped. And that place, computed by NumPy."""
+    q, k, v, dy = (leaf("input", n, (1, 2, keys, size), f16) for n, size in (("q", 16), ("k", 16), ("v", keys), ("dy", keys)))
+    y = dropped(q, k, v, 0.25)
+    graph = passes.run(Graph(dict(zip(("y", "dq", "dk", "dv"), [y, *gradients(ops.sum(y * dy), [q, k, v])], strict=True))))
+    feeds = fed(graph)
+    for x in feeds:
+        if x.attrs["name"] in ("v", "dy"):
+            feeds[x] = np.broadcast_to(np.eye(keys, dtype=np.float16), x.shape).copy()
+        elif x.attrs["name"] == "q":
+            feeds[x] = np.zeros_like(feeds[x])
+    seed, step = (next(feeds[x] for x in feeds if x.attrs["name"] == n) for n in ("seed", "step"))
+    position = np.arange(2 * keys * keys, dtype=np.uint32)
+    words, _ = threefry(NUMPY_WORDS, (seed[:1], seed[1:] ^ np.uint32(3)), (position, np.broadcast_to(step, position.shape)),
+                        FEW_ROUNDS)
+    return Job(graph, feeds), (words >= 1 << 30).reshape(1, 2, keys, keys)
+
+
+def masks_are_equal() -> None:
+    one, kept = shown_masks()
+    assert 0.7 < kept.mean() < 0.8
+    y, _, _, dv = interpreted(one, HOPPER, schedules=schedules_of(one))
+    np.testing.assert_array_equal(y != 0, kept)
+    np.testing.assert_array_equal(dv != 0, np.swapaxes(kept, -1, -2))
+
+
+def test_the_same_weights_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(gradient_steps(shown_masks()[0].alone("j"))) == 2
+    play_ptx(monkeypatch)
+    masks_are_equal()
+
+
+DROPOUT_FAULTS = {
+    "another rate": (r"setp\.ge\.u32 (%v\d+, %v\d+), 1073741824", r"setp.ge.u32 \1, 1074741824"),
+    "another random number": (r"(shl\.b32 %v\d+, %v\d+), 17;", r"\1, 16;"),
+    "weights that are not dropped": (r"selp\.f32 (%v\d+), (%v\d+), 0f00000000, %v\d+;", r"mov.b32 \1, \2;"),
+}
+
+
+@pytest.mark.parametrize("fault", DROPOUT_FAULTS)
+def test_a_fault_of_dropout_is_detected(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_ptx(monkeypatch, *DROPOUT_FAULTS[fault])
+    with pytest.raises(AssertionError):
+        masks_are_equal()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_operands_rounded_to_16_bits(rate: float) -> None:
+    """Mixed precision: results are stored in 16 bits where they are read so, and in float32 elsewhere."""
+    with products_of(f16):
+        graph, _ = attention(2, 2, 40, 40, 16, dtype="float32", more=8, batch=1, rate=rate)
+        squares = {f"square of {n}": ops.matmul(v, ops.transpose(v, (0, 1, 3, 2))) for n, v in graph.outputs.items()}
+    one = Job(passes.run(Graph(graph.outputs | squares)), fed(graph))
+    steps = gradient_steps(one.alone("j"))
+    assert [sorted(m.dtype.name for m in s.kernel.memories if m.space == "global" and "w" in m.access) for s in steps] == [
+        ["f16", "f32"], ["f16", "f16", "f32", "f32"]]
+    for got, want in zip(interpreted(one, HOPPER, schedules=schedules_of(one)), one.oracle(), strict=True):
+        close(got, want, f16)
+
+
+def training(size: int, causal: bool = False, columns: int = 2048, rate: float = 0.0) -> Graph:
     q, k, v, slope = (leaf("input", n, (1, 16, columns, size), bf16) for n in ("q", "k", "v", "slope"))
-    y = ops.attention(q, k, v, causal=causal)
+    y = dropped(q, k, v, rate, causal=causal) if rate else ops.attention(q, k, v, causal=causal)
     slopes = gradients(ops.sum(y * slope), [q, k, v])
     return Graph({"y": y, **{f"d{n}": g for n, g in zip("qkv", slopes, strict=True)}})
 
 
-@pytest.mark.parametrize(("size", "causal"), [(128, False), (128, True), (64, True)])
-def test_nothing_spills(size: int, causal: bool) -> None:
+@pytest.mark.parametrize(("size", "causal", "rate"), [
+    (128, False, 0.0), (128, True, 0.0), (64, True, 0.0), (64, True, 0.1), (128, False, 0.1)])
+def test_nothing_spills(size: int, causal: bool, rate: float) -> None:
     if not nvidia_programs.installed("ptxas"):
         pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
-    for step in gradient_steps(training(size, causal)):
+    steps = plan_of(training(size, causal, rate=rate), HOPPER)[0].steps
+    for step in (s for s in steps if s.schedule.kind in ("grid_attention_gradient", "grid_attention_roles")):
         code, log = ptx.cubin(rendered([step.kernel], "sm_90a"), "sm_90a")
         [[_, spilled, _]] = ptx.kernel_resources(log).values()
         assert spilled == 0 and "serialized" not in log and "ignored" not in log, log

@@ -42,6 +42,8 @@ class Emitter:
     inside: bool = False  # no element is in a border, except where its index alone decides it
     outside: Mapping[Value, Sequence[Var]] = field(default_factory=dict)  # loops that no element
     # of a value in a local array depends on: it holds those of one iteration
+    # How far loop variables are ahead of their registers.
+    ahead: Mapping[Atom, int] = field(default_factory=dict)
 
     def within(self, **changes: Any) -> Emitter:
         """A nested scope: it sees the values known here, and this scope does not see its values."""
@@ -192,11 +194,12 @@ class Emitter:
 
     def _sum(self, index: Index) -> tuple[Operand | int, int]:
         total: Operand | int = 0
+        off = index.const + sum(factor * self.ahead.get(x, 0) for x, factor in index.terms)
         for atom, factor in index.terms:
             x = self.atom(atom)
             part = x if factor == 1 else self.b.mul(x, factor)
             total = part if isinstance(total, int) else self.b.add(total, part)
-        return total, index.const
+        return total, off
 
     def value(self, index: Index) -> Operand:
         """The value of an index: a vector if it depends on the lane variable."""
@@ -261,7 +264,7 @@ class _Element:
         e = self.e
         (atom, factor), *others = at.terms or ((None, 0),)
         if others or at.const or factor != 1 or not isinstance(atom, Var) or (
-                atom.extent <= extent or atom == e.lane or extent == 1):
+                atom.extent <= extent or atom == e.lane or extent == 1 or atom in e.ahead):
             return at
         inside = Var(atom.name, extent)
         e.bound[inside] = e.bound[atom]

@@ -126,11 +126,13 @@ class _ThreadRows(AttentionRows):
         self.store_state(e, b.get(largest), b.get(total), mine, target)
         with where(b, inside):
             for i, v in enumerate(sums):
-                x = b.cast(b.mul(b.get(v), factor), dtype=self.node.dtype)
+                x = b.mul(b.get(v), factor)
                 place = self.scope(row=row, place=self._mine(sizes.width, i))
                 flat = Index.of(self.batch) * (sizes.rows * sizes.width) + (
                     Index.of(self.row) * sizes.width + Index.of(self.place))
-                place.store(target[self.node], self.node, flat, x)
+                for result in self.result(0):
+                    if result in target:
+                        place.store(target[result], result, flat, b.cast(x, dtype=result.dtype))
 
     def _mine(self, size: int, i: int) -> Operand:
         """The i-th element of a thread's part of a vector."""
@@ -161,7 +163,7 @@ class _ThreadRows(AttentionRows):
     def _step(self, e: Emitter, row: Operand, start: Operand, k: Operand, query: list[Operand],
               largest: Operand, total: Operand, sums: list[Operand]) -> None:
         """Computes a few columns."""
-        b, s, scores = self.b, self.s, []
+        b, s, scores, scopes = self.b, self.s, [], []
         products = [b.const(0.0, f32)] * s.step
         for n, lines in self._vectors(self.keys, k, self.sizes.depth):
             for i, line in enumerate(lines):
@@ -174,7 +176,8 @@ class _ThreadRows(AttentionRows):
             if self.sizes.columns % s.block:
                 inside = b.lt(column, self.sizes.columns)
                 column = b.min(column, self.sizes.columns - 1)
-            scores.append(self.score(self.scope(row=row, column=column), product, inside))
+            scopes.append(self.scope(row=row, column=column))
+            scores.append(self.score(scopes[-1], product, inside))
         before = now = b.get(largest)
         for x in scores:
             now = b.max(now, x)
@@ -185,6 +188,7 @@ class _ThreadRows(AttentionRows):
         for x in parts:
             new = b.add(new, x)
         b.set(total, new)
+        parts = [self.used(e, x) for e, x in zip(scopes, parts, strict=True)]
         for v in sums:
             b.set(v, b.mul(b.get(v), scale))
         for n, lines in self._vectors(self.values, k, self.sizes.width):

@@ -117,8 +117,9 @@ class FragmentRows(AttentionRows):
             new = b.mul(b.get(total), scale)
             for place, x in zip(places, made, strict=True):
                 power = multiply_add(b, self.limits, x, factor, shift)
-                weights[place] = b.raw_exp2(power)
-                new = b.add(new, weights[place])
+                weight = b.raw_exp2(power)
+                new = b.add(new, weight)
+                weights[place] = self.used(self._at(e, start, *place, tested)[0], weight)
             b.set(largest, now)
             b.set(total, new)
         for j, v in enumerate(scores):
@@ -142,16 +143,22 @@ class FragmentRows(AttentionRows):
     def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
                tested: bool) -> Operand:
         """The bare score of a thread's element k of matrix j of a block."""
+        scope, inside = self._at(e, start, j, k, tested)
+        scope.here[self.attention.scores] = self.b.extract(matrix, k)
+        v = self.scores.bare if tested else self.scores.unmasked
+        x = scope.element(v, self.index(self.row, self.column))
+        return x if inside is None else self.b.select(inside, x, -math.inf)
+
+    def _at(self, e: Emitter, start: Operand, j: int, k: int,
+            tested: bool) -> tuple[Emitter, Operand | None]:
+        """The scope of a thread's element k of matrix j of a block; its column may be the last one,
+        for one outside of the matrix. And whether it is inside; None if it is."""
         b = self.b
         column, inside = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k]), None
         if tested and self.sizes.columns % self.block:
             inside = b.lt(column, self.sizes.columns)
             column = b.min(column, self.sizes.columns - 1)
-        scope = e.within(bound={**e.bound, self.column: column})
-        scope.here[self.attention.scores] = b.extract(matrix, k)
-        v = self.scores.bare if tested else self.scores.unmasked
-        x = scope.element(v, self.index(self.row, self.column))
-        return x if inside is None else b.select(inside, x, -math.inf)
+        return e.within(bound={**e.bound, self.column: column}), inside
 
     def as_lefts(self, matrices: int) -> list[list[tuple[int, int]]]:
         """Maps accumulators (fragments c) to left operands (fragments a). For each fragment a: the
@@ -177,9 +184,9 @@ class FragmentRows(AttentionRows):
         """Stores the results of a row."""
         largest, total = (self.b.get(v) for v in state[slot])
         e, total = self._row_scope(slot), self._across("add", total)
-        if self.node in target:
-            self.store_line(target[self.node], slot, sums, self.factor(e, total), self.row,
-                            self.place)
+        for v in self.result(0):
+            if v in target:
+                self.store_line(target[v], slot, sums, self.factor(e, total), self.row, self.place)
         below = self.b.mul(largest, self.scores.factor)
         inside = [self.b.eq(self.along, 0), *self._inside(slot, self.row)]
         self.store_state(e.within(bound={**e.bound, self.row: self.row_at(slot)}), below, total,

@@ -125,16 +125,20 @@ class _Gradients(TeamRows):
                 with b.loop(first, last) as number:
                     self._add(b.mul(number, tile.block), tested)
         for slot in self.slots:
-            for v, sums, factor, place in self._results():
-                if v in target:
-                    self.store_line(target[v], slot, sums, b.const(factor, f32), self.own, place)
+            for results, sums, factor, place in self._results():
+                for v in results:
+                    if v in target:
+                        self.store_line(target[v], slot, sums, b.const(factor, f32), self.own,
+                                        place)
 
     def _results(self) -> list:
-        """Each result with its matrices and the factor that they lack."""
+        """The results, each as it is and in 16 bits, with their matrices and the factor that these
+        lack."""
         sums = (self.sums, self.factor_of_scores, self.depth)
         if not self.by_keys:
-            return [(self.node, *sums)]
-        return [(self.node, self.values, 1.0, self.place), (self.results.get(1), *sums)]
+            return [(self.result(0), *sums)]
+        return [(self.result(0), self.values, self.node.attrs["scale"], self.place),
+                (self.result(1), *sums)]
 
     def _matrices(self, columns: int) -> list[Operand]:
         return [self.b.matrix(self.c, self.grid.subgroup, 0)
@@ -158,7 +162,7 @@ class _Gradients(TeamRows):
         weights = {(j, k): self._weight(scopes[j, k], b.extract(held[j], k), tested)
                    for j, k in places}
         if self.by_keys:
-            lefts = self._operands(weights)
+            lefts = self._operands({p: self.used(scopes[p], x) for p, x in weights.items()})
             b.mma_fence()
             self.start_held(lefts, self.staged_slopes, stage, self.values)
             b.mma_wait(1)
@@ -166,7 +170,8 @@ class _Gradients(TeamRows):
             b.mma_wait(0)
         held = [b.get(v) for v in self.slopes]
         changes = {(j, k): b.mul(weights[j, k], b.add(
-            b.extract(held[j], k), self._of_row(scopes[j, k], self.added))) for j, k in places}
+            self.used(scopes[j, k], b.extract(held[j], k)),
+            self._of_row(scopes[j, k], self.added))) for j, k in places}
         lefts = self._operands(changes)
         b.mma_fence()
         self.start_held(lefts, self.staged, stage, self.sums)

@@ -20,7 +20,6 @@ from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
     ATTENTION_GRADIENT_BLOCKS,
     ATTENTION_GRADIENT_COPIER,
-    ATTENTION_ROLES_OTHERS,
     ATTENTION_STAGES,
 )
 
@@ -54,7 +53,7 @@ class GradientTile(AttentionTile):
         as many for those as operands."""
         results = self.depth + self.width * self.by_keys
         elements = (results + 2 * self.block + self.block) * self.shape.m
-        return elements // self.subgroup + ATTENTION_ROLES_OTHERS
+        return elements // self.subgroup + self.others
 
 
 Sides = tuple[Side, Side, Side, Side]

@@ -17,9 +17,10 @@ from ztorch.lower.grid.role_tiles import TeamRegisters
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
-from ztorch.lower.rewrites.attention import matrix_shape
+from ztorch.lower.rewrites.attention import hidden_by, matrix_shape
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
+    ATTENTION_DROPPED,
     ATTENTION_ROLES_COLUMNS,
     ATTENTION_ROLES_OTHERS,
     ATTENTION_ROLES_SIZE,
@@ -52,6 +53,7 @@ class AttentionTile:
     stages: int
     depth: int  # of queries and keys, in whole matrices
     width: int  # of values and results, in whole matrices
+    others: int  # registers of a thread that multiplies, beside those of matrices
 
     @property
     def width_along(self) -> int:
@@ -85,7 +87,7 @@ class AttentionTile:
         """Registers of 32 bits of a thread that multiplies. Its matrices are results, scores, and
         weights, which take half as much."""
         halves = 2 * (self.width + self.block) + self.block
-        return halves * self.shape.m // (2 * self.subgroup) + ATTENTION_ROLES_OTHERS
+        return halves * self.shape.m // (2 * self.subgroup) + self.others
 
 
 Tile = TypeVar("Tile", bound=AttentionTile)
@@ -154,13 +156,18 @@ def tile_of_sizes(kind: type[Tile], s: Any, region: Region, limits: Limits,
     if shape is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
     depth, width = padded(sizes_of(region), shape)
-    return kind(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width, **more)
+    attention, others = region.members[0].attrs["attention"], ATTENTION_ROLES_OTHERS
+    if attention.kept is not None:
+        others += int(ATTENTION_DROPPED[hidden_by(attention.score) is not None] * s.block)
+    return kind(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width, others, **more)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None:
-    """The largest tile that fits, where rows and columns fill some."""
+    """The largest tile that fits, where rows and columns fill some. Random numbers take longer than
+    copies, so that few columns are enough with dropout."""
     sizes = sizes_of(region)
-    if sizes.columns < ATTENTION_ROLES_COLUMNS or (
+    dropped = region.members[0].attrs["attention"].kept is not None
+    if sizes.columns < ATTENTION_ROLES_COLUMNS * (not dropped) or (
             sizes.depth + sizes.width < ATTENTION_ROLES_SIZE):
         return None
     for teams, block in ATTENTION_ROLES_TILES:

@@ -16,7 +16,9 @@ from ztorch.lower.grid.workgroups import where
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region
-from ztorch.lower.rewrites.attention import Softened
+from ztorch.lower.rewrites.attention_results import SHORT
+from ztorch.lower.rewrites.softened import Softened
+from ztorch.lower.tuning import ATTENTION_NUMBERS
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,15 @@ class AttentionRows:
         self.row, self.column = Var("row", self.sizes.rows), Var("column", self.sizes.columns)
         self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.width)
         self.e = Emitter(b, memory, {self.batch: matrix})
+        if self.attention.kept is not None:
+            self._load_numbers(self.attention.kept)
+
+    def _load_numbers(self, v: Value) -> None:
+        """Loads the few numbers that all elements of a value depend on, such as a seed, once."""
+        for x in topological([v]):
+            if x in self.e.memory and x.size <= ATTENTION_NUMBERS:
+                for flat in range(x.size):
+                    self.e.element(x, unflatten(Index() + flat, x.shape))
 
     def scope(self, **places: Operand) -> Emitter:
         """A scope at a given row, column, and position along a key or a value."""
@@ -67,6 +78,12 @@ class AttentionRows:
         e.here[a.scores] = product
         x = e.element(a.score, self.index(self.row, self.column))
         return x if end is None else self.b.select(end, x, -math.inf)
+
+    def used(self, e: Emitter, weight: Operand) -> Operand:
+        """The weight of an element, or of its gradient; zero where it is dropped."""
+        kept = self.attention.kept
+        return weight if kept is None else self.b.select(
+            e.element(kept, self.index(self.row, self.column)), weight, 0.0)
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
         """The number subtracted from the scores of a row; finite even if all were masked so far."""
@@ -105,11 +122,16 @@ class AttentionRows:
         b = self.b
         flat = Index.of(self.batch) * self.sizes.rows + Index.of(self.row)
         for index, v in self.results.items():
-            if v in target:
+            if v in target and index < SHORT:
                 with where(b, inside):
                     x = total if index else b.select(b.gt(total, 0.0), b.sub(
                         b.mul(self.shift(e, largest), -LOG2_E), b.log2(total)), 0.0)
                     e.store(target[v], v, flat, x)
+
+    def result(self, n: int) -> list[Value]:
+        """A result of the node, as it is and in 16 bits, by what is read."""
+        own = self.node if n == 0 else self.results.get(n)
+        return [v for v in (own, self.results.get(SHORT + n)) if v is not None]
 
     def end(self, first: Operand, rows: int) -> Operand:
         """The first column that no row of a block uses."""

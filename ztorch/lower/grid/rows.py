@@ -225,6 +225,9 @@ class _TeamNest:
             self.last_active = b.lt(places[-1], self.columns)
             places[-1] = b.select(self.last_active, places[-1], share)
         self.held = [along(scope, at, self.inner, self.lanes) for at in places]
+        if len(self.inner) == 1 and self.lanes == 1:  # one register for all addresses
+            for k, e in enumerate(self.held[:-1]):
+                e.bound[self.inner[0]], e.ahead = share, {self.inner[0]: k * self.team.ways}
 
     def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
                  active: Operand | None = None) -> None:

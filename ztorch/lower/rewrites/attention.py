@@ -4,24 +4,21 @@
 
 One kernel computes the scores block by block, with a running maximum and sum of exponentials for
 each row, so scores are never stored. Any elementwise work on scores is allowed, such as a scale or
-a mask.
+a mask, and dropout of weights, whose random numbers are computed where they are used.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.narrow import ROUNDED, narrowed
 from ztorch.graph.op import OPS, leaf
-from ztorch.graph.rewrite import rebuilt, substituted
-from ztorch.graph.text import text_of
+from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
 from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Fragment, MmaShape
@@ -31,45 +28,8 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, certain, is_view
 from ztorch.lower.rewrites.large_intermediates import Group, LargeShape, is_broadcast, pointwise
 from ztorch.lower.rewrites.masked_columns import Part, is_masked, is_unmasked
+from ztorch.lower.rewrites.softened import Softened
 from ztorch.lower.tuning import ATTENTION_ROWS, ATTENTION_SHARE, ATTENTION_SIZE, SEEN_ROWS
-
-
-@dataclass(frozen=True, eq=False)
-class Softened:
-    """The elementwise work on the scores of a row: expressions of leaves, in float32."""
-
-    scores: Value  # leaf: products of queries and keys
-    largest: Value  # leaf: the largest score of a row
-    total: Value  # leaf: the sum of exponentials of a row
-    reads: tuple[Value, ...]  # leaves: all other operands
-    score: Value  # a product after scaling and masking
-    shift: Value  # subtracted before the exponential; one number per row
-    factors: tuple[Value, ...]  # multiplied with the result; one number per row each
-    dtype: DType = f32  # of the result
-    ahead: int | None = None  # row i uses no column from i + ahead on, by blocks; None: all
-    shown: int | None = None  # row i uses all columns before i + shown, by blocks; None: unknown
-
-    @property
-    def roots(self) -> tuple[Value, ...]:
-        """All that is computed."""
-        return self.score, self.shift, *self.factors
-
-    def opened(self, args: Sequence[Value]) -> Softened:
-        """The same with the kernel's operands in place of `reads`."""
-        score, shift, *factors = substituted(
-            self.roots, dict(zip(self.reads, args, strict=True)))
-        return replace(self, score=score, shift=shift, factors=tuple(factors))
-
-    @functools.cached_property
-    def text(self) -> str | None:
-        """A digest, equal for equal computations; None if user-defined ops are involved."""
-        values = (self.scores, self.largest, self.total, *self.reads, *self.roots)
-        text = text_of(Graph({str(k): v for k, v in enumerate(values)}))
-        return text and hashlib.sha256(f"{text}\n{self.ahead}\n{self.shown}".encode()).hexdigest()
-
-    def __repr__(self) -> str:
-        """The text by which attributes of nodes are compared: equal for equal computations."""
-        return f"<attention {self.text or id(self)}>"
 
 
 def _infer(q: Value, k: Value, v: Value, *reads: Value,
@@ -86,8 +46,7 @@ ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
 
 def with_attention(graph: Graph, limits: Limits) -> Graph:
     """The graph with a node for each attention whose scores nothing else reads."""
-    if limits.grid is None:
-        return graph
+    assert limits.grid is not None
     nodes, new, known = graph.nodes(), dict[Value, Value](), dict[Value, Value]()
     readers = Counter([*graph.roots, *(a for v in nodes for a in set(v.args))])
     for v in nodes:
@@ -98,13 +57,13 @@ def with_attention(graph: Graph, limits: Limits) -> Graph:
             attention, operands = parts
             q, k, values, *reads = (new[x] for x in operands)
             with layer_scope(v.layer):
-                products = _in_halves((q, k, values), known)
+                products = in_halves((q, k, values), known)
                 if not limits.grid.mma_shapes or matrix_shape(products[0].dtype, limits.grid):
                     new[v] = ATTENTION(*products, *reads, attention=attention)
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _in_halves(operands: tuple[Value, ...], known: dict[Value, Value]) -> tuple[Value, ...]:
+def in_halves(operands: tuple[Value, ...], known: dict[Value, Value]) -> tuple[Value, ...]:
     """The operands in 16 bits if that is exact for all of them, as in mixed precision."""
     short = tuple(narrowed(x, known) for x in operands)
     halves = tuple(x for x in short if x is not None)
@@ -220,6 +179,7 @@ class _Search:
     result: Value
     shape: tuple[int, ...]  # of scores
     factors: list[Value] = field(default_factory=list)  # found so far; one number per row each
+    kept: Value | None = None  # the mask of weights that are not dropped
     leaf_of: dict[Value, Value] = field(default_factory=dict)  # by operand
 
     def exponential(self) -> Value | None:
@@ -235,6 +195,12 @@ class _Search:
             elif w.op.opcode == "div" and rows[1]:
                 self.factors.append(OPS.div(OPS.ones_like(w.args[1].args[0]), w.args[1].args[0]))
                 w = w.args[0]
+            elif w.op.opcode == "mul" and any(numbers := [filled(a) for a in w.args]):
+                at = 0 if numbers[0] else 1
+                self.factors.append(OPS.full((*w.shape[:-1], 1), numbers[at], f32))
+                w = w.args[1 - at]
+            elif w.op.opcode == "select" and self.kept is None and filled(w.args[2]) == 0.0:
+                self.kept, w = w.args[:2]
             else:
                 return None
         return w
@@ -265,7 +231,9 @@ class _Search:
         names = {product: "scores", largest: "largest", **dict.fromkeys(totals, "total")}
         new = {v: leaf("attention", name, v.shape, f32) for v, name in names.items()}
         total = new[totals[0]] if totals else leaf("attention", "total", largest.shape, f32)
-        roots, derived = (score, shift, *self.factors), set(new)
+        roots, derived = [score, shift, *self.factors], set(new)
+        if self.kept is not None:
+            roots.append(self.kept)
         for v in topological(roots, new):
             if v in new:
                 continue
@@ -274,19 +242,27 @@ class _Search:
                 if not (pointwise(v) or is_broadcast(v) or (
                         v.op.movement and v.size == largest.size)):
                     return None
-            elif v.op.kind != "map" or not (pointwise(v) or is_view(v)):
+            elif v.op.kind != "map" or not (pointwise(v) or is_view(v) or is_drawn(v)):
                 self.leaf_of[v] = leaf("attention", f"read {len(self.leaf_of)}", v.shape, v.dtype)
             new[v] = self.leaf_of[v] if v in self.leaf_of else widened(
                 v, tuple(new[a] for a in v.args))
         made = [new[r] for r in roots]
+        kept = None if self.kept is None else made.pop()
         return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), made[0],
-                        made[1], tuple(made[2:]))
+                        made[1], tuple(made[2:]), kept)
 
 
 def is_row(v: Value) -> bool:
     """Whether v is one number per row, broadcast along the row."""
     return is_broadcast(v) and v.shape[-1] > 1 and v.args[0].rank == v.rank and (
         v.args[0].shape == (*v.shape[:-1], 1))
+
+
+def is_drawn(v: Value) -> bool:
+    """Whether elements are computed from few numbers and their positions, as random ones are from a
+    seed."""
+    return v.op.kind == "map" and bool(v.args) and not v.op.movement and (
+        sum(a.size for a in v.args) < v.size // max(1, *v.shape[-1:]))
 
 
 def widened(v: Value, args: tuple[Value, ...]) -> Value:

@@ -5,18 +5,20 @@
     dv = weights.T @ slope, dk = change.T @ q * factor     by blocks of queries, for some keys
     dq = change @ k * factor                               by blocks of keys, for some queries
 
-So neither scores nor weights are stored, and no result is summed by several workgroups.
+So neither scores nor weights are stored, and no result is summed by several workgroups. With
+dropout, random numbers are drawn again, too: where a weight is dropped, slope @ v.T and the weight
+of dv are zero, and all results are multiplied by the scale of those that are kept.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ztorch.dtypes import DType, f32
+from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
@@ -25,27 +27,31 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
 from ztorch.lower.rewrites.attention import (
     ATTENTION,
-    Softened,
     attention_of,
     filled,
     hidden_by,
+    in_halves,
     is_row,
     matrix_shape,
     widened,
 )
+from ztorch.lower.rewrites.attention_gradient_search import (
+    GradientSearch,
+    product_of_numbers,
+    same,
+    transposed,
+)
+from ztorch.lower.rewrites.attention_results import ATTENTION_RESULT
 from ztorch.lower.rewrites.attention_scores import bare_scores
-from ztorch.lower.rewrites.attention_sums import factors_of, summed_by, total_of, transpose_source
+from ztorch.lower.rewrites.attention_sums import factors_of, summed_by, total_of
+from ztorch.lower.rewrites.softened import Softened
 from ztorch.lower.tuning import ATTENTION_GRADIENT_COLUMNS
 
 
 def _infer(q: Value, k: Value, v: Value, slope: Value, level: Value, shift: Value, *reads: Value,
-           attention: Softened, by_keys: bool, factor: float) -> tuple[tuple[int, ...], DType]:
+           attention: Softened, by_keys: bool, factor: float,
+           scale: float) -> tuple[tuple[int, ...], DType]:
     return (*q.shape[:-2], *(v.shape[-2:] if by_keys else q.shape[-2:])), attention.dtype
-
-
-def _infer_result(node: Value, index: int, shape: tuple[int, ...],
-                  dtype: DType) -> tuple[tuple[int, ...], DType]:
-    return shape, dtype
 
 
 def _not_evaluated(*args: Any, **attrs: Any) -> Any:
@@ -54,9 +60,6 @@ def _not_evaluated(*args: Any, **attrs: Any) -> Any:
 
 # With `by_keys`: of the values, and its result 1 is that of the keys; otherwise of the queries.
 ATTENTION_GRADIENT = Op("attention_gradient", "attention_gradient", _infer, _not_evaluated)
-# A further result of attention or of its gradients. Of attention, for each row: 0: the number that
-# makes exp2(score * log2(e) + number) the weights; 1: the sum of exponentials.
-ATTENTION_RESULT = Op("attention", "attention_result", _infer_result, _not_evaluated)
 
 
 def with_attention_gradients(graph: Graph, limits: Limits) -> Graph:
@@ -84,7 +87,8 @@ class _Trained:
 
     result: Value
     attention: Softened
-    operands: tuple[Value, ...]  # queries, keys, values and what scores read
+    products: tuple[Value, Value, Value]  # queries, keys, values
+    reads: list[Value]  # what scores and dropout read
     scores: Value
     slopes: Value  # slope @ v.T
     slope: Value
@@ -92,18 +96,24 @@ class _Trained:
     inverse: Value  # 1 / total
     gradients: dict[Value, tuple[str, bool]]  # "q", "k" or "v", and whether it is transposed
     added: Value  # to slopes / total
+    sums: list[Value]  # that it is computed from: of slopes * weights
     factor: float
+    scale: float  # of weights that are not dropped
     made: dict[str, Value] = field(default_factory=dict)
+    halves: dict[Value, Value] = field(default_factory=dict)  # rounded operands in 16 bits
 
     def nodes_for(self, name: str, new: Mapping[Value, Value]) -> Value:
         """The result "y", or a gradient, on new operands."""
-        q, k, v, *reads = (new[x] for x in self.operands)
+        *products, reads = *self.products, [new[x] for x in self.reads]
+        if name != "y":
+            products.append(self.slope)
+        q, k, v, *slopes = in_halves(tuple(new[x] for x in products), self.halves)
         if name == "y":
             return self._once("y", lambda: ATTENTION(q, k, v, *reads, attention=self.attention))
         by_keys = name != "q"
         node = self._once("keys" if by_keys else "q", lambda: ATTENTION_GRADIENT(
-            q, k, v, new[self.slope], *self._rows(new), *reads, attention=self.attention,
-            by_keys=by_keys, factor=self.factor))
+            q, k, v, *slopes, *self._rows(new, *slopes), *reads, attention=self.attention,
+            by_keys=by_keys, factor=self.factor * self.scale, scale=self.scale))
         return node if name != "k" else ATTENTION_RESULT(
             node, index=1, shape=(*q.shape[:-2], *k.shape[-2:][::-1]), dtype=node.dtype)
 
@@ -112,16 +122,19 @@ class _Trained:
             self.made[name] = make()
         return self.made[name]
 
-    def _rows(self, new: Mapping[Value, Value]) -> tuple[Value, Value]:
+    def _rows(self, new: Mapping[Value, Value], slope: Value) -> tuple[Value, Value]:
         """The numbers of each row: level and shift."""
         if "level" not in self.made:
             y = self.made["y"]
             level, total = (ATTENTION_RESULT(y, index=n, shape=y.shape[:-1], dtype=f32)
                             for n in range(2))
-            known = {self.total: total, self.result: y, self.slope: new[self.slope]}
+            short = y if y.dtype in HALVES else ROUNDED(y, dtype=y.args[0].dtype)
+            known = {self.total: total, self.result: short, self.slope: OPS.cast(slope, f32)}
+            over_values = OPS.sum(OPS.cast(slope, f32) * OPS.cast(short, f32), axis=-1) * total
+            known |= {v: OPS.reshape(over_values, v.shape) for v in self.sums}
             added, inverse = _in_float32([self.added.args[0], self.inverse.args[0]], known, new)
             self.made["level"] = OPS.reshape(level, inverse.shape)
-            self.made["shift"] = added / inverse
+            self.made["shift"] = added / (inverse if self.scale == 1.0 else inverse * self.scale)
         return self.made["level"], self.made["shift"]
 
 
@@ -133,9 +146,9 @@ def _rewritten(graph: Graph, trained: list[_Trained]) -> tuple[dict[Value, Value
     for v in topological([*(x.result for x in trained), *graph.roots]):
         with layer_scope(v.layer):
             if v in places:
-                x, name, transposed = places[v]
+                x, name, turned = places[v]
                 node = x.nodes_for(name, new)
-                new[v] = _transposed(node) if transposed else node
+                new[v] = transposed(node) if turned else node
             else:
                 new[v] = rebuilt(v, tuple(new[a] for a in v.args))
     return new, graph.with_roots(new[r] for r in graph.roots)
@@ -161,16 +174,18 @@ def _in_float32(roots: list[Value], known: Mapping[Value, Value],
 
 def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | None:
     """The attention whose result is y, with its gradients; None if it is none or has none."""
-    parts = attention_of(y) if y.dtype in HALVES else None
-    weights = factors_of(y.args[0]) if parts else None
-    if parts is None or weights is None or not _fits(parts[1], grid):
+    parts = attention_of(y)
+    weights = factors_of(y.args[0], dropped=True) if parts else None
+    if parts is None or weights is None:
         return None
     attention, (q, k, v, *reads) = parts
     bare = bare_scores(attention)
     exponentials = [x for kind, x in weights if kind == "value" and x.op.opcode == "exp"]
     inverses = [x for kind, x in weights if kind == "value" and is_row(x)]
+    kinds = Counter(kind for kind, _ in weights.elements())
+    scale = product_of_numbers(weights)
     if bare.unmasked is not attention.scores or len(exponentials) != 1 or len(inverses) != 1 or (
-            weights.total() != 2):
+            kinds["value"] != 2 or kinds["kept"] > 1 or scale <= 0.0):
         return None
     exponential: Value = exponentials[0]
     inverse: Value = inverses[0]
@@ -178,18 +193,23 @@ def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | No
     if total is None or summed_by(total) != exponential:
         return None
     score = exponential.args[0].args[0]
-    search = _GradientSearch(q, k, v, weights, inverse, exponential, hidden_by(score))
-    gradients = {c: (name, transposed) for c in products for transposed in (False, True)
-                 if (name := search.name(c, transposed))}
+    search = GradientSearch(q, k, v, weights, exponential, hidden_by(score))
+    gradients = {c: (name, turned) for c in products for turned in (False, True)
+                 if (name := search.name(c, turned))}
     if sorted(name for name, _ in gradients.values()) != ["k", "q", "v"] or (
             search.parts is None or search.slope is None
-            or not _same(search.slope, search.parts[0].args[0])):
+            or not same(search.slope, search.parts[0].args[0])):
         return None
     slopes, added, factor = search.parts
+    if not _fits(in_halves((q, k, v, slopes.args[0]), {}), grid):
+        return None
+    sums = [x for x in topological([added]) if x.op.kind == "reduce" and x.op.opcode == "add"
+            and factors_of(x.args[0], search.mask, dropped=True) == weights - Counter(
+                {("value", inverse): 1}) + Counter({("value", slopes): 1})]
     [scores] = [x for x in topological([score]) if x.op.kind == "contract" and x.args[0] is q
                 and x.args[1] is k]
-    return _Trained(y, attention, (q, k, v, *reads), scores, slopes, slopes.args[0],
-                    _sum_of(total), inverse, gradients, added, factor)
+    return _Trained(y, attention, (q, k, v), reads, scores, slopes, slopes.args[0],
+                    _sum_of(total), inverse, gradients, added, sums, factor, scale)
 
 
 def _sum_of(total: Value) -> Value:
@@ -199,71 +219,10 @@ def _sum_of(total: Value) -> Value:
 
 
 def _fits(operands: tuple[Value, ...], grid: GridLimits) -> bool:
-    """Whether kernels of teams can have such operands, and gain."""
-    q, k, v, *_ = operands
+    """Whether kernels of teams can have such queries, keys, values and slopes, and gain."""
+    q, _, v, _ = operands
     chunk = CHUNK // q.dtype.bytes
-    return (matrix_shape(q.dtype, grid) is not None and {k.dtype, v.dtype} == {q.dtype}
+    return (q.dtype in HALVES and {x.dtype for x in operands} == {q.dtype}
+            and matrix_shape(q.dtype, grid) is not None
             and q.shape[-1] % chunk == 0 == v.shape[-1] % chunk
             and v.shape[-2] >= ATTENTION_GRADIENT_COLUMNS)
-
-
-@dataclass
-class _GradientSearch:
-    """Looks for the products that are gradients of an attention."""
-
-    q: Value
-    transposed_k: Value
-    v: Value
-    weights: Counter[tuple[str, Any]]
-    inverse: Value
-    exponential: Value
-    mask: Value | None
-    slope: Value | None = None
-    parts: tuple[Value, Value, float] | None = None  # slope @ v.T, what is added, the factor
-
-    def name(self, c: Value, transposed: bool) -> str:
-        """Which gradient a product, or the product transposed, is; empty if none."""
-        sides = tuple(map(_transposed, reversed(c.args))) if transposed else c.args
-        left, order = transpose_source(sides[0])
-        last = c.rank - 1
-        swapped = order == (*range(last - 1), last, last - 1)
-        factors = factors_of(left, self.mask) if swapped or order == (*range(c.rank),) else None
-        if factors is None or c.dtype != self.q.dtype:
-            return ""
-        if swapped and factors == self.weights:
-            self.slope = sides[1]
-            return "v"
-        parts = self._parts(factors)
-        if parts is None or (self.parts is not None and parts != self.parts):
-            return ""
-        self.parts = parts
-        if swapped:
-            return "k" if _same(sides[1], self.q) else ""
-        return "q" if _same(sides[1], _transposed(self.transposed_k)) else ""
-
-    def _parts(self, factors: Counter[tuple[str, Any]]) -> tuple[Value, Value, float] | None:
-        """The parts of factors that are a gradient of scores."""
-        rest = factors - Counter({("value", self.exponential): 1})
-        others = [x for kind, x in rest.elements() if kind == "value"]
-        if rest.total() != factors.total() - 1 or len(others) != 1 or others[0].op.opcode != "add":
-            return None
-        factor = math.prod(x for kind, x in rest.elements() if kind == "number")
-        for one, added in (others[0].args, others[0].args[::-1]):
-            product = factors_of(one)
-            if product is None or not is_row(added) or product.total() != 2 or (
-                    ("value", self.inverse) not in product):
-                continue
-            for kind, x in product:
-                if kind == "value" and x.op.kind == "contract" and (
-                        _same(x.args[1], _transposed(self.v))):
-                    return x, added, factor
-        return None
-
-
-def _transposed(v: Value) -> Value:
-    return OPS.transpose(v, (*range(v.rank - 2), v.rank - 1, v.rank - 2))
-
-
-def _same(a: Value, b: Value) -> bool:
-    """Whether two values are the same transpose of the same value."""
-    return transpose_source(a) == transpose_source(b)

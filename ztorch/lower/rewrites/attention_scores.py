@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
-from ztorch.lower.rewrites.attention import Softened, filled, hidden_by
+from ztorch.lower.rewrites.attention import filled, hidden_by
+from ztorch.lower.rewrites.softened import Softened
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 
 The sum on the left needs a whole row of g @ v.T before its gradient, so that matrix is stored and
 read again. With the one on the right, each of its elements is used where it is computed. This is
-not so with dropout, whose random numbers are too much work for a product's epilogue.
+not so with dropout, whose random numbers are too much work for a product's epilogue. Where teams
+compute the gradients (`attention_gradients.py`), they have no epilogue, and such sums are replaced.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ def summed_by(total: Value) -> Value | None:
     return total.args[0] if total.op.kind == "reduce" and total.op.opcode == "add" else None
 
 
-def factors_of(v: Value, mask: Value | None = None) -> Factors | None:
-    """The values and numbers whose product is v; None if they are too many. Zeros where a `mask` is
-    false do not count, because another factor is zero there."""
+def factors_of(v: Value, mask: Value | None = None, dropped: bool = False) -> Factors | None:
+    """The values and numbers that v is the product of; None if these are too many. Zeros where a
+    `mask` is false do not count: another factor is zero there. With `dropped`, other masks are
+    factors of the kind "kept"."""
     factors, pending = Factors(), [v]
     while pending:
         x = pending.pop()
@@ -96,6 +98,9 @@ def factors_of(v: Value, mask: Value | None = None) -> Factors | None:
         elif x.op.opcode == "mul":
             pending += x.args
         elif x.op.opcode == "select" and x.args[0] is mask and filled(x.args[2]) == 0.0:
+            pending.append(x.args[1])
+        elif dropped and x.op.opcode == "select" and filled(x.args[2]) == 0.0:
+            factors["kept", x.args[0]] += 1
             pending.append(x.args[1])
         elif (number := filled(x)) is not None:
             factors["number", number] += 1

@@ -126,6 +126,8 @@ def _computed(v: Value, spans: list[Span | None], numbers: list[float | None]) -
     code = v.op.opcode
     if code == "select" and numbers[0] is not None:
         return spans[1] if numbers[0] else spans[2]
+    if code == "select" and spans[1] and spans[2]:  # either: both are zero with dropout
+        return min(spans[1][0], spans[2][0]), max(spans[1][1], spans[2][1])
     if code == "and" and v.dtype.name == "bool" and 0 in numbers:
         return 0, 0
     if code == "mul" and 0 in numbers:

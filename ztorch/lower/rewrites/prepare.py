@@ -22,6 +22,7 @@ from ztorch.lower.rewrites.attention_gradients import (
     ATTENTION_GRADIENT,
     with_attention_gradients,
 )
+from ztorch.lower.rewrites.attention_results import with_short_results
 from ztorch.lower.rewrites.attention_sums import with_sums_over_values
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
@@ -50,7 +51,8 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     graph = loops_outside(merged(graph))
     if limits.grid is not None:
         graph = with_attention_gradients(with_sums_over_values(graph), limits)
-    graph = in_blocks(with_attention(graph, limits), limits)
+        graph = with_short_results(with_attention(graph, limits))
+    graph = in_blocks(graph, limits)
     graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:

@@ -71,7 +71,15 @@ ATTENTION_ROLES_SIZE = row(
     "measured on an H200 with heads of 128; shorter ones have not run")
 ATTENTION_ROLES_OTHERS = row(
     "ATTENTION_ROLES_OTHERS", 32, "registers",
-    "registers of a thread that multiplies, besides those of matrices", "read in machine code: 26")
+    "registers of a thread that multiplies, beside those of matrices", "read in machine code: 26")
+ATTENTION_NUMBERS = row(
+    "ATTENTION_NUMBERS", 4, "numbers",
+    "the most numbers of an operand, such as a seed, that threads hold for dropout", CHOSEN)
+ATTENTION_DROPPED = row(
+    "ATTENTION_DROPPED", (0.75, 0.8), "registers",
+    "further registers of a thread that multiplies, for each column of a block, where it draws "
+    "random numbers for dropout, without a mask of scores and with one",
+    "read in machine code: without, heads of 128 spill; with 0.75, gradients of masked heads of 64")
 ATTENTION_GRADIENT_COLUMNS = row(
     "ATTENTION_GRADIENT_COLUMNS", 128, "columns",
     "the fewest columns for which gradients of attention compute scores again",
