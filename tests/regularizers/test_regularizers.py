@@ -79,7 +79,7 @@ def test_own_functions_and_losses_of_layers() -> None:
     """A scalar counts once, a number a row as the mean of all rows, whatever their weights."""
     class Adds(L.Layer):
         def call(self, x: Any) -> Any:
-            self.add_loss(zt.ops.sum(zt.ops.square(x)) * 0.0 + 3.0)
+            self.add_loss(zt.ops.zeros(()) + 3.0)
             self.add_loss(zt.ops.sum(x, axis=1))
             return x
 

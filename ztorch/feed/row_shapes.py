@@ -83,8 +83,9 @@ def stream_rows(x: Any) -> int | None:
 def total_rows(x: Any) -> int | None:
     """How many rows x has, or all batches of a stream together; None where only a pass can tell.
 
-    >>> total_rows([np.zeros((2, 4)), np.zeros((1, 4))]), total_rows(iter([])), total_rows(range(3))
-    (3, None, 3)
+    >>> pair = np.zeros((2, 4)), np.zeros(2)
+    >>> total_rows([pair, pair]), total_rows(pair[0]), total_rows(iter([]))
+    (4, 2, None)
     """
     if not is_stream(x, None) or is_column(x):
         return row_count(x)

@@ -100,6 +100,8 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     for smallest in _OPEN if fixed is None else _OPEN[:1]:
         try:
             draft = _common_draft(model, rows, fixed, smallest, states, weights)
+        except OverflowError:  # a count of elements, in a batch that stands for any
+            draft = None
         except ZtorchError as error:  # perhaps a limit of the model
             first_error = first_error or error
             continue
