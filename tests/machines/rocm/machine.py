@@ -97,8 +97,8 @@ def host_ir(text: str) -> tuple[str, dict[str, int]]:
         return "\n".join(lines)
 
     text = KERNEL.sub(entry, text)
-    text = re.sub(r"^@([\w.]+) = internal addrspace\(3\) global (.*) poison, align 16$",
-                  r"@\1 = global \2 zeroinitializer, align 16", text, flags=re.M)
+    text = re.sub(r"^@([\w.]+) = internal addrspace\(3\) global (.*) poison, align 32$",
+                  r"@\1 = global \2 zeroinitializer, align 32", text, flags=re.M)
     text = re.sub(r"(ptr) addrspace\(\d\)", r"\1", text)
     text = re.sub(r", addrspace\(5\)$", "", text, flags=re.M)
     text = tensor.hosted(re.sub(r"^(target|attributes|!).*\n", "", text, flags=re.M))
