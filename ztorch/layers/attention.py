@@ -20,7 +20,7 @@ from ztorch.layers.weight import Weight
 from ztorch.ops.attention import repeated_heads
 
 
-class AsMatrix(Initializer):
+class AsMatrix(Initializer, abstract=True):
     """Initializes a kernel through the matrix it stands for, so that fans count all heads."""
 
     def __init__(self, initializer: Any, rows: int):
