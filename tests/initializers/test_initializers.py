@@ -117,7 +117,7 @@ def test_numbers_do_not_depend_on_the_parts_they_are_drawn_in(shape):
     np.testing.assert_array_equal(single.reshape(-1), (want * 0.3 + 0.1).astype(np.float32))
 
 
-class Doubled(initializers.TruncatedNormal):
+class Doubled(initializers.TruncatedNormal, abstract=True):
     def fill(self, shape, random):
         return 2 * super().fill(shape, random)
 
