@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -35,13 +35,29 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             raise DataError(f"cannot read {name}: {error.strerror or error}; check the "
                             "path") from None
         if isinstance(content, np.ndarray):
+            with open(name, "rb") as file:
+                _need_sizes(file)
             return {"": _plain(content, name)}
         arrays = {}
         with content as stored:
             for key in stored.files:
                 with parsing(name, DataError, *problem, member=f"array {key[:80]!r}"):
+                    if f"{key}.npy" in stored.zip.namelist():
+                        with stored.zip.open(f"{key}.npy") as file:
+                            _need_sizes(file)
                     arrays[key] = _plain(stored[key], f"{name}: array {key[:80]!r}")
         return arrays
+
+
+def _need_sizes(file: IO[bytes]) -> None:
+    """Raises an error for a negative size in the header of an array, which older versions of NumPy
+    take for any."""
+    version, _ = np.lib.format.read_magic(file)
+    read = (np.lib.format.read_array_header_1_0 if version == 1 else
+            np.lib.format.read_array_header_2_0)
+    shape, _, _ = read(file)
+    if any(n < 0 for n in shape):
+        raise ValueError("it has a negative size")
 
 
 def _plain(array: Any, label: str) -> np.ndarray:
