@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,9 +33,6 @@ from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import need_room, start
 from ztorch.terminal.work_line import at
 from ztorch.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 # Folders of the package that affect the code of a program.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")
