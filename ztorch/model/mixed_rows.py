@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from ztorch.graph.batching import pointwise
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.padded_axes import place
 
 Lost = None  # the place of a batch that cannot be followed
 Place = int | None
@@ -47,13 +48,13 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
         if not known or v in places:
             continue
         try:
-            place = _place(v, known, rows)
+            at = _place(v, known, rows)
         except _Mixed:
             if v.layer in hiding:
                 continue
             return v
-        if place is not Lost:
-            places[v] = place
+        if at is not Lost:
+            places[v] = at
     return None
 
 
@@ -71,19 +72,9 @@ def _place(v: Value, known: dict[int, int], rows: int) -> Place:
     return moved.pop()
 
 
-def _axis(x: Value, before: int, rows: int) -> int:
-    """The axis that the batch is, or is a part of."""
-    for axis in range(x.rank):
-        outer = math.prod(x.shape[:axis])
-        if outer <= before < outer * x.shape[axis]:
-            return axis
-    raise AssertionError((x, before, rows))
-
-
 def _moved(v: Value, x: Value, before: int, rows: int, axis_of: Callable[[int], int]) -> int:
     """The place in v, where axis k of x is axis `axis_of(k)` of v."""
-    axis = _axis(x, before, rows)
-    inner = before // math.prod(x.shape[:axis])
+    axis, inner = place(x, before, rows)
     return math.prod(v.shape[:axis_of(axis)]) * inner
 
 
@@ -101,10 +92,10 @@ def _broadcast(v: Value, k: int, before: int, rows: int) -> Place:
 
 def _reshape(v: Value, k: int, before: int, rows: int) -> Place:
     """The order of elements stays. A batch in several groups is not a batch of rows."""
-    axis = _axis(v, before, rows)
-    outer = math.prod(v.shape[:axis])
-    if before % outer == 0 and outer * v.shape[axis] % (before * rows) == 0:
-        return before
+    for axis, n in enumerate(v.shape):
+        outer = math.prod(v.shape[:axis])
+        if before % outer == 0 and outer * n % (before * rows) == 0:
+            return before
     return _lost_rows(v.args[k], before, rows)
 
 
@@ -114,7 +105,7 @@ def _transpose(v: Value, k: int, before: int, rows: int) -> Place:
 
 def _slice(v: Value, k: int, before: int, rows: int) -> Place:
     x = v.args[k]
-    axis = _axis(x, before, rows)
+    axis = place(x, before, rows)[0]
     if v.shape[axis] == x.shape[axis] and v.attrs["step"][axis] == 1:
         return _moved(v, x, before, rows, lambda axis: axis)
     return _lost_rows(x, before, rows)
@@ -122,14 +113,14 @@ def _slice(v: Value, k: int, before: int, rows: int) -> Place:
 
 def _lost_rows(x: Value, before: int, rows: int) -> Place:
     """The batch is an axis by itself, which changes; a part of an axis cannot be followed."""
-    if x.shape[_axis(x, before, rows)] == rows:
+    if x.shape[place(x, before, rows)[0]] == rows:
         raise _Mixed
     return Lost
 
 
 def _pad(v: Value, k: int, before: int, rows: int) -> Place:
     x = v.args[k]
-    axis = _axis(x, before, rows)
+    axis = place(x, before, rows)[0]
     if v.shape[axis] == x.shape[axis]:
         return _moved(v, x, before, rows, lambda axis: axis)
     return _lost_rows(x, before, rows)
@@ -138,7 +129,7 @@ def _pad(v: Value, k: int, before: int, rows: int) -> Place:
 def _concat(v: Value, k: int, before: int, rows: int) -> Place:
     """Two batches as one, as twin networks do, are rows as before."""
     x = v.args[k]
-    if v.attrs["axis"] % v.rank == _axis(x, before, rows):
+    if v.attrs["axis"] % v.rank == place(x, before, rows)[0]:
         return Lost
     return _moved(v, x, before, rows, lambda axis: axis)
 
@@ -148,7 +139,7 @@ def _take(v: Value, k: int, before: int, rows: int) -> Place:
     (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
     if k == 1:
         return _moved(v, indices, before, rows, lambda own: own + axis)
-    if _axis(table, before, rows) == axis:
+    if place(table, before, rows)[0] == axis:
         raise _Mixed
     return _moved(v, table, before, rows,
                   lambda own: own if own < axis else own + indices.rank - 1)
@@ -156,14 +147,14 @@ def _take(v: Value, k: int, before: int, rows: int) -> Place:
 
 def _reduce(v: Value, k: int, before: int, rows: int) -> Place:
     reduced = set(v.attrs["axes"])
-    if _axis(v.args[k], before, rows) in reduced:
+    if place(v.args[k], before, rows)[0] in reduced:
         raise _Mixed
     return _moved(v, v.args[k], before, rows, lambda axis: axis - sum(r < axis for r in reduced))
 
 
 def _contract(v: Value, k: int, before: int, rows: int) -> Place:
     x = v.args[k]
-    if _axis(x, before, rows) == x.rank - (1 if k == 0 else 2):  # the axis of the sum
+    if place(x, before, rows)[0] == x.rank - (1 if k == 0 else 2):  # the axis of the sum
         raise _Mixed
     return _moved(v, x, before, rows, lambda axis: axis)
 
@@ -172,7 +163,7 @@ def _other(v: Value, k: int, before: int, rows: int) -> Place:
     """Of an op that is known by its axes alone: a batch that comes first stays first. Only its size
     tells which axis of the result it is."""
     x = v.args[k]
-    axis = _axis(x, before, rows)
+    axis = place(x, before, rows)[0]
     if v.rank == x.rank and v.attrs.get("axis") in (axis, axis - x.rank):
         raise _Mixed
     first = before == 1 and v.rank == x.rank and x.shape[0] == rows == v.shape[0]
