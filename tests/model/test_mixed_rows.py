@@ -12,7 +12,11 @@ import ztorch as zt
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.compile.c_library import export_c
+from ztorch.dtypes import i32
 from ztorch.errors import DataError
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.value import Graph
+from ztorch.model.mixed_rows import mixing_op
 
 X = np.random.default_rng(0).normal(size=(11, 6)).astype(np.float32)
 
@@ -56,6 +60,16 @@ def test_batches_of_any_size_are_computed_as_they_are(name: str) -> None:
 def test_rows_that_are_separate_may_be_padded(name: str) -> None:
     program = model_of(SEPARATE[name]).compile("cpu:scalar", batch_size=8)
     assert program.metadata.whole_batches == ()
+
+
+def test_a_lookup_in_rows_that_are_one_axis_is_not_followed() -> None:
+    """As windows of an imported network are: each row may keep to its own elements."""
+    x = leaf("input", "x", (3, 4), "float32")
+    flat = OPS.reshape(x, (12, 1))
+    windows = OPS.take(flat, constant(np.arange(12), i32), axis=0)
+    assert mixing_op(Graph({"y": windows}), [x], 3) is None
+    found = mixing_op(Graph({"y": OPS.take(x, constant(np.arange(3), i32), axis=0)}), [x], 3)
+    assert found is not None and found.op.name == "take"
 
 
 def test_losses_see_no_padding() -> None:

@@ -140,7 +140,7 @@ def _take(v: Value, k: int, before: int, rows: int) -> Place:
     if k == 1:
         return _moved(v, indices, before, rows, lambda own: own + axis)
     if place(table, before, rows)[0] == axis:
-        raise _Mixed
+        return _lost_rows(table, before, rows)
     return _moved(v, table, before, rows,
                   lambda own: own if own < axis else own + indices.rank - 1)
 
