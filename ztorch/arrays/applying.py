@@ -134,14 +134,15 @@ def _apply_first(name: str, args: tuple[Any, ...], attrs: dict[str, Any],
     later = any(isinstance(x, Handle) for x in bound.operands)  # arrays may change
     operands = tuple(
         _number(x) if weak and isinstance(x, NUMBERS) and not isinstance(x, np.generic) else
-        operand_of(f"zt.ops.{name}: {label}", x, place, copy=later)
+        operand_of(f"zt.ops.{name}: {label}", x, place, copy=later, index=not weak)
         for label, x, weak in zip(bound.labels, bound.operands, bound.takes_numbers(), strict=True))
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     call = call_for(bound, kinds, place)
     zeros = any(isinstance(x, float) and x == 0 for x in bound.attributes.values())
     moves = any(isinstance(x, Handle) and x.node.spec.memory != place for x in bound.operands)
-    # A number that becomes a tensor becomes a new one at each call.
-    converts = any(type(x) in NUMBERS and isinstance(o, TensorNode)
+    # A number that becomes a tensor becomes a new one at each call, and so do narrowed positions.
+    converts = any(isinstance(o, TensorNode) and (type(x) in NUMBERS or (
+                       isinstance(x, np.ndarray) and x.itemsize > o.spec.dtype.bytes))
                    for x, o in zip(bound.operands, operands, strict=True))
     if key is not None and not (zeros or moves or converts):  # 0.0 and -0.0 are equal as keys
         with contextlib.suppress(TypeError):  # a list is not hashable

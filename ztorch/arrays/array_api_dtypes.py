@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ztorch.arrays.complex_tensor import ComplexTensor
+from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.placement import default_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.promotion import result_type as _promoted
@@ -139,8 +140,8 @@ class Info:
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, AnyDType]:
         """The dtype of Python numbers, and of indices."""
-        return {"real floating": f32, "complex floating": complex64, "integral": i64,
-                "indexing": i32}
+        return {"real floating": f32, "complex floating": complex64,
+                "integral": default_integer(device), "indexing": i32}
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, AnyDType]:
         """The supported dtypes of the standard, or those of one kind."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.arguments import written
-from ztorch.arrays.device_dtypes import need_dtypes_of
+from ztorch.arrays.device_dtypes import dtypes_on, need_dtypes_of
 from ztorch.arrays.promotion import integer_range, name_for, need_in_range, operand_dtypes
 from ztorch.arrays.specs import Spec, spec
 from ztorch.dtypes import AnyDType, DType, dtype
@@ -225,7 +225,7 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
         kinds = [o.kind if isinstance(o, Spec) else o for o in operands]
         public = REGISTRY[name_for(bound.name, kinds)]
         try:
-            dtypes = operand_dtypes(public, kinds)
+            dtypes = dtypes_on(memory, kinds, operand_dtypes(public, kinds))
             known = Call(bound.name, operands, dtypes, _builder(public, bound), memory)
         except ZtorchError as error:
             raise type(error)(f"{error}\n    in {_shown(bound, operands)}") from None

@@ -13,6 +13,7 @@ from ztorch.arguments import explained
 from ztorch.arrays.cells import is_tracing
 from ztorch.arrays.complex_dtypes import holds_complex
 from ztorch.arrays.complex_tensor import complex_tensor
+from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.dlpack import lent_by
 from ztorch.arrays.elements import node_from, stored_array
 from ztorch.arrays.exchange import as_host_array
@@ -21,7 +22,7 @@ from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
-from ztorch.dtypes import AnyDType, complex64, complex_dtype
+from ztorch.dtypes import AnyDType, boolean, complex64, complex_dtype, f32
 from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import ConfigError, DataError, ZtorchError
 
@@ -35,7 +36,8 @@ def tensor(data: Any, dtype: AnyDType | str | None = None, device: str | None = 
     Args:
         data: The numbers: an array of any framework, a number, or nested lists of numbers.
         dtype: The dtype; `None` means the array's dtype, float32 for Python floats, int64 for
-            Python integers and complex64 for Python complex numbers. Default: `None`.
+            Python integers (int32 on a device without int64) and complex64 for Python complex
+            numbers. Default: `None`.
         device: The device; `None` means the default one. Default: `None`.
 
     Returns:
@@ -147,8 +149,8 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
     Args:
         shape: The size of each axis, or one size for a vector.
         fill_value: The number.
-        dtype: The dtype; `None` means float32 for a float, int64 for an integer, complex64 for a
-            complex number, else bool. Default: `None`.
+        dtype: The dtype; `None` means float32 for a float, int64 for an integer (int32 on a device
+            without int64), complex64 for a complex number, else bool. Default: `None`.
         device: The device; `None` means the default one. Default: `None`.
 
     Returns:
@@ -171,7 +173,8 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
             z: Tensor = compute("full", (sizes_of(shape), complex(number),
                                          complex_dtype(dtype or complex64)), {})
         return z
-    kind = dtype_named(dtype or {"b": "bool", "f": "float32"}.get(number.dtype.kind, "int64"))
+    usual = {"b": boolean, "f": f32}.get(number.dtype.kind) or default_integer(device)
+    kind = dtype_named(dtype or usual)
     if kind.is_int:
         low, high = integer_range(kind)
         if not low <= number <= high:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.arrays.device_dtypes import nearest_dtype
 from ztorch.arrays.dlpack import borrowed, lent_by
 from ztorch.arrays.exchange import as_host_array, default_dtype, dtype_of, shown, stored
 from ztorch.arrays.memory import Allocation, HostPool, memory
 from ztorch.arrays.node import Handle, TensorNode, computed
 from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import Spec, spec
 from ztorch.backends.python_calls import padding_bytes
@@ -96,7 +98,7 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
     return computed(spec(array.shape, d, place), block or pool.upload(elements))
 
 
-def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
+def operand_of(label: str, x: Any, place: str, copy: bool, index: bool = False) -> TensorNode:
     """An argument of an op as a node in a memory.
 
     Args:
@@ -104,13 +106,26 @@ def operand_of(label: str, x: Any, place: str, copy: bool) -> TensorNode:
         x: The argument.
         place: The memory.
         copy: Whether to copy an array, because it may change before it is read.
+        index: Whether it holds positions: an array of int64 is then narrowed for a device without
+            int64. Default: `False`.
     """
     if isinstance(x, Handle):
         return moved(x.node, place)
     if theirs := lent_by(x):
         return moved(borrowed(label, x, theirs), place)
     array = as_host_array(label, x)
-    return node_of_array(array, dtype_of(array.dtype), place, copy)
+    own = dtype_of(array.dtype)
+    d = nearest_dtype(place, own) if index or not hasattr(x, "dtype") else own
+    return node_of_array(_fitting(label, array, d), d, place, copy)
+
+
+def _fitting(label: str, array: np.ndarray, d: DType) -> np.ndarray:
+    """The array; raises an error if a narrower integer dtype cannot hold its numbers."""
+    if d.is_int and array.size and array.dtype.itemsize > d.numpy.itemsize:
+        low, high = integer_range(d)
+        if array.min() < low or array.max() > high:
+            raise DataError(f"{label} has numbers that {d} cannot hold")
+    return array
 
 
 def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> TensorNode:
@@ -131,8 +146,12 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
                             f"leave the dtype out, and use .astype({str(d)!r})")
         return moved(node, theirs if device is None else memory_of(device), copy)
     array = as_host_array("a tensor's data", x, d)
-    d = d or default_dtype(x, array)
     place = memory_of(device or default_device())
+    if d is None:
+        d = default_dtype(x, array)
+        if not hasattr(x, "dtype"):
+            d = nearest_dtype(place, d)
+            array = _fitting("a tensor's data", array, d)
     if not (copy or place == "cpu") and (block := memory(place).lend(stored(array, d))):
         return computed(spec(array.shape, d, place), block)
     return node_of_array(array, d, place, copy)

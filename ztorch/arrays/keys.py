@@ -15,6 +15,7 @@ import numpy as np
 from ztorch.arrays.applying import recorded
 from ztorch.arrays.calls import Call, one_call
 from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.device_dtypes import nearest_dtype
 from ztorch.arrays.elements import node_of_array, stored_array
 from ztorch.arrays.exchange import dtype_of
 from ztorch.arrays.indexing import indexed, varies
@@ -92,7 +93,7 @@ def chosen(x: Handle, key: Any, compute: Compute) -> TensorNode:
             axis = len(token) - 1
             if None not in token and Ellipsis not in token and (
                     axis < len(shape) and -shape[axis] <= k.min() and k.max() < shape[axis]):
-                d = dtype_of(k.dtype)
+                d = nearest_dtype(node.spec.memory, dtype_of(k.dtype))
                 token.append(spec(k.shape, d, node.spec.memory))
                 operands.append(node_of_array(k, d, node.spec.memory, copy=True))
                 continue

@@ -12,6 +12,7 @@ import numpy as np
 
 from ztorch.arguments import explained
 from ztorch.arrays.cells import Cell
+from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.placement import default_device, memory_of
@@ -148,7 +149,7 @@ def randn(*shape: Any, dtype: DType | str = "float32", device: str | None = None
 
 
 @explained
-def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
+def randint(low: int, high: int, shape: Any = (), dtype: DType | str | None = None,
             device: str | None = None, seed: int | None = None) -> Tensor:
     """Draws integers uniformly: the relative error of their probabilities is below
     `(high - low) / 2**32`.
@@ -157,7 +158,8 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
         low: The lower bound.
         high: The exclusive upper bound; less than 2**32 above `low`.
         shape: The size of each axis. Default: `()`.
-        dtype: An integer dtype that can hold the range. Default: `"int64"`.
+        dtype: An integer dtype that can hold the range; `None` means int64, or int32 on a device
+            without int64. Default: `None`.
         device: The device; `None` means the default one. Default: `None`.
         seed: An integer, which gives the same numbers each time; `None` continues the sequence of
             `set_seed`. Default: `None`.
@@ -173,11 +175,12 @@ def randint(low: int, high: int, shape: Any = (), dtype: DType | str = "int64",
         >>> set(zt.randint(3, 5, (100,), seed=1).tolist()) == {3, 4}
         True
     """
-    low, high = checked_bounds(low, high, dtype_named(dtype))
+    d = dtype_named(dtype or default_integer(device))
+    low, high = checked_bounds(low, high, d)
     with placed(device):
         bits = compute("random_bits", (sizes_of(shape), *next_draw(seed)), {})
         scaled = compute("mulhi", (bits, high - low), {})
-        result: Tensor = scaled.astype(dtype_named(dtype)) + low
+        result: Tensor = scaled.astype(d) + low
     return result
 
 
@@ -200,7 +203,7 @@ def checked_bounds(low: Any, high: Any, d: DType) -> tuple[int, int]:
 
 @explained
 def permutation(n: int, device: str | None = None, seed: int | None = None,
-                dtype: DType | str = "int64") -> Tensor:
+                dtype: DType | str | None = None) -> Tensor:
     """The integers from 0 to n - 1 in a random order. `x[zt.permutation(len(x))]` shuffles the rows
     of x.
 
@@ -209,7 +212,8 @@ def permutation(n: int, device: str | None = None, seed: int | None = None,
         device: The device; `None` means the default one. Default: `None`.
         seed: An integer, which gives the same order each time; `None` continues the sequence of
             `set_seed`. Default: `None`.
-        dtype: An integer dtype. Default: `"int64"`.
+        dtype: An integer dtype; `None` means int64, or int32 on a device without int64. Default:
+            `None`.
 
     Returns:
         The tensor.
@@ -227,7 +231,8 @@ def permutation(n: int, device: str | None = None, seed: int | None = None,
                           "shuffle the rows of x, use x[zt.permutation(len(x))]")
     with placed(device):
         bits = compute("random_bits", (sizes_of(operator.index(n)), *next_draw(seed)), {})
-        order: Tensor = compute("argsort", (bits,), {}).astype(dtype_named(dtype))
+        order: Tensor = compute("argsort", (bits,), {}).astype(
+            dtype_named(dtype or default_integer(device)))
     return order
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ztorch.arguments import explained
 from ztorch.arrays.creation import full
+from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.tensor import Tensor, compute
 from ztorch.dtypes import AnyDType
@@ -106,7 +107,8 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         start: The first number; the end if `stop` is `None`, which counts from 0.
         stop: The exclusive end. Default: `None`.
         step: The distance between numbers; may be negative. Default: `1`.
-        dtype: The dtype; `None` means int64 for integers, else float32. Default: `None`.
+        dtype: The dtype; `None` means int64 for integers (int32 on a device without int64), else
+            float32. Default: `None`.
         device: The device; `None` means the default one. Default: `None`.
 
     Returns:
@@ -118,7 +120,7 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         ([0, 1, 2], [1.0, 1.5])
     """
     are_ints = all(isinstance(x, (int, np.integer)) for x in (start, stop or 0, step))
-    kind = dtype or ("int64" if are_ints else "float32")
+    kind = dtype or (default_integer(device) if are_ints else "float32")
     return _made(device, "arange", start, stop, step, dtype=kind)
 
 
