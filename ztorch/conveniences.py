@@ -35,7 +35,7 @@ from ztorch.layers.feature_space import FeatureSpace
 from ztorch.layers.symbol import as_symbol, upstream
 from ztorch.model.diagram import model_to_dot, plot_model
 from ztorch.model.own_steps import unpack_x_y_sample_weight
-from ztorch.settings_of_scripts import ScriptSettings as Config
+from ztorch.script_settings import ScriptSettings as Config
 from ztorch.terminal.progress_bar import Progbar
 
 Sequence = PyDataset  # its older name

@@ -17,7 +17,7 @@ from tests.cases.object_files import empty_cache, files, never
 from ztorch.codegen import object_cache
 from ztorch.codegen.object_cache import cached
 from ztorch.host.settings import using
-from ztorch.remembered import Remembered
+from ztorch.sized_cache import SizedCache
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,7 +120,7 @@ def test_the_least_recently_used_is_dropped_first(folder: Path, monkeypatch: pyt
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "_memory", Remembered(1000))
+    monkeypatch.setattr(object_cache, "_memory", SizedCache(1000))
     for k in range(30):
         cached([str(k)], lambda: bytes(100))
     assert object_cache._memory.size == 1000

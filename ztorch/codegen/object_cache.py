@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ztorch.host import settings
-from ztorch.remembered import Remembered
+from ztorch.sized_cache import SizedCache
 
 MAX_FILE_BYTES = 256 << 20  # of all files; the object of a large network has one or two MiB
 MAX_MEMORY_BYTES = 8 << 20  # of the entries that one process keeps in memory
 CHECKED_SHARE = 32  # the folder's size is checked after writes of a 32nd of MAX_FILE_BYTES
 DIGEST_BYTES = 32  # size of a SHA-256 digest
 
-_memory: Remembered[bytes, bytes] = Remembered(MAX_MEMORY_BYTES)  # code by key
+_memory: SizedCache[bytes, bytes] = SizedCache(MAX_MEMORY_BYTES)  # code by key
 _unchecked = MAX_FILE_BYTES  # bytes written since the folder's size was last checked
 
 

@@ -20,7 +20,7 @@ from ztorch.lower.cpu.vectorized_loops import vectorize_loops
 from ztorch.lower.cpu.workgroup_loops import workgroups_as_loops
 from ztorch.lower.params import KERNEL_SIZE, Lowered
 from ztorch.lower.passes import decompose, launched, vectored
-from ztorch.remembered import Remembered
+from ztorch.sized_cache import SizedCache
 
 MOST_INSTRUCTIONS = 60_000  # of all kernels; a thousand take 0.8 MiB including their texts
 CHARACTERS = 90  # in the text of an instruction
@@ -28,10 +28,10 @@ MOST_CHARACTERS = MOST_INSTRUCTIONS * CHARACTERS  # of their texts
 
 # A body in a target's language and the grid of its launch, by the target's renderer and the
 # identity of the body. The kernel is stored as well; otherwise its id could be reused.
-_Rendered = Remembered[tuple[Renderer, int], tuple[dict[str, Any], Grid, Kernel]]
+_Rendered = SizedCache[tuple[Renderer, int], tuple[dict[str, Any], Grid, Kernel]]
 
-_lowered: Lowered = Remembered(MOST_INSTRUCTIONS)
-_rendered: _Rendered = Remembered(MOST_CHARACTERS)
+_lowered: Lowered = SizedCache(MOST_INSTRUCTIONS)
+_rendered: _Rendered = SizedCache(MOST_CHARACTERS)
 
 
 def lowered_before() -> Lowered | None:

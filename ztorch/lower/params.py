@@ -15,9 +15,9 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.rewrites.frozen import Order
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.shared_kernels import RegionShape
-from ztorch.remembered import Remembered
+from ztorch.sized_cache import SizedCache
 
-Lowered = Remembered[tuple, tuple[Kernel, Schedule]]
+Lowered = SizedCache[tuple, tuple[Kernel, Schedule]]
 KERNEL_SIZE = 50  # instructions that take as much memory as the rest of a kernel: some 40 KiB
 
 

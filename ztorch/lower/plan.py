@@ -19,7 +19,7 @@ from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.params import Params
 from ztorch.lower.placement import Placement
 from ztorch.lower.recompute import with_less_memory
-from ztorch.lower.region import reads_remembered
+from ztorch.lower.region import cached_reads
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.histories import row_elements, row_steps, state_outs
@@ -66,7 +66,7 @@ class Plan:
         return runs_of(self.steps, self.loops, goes_on)
 
 
-@reads_remembered()
+@cached_reads()
 def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool = True,
           derived: Derived | None = None, schedules: Schedules | None = None,
           memory_limit: int | None = None, chooser: Chooser | None = None) -> Plan:

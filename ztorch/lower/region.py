@@ -97,7 +97,7 @@ _memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
 
 
 @contextmanager
-def reads_remembered() -> Iterator[None]:
+def cached_reads() -> Iterator[None]:
     """Caches traces of bodies by index within a `with` block: lowering repeats many of them."""
     token = _memo.set(_Memo())
     try:

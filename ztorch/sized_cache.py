@@ -11,7 +11,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class SizedCache(Generic[K, V]):
     """Values by key. When their total size exceeds the limit, the least recently used ones are
     dropped. Safe to share between threads.
 
@@ -19,7 +19,7 @@ class Remembered(Generic[K, V]):
         most: The largest total size.
 
     Examples:
-        >>> texts = Remembered(10)
+        >>> texts = SizedCache(10)
         >>> texts.put("a", "12345678", 8)
         >>> texts.put("b", "12", 2)
         >>> texts.get("a")

@@ -12,15 +12,15 @@ from ztorch.graph.value import Graph, Op, Value
 from ztorch.host.settings import using
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.model.sequential import Sequential
-from ztorch.remembered import Remembered
+from ztorch.sized_cache import SizedCache
 
 TEXTS = ("sse4.1", "avx2", "opencl", "webgpu", "dummy")
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_lowered", Remembered(100_000))
-    monkeypatch.setattr(kernels, "_rendered", Remembered(1 << 20))
+    monkeypatch.setattr(kernels, "_lowered", SizedCache(100_000))
+    monkeypatch.setattr(kernels, "_rendered", SizedCache(1 << 20))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_only_kernels_that_are_new_are_lowered(lowered: list[str]) -> None:
 
 
 def test_one_that_was_dropped_is_lowered_again(lowered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_lowered", Remembered(0))
+    monkeypatch.setattr(kernels, "_lowered", SizedCache(0))
     for _ in range(2):
         lowered.clear()
         network("sse4.1")
