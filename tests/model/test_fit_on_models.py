@@ -245,3 +245,24 @@ def test_each_batch_of_an_iterator_is_a_step_unless_batch_size_is_set(kind: str,
         w -= 0.1 * 2 * a.T @ (a @ w - b) / len(a)
     np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-5)
     assert len(model.predict(given[kind](), steps=2)) == 2 * (asked or 3)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_short_batches_within_an_iterator_are_steps_too(listed: bool) -> None:
+    """Steps of plain SGD against NumPy: only a list tells its largest batch, else the first one is."""
+    sizes = (2, 1, 3) if listed else (3, 1, 2)
+    rng = np.random.default_rng(1)
+    x, w = rng.normal(size=(6, 2)).astype(np.float32), np.zeros((2, 1))
+    y = x @ np.array([[1.0], [-2.0]], np.float32)
+    ends = np.cumsum(sizes)
+    pairs = [(x[e - n:e], y[e - n:e]) for n, e in zip(sizes, ends, strict=True)]
+    model = zt.Sequential([L.Input((2,)), L.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(0.1), loss="mse")
+    model.fit(pairs if listed else iter(pairs * 2), epochs=2, steps_per_epoch=3, verbose=0)
+    for a, b in pairs * 2:
+        w -= 0.1 * 2 * a.astype(np.float64).T @ (a @ w - b) / len(a)
+    np.testing.assert_allclose(model.get_weights()[0], w, rtol=1e-5)
+    counted: list[int] = []
+    model.evaluate(pairs if listed else iter(pairs), verbose=0,
+                   callbacks=[zt.callbacks.LambdaCallback(on_test_batch_end=lambda k, logs: counted.append(k))])
+    assert counted == [0, 1, 2]

@@ -59,8 +59,8 @@ def row_count(x: Any) -> int | None:
 
 
 def stream_rows(x: Any) -> int | None:
-    """The rows of the first batch of a stream; None where x gives rows, or cannot tell without
-    beginning a pass over its data.
+    """The rows of the first batch of a stream, or of the largest in a list; None where x gives
+    rows, or cannot tell without beginning a pass over its data.
 
     >>> stream_rows([(np.zeros((2, 4)), np.ones(2))]), stream_rows(np.zeros((2, 4)))
     (2, None)
@@ -69,9 +69,12 @@ def stream_rows(x: Any) -> int | None:
         return None
     if isinstance(rows := getattr(x, "batch_size", None), int):
         return rows
+    if isinstance(x, list):
+        counts = [row_count(_inputs_of(item)) for item in x]
+        return max((n for n in counts if n is not None), default=None)
     if isinstance(x, LookedAt):
         item = x.first()
-    elif (isinstance(x, list) or is_indexed(x)) and len(x):
+    elif is_indexed(x) and len(x):
         item = x[0]
     else:
         return None

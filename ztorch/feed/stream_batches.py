@@ -1,4 +1,4 @@
-"""Batches from an iterator, cut to batches of one size."""
+"""Batches from an iterator, as they are given or joined to batches of one size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Piece = tuple[Columns, np.ndarray | None]  # x and y, and the weights of their r
 
 
 class StreamBatches:
-    """Batches of any size from an iterator, cut to one size.
+    """Batches of any size from an iterator. Larger ones than a step's are cut; smaller ones are
+    joined, or steps of their own.
 
     A source that counts its passes in an attribute `epoch`, as those of `zt.data` do, is told
     which pass comes next. So a resumed run gets the batches that it would have got. Where an epoch
@@ -35,16 +36,18 @@ class StreamBatches:
         batch_size: The rows of a batch.
         with_targets: Whether batches must hold y; False to predict.
         class_weight: The weight of each class. Default: `None`.
+        as_given: Whether smaller batches are steps of their own. Default: `False`.
     """
 
     def __init__(self, adapter: DataAdapter, source: Iterable[Any], batch_size: int,
-                 with_targets: bool, class_weight: Mapping[int, float] | None = None):
+                 with_targets: bool, class_weight: Mapping[int, float] | None = None,
+                 as_given: bool = False):
         self._adapter = adapter
         self._source = source
         self._with_targets = with_targets
         self._class_weight = class_weight
-        self.batch_size = batch_size
-        self.steps = _known_steps(source, batch_size)  # else known when an epoch has ended
+        self.batch_size, self._as_given = batch_size, as_given
+        self.steps = _known_steps(source, batch_size, as_given)  # or after an epoch
         self._next_pass: int | None = None  # for a source that counts passes
         self._pieces: Iterator[Piece] | None = None  # of the pass that is under way
         self._rest: Piece | None = None  # rows that were read and not used yet
@@ -77,13 +80,18 @@ class StreamBatches:
             yield Batch(call, rows, weight, slice(first_row, first_row + rows),
                         self._adapter.lengths(columns))
             done, first_row = done + 1, first_row + rows
-            if rows < self.batch_size and steps is None:
+            if rows < self.batch_size and steps is None and not self._as_given:
                 break
         if steps is None:
             self.steps = done
 
     def _next_batch(self) -> Piece:
-        """The rows of the next batch; fewer at the end of a pass, and none when it has ended."""
+        """The rows of the next batch; fewer at the end of a pass or of a given batch, and none when
+        the pass has ended."""
+        if self._as_given:
+            piece = self._next()
+            return ({}, None) if piece is None else _rows_from(
+                piece, 0, self._put_back(piece, self.batch_size))
         parts: list[Piece] = []
         filled = 0
         while filled < self.batch_size and (piece := self._next()):
@@ -106,9 +114,8 @@ class StreamBatches:
             return
         self._next_pass, done = ((number, 0) if steps is None else
                                  divmod(number * steps, self.steps or 1))
-        rows = done * self.batch_size
-        while rows and (piece := self._next()):
-            rows -= self._put_back(piece, rows)
+        for _ in range(done):
+            self._next_batch()
 
     def _put_back(self, piece: Piece, used: int) -> int:
         """Keeps the rows of a piece after those that are used; returns how many are."""
@@ -177,11 +184,14 @@ def _rows_from(piece: Piece, first: int, end: int) -> Piece:
             None if weights is None else weights[first:end])
 
 
-def _known_steps(source: Any, batch_size: int) -> int | None:
+def _known_steps(source: Any, batch_size: int, as_given: bool) -> int | None:
     """The batches in one pass over a source, or None where it cannot say beforehand."""
     try:
         if isinstance(source, list):
-            rows = sum(_rows(item[0]) for item in source)
+            sizes = [_rows(item[0]) for item in source]
+            if as_given:
+                return sum(-(-n // batch_size) for n in sizes)
+            rows = sum(sizes)
         elif getattr(source, "batch_size", None) == batch_size:
             return len(source)
         else:

@@ -115,13 +115,19 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         return ascending("batch_size", self.declared_batch_size or ROWS
                          if requested is None else requested)
 
+    @property
+    def takes_given(self) -> bool:
+        """Whether batches of the data are steps: no size was requested, and no layer remembers a
+        state for each row."""
+        stateful = self.program is not None and bool(self.program.adapter.stateful)
+        return self._takes_given and not stateful
+
     def rows_given(self, x: Any) -> int | None:
         """The batch size of a step if x consists of batches and `compile` got no size; None: that
         of `compile`."""
         from ztorch.feed.row_shapes import stream_rows
 
-        stateful = self.program is not None and self.program.adapter.stateful
-        return stream_rows(x) if self._takes_given and not stateful else None
+        return stream_rows(x) if self.takes_given else None
 
     def _compiled_optimizer(self) -> Any:
         if self.program is not None and "train" in self.program.executable.functions:

@@ -38,9 +38,10 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
         class_weight: Mapping[int, float] | None, sample_weight: Any, initial_epoch: int | None,
         steps_per_epoch: int | None, validation_batch_size: int | None,
         validation_steps: int | None, validation_freq: int | Collection[int],
-        nan: str) -> History:
+        nan: str, as_given: bool) -> History:
     """Trains a program for `fitted`, the model that it belongs to, or a program that it is or
-    trains for. The other arguments are those of `Program.fit`."""
+    trains for. With `as_given`, small batches from an iterator are steps of their own. The other
+    arguments are those of `Program.fit`."""
     offers = program.executable.functions
     if "w" not in offers["train"].inputs and (sample_weight is not None or class_weight):
         raise ConfigError("the train_step of this model ignores the weights of rows; compute its "
@@ -62,7 +63,8 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
     split = fraction("validation_split", validation_split or 0.0)
     feed = feed_for(program, x)
     train, validation = _sources(program, rows, x, y, sample_weight, class_weight, seed,
-                                 split if validation_data is None else 0.0, validation_data, feed)
+                                 split if validation_data is None else 0.0, validation_data, feed,
+                                 as_given)
     if (validation_batch_size and validation_steps and validation is not None
             and not isinstance(validation, StreamBatches)):
         validation = validation.first(validation_steps * validation_batch_size)
@@ -97,13 +99,14 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
 
 def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int | None,
              sample_weight: Any, verbose: int | str, steps: int | None,
-             callbacks: Callback | Iterable[Callback] | None) -> dict[str, float]:
-    """The scores of a program by name, for `evaluated`, the model or program that was called. The
-    other arguments are those of `Program.evaluate`."""
+             callbacks: Callback | Iterable[Callback] | None, as_given: bool) -> dict[str, float]:
+    """The scores of a program by name, for `evaluated`, the model or program that was called. With
+    `as_given`, small batches from an iterator are steps of their own. The other arguments are those
+    of `Program.evaluate`."""
     rows = checked_batch_size(batch_size, program.buckets)
     check_count("steps", steps)
     feed = feed_for(program, x)
-    source = batches(program.adapter, rows, x, y, sample_weight, feed=feed)
+    source = batches(program.adapter, rows, x, y, sample_weight, feed=feed, as_given=as_given)
     progress, user_callbacks = Progress(verbose), as_callbacks(callbacks, _USER)
     hooks = Hooks(user_callbacks, program, {
         "steps": steps or source.steps, "verbose": verbose, "say": progress.say,
@@ -144,13 +147,14 @@ def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> i
 
 def _sources(program: Stateful, batch_size: int, x: Any, y: Any, sample_weight: Any,
              class_weight: Mapping[int, float] | None, seed: int | None, split: float,
-             validation_data: Any, feed: Any) -> tuple[BatchSource, BatchSource | None]:
+             validation_data: Any, feed: Any, as_given: bool
+             ) -> tuple[BatchSource, BatchSource | None]:
     """The batches for training, and those for validation."""
     adapter = program.adapter
     train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
-                    seed=seed, feed=feed)
+                    seed=seed, feed=feed, as_given=as_given)
     validation = validation_batches(adapter, batch_size, validation_data,
-                                    functools.partial(feed_for, program))
+                                    functools.partial(feed_for, program), as_given)
     if split:
         if isinstance(train, StreamBatches):
             raise ConfigError("validation_split needs arrays; pass validation_data with an "

@@ -61,9 +61,10 @@ class Verbs:
         has only that one."""
         return None
 
+    takes_given = False  # whether batches of data are steps; else they are joined to one size
+
     def rows_given(self, x: Any) -> int | None:
-        """The batch size of a step if x consists of batches and `compile` got no size; None: that
-        of `compile`. A program cuts batches to its own size."""
+        """The batch size of a step, if it is that of batches in x; None: that of `compile`."""
         return None
 
     def _repr_html_(self) -> str:
@@ -95,11 +96,10 @@ class Verbs:
 
         Args:
             x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
-                iterator of (x, y) or (x, y, sample_weight) batches. A model compiled without a
-                batch size takes steps of the size of the first batch of a generator, dataset or
-                loader, as in Keras; otherwise batches of any size are cut and joined to the size of
-                steps. For a model with several inputs, a list in their order or a dict by their
-                names.
+                iterator of (x, y) or (x, y, sample_weight) batches. In a model compiled without a
+                batch size each batch is a step, as in Keras; one larger than the first of a
+                generator is cut. Otherwise batches are cut and joined to the size of steps. For
+                several inputs, a list in their order or a dict by their names.
             y: Targets, one per row of x; for several outputs, a list or dict. Omitted if x is an
                 iterator. Default: `None`.
             batch_size: The batch size of a step; None: that of `compile`. A program has only its
@@ -156,6 +156,7 @@ class Verbs:
 
         need_batch_size("fit", batch_size)
         x, validation_data = can_be_looked_at(x), can_be_looked_at(validation_data)
+        as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "train", batch_size, validation_split)
         if isinstance(validation_data, (tuple, list)) and validation_data:
@@ -171,7 +172,7 @@ class Verbs:
                        sample_weight=sample_weight, initial_epoch=initial_epoch,
                        steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
                        validation_batch_size=validation_batch_size,
-                       validation_freq=validation_freq, nan=nan)
+                       validation_freq=validation_freq, nan=nan, as_given=as_given)
 
     @as_in_keras("x y batch_size verbose sample_weight steps callbacks return_dict")
     @checked
@@ -216,14 +217,15 @@ class Verbs:
 
         need_batch_size("evaluate", batch_size)
         x = can_be_looked_at(x)
-        batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
+        as_given = batch_size is None and self.takes_given
+        batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "evaluate", batch_size)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("evaluate", batch_size, weighted) as program:
             means = evaluate(program, self, x, y, batch_size, sample_weight, verbose, steps,
-                             callbacks)
+                             callbacks, as_given)
         return as_scores(means, return_dict)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None,
