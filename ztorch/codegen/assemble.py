@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from pathlib import Path
 
 from ztorch.codegen import llvm
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import NATIVE, Target
 
+# Modules that this process compiles itself, before the child takes over. llvmlite never frees 1.5 KB
+# of each, 6 MB of all of them.
+MOST_MODULES_HERE = 4_000
+
 
 def assemble(text: str, target: Target) -> bytes:
     """The object file of a module, from the cache if it holds one.
 
     For another architecture, LLVM runs in a child process, because it aborts the process if it
-    cannot select an instruction.
+    cannot select an instruction. After thousands of modules, LLVM runs there for this one, too.
     """
     key = text, canonical_text(_options(target)), llvm_identity(), _source()
     return cached(key, lambda: _emit(text, target))
@@ -27,11 +32,16 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _emit(text: str, target: Target) -> bytes:
-    if target.arch == NATIVE:
+    if target.arch == NATIVE and (llvm.modules_compiled() < MOST_MODULES_HERE or _is_embedded()):
         return llvm.object_file(text, _options(target))
     from ztorch.codegen.llvm_child import object_file_in_child  # most programs need no child
 
     return object_file_in_child(text, _options(target))
+
+
+def _is_embedded() -> bool:
+    """Whether this Python is a part of another program, which cannot run as the child."""
+    return not Path(sys.executable or "").name.startswith(("python", "pypy"))
 
 
 def _options(target: Target) -> llvm.MachineOptions:

@@ -12,6 +12,7 @@ from ztorch.errors import ZtorchError
 from ztorch.locks import new_rlock
 
 _lock = new_rlock()  # held while LLVM runs, since some of its settings are global
+_modules = 0  # how many this process has compiled
 
 
 class MachineOptions(NamedTuple):
@@ -36,6 +37,11 @@ def object_file(text: str, options: MachineOptions) -> bytes:
         module = _parse_and_optimize(text, options)
         code: bytes = _machine(options).emit_object(module)
     return code
+
+
+def modules_compiled() -> int:
+    """How many modules this process has compiled. llvmlite never frees some memory of each."""
+    return _modules
 
 
 def assembly(text: str, options: MachineOptions) -> str:
@@ -99,7 +105,9 @@ def _parse_and_optimize(text: str, options: MachineOptions) -> Any:
     final order. Its larger pipelines do not make them faster, take most of the compile time, and
     add calls to memset.
     """
+    global _modules
     llvm, machine = binding(), _machine(options)
+    _modules += 1
     try:
         # In a context of its own, so that types and constants are freed with the module.
         module = llvm.parse_assembly(text, llvm.create_context())
