@@ -11,8 +11,8 @@ from ztorch.codegen import llvm
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import NATIVE, Target
 
-# Modules that this process compiles itself, before the child takes over. llvmlite never frees 1.5 KB
-# of each, 6 MB of all of them.
+# Modules that this process compiles itself, before the child takes over. llvmlite never frees
+# 1.5 KB of each, 6 MB of all of them.
 MOST_MODULES_HERE = 4_000
 
 
