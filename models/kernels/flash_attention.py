@@ -5,10 +5,10 @@ largest score so far, the sum of the weights, and the weighted sum of values. Wh
 appears, the sums are rescaled to it. Slices such as `k[b, h, j:j + block]` are values with
 the operators and methods of NumPy.
 
-The gradient of `flash_attention` is the compiler's: it keeps these three of some blocks of keys,
-and computes those between them again. `attention` is the same with a gradient written by hand. It
-needs only the logarithm of each query's sum of weights, from which any weight is known at once, so
-its memory grows with the positions, too.
+The gradient of `flash_attention` is the compiler's: it takes one block of queries at a time, visits
+the keys again and keeps these three of each visit, so its memory grows with the positions, too.
+`attention` is the same with a gradient written by hand, which needs fewer products: the logarithm
+of each query's sum of weights tells any weight at once.
 """
 
 import math

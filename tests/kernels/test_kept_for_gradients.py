@@ -66,6 +66,24 @@ def test_few_states_are_kept_where_all_would_take_much_memory(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("causal", [False, True])
+def test_gradients_go_back_in_order_where_states_of_all_blocks_would_take_much_memory(
+        causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(block_loops, "MOST_STATES", 0)
+    arrays = np.random.default_rng(3).normal(size=(4, 3, 1, 2, 192, 4))  # three examples
+    said = flash_attention.explain(*(x[0] for x in arrays[:3]), 16, causal)
+    assert re.search("12 iterations at once; a gradient goes back in order: at once, it would keep", said), said
+
+    def loss(q: zt.Tensor, k: zt.Tensor, v: zt.Tensor, up: zt.Tensor) -> zt.Tensor:
+        return zt.vmap(lambda *x: zt.ops.sum(flash_attention(*x[:3], 16, causal) * x[3]))(q, k, v, up).sum()
+
+    leaves = [torch.tensor(x, requires_grad=True) for x in arrays]
+    (torch.nn.functional.scaled_dot_product_attention(*leaves[:3], is_causal=causal) * leaves[3]).sum().backward()
+    for got, want in zip(zt.grad(loss, argnums=(0, 1, 2, 3))(*map(zt.tensor, arrays)), leaves, strict=True):
+        np.testing.assert_allclose(got.numpy(), want.grad.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_blocks_run_in_order_where_all_at_once_would_take_much_memory(
         causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(2)

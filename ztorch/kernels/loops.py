@@ -113,7 +113,7 @@ class LoopRules(AssignmentRules):
 
             def in_order() -> None:
                 self.note(s, f"{count} iterations in order")
-                run_in_order(self, s, name, first, step, count, last)
+                run_in_order(self, s, name, first, step, count, last, again=True)
 
             if abs(step) > 1 and count > 1 and not any(loop.sequential for loop in self.loops):
                 run_blocks(self, s, at_once, in_order)

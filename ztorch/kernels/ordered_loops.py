@@ -59,7 +59,7 @@ class LoopBuilder:
 
 
 def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
-                 last: Any) -> None:
+                 last: Any, again: bool = False) -> None:
     """Runs a loop iteration by iteration.
 
     Args:
@@ -70,6 +70,7 @@ def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step:
         step: The increment of each iteration.
         count: Number of iterations.
         last: Iterations whose counter reaches it do nothing; None if there are none.
+        again: Whether a gradient computes iterations again, whatever the cost. Default: `False`.
     """
     changed = [n for n in assigned(s.body) if n in t.env and n != name]
     filled = [n for n in written(s.body) if n in t.env and n not in changed]
@@ -92,7 +93,7 @@ def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step:
     else:
         raise t.source.error(s, "the shapes of the loop's variables grow with each iteration",
                              f"they must stay the same: {', '.join(names)}")
-    _finish(t, s, steps, state, carries, after)
+    _finish(t, s, steps, state, carries, after, again)
 
 
 def _only_filled(s: ast.For, array: str, counter: str, t: ExpressionRules) -> bool:
@@ -156,7 +157,7 @@ def _same_type(a: LoopTensor, b: LoopTensor) -> bool:
 
 
 def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str, LoopTensor],
-            carries: dict[str, Value], after: dict[str, LoopTensor]) -> None:
+            carries: dict[str, Value], after: dict[str, LoopTensor], again: bool) -> None:
     """Creates the loop, and sets variables to their final values."""
     news = [_typed(t, after[n], state[n].axes, x.shape, x.dtype) for n, x in state.items()]
     leaves, inits = [*carries.values()], [x.value for x in state.values()]
@@ -173,7 +174,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
                 tuple(news), tuple(outs), proceed)
-    body = _with_gradient_strategy(t, s, body)
+    body = replace(body, recompute=True) if again else _with_gradient_strategy(t, s, body)
     sequences = [x for _, x in slices]
     if _states_are_large(body, sequences):
         size = root_of(body.trip_count)

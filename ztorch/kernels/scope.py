@@ -181,7 +181,14 @@ class Scope:
 
     def note_more(self, loop: ast.For, note: str) -> None:
         """Adds to the notes of a loop."""
-        self.notes[self.source.file, self.source.first_line + loop.lineno - 1] += f"; {note}"
+        self.notes[self._place_of(loop)] += f"; {note}"
+
+    def note_again(self, loop: ast.For, notes: dict[tuple[str, int], str], note: str) -> None:
+        """Notes what earlier notes say of a loop, and more."""
+        self.notes[self._place_of(loop)] = f"{notes[self._place_of(loop)]}; {note}"
+
+    def _place_of(self, loop: ast.For) -> tuple[str, int]:
+        return self.source.file, self.source.first_line + loop.lineno - 1
 
     def _at(self, number: int) -> Scope:
         """The scope around one of the loops."""
