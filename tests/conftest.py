@@ -59,6 +59,9 @@ collect_ignore = ["interchange/torch_networks.py"]  # imports PyTorch, and has n
 # or twice here. Tests of the optimizer turn it on.
 os.environ.setdefault("ZTORCH_OPENCL_OPTIONS", "-cl-opt-disable")
 
+# PoCL starts a linker for each kernel, by the name of `ld` that its clang finds first.
+os.environ.setdefault("COMPILER_PATH", f"{Path(__file__).parent}/cases/linker")
+
 # Mesa's Vulkan on processors takes a fifth less time without, for the same reason.
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -17,21 +15,9 @@ from tests.cases.jobs import NARROW, QUICK, Jobs, Together, jobs, narrow_jobs, p
 from tests.parity import Job, agree
 from ztorch.dtypes import DType
 
-# Ops whose kernels are compiled as one program: PoCL takes 0.6 s of a processor for a program, and 25 ms more for each
+# Ops whose kernels are compiled as one program: PoCL takes 0.6 s of a processor for a program, and 20 ms more for each
 # kernel, of which relatives have the same ones.
 TOGETHER = 60
-
-
-@pytest.fixture(autouse=True, scope="module")
-def linked_by_gold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """PoCL starts a linker for each kernel, which takes half of the kernel's time: gold 11 ms of a processor, BFD's 18."""
-    gold = shutil.which("ld.gold")
-    with pytest.MonkeyPatch.context() as patch:
-        if gold is not None:
-            folder = tmp_path_factory.mktemp("linker")
-            (folder / "ld").symlink_to(gold)
-            patch.setenv("COMPILER_PATH", str(folder))  # where PoCL's clang looks first
-        yield
 
 
 @functools.cache

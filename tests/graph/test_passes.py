@@ -187,11 +187,13 @@ def test_operands_of_commutative_ops_may_swap() -> None:
     assert shared.outputs["c"] is not shared.outputs["d"]
 
 
-def test_different_constants_and_leaves_are_not_merged() -> None:
-    twins = [leaf("constant", "c", (1,), "float32", np.ones(1, np.float32)) for _ in "ab"]
-    fills = [OPS.full((1,), v, d) for v, d in ((0.0, "float32"), (-0.0, "float32"), (0, "int32"))]
-    shared = cse(Graph({str(k): v for k, v in enumerate([*twins, *fills])}))
-    assert len(set(shared.outputs.values())) == 5
+def test_equal_constants_are_merged_and_other_leaves_are_not() -> None:
+    one, large = np.ones(1, np.float32), np.ones((1 << 14) + 1, np.float32)  # 64 KiB are compared
+    unlike = [constant(x) for x in (one, -one, np.ones(1, np.int32), np.ones((1, 1), np.float32), large, large)]
+    unlike += [leaf("state", "c", (1,), "float32", one) for _ in "ab"]
+    unlike += [OPS.full((1,), v, d) for v, d in ((0.0, "float32"), (-0.0, "float32"), (0, "int32"))]
+    for values, count in (([constant(x) for x in (one, +one, large[1:], large[:-1])], 2), (unlike, 11)):
+        assert len({*cse(Graph({str(k): v for k, v in enumerate(values)})).outputs.values()}) == count
 
 
 def test_random_ops_are_shared_only_within_a_stream() -> None:
@@ -263,11 +265,9 @@ def test_passes_are_quick() -> None:
     for w in weights:
         h = ops.softmax(ops.gelu(ops.standardize(h @ w)))
     result = gradients(ops.mean(h), weights)
-    graph = Graph({"y": h}, {w.attrs["name"]: w - g * 0.1
-                             for w, g in zip(weights, result, strict=True)})
+    graph = Graph({"y": h}, {w.attrs["name"]: w - g * 0.1 for w, g in zip(weights, result, strict=True)})
     assert len(graph.nodes()) > 1000
-    best = min(_seconds(graph) for _ in range(3))
-    assert best < 0.15  # 15 ms of one core here; room for a slow one
+    assert min(_seconds(graph) for _ in range(3)) < 0.15  # 15 ms of one core here; room for a slow one
 
 
 def _seconds(graph: Graph) -> float:

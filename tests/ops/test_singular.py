@@ -11,9 +11,11 @@ import pytest
 import ztorch as zt
 from ztorch import ops
 from ztorch.errors import ShapeError, Unsupported
+from ztorch.graph import passes
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import constant, leaf
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.value import Graph
 
 RANDOM = np.random.default_rng(0)
 
@@ -193,3 +195,11 @@ def test_what_is_refused() -> None:
         gradients(ops.sum(ops.svd(tall)[0]), [tall])
     with pytest.raises(ShapeError, match="must be one of 'fro', 'nuc'"):
         ops.matrix_norm(tall, 3)
+
+
+def test_a_gradient_that_decomposes_again_runs_no_second_loop() -> None:
+    x = leaf("input", "x", (4, 4), "float32")
+    values, vectors = OPS.eigh(x)
+    [slope] = gradients(OPS.sum(values * vectors), [x])
+    graph = passes.run(Graph({"values": values, "slope": slope}))
+    assert sum(v.op.kind == "loop" for v in graph.nodes()) == 2  # of reflections, and of rotations

@@ -22,15 +22,25 @@ from ztorch.graph.value import Graph, Value, attribute_key
 # they may return either.
 _COMMUTATIVE = frozenset({"add", "mul", "eq", "ne", "and", "or", "xor"})
 
+SMALL_CONSTANT = 1 << 16  # bytes of a constant that is compared with others; larger ones take long
+
 
 def cse(graph: Graph) -> Graph:
-    """The graph with equal nodes merged. Leaves are never equal; all other ops are pure."""
+    """The graph with equal nodes merged. All ops are pure; of leaves, constants may be equal."""
     new: dict[Value, Value] = {}
     first: dict[tuple, Value] = {}
     for old in graph.nodes():
         node = rebuilt(old, tuple(new[a] for a in old.args))
-        new[old] = node if node.op.kind == "leaf" else first.setdefault(_key(node), node)
+        key = _key_of_leaf(node) if node.op.kind == "leaf" else _key(node)
+        new[old] = node if key is None else first.setdefault(key, node)
     return graph.with_roots(new[r] for r in graph.roots)
+
+
+def _key_of_leaf(v: Value) -> tuple | None:
+    """Ops make the same small constants each time that they are called."""
+    if v.attrs["role"] != "constant" or v.attrs["data"].nbytes > SMALL_CONSTANT:
+        return None
+    return v.shape, v.dtype.name, attribute_key({"data": v.attrs["data"]})
 
 
 def _key(v: Value) -> tuple:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ztorch.errors import Unsupported
 from ztorch.graph.custom import with_gradient
-from ztorch.graph.op import OPS, constant, shape_error
+from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.complex_linear import inv
 from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op
@@ -42,12 +40,13 @@ def decomposed(x: ComplexValue, width: int) -> tuple[ComplexValue, ComplexValue]
     if not count:
         return unit, x[..., :width, :]
 
-    def turn(rest: ComplexValue, row: tuple[Value, Value, Value]
+    def turn(rest: ComplexValue, j: Value
              ) -> tuple[ComplexValue, tuple[ComplexValue, ComplexValue]]:
-        j, below, own = row
         column = ComplexValue(column_at(rest.real, j), column_at(rest.imag, j))
         first = column.each("take", OPS.reshape(j, (1,)), -2)
-        v, scale = _mirror(column, first, OPS.expand_dims(below, -1), OPS.expand_dims(own, -1))
+        at = OPS.iota((m, 1), 0)
+        v, scale = _mirror(column, first, OPS.cast(OPS.greater(at, j), d),
+                           OPS.cast(OPS.equal(at, j), d))
         return _mirrored(rest, v, scale), (v, scale)
 
     def turn_back(q: ComplexValue, row: tuple[ComplexValue, ComplexValue]
@@ -55,9 +54,7 @@ def decomposed(x: ComplexValue, width: int) -> tuple[ComplexValue, ComplexValue]
         v, scale = row
         return _mirrored(q, v, scale.conjugate()), None
 
-    below = constant(np.triu(np.ones((count, m)), 1), d)
-    rows = columns_of(x.real, count), below, constant(np.eye(count, m), d)
-    rest, mirrors = scan(turn, x, rows)
+    rest, mirrors = scan(turn, x, columns_of(x.real, count))
     q, _ = scan(turn_back, unit, mirrors, reverse=True)
     r = rest[..., :width, :]
     return q, ComplexValue(OPS.triu(r.real), OPS.triu(r.imag, 1))

@@ -56,8 +56,7 @@ def eigh(x: Value) -> tuple[Value, Value]:
         [-1.0, 4.0]
     """
     symmetric = _mirrored(small("eigh", x, square=True))
-    values, vectors = with_gradient(_decomposed(OPS.stop_gradient(symmetric)), [symmetric], [],
-                                    _gradient)
+    values, vectors = _of_symmetric(symmetric)
     if not x.dtype.is_float:
         return values, vectors
     return OPS.cast(values, x.dtype), OPS.cast(vectors, x.dtype)
@@ -86,6 +85,11 @@ def _mirrored(x: Value) -> Value:
     return OPS.tril(x) + OPS.matrix_transpose(OPS.tril(x, -1))
 
 
+def _of_symmetric(x: Value) -> tuple[Value, Value]:
+    values, vectors = with_gradient(_decomposed(OPS.stop_gradient(x)), [x], [], _gradient)
+    return values, vectors
+
+
 def _decomposed(x: Value) -> tuple[Value, Value]:
     n = x.shape[-1]
     size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
@@ -108,7 +112,7 @@ def _decomposed(x: Value) -> tuple[Value, Value]:
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
               shared: Sequence[Value]) -> list[Value]:
     """Giles, "Collected matrix derivative results", 2008."""
-    values, vectors = OPS.eigh(args[0])
+    values, vectors = _of_symmetric(args[0])
     transposed = OPS.matrix_transpose(vectors)
     inner = OPS.matmul(transposed, upstreams[1]) * inverse_differences(values)
     inner = inner + diagonals(upstreams[0])

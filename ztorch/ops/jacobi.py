@@ -73,18 +73,18 @@ def rotation(even: Value, odd: Value, both: Value) -> Value:
         both: Product of the two columns; the rotation makes it zero.
     """
     n, d = 2 * even.shape[-1], even.dtype
+    source = _order(n)
+    pairs = constant((source // 2).astype(np.int32))
+    even, odd, both = (OPS.take(x, pairs, -1) for x in (even, odd, both))
     done = OPS.equal(both, 0.0)
     ratio = (odd - even) / (2.0 * OPS.where(done, 1.0, both))
     tangent = OPS.copysign(1.0 / (OPS.abs(ratio) + OPS.hypot(ratio, 1.0)), ratio)
     tangent = OPS.where(done, 0.0, tangent)
     cosine = OPS.rsqrt(1.0 + tangent * tangent)
-    source = _order(n)
     own, other = np.zeros((n, n)), np.zeros((n, n))
     own[source, np.arange(n)] = 1
     other[source ^ 1, np.arange(n)] = np.where(source % 2, 1, -1)
-    pairs = constant((source // 2).astype(np.int32))
-    shape = (*even.shape[:-1], 1, n)
-    c, s = (OPS.reshape(OPS.take(x, pairs, -1), shape) for x in (cosine, tangent * cosine))
+    c, s = (OPS.expand_dims(x, -2) for x in (cosine, tangent * cosine))
     return c * constant(own, d) + s * constant(other, d)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ztorch.graph.custom import with_gradient
-from ztorch.graph.op import OPS, Sample, constant, op, shape_error
+from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
 from ztorch.ops.linear_algebra import beside, column_at, columns_of, matrices
@@ -60,16 +61,11 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
         q = OPS.broadcast_to(OPS.eye(m, width, dtype=x.dtype), (*batch, m, width))
         return q, x[..., :width, :]
 
-    def turn(rest: Value, row: tuple[Value, Value, Value]) -> tuple[Value, tuple[Value, Value]]:
-        j, below, unit = row
-        column = column_at(rest, j)
-        v, scale = _mirror(column, OPS.take(column, OPS.reshape(j, (1,)), -2),
-                           OPS.expand_dims(below, -1), OPS.expand_dims(unit, -1))
+    def turn(rest: Value, j: Value) -> tuple[Value, tuple[Value, Value]]:
+        v, scale = _mirror(column_at(rest, j), j)
         return rest - scale * v * OPS.sum(v * rest, axis=-2, keepdims=True), (v, scale)
 
-    below = constant(np.triu(np.ones((count, m)), 1), x.dtype)
-    rest, (v, scale) = scan(turn, x, (columns_of(x, count), below,
-                                      constant(np.eye(count, m), x.dtype)))
+    rest, (v, scale) = scan(turn, x, columns_of(x, count))
     v, scale = beside(v), beside(scale)
     products = OPS.matmul(OPS.matrix_transpose(v), v)
     # T = (D^-1 + U)^-1 = (I + D U)^-1 D with the products U above the diagonal, D of the scales
@@ -81,10 +77,13 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
     return q, OPS.triu(rest[..., :width, :])
 
 
-def _mirror(x: Value, first: Value, below: Value, unit: Value) -> tuple[Value, Value]:
-    """v and s of the reflection I - s v v' that leaves of a column, from the row of its first
-    element on, this element only; none where nothing else is there."""
-    others = x * below
+def _mirror(x: Value, j: Value) -> tuple[Value, Value]:
+    """v and s of the reflection I - s v v' that leaves of a column, from row j on, this element
+    only; none where nothing else is there."""
+    row = OPS.iota((x.shape[-2], 1), 0)
+    at = OPS.equal(row, j)
+    others = OPS.where(OPS.greater(row, j), x, 0.0)
+    first = OPS.max(OPS.where(at, x, -math.inf), axis=-2, keepdims=True)
     rest = OPS.max(OPS.abs(others), axis=-2, keepdims=True)
     size = OPS.maximum(rest, OPS.abs(first))  # so that no square overflows or vanishes
     nothing = OPS.equal(rest, 0.0)
@@ -93,8 +92,8 @@ def _mirror(x: Value, first: Value, below: Value, unit: Value) -> tuple[Value, V
     squares = OPS.sum(others * others, axis=-2, keepdims=True)
     length = OPS.sqrt(OPS.where(nothing, 1.0, squares + first * first))
     start = first + OPS.copysign(length, first)
-    v = others + unit * start
-    return v, OPS.where(nothing, 0.0, 1.0 / (length * OPS.abs(start)))
+    return (OPS.where(at, start, others),
+            OPS.where(nothing, 0.0, 1.0 / (length * OPS.abs(start))))
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],

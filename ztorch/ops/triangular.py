@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.custom import with_gradient
+from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
+
+_SMALL = 16  # rows of matrices that are inverted by products of whole ones
 
 _LOWER = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0], [-0.5, 0.7, 1.5]])
 
@@ -17,24 +21,33 @@ _LOWER = np.array([[2.0, 0.0, 0.0], [1.0, 3.0, 0.0], [-0.5, 0.7, 1.5]])
 def inverse_of_lower(x: Value) -> Value:
     """The inverses of lower triangular matrices; elements above the diagonal are not read.
 
-    Those of blocks of 1, 2, 4 ... rows, each from two inverses of half the size: products of
-    matrices alone, whose number grows with the logarithm of the size.
+    Those of blocks of 16 rows, then of 32, 64 ... rows, each from two inverses of half the size:
+    products of matrices alone, whose number grows with the logarithm of the size.
     """
+    [y] = with_gradient([_inverse(OPS.stop_gradient(x))], [x], [], _inverse_gradient)
+    return y
+
+
+def _inverse_gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                      shared: Sequence[Value]) -> list[Value]:
+    y = OPS.matrix_transpose(inverse_of_lower(args[0]))
+    return [-OPS.tril(OPS.matmul(y, OPS.matmul(upstreams[0], y)))]
+
+
+def _inverse(x: Value) -> Value:
     *batch, n, _ = x.shape
-    if n < 1:
-        return x
+    if n <= _SMALL:
+        return _inverse_of_small(x)
     wide = 1 << (n - 1).bit_length()
     none = (0,) * len(batch)
     if wide > n:
         x = OPS.pad(x, (*none, 0, 0), (*none, wide - n, wide - n))
         x = x + OPS.diag(OPS.cast(OPS.iota((wide,), 0) >= n, x.dtype))
-    inverse = OPS.reshape(1.0 / OPS.diagonal(x), (*batch, wide, 1, 1))
-    size = 1
+    size = _SMALL
+    inverse = _inverse_of_small(_diagonal_blocks(x, size))
     while size < wide:
         count, rows = wide // (2 * size), 2 * size
-        blocks = OPS.reshape(x, (*batch, count, rows, count, rows))
-        blocks = OPS.diagonal(blocks, 0, -4, -2)[..., size:, :size, :]
-        blocks = OPS.moveaxis(blocks, -1, -3)
+        blocks = _diagonal_blocks(x, rows)[..., size:, :size]
         pairs = OPS.reshape(inverse, (*batch, count, 2, size, size))
         first, second = pairs[..., 0, :, :], pairs[..., 1, :, :]
         beside = -OPS.matmul(second, OPS.matmul(blocks, first))
@@ -42,6 +55,36 @@ def inverse_of_lower(x: Value) -> Value:
         inverse = OPS.concat(above, OPS.concat(beside, second, axis=-1), axis=-2)
         size = rows
     return OPS.reshape(inverse, (*batch, wide, wide))[..., :n, :n]
+
+
+def _diagonal_blocks(x: Value, size: int) -> Value:
+    """The blocks `(..., count, size, size)` on the diagonal of matrices."""
+    *batch, n, _ = x.shape
+    blocks = OPS.reshape(x, (*batch, n // size, size, n // size, size))
+    return OPS.moveaxis(OPS.diagonal(blocks, 0, -4, -2), -1, -3)
+
+
+def _inverse_of_small(x: Value) -> Value:
+    """The inverses, by products of whole matrices.
+
+    Of D, blocks of s rows on the diagonal, and B, the blocks below that join each two of them, the
+    inverse of D + B is D' - D' B D' with the inverse D' of D.
+    """
+    n = x.shape[-1]
+    if not n:
+        return x
+    row, column = np.indices((n, n))
+    block = np.where(row > column, row ^ column, 0)  # from s to 2 s - 1 in the blocks that join
+    reciprocal = 1.0 / OPS.diagonal(x)
+    scaled = OPS.expand_dims(reciprocal, -1) * x * OPS.expand_dims(reciprocal, -2)
+    y = OPS.where(constant(block == 1), -scaled, 0.0)
+    y = OPS.where(constant(row == column), OPS.expand_dims(reciprocal, -1), y)
+    size = 2
+    while size < n:
+        joining = OPS.where(constant(block // size == 1), x, 0.0)
+        y = y - OPS.matmul(y, OPS.matmul(joining, y))
+        size *= 2
+    return y
 
 
 def _solve_numpy(a: Any, b: Any, lower: bool = False) -> Any:
