@@ -55,8 +55,8 @@ DECLARED: list[Slip] = [
     ("checkpoint", lambda: C.ModelCheckpoint("a.foo"), ConfigError, ".zt for the whole program, .keras"),
     ("einsum", lambda: zt.ops.einsum("ij,jk->ik", X), ShapeError,
      "got 1 operands, but its subscripts 'ij,jk->ik' are for 2"),
-    ("take", lambda: zt.ops.take(zt.tensor(X), [0, 20]), ShapeError, "position 20 .* use -20 to 19"),
-    ("take of arrays", lambda: zt.ops.take(X, -21), ShapeError, "position -21 is out of range"),
+    ("take", lambda: zt.ops.take(zt.tensor(X), [0, 20], 0), ShapeError, "position 20 .* use -20 to 19"),
+    ("take of arrays", lambda: zt.ops.take(X, -21, 0), ShapeError, "position -21 is out of range"),
     ("take along", lambda: zt.ops.take_along_axis(X, np.full((20, 1), 4)), ShapeError, "position 4"),
     ("no compile", lambda: model().fit(X, Y), ConfigError, r"before it is compiled; write model.compile\("),
     ("layer class", lambda: zt.Sequential([L.Dense]), ConfigError, "not the class Dense"),
@@ -137,8 +137,8 @@ def test_a_softmax_that_cannot_be_meant_is_told() -> None:
 def test_negative_positions_count_from_the_end() -> None:
     """As in NumPy and Keras, for lists, arrays, tensors, methods, and in models."""
     t, want = zt.tensor(X), X[[-1, 2]]
-    forms = [t.take([-1, 2]), zt.ops.take(t, [-1, 2]), zt.ops.take(t, zt.tensor([-1, 2])), zt.ops.take(X, [-1, 2]),
-             zt.ops.gather(t, np.array([-1, 2]))]
+    forms = [t.take([-1, 2], 0), zt.ops.take(t, [-1, 2], axis=0), zt.ops.take(t, zt.tensor([-1, 2]), 0), zt.ops.take(X, [-1, 2], 0),
+             zt.ops.gather(t, np.array([-1, 2]), 0)]
     for y in forms:
         np.testing.assert_array_equal(np.asarray(y), want)
     at = np.array([[-1], [0]])

@@ -180,9 +180,9 @@ def test_numbers_that_become_tensors_do_so_each_time() -> None:
 
 def test_floats_share_a_dtype_and_indices_keep_theirs() -> None:
     assert zt.ops.matmul(X, X.T.astype(np.float64)).dtype == np.float64
-    assert zt.ops.take(X, np.array([0, 2])).dtype == np.float32
+    assert zt.ops.take(X, np.array([0, 2]), axis=0).dtype == np.float32
     assert zt.ops.scatter_add(X, np.array([1]), np.ones((1, 5))).dtype == np.float64
-    np.testing.assert_array_equal(zt.ops.take(X, 2), X[2])
+    np.testing.assert_array_equal(zt.ops.take(X, 2, axis=0), X[2])
     assert zt.ops.searchsorted(np.arange(4.0), 2) == 2
 
 

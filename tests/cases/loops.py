@@ -186,7 +186,7 @@ def _table(x: Value, w: Value) -> Value:
     """Entries of an array that all iterations share, at computed indices."""
     def turn(s: Value, row: Value) -> tuple[Value, Value]:
         at = ops.cast(ops.abs(s) * 7.0, "int32") % w.shape[0]
-        return ops.sin(s + row) + ops.take(w, at) * 0.5, s
+        return ops.sin(s + row) + ops.take(w, at, 0) * 0.5, s
 
     last, kept = ops.scan(turn, x[0], x)
     return kept + last

@@ -160,7 +160,7 @@ def test_a_table_of_all_rows_needs_a_batch_size() -> None:
     """Its positions in batches that stand for any are more than an int32 holds."""
     def last(x: Any) -> Any:
         rows = ops.reshape(x, (-1,))
-        return ops.take(rows, ops.cast(x[:, :1] * 0.0 + 1e9, "int32"))
+        return ops.take(rows, ops.cast(x[:, :1] * 0.0 + 1e9, "int32"), 0)
 
     model = zt.Sequential([L.Input((3000,)), L.Lambda(last)])
     with pytest.raises(Unsupported, match="computes with the number of rows in a batch; pass batch_size="):

@@ -44,7 +44,7 @@ KEPT: list[tuple[Callable[[Value], Any], list[int]]] = [
     (lambda x: ops.concat(x, x, axis=2), [1]),
     (lambda x: x[:, :, 1:3], [1]),
     (lambda x: ops.pad(x, (0, 0, 1), (0, 0, 2)), [1]),
-    (lambda x: ops.take(ones(9, 5), ops.cast(x[:, :, 0], "int32")), [1]),
+    (lambda x: ops.take(ones(9, 5), ops.cast(x[:, :, 0], "int32"), 0), [1]),
     (lambda x: ops.broadcast_to(ops.reshape(x, (BATCH, 1, TIME, WIDTH)), (BATCH, 2, TIME, WIDTH)),
      [2]),
     (lambda x: ops.where(x > 0.0, x, ones(BATCH, 1, 1)), [1]),

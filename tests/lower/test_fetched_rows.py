@@ -19,7 +19,7 @@ def lookup(rows: int, wide: int, reads: tuple[int, ...]) -> Job:
     """Indices beyond both ends are clamped; what is looked up is also computed with."""
     random = np.random.default_rng(5)
     table, at = leaf("input", "table", (rows, wide), "float32"), leaf("input", "at", reads, "int32")
-    y = OPS.take(table, at) * 2.0
+    y = OPS.take(table, at, 0) * 2.0
     return Job(Graph({"y": y}), {table: random.standard_normal((rows, wide)).astype(np.float32),
                                  at: random.integers(-2, rows + 2, reads).astype(np.int32)})
 

@@ -105,7 +105,7 @@ REFUSED: dict[str, Value] = {
     "a sum of all elements": loop(lambda s, r: (s + ops.sum(s * r), None), 4, 7),
     "another element's state": loop(lambda s, r: (ops.flip(s) + r, None), 4, 7),
     "a state at a computed place": loop(
-        lambda s, r: (ops.take(s, ops.cast(ops.abs(r), "int32") % 7), None), 4, 7),
+        lambda s, r: (ops.take(s, ops.cast(ops.abs(r), "int32") % 7, 0), None), 4, 7),
     "states of two sizes": ops.concat(*ops.scan(
         lambda s, r: ((s[0] + r, s[1] * r[1]), None), (x(4, 7)[0], x(4, 7)[:3, 0]), x(4, 7))[0]),
     "all elements go on while one does": ops.while_loop(

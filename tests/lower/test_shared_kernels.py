@@ -85,7 +85,7 @@ def looked_up(x: Value, w: Value) -> dict[str, Value]:
     """Rows that only running tells."""
     which = ops.cast(ops.reshape(ops.slice(x, (0, 0), (1, 1), (ROWS, 1)), (ROWS,)), "int32")
     for _ in range(4):
-        x = ops.matmul(ops.take(x, which), w)
+        x = ops.matmul(ops.take(x, which, 0), w)
     return {"y": x}
 
 

@@ -49,6 +49,12 @@ def test_nan_passes(name: str) -> None:
     assert np.isnan(both(name, [NAN])[0]).all()
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "sparsemax"])
+def test_nan_passes_to_its_row_alone(name: str) -> None:
+    rows = both(name, [[1.0, NAN, 2.0], [1.0, 0.5, 0.0]])[0]
+    np.testing.assert_array_equal(np.isnan(rows), [[True] * 3, [False] * 3])
+
+
 @pytest.mark.parametrize(("name", "low", "high"), [
     ("relu", 0, INF), ("sigmoid", 0, 1), ("softplus", 0, INF), ("log_sigmoid", -INF, 0),
     ("elu", -1, INF), ("tanh", -1, 1), ("relu6", 0, 6), ("hard_sigmoid", 0, 1)])
@@ -90,7 +96,7 @@ def test_rows_are_safe_far_from_zero(shift: float) -> None:
     total = exact.sum(-1, keepdims=True)
     for name, want in (("softmax", exact / total), ("log_softmax", np.log(exact / total)),
                        ("logsumexp", np.log(total[:, 0]) + shift)):
-        value, slope = both(name, data)
+        value, slope = both(name, data, axis=-1)
         np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-6)
         assert np.isfinite(slope).all()
 
@@ -100,7 +106,7 @@ def test_rows_with_infinities() -> None:
     np.testing.assert_array_equal(both("softmax", rows)[0], [[0, 0.5, 0.5], [NAN] * 3])
     np.testing.assert_allclose(both("log_softmax", rows)[0],
                                [[-INF, -math.log(2), -math.log(2)], [NAN] * 3], rtol=1e-6)
-    np.testing.assert_allclose(both("logsumexp", [*rows, [INF, 0.0, 1.0], [NAN, 0.0, 1.0]])[0],
+    np.testing.assert_allclose(both("logsumexp", [*rows, [INF, 0.0, 1.0], [NAN, 0.0, 1.0]], axis=-1)[0],
                                [math.log(2), -INF, INF, NAN], rtol=1e-6)
     # a masked element neither gets nor gives a gradient
     x = leaf("input", "x", (3,), f64)
@@ -127,5 +133,5 @@ def test_glu_needs_two_halves() -> None:
 
 
 def test_whole_numbers_are_refused_with_a_fix() -> None:
-    with pytest.raises(ShapeError, match=r"ops\.sigmoid does not take int32; use ops\.cast"):
-        ops.sigmoid(leaf("input", "x", (2,), "int32"))
+    with pytest.raises(ShapeError, match=r"ops\.tanh does not take int32; use ops\.cast"):
+        ops.tanh(leaf("input", "x", (2,), "int32"))

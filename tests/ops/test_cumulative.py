@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -115,11 +112,3 @@ def test_of_nothing_and_of_bools() -> None:
         ops.cumsum(leaf("input", "x", (3,), "bool"))
     with pytest.raises(ShapeError, match="axis 1 is out of range"):
         ops.cumsum(leaf("input", "x", (3,), f64), 1)
-
-
-@pytest.mark.parametrize("scan", [ops.cumsum, ops.cumprod], ids=["cumsum", "cumprod"])
-def test_only_a_single_axis_may_be_left_out(scan: Callable[..., Any]) -> None:
-    want = np.cumsum([1.0, 2.0, 3.0]) if scan is ops.cumsum else [1.0, 2.0, 6.0]
-    np.testing.assert_array_equal(value(scan(constant(np.array([1.0, 2.0, 3.0])))), want)
-    with pytest.raises(ShapeError, match=r"needs an axis for a tensor of shape \(2, 3\); use axis="):
-        scan(leaf("input", "x", (2, 3), f64))

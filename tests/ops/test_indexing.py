@@ -154,7 +154,7 @@ def test_an_embedding_gradient_has_the_same_bits_for_any_threads(many: bool) -> 
     rows, ids = (50, 4000) if many else (3000, 400)
     table, at = leaf("state", "t", (rows, 24), "float32"), leaf("input", "i", (ids,), "int32")
     g = leaf("input", "g", (ids, 24), "float32")
-    [dt] = gradients(ops.sum(ops.take(table, at) * g), [table])
+    [dt] = gradients(ops.sum(ops.take(table, at, 0) * g), [table])
     feeds = {table: np.zeros(table.shape), g: random.normal(size=g.shape).astype(np.float32),
              at: random.integers(0, rows // 8, ids).astype(np.int32)}
     assert [v.attrs["chunks"] for v in topological([dt]) if v.op.name == "sums_at"] == [16 if many else 1]
@@ -170,7 +170,7 @@ def test_of_nothing() -> None:
     x = constant(np.ones((3, 2)))
     none = ops.scatter_add(x, constant(np.zeros(0, np.int32)), constant(np.zeros((0, 2))))
     np.testing.assert_array_equal(value(none), np.ones((3, 2)))
-    assert ops.take(x, constant(np.zeros(0, np.int32))).shape == (0, 2)
+    assert ops.take(x, constant(np.zeros(0, np.int32)), 0).shape == (0, 2)
 
 
 X, AT = leaf("input", "x", (4, 6), "float32"), leaf("input", "at", (3,), "int32")
@@ -200,6 +200,6 @@ def test_one_hot_of_an_invalid_label_is_zero() -> None:
 def test_composed_ops_are_expanded_too(serial: bool) -> None:
     """The gradient of a table with many rows sorts their numbers, by an op that machines lack, too."""
     table, ids = leaf("input", "t", (30522, 16), "float32"), leaf("input", "i", (4096,), "int32")
-    [dt] = gradients(ops.sum(ops.take(table, ids) ** 2), [table])
+    [dt] = gradients(ops.sum(ops.take(table, ids, 0) ** 2), [table])
     graph = by_others(Graph({"y": dt}), serial)
     assert not [v for v in graph.nodes() if (v.op.serial if serial else v.op.others)]

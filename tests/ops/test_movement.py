@@ -63,7 +63,7 @@ def test_take_adds_up_the_gradient_of_repeated_rows() -> None:
     table = leaf("state", "table", (4, 2), f64)
     rows = leaf("input", "rows", (2, 3), "int32")
     feeds = {table: np.arange(8.0).reshape(4, 2), rows: np.array([[0, 3, 0], [3, 0, 1]], np.int32)}
-    y = ops.take(table, rows)
+    y = ops.take(table, rows, 0)
     got, slope = evaluate([y, *gradients(y, [table])], feeds)
     np.testing.assert_array_equal(got, feeds[table][feeds[rows]])
     np.testing.assert_array_equal(slope, [[3, 3], [1, 1], [0, 0], [2, 2]])
@@ -91,7 +91,7 @@ def test_take_never_leaves_the_tensor() -> None:
 def test_small_dtypes_in_take() -> None:
     table = leaf("state", "t", (300, 2), f64)
     rows = constant([250, 250, 7], "uint8")
-    y = ops.take(table, rows)
+    y = ops.take(table, rows, 0)
     slope = evaluate(gradients(y, [table]), {table: np.zeros((300, 2))})[0]
     assert slope[250, 0] == 2 and slope[7, 0] == 1 and slope.sum() == 6
 

@@ -44,7 +44,6 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {
     lambda x, /: None: "det eigvalsh inv matrix_transpose svdvals",
     lambda x1, x2, /: None: "matmul outer solve",
     lambda x, /, *, upper=False: None: "cholesky",
-    lambda x, /, *, offset=0: None: "diagonal",
     lambda x, /, *, keepdims=False, ord="fro": None: "matrix_norm",
     lambda x, n, /: None: "matrix_power",
     lambda x, /, *, axis=None, keepdims=False, ord=2: None: "vector_norm",
@@ -118,7 +117,13 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sum of a diagonal of each matrix; integers are summed in 64 bits."""
     d = total_dtype(x, dtype)
-    y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d),), {"offset": offset})
+    y: Tensor = compute("trace", (x if x.dtype is d else x.astype(d), offset, -2, -1), {})
+    return y
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+    """A diagonal of each matrix, as the last axis."""
+    y: Tensor = compute("diagonal", (x, offset, -2, -1), {})
     return y
 
 

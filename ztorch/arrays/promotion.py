@@ -16,8 +16,13 @@ _RANK = {"b": 0, "u": 1, "s": 1, "f": 2}  # a kind of dtype can hold kinds of lo
 _KINDS = {bool: "b", int: "s", float: "f"}  # of Python numbers
 
 # Ops that find one dtype for all operands, but are neither opcodes nor ufuncs of NumPy.
-_COMMON_DTYPE = ("clip", "cross", "isclose", "matmul", "nextafter", "outer", "remainder",
-                "tensordot", "vecdot", "where")
+_COMMON_DTYPE = (
+    "append", "cdist", "clip", "concat", "convolve", "correlate", "cross", "divide_no_nan", "dot",
+    "fmax", "fmin", "gcd", "heaviside", "inner", "isclose", "isin", "kron", "lcm", "logaddexp2",
+    "matmul", "nextafter", "outer", "remainder", "stack", "tensordot", "vdot", "vecdot", "where")
+
+# Ufuncs with the dtypes of opcodes that take floats alone, if not those of np.exp.
+_LIKE = {"round": np.floor}
 
 _SEPARATE = ("broadcast_arrays", "meshgrid")  # each result has the dtype of its operand
 
@@ -69,7 +74,7 @@ def operand_dtypes(public: Public, operands: Sequence[DType | type]) -> list[DTy
     if elementwise and not common.is_float and isinstance(public.reference, np.ufunc):
         common = _computed_in(public.reference, common)
     elif opcode is not None and opcode.kinds == "f" and not common.is_float:
-        common = _computed_in(np.exp, common)
+        common = _computed_in(_LIKE.get(public.name, np.exp), common)
     if common is boolean:
         common = _BOOLS_AS.get(public.name, boolean)
     if not elementwise and common in (i64, f64) and strong == [boolean]:

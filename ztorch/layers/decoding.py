@@ -60,11 +60,11 @@ class Decoding:
 
     def row(self, table: Value) -> Value:
         """The entry for this position in a table (positions, features): (rows, 1, features)."""
-        return OPS.expand_dims(OPS.take(table, self.position), 1)
+        return OPS.expand_dims(OPS.take(table, self.position, 0), 1)
 
     def rotated(self, x: Value, max_wavelength: float) -> Value:
         """`x`, (rows, heads, 1, dim), after `ops.rotary` at this position."""
-        factors = (OPS.take(constant(table, x.dtype), self.position)
+        factors = (OPS.take(constant(table, x.dtype), self.position, 0)
                    for table in rotary_factors(self.length, x.shape[3], max_wavelength))
         return rotated(x, *(OPS.expand_dims(f, (1, 2)) for f in factors))
 

@@ -62,7 +62,7 @@ class Embedding(Layer):
         if not x.dtype.is_int:
             raise shape_error(f"Embedding takes integers, not {x.dtype}",
                               fix=f"start the model with Input({x.shape[1:]}, dtype='int32')")
-        return OPS.take(context.read(self.embeddings), x)
+        return OPS.take(context.read(self.embeddings), x, 0)
 
     def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
         return OPS.not_equal(x, 0) if self.mask_zero else None

@@ -51,14 +51,14 @@ def beams_graph(model: Stepping) -> Graph:
         best = _best(offers / OPS.reshape(power, (-1, 1)), rows)
         parent, number = OPS.floor_divide(best, classes), OPS.remainder(best, classes)
         score = OPS.where(OPS.less(OPS.iota((rows,), 0), beams),
-                          OPS.take(OPS.reshape(offers, (-1,)), best), -math.inf)
-        grew = OPS.logical_and(OPS.take(live, parent), score > -math.inf)
+                          OPS.take(offers, best), -math.inf)
+        grew = OPS.logical_and(OPS.take(live, parent, 0), score > -math.inf)
         parent = OPS.where(go, parent, OPS.iota((rows,), 0))
-        new = {**{name: OPS.take(v, parent) for name, v in caches.items()},
+        new = {**{name: OPS.take(v, parent, 0) for name, v in caches.items()},
                "token": OPS.where(grew, OPS.cast(number, model.dtype), now["token"]),
-               "position": OPS.take(now["position"], parent) + OPS.cast(grew, "int32"),
-               "live": OPS.logical_and(grew, OPS.logical_not(OPS.take(stops, number))),
-               "score": score, "length": OPS.take(lengths, parent)}
+               "position": OPS.take(now["position"], parent, 0) + OPS.cast(grew, "int32"),
+               "live": OPS.logical_and(grew, OPS.logical_not(OPS.take(stops, number, 0))),
+               "score": score, "length": OPS.take(lengths, parent, 0)}
         new = {name: v if name in caches else OPS.where(go, v, now[name])
                for name, v in new.items()}
         made = now["made"] + 1

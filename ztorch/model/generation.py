@@ -98,7 +98,7 @@ class Generation:
             new = OPS.logical_and(OPS.equal(OPS.iota((1, classes), 1), OPS.reshape(token, (-1, 1))),
                                   OPS.reshape(active, (-1, 1)))
             live = OPS.logical_and(now["live"], OPS.logical_not(
-                OPS.logical_and(active, OPS.take(stops, token))))
+                OPS.logical_and(active, OPS.take(stops, token, 0))))
             made = now["made"] + 1
             return {**caches, "token": OPS.where(active, OPS.cast(token, self.dtype), now["token"]),
                     "position": OPS.where(active, now["position"] + 1, now["position"]),

@@ -17,6 +17,7 @@ from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir import meanings
+from ztorch.ops.formulas import as_floats
 
 WIDE_SAMPLE = Sample(((4, 5),), low=-6.0, high=6.0)
 
@@ -45,12 +46,12 @@ def sigmoid(x: Value) -> Value:
     """The logistic function: `1 / (1 + e ** -x)`.
 
     Args:
-        x: Float tensor.
+        x: Tensor of numbers.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
     """
-    return _SIGMOID(x)
+    return _SIGMOID(*as_floats(x))
 
 
 def _softplus(x: Any) -> Any:

@@ -58,10 +58,10 @@ def _diagonalized(x: ComplexValue) -> tuple[Value, ComplexValue]:
     def rotated(state: tuple[ComplexValue, ComplexValue], _: None
                 ) -> tuple[tuple[ComplexValue, ComplexValue], None]:
         y, vectors = state
-        products = y.each("diagonal", 1)[..., 0::2]
+        products = y.each("diagonal", 1, -2, -1)[..., 0::2]
         phase = _beside_ones(_towards_real(products))
         y = y * phase * phase.conjugate().each("matrix_transpose")
-        values = OPS.diagonal(y.real)
+        values = OPS.diagonal(y.real, 0, -2, -1)
         turn = rotation(values[..., 0::2], values[..., 1::2], size(products))
         y = y.each("matmul", turn)
         y = ComplexValue(*(OPS.matmul(OPS.matrix_transpose(turn), z) for z in (y.real, y.imag)))
@@ -69,7 +69,7 @@ def _diagonalized(x: ComplexValue) -> tuple[Value, ComplexValue]:
 
     n = x.shape[-1]
     (y, vectors), _ = scan(rotated, (x, _unit(x, n)), length=sweeps(n, x.real.dtype) * (n - 1))
-    return OPS.diagonal(y.real), vectors
+    return OPS.diagonal(y.real, 0, -2, -1), vectors
 
 
 def _orthogonalized(x: ComplexValue) -> tuple[ComplexValue, ComplexValue]:
@@ -202,7 +202,7 @@ def _singular_of(x: ComplexValue, full: bool) -> tuple[ComplexValue, Value, Comp
     columns, left = (y.each("take_along_axis", OPS.expand_dims(order, -2), -1)
                      for y in (columns, left))
     right, triangle = decomposed(columns, n)  # unitary even if columns are zero
-    s = OPS.diagonal(triangle.real)
+    s = OPS.diagonal(triangle.real, 0, -2, -1)
     right = right * OPS.expand_dims(OPS.where(OPS.less(s, 0.0), -1.0, OPS.ones_like(s)), -2)
     u = q[..., :n] @ left
     if full:
@@ -221,7 +221,7 @@ def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
     inverse = OPS.where(zero, 0.0, 1.0 / OPS.where(zero, 1.0, s))
     of_u, of_v = u.adjoint() @ du, v.adjoint() @ dv
     inner = (of_u - of_u.adjoint()) * (apart * row) + (of_v - of_v.adjoint()) * (apart * column)
-    turned = OPS.diagonal(of_u.imag) * inverse
+    turned = OPS.diagonal(of_u.imag, 0, -2, -1) * inverse
     inner = ComplexValue(inner.real + diagonals(ds), inner.imag + diagonals(turned))
     slope = u @ inner @ v.adjoint()
     inverse = OPS.expand_dims(inverse, -2)

@@ -83,7 +83,7 @@ class ComplexValue(TreeBranch):
         """The Hermitian matrices with this lower triangle."""
         lower = self.each("tril", -1)
         hermitian = lower + lower.adjoint()
-        own = OPS.diagonal(self.real)
+        own = OPS.diagonal(self.real, 0, -2, -1)
         eye = OPS.eye(self.shape[-1], dtype=own.dtype)
         return ComplexValue(hermitian.real + OPS.expand_dims(own, -1) * eye, hermitian.imag)
 

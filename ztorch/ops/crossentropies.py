@@ -128,4 +128,7 @@ def digitize(x: Value, bins: Value) -> Value:
     Returns:
         An int32 tensor of the shape of `x`.
     """
-    return OPS.searchsorted(OPS.cast(bins, x.dtype) if bins.dtype != x.dtype else bins, x, "right")
+    if bins.dtype != x.dtype:
+        x, bins = (x, OPS.cast(bins, x.dtype)) if x.dtype.is_float else (
+            OPS.cast(x, bins.dtype), bins)
+    return OPS.searchsorted(bins, x, "right")

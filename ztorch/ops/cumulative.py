@@ -22,11 +22,13 @@ BLOCK = 16  # elements: the work within a block grows with the square of its siz
 
 _SAMPLES = (Sample(((3, 5),), {"axis": -1}, dtypes="fsu"),
             Sample(((1, 40, 2),), {"axis": 1}, 0.5, 1.25),
-            Sample(((3, 5),), {"axis": 0, "include_initial": True}, 0.5, 1.25))
+            Sample(((3, 5),), {"axis": 0, "include_initial": True}, 0.5, 1.25),
+            Sample(((2, 3),), {}, 0.5, 1.25))
 
 
 def _scan_numpy(function: Callable[..., Any], first: int) -> Callable[..., Any]:
-    def scanned(x: Any, axis: int = 0, dtype: Any = None, include_initial: bool = False) -> Any:
+    def scanned(x: Any, axis: int | None = None, dtype: Any = None,
+                include_initial: bool = False) -> Any:
         y = function(x, axis, dtype or x.dtype)
         start = np.full_like(np.take(y, [0], axis), first)
         return np.concatenate([start, y], axis) if include_initial else y
@@ -41,13 +43,13 @@ def cumsum(x: Value, axis: int | None = None, dtype: DType | str | None = None,
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
-        axis: Axis of the sum; `None` means the only one. Default: `None`.
+        axis: Axis of the sum. `None` means that of the flattened tensor. Default: `None`.
         dtype: Dtype of the elements and of the result. `None` means that of `x`. Default: `None`.
         include_initial: Whether to prepend 0, so that the result is longer by one. Default:
             `False`.
 
     Returns:
-        A tensor of the shape of `x`, or longer by one along the axis.
+        A tensor of the shape of `x`, a vector without an axis; or longer by one along the axis.
 
     Examples:
         >>> import ztorch as zt
@@ -64,13 +66,13 @@ def cumprod(x: Value, axis: int | None = None, dtype: DType | str | None = None,
 
     Args:
         x: Tensor of numbers; bool is not accepted. Integers wrap.
-        axis: Axis of the product; `None` means the only one. Default: `None`.
+        axis: Axis of the product. `None` means that of the flattened tensor. Default: `None`.
         dtype: Dtype of the elements and of the result. `None` means that of `x`. Default: `None`.
         include_initial: Whether to prepend 1, so that the result is longer by one. Default:
             `False`.
 
     Returns:
-        A tensor of the shape of `x`, or longer by one along the axis.
+        A tensor of the shape of `x`, a vector without an axis; or longer by one along the axis.
 
     Examples:
         >>> import ztorch as zt
@@ -118,10 +120,9 @@ def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = N
 def _along(name: str, x: Value, axis: int | None, dtype: DType | str | None, initial: bool,
            reduce: Callable[..., Value], combine: Callable[..., Value], opcode: str) -> Value:
     x = x if dtype is None else OPS.cast(x, dtype)
-    if axis is None and x.rank > 1:
-        raise shape_error(f"ops.{name} needs an axis for a tensor of shape", x.shape,
-                          fix="use axis=, or flatten it with ops.reshape(x, (-1,))")
-    [a] = normal_axes(0 if axis is None else axis, x.rank)
+    if axis is None:
+        x, axis = OPS.reshape(x, (x.size,)), 0
+    [a] = normal_axes(axis, x.rank)
     if initial:
         y = _along(name, x, a, None, False, reduce, combine, opcode)
         before = tuple(int(k == a) for k in range(x.rank))

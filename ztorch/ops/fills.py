@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import Sample, normal_axes, op, shape_error
+from ztorch.graph.op import OPS, Sample, constant, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 
 _FULL = Op(
@@ -41,13 +41,13 @@ def sizes(shape: Any) -> tuple[int, ...]:
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,
     numpy=lambda shape, value, dtype="float32": np.full(shape, value))
 def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> Value:
-    """A graph tensor with one number everywhere.
+    """A graph tensor with one number everywhere, or with numbers that broadcast to its shape.
 
     It has no tensor argument, so it always creates a graph node and never a NumPy array.
 
     Args:
         shape: Shape of the result.
-        value: The number.
+        value: The number, or an array or list of numbers.
         dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
 
     Returns:
@@ -57,6 +57,8 @@ def full(shape: tuple[int, ...], value: Any, dtype: DType | str = "float32") -> 
         >>> full((2, 3), 1.5)
         <full f32[2x3]>
     """
+    if np.ndim(value):
+        return OPS.broadcast_to(constant(value, dtype), sizes(shape))
     return _FULL(shape=sizes(shape), value=value, dtype=dtypes.dtype(dtype))
 
 
@@ -117,12 +119,12 @@ def ones_like(x: Value, dtype: DType | str | None = None) -> Value:
 
 
 @op(Sample(((2, 3),), {"value": 2.5}), numpy=lambda x, value: np.full_like(x, value))
-def full_like(x: Value, value: float, dtype: DType | str | None = None) -> Value:
-    """One number everywhere, in the shape of x.
+def full_like(x: Value, value: Any, dtype: DType | str | None = None) -> Value:
+    """One number everywhere, or numbers that broadcast, in the shape of x.
 
     Args:
         x: Tensor of any dtype.
-        value: The number.
+        value: The number, or an array or list of numbers.
         dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
 
     Returns:

@@ -62,8 +62,9 @@ def _take_body(e: Any, index: Any, axis: int) -> Any:
     return e.read(0, (*index[:axis], row, *index[axis + rank:]))
 
 
-def _take_numpy(x: Any, indices: Any, axis: int = 0) -> Any:
-    return np.take(x, np.clip(indices, 0, x.shape[axis] - 1), axis)
+def _take_numpy(x: Any, indices: Any, axis: int | None = None) -> Any:
+    n = x.size if axis is None else x.shape[axis]
+    return np.take(x, np.clip(indices, 0, n - 1), axis)
 
 
 def _take_grad(o: Any, g: Value, y: Value, x: Value, indices: Value, axis: int) -> tuple:
@@ -85,10 +86,11 @@ _TAKE = Op("take", "map", _take_infer, _take_numpy, _take_grad, _take_body, cost
            batch=_take_batch)
 
 
-@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), dtypes="fsub"),
-    Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 1}), primitive=_TAKE,
+@op(Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 0}, dtypes="fsub"),
+    Sample(((5, 3), np.array([[0, 4], [2, 2]], np.int32)), {"axis": 1}),
+    Sample(((5, 3), np.array([[0, 14], [7, 7]], np.int32))), primitive=_TAKE,
     numpy=_take_numpy, aliases=("gather",))
-def take(x: Value, indices: Value, axis: int = 0) -> Value:
+def take(x: Value, indices: Value, axis: int | None = None) -> Value:
     """Slices of x along an axis at integer positions, as in an embedding lookup.
 
     Args:
@@ -96,20 +98,23 @@ def take(x: Value, indices: Value, axis: int = 0) -> Value:
         indices: Integer tensor of positions; negative ones count from the end. Positions out of
             range are an error in a list or an array, and clamped to the nearest end in a tensor, as
             by NumPy's `mode="clip"`.
-        axis: Axis along which slices are taken. Default: `0`.
+        axis: Axis along which slices are taken. `None` takes elements of the flattened tensor.
+            Default: `None`.
 
     Returns:
         A tensor of the shape of `x`, with the axes of `indices` in place of the axis.
 
     Examples:
         >>> import ztorch as zt
-        >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]))
+        >>> zt.ops.take(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 1, 0]), axis=0)
         array([[3., 4.],
                [3., 4.],
                [1., 2.]])
         >>> zt.ops.take(np.array([1.0, 2.0, 3.0]), -1)
         array(3.)
     """
+    if axis is None:
+        x, axis = OPS.reshape(x, (x.size,)), 0
     [a] = normal_axes(axis, x.rank)
     return _TAKE(x, _need_integers("take", indices), axis=a)
 
@@ -149,8 +154,9 @@ def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
     return e.read(0, (e.index(flat, math.prod(shape)),))
 
 
-def _along_numpy(x: Any, indices: Any, axis: int = -1, once: bool = False) -> Any:
-    return np.take_along_axis(x, np.clip(indices, 0, x.shape[axis] - 1), axis)
+def _along_numpy(x: Any, indices: Any, axis: int | None = -1, once: bool = False) -> Any:
+    n = x.size if axis is None else x.shape[axis]
+    return np.take_along_axis(x, np.clip(indices, 0, n - 1), axis)
 
 
 def _along_flat_numpy(x: Any, indices: Any, axis: int, n: int, once: bool) -> Any:
@@ -179,8 +185,9 @@ _ALONG = Op("take_along_axis", "map", _along_infer, _along_flat_numpy, _along_gr
 @op(Sample(((4, 3), np.array([[0, 3, 1], [2, 2, 0]], np.int32)), {"axis": 0}, dtypes="fsub"),
     Sample(((2, 5, 2), np.array([[[4], [0], [9]]], np.int32)), {"axis": 1}),
     Sample(((4,), np.array([2, 0, 3, 1], np.int32)), {"once": True}),
+    Sample(((2, 3), np.array([5, 0, 5], np.int32)), {"axis": None}),
     primitive=_ALONG, numpy=_along_numpy)
-def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False) -> Value:
+def take_along_axis(x: Value, indices: Value, axis: int | None = -1, once: bool = False) -> Value:
     """The element of x at each index along an axis.
 
     On the other axes, an index reads at its own position, and both shapes broadcast.
@@ -189,7 +196,8 @@ def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False
         x: Tensor of any dtype.
         indices: Integer tensor with as many axes as `x`; negative positions count from the end.
             Those out of range are treated as in `take`.
-        axis: Axis along which elements are taken. Default: `-1`.
+        axis: Axis along which elements are taken. `None` takes elements of the flattened tensor,
+            by a vector of indices. Default: `-1`.
         once: Whether the indices are known to be a permutation, so that the gradient is a lookup
             too. Default: `False`.
 
@@ -202,6 +210,8 @@ def take_along_axis(x: Value, indices: Value, axis: int = -1, once: bool = False
         array([[2.],
                [3.]])
     """
+    if axis is None:
+        x, axis = OPS.reshape(x, (x.size,)), 0
     [a] = normal_axes(axis, x.rank)
     indices = _need_integers("take_along_axis", indices)
     if indices.rank != x.rank:

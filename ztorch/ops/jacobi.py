@@ -94,7 +94,7 @@ def diagonalized(x: Value) -> tuple[Value, Value]:
 
     def rotated(state: tuple[Value, Value], _: None) -> tuple[tuple[Value, Value], None]:
         y, vectors = state
-        values, beside = OPS.diagonal(y), OPS.diagonal(y, 1)
+        values, beside = OPS.diagonal(y, 0, -2, -1), OPS.diagonal(y, 1, -2, -1)
         turn = rotation(values[..., 0::2], values[..., 1::2], beside[..., 0::2])
         y = OPS.matmul(OPS.matrix_transpose(turn), OPS.matmul(y, turn))
         return (y, OPS.matmul(vectors, turn)), None
@@ -102,7 +102,7 @@ def diagonalized(x: Value) -> tuple[Value, Value]:
     n = x.shape[-1]
     unit = OPS.broadcast_to(OPS.eye(n, dtype=x.dtype), x.shape)
     (y, vectors), _ = scan(rotated, (x, unit), length=sweeps(n, x.dtype) * (n - 1))
-    return OPS.diagonal(y), vectors
+    return OPS.diagonal(y, 0, -2, -1), vectors
 
 
 def orthogonalized(x: Value) -> tuple[Value, Value]:

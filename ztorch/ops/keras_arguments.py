@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -122,6 +123,8 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
     x, indices, axis = named["x"], named["indices"], named.get("axis", LOOKUPS[name])
     shape = getattr(x, "shape", None)
     shape = np.shape(x) if shape is None else shape
+    if axis is None:
+        shape, axis = (None if None in shape else math.prod(shape),), 0
     if not isinstance(axis, int) or not -len(shape) <= axis < len(shape) or shape[axis] is None:
         return args, attrs
     n = shape[axis]
@@ -142,7 +145,7 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
 
 # Ops that look up positions along an axis, and their default axis. Inside the package positions are
 # never negative, so these ops themselves clamp them.
-LOOKUPS = {"take": 0, "take_along_axis": -1}
+LOOKUPS = {"take": None, "take_along_axis": -1}
 ORDERED: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Call]] = {
     "pad": _padded, "slice": _sliced}
 ALWAYS = {*ORDERED, *LOOKUPS}  # ops whose arguments are translated even without names

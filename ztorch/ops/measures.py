@@ -128,6 +128,7 @@ def cdist(x: Value, y: Value) -> Value:
     Returns:
         A float tensor `(..., n, m)`.
     """
+    [x], [y] = as_floats(x), as_floats(y)
     apart = OPS.expand_dims(x, -2) - OPS.expand_dims(y, -3)
     return root(OPS.sum(apart * apart, -1))
 
@@ -211,8 +212,7 @@ def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
         x: Tensor of numbers.
         bins: Number of intervals. Default: `10`.
         range: The ends of the first and the last one. `None` means the smallest and the largest
-            number.
-            Default: `None`.
+            number, and 0 and 1 for no numbers. Equal ends move apart by 0.5 each. Default: `None`.
 
     Returns:
         Counts as int32, and the ends of the intervals, one more.
@@ -223,8 +223,12 @@ def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
         array([1, 2], dtype=int32)
     """
     [flat] = as_floats(OPS.reshape(x, (-1,)))
+    if range is None and not flat.size:
+        range = 0.0, 1.0
     low, high = (OPS.min(flat), OPS.max(flat)) if range is None else (
         OPS.full((), float(end), flat.dtype) for end in range)
+    margin = OPS.cast(OPS.equal(low, high), flat.dtype) * 0.5
+    low, high = low - margin, high + margin
     edges = low + OPS.cast(OPS.iota((bins + 1,)), flat.dtype) * ((high - low) / float(bins))
     place = OPS.searchsorted(edges, flat, "right") - 1
     place = OPS.where(OPS.equal(flat, high), bins - 1, place)

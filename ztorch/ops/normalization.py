@@ -8,6 +8,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import Axes, widened
 
 
@@ -50,7 +51,7 @@ def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset`, with statistics along axes.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         scale: Factor of each element along the axes, in their shape. `None` omits it. Default:
             `None`.
         offset: Added to each element along the axes, in their shape. `None` omits it. Default:
@@ -59,13 +60,14 @@ def layer_norm(x: Value, scale: Value | None = None, offset: Value | None = None
         epsilon: Added to the variance, to avoid division by zero. Default: `0.001`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.layer_norm(np.array([[1.0, 3.0]]), np.array([2.0, 2.0]), epsilon=0.0)
         array([[-2.,  2.]])
     """
+    [x] = as_floats(x)
     y = OPS.standardize(widened(x), axis, epsilon)
     return _scaled("layer_norm", y, x, axis, scale, offset)
 
@@ -79,20 +81,21 @@ def rms_norm(x: Value, scale: Value | None = None, axis: Axes = -1,
     """`x / sqrt(mean(x * x) + epsilon) * scale`, with the mean along axes.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         scale: Factor of each element along the axes, in their shape. `None` omits it. Default:
             `None`.
         axis: Axis, or a tuple of axes, of the mean. Default: `-1`.
         epsilon: Added to the mean square, to avoid division by zero. Default: `1e-06`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.rms_norm(np.array([[3.0, -3.0]]), epsilon=0.0)
         array([[ 1., -1.]])
     """
+    [x] = as_floats(x)
     wide = widened(x)
     y = wide * OPS.rsqrt(OPS.mean(wide * wide, axis, True) + epsilon)
     return _scaled("rms_norm", y, x, axis, scale, None)

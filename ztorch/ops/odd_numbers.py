@@ -142,12 +142,12 @@ def angle(x: Value) -> Value:
 
 
 @composition(Sample((np.array([12, -18, 0]), np.array([8, 12, 5])), dtypes="s"))
-def gcd(x1: Value, x2: Value) -> Value:
+def gcd(x1: Value | float, x2: Value | float) -> Value:
     """The greatest common divisor of integers.
 
     Args:
-        x1: Integer tensor.
-        x2: Integer tensor of the same dtype.
+        x1: Integer tensor, or an integer.
+        x2: Integer tensor of the same dtype, or an integer.
 
     Returns:
         A tensor of the shape that both broadcast to.
@@ -169,12 +169,12 @@ def gcd(x1: Value, x2: Value) -> Value:
 
 
 @composition(Sample((np.array([12, -18, 0]), np.array([8, 12, 5])), dtypes="s"))
-def lcm(x1: Value, x2: Value) -> Value:
+def lcm(x1: Value | float, x2: Value | float) -> Value:
     """The least common multiple of integers.
 
     Args:
-        x1: Integer tensor.
-        x2: Integer tensor of the same dtype.
+        x1: Integer tensor, or an integer.
+        x2: Integer tensor of the same dtype, or an integer.
 
     Returns:
         A tensor of the shape that both broadcast to.

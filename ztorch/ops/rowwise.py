@@ -12,6 +12,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, Sample, normal_axes, op
 from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 
 Axes = int | tuple[int, ...]
@@ -28,9 +29,10 @@ _ROWS = (Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 3, 4)
 
 
 def _below_largest(x: Value, axis: Axes) -> Value:
-    """x minus its largest element along the axis. The shift cancels in every result, so it needs
-    no gradient."""
-    return x - OPS.stop_gradient(OPS.max(x, axis, True))
+    """x, of at least 32 bits, minus its largest element along the axis. The shift cancels in every
+    result, so it needs no gradient."""
+    wide = widened(x)
+    return wide - OPS.stop_gradient(OPS.max(wide, axis, True)) if x.size else wide
 
 
 @op(*_ROWS, numpy=lambda x, axis=-1: np.exp(_rows(x, axis)[0]) / _rows(x, axis)[1])
@@ -38,11 +40,11 @@ def softmax(x: Value, axis: Axes = -1) -> Value:
     """Exponentials of x that sum to 1 along axes; NaN where all elements are -infinity.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
 
     Examples:
         >>> from ztorch.graph.evaluate import evaluate
@@ -50,7 +52,8 @@ def softmax(x: Value, axis: Axes = -1) -> Value:
         >>> evaluate([softmax(constant([[0.0, 0.0]], "float32"))], {})
         [array([[0.5, 0.5]], dtype=float32)]
     """
-    e = OPS.exp(_below_largest(widened(x), axis))
+    [x] = as_floats(x)
+    e = OPS.exp(_below_largest(x, axis))
     return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division per row
 
 
@@ -59,13 +62,14 @@ def log_softmax(x: Value, axis: Axes = -1) -> Value:
     """`log(softmax(x))`, exact where softmax underflows.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         axis: Axis, or a tuple of axes; negative ones count from the last. Default: `-1`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
     """
-    below = _below_largest(widened(x), axis)
+    [x] = as_floats(x)
+    below = _below_largest(x, axis)
     return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
 
 
@@ -89,42 +93,49 @@ def sparsemax(x: Value, axis: int = -1) -> Value:
     more than one is above 0.)
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         axis: Axis of one distribution. Default: `-1`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.sparsemax(np.array([0.5, 0.0, -1.0]))
         array([0.75, 0.25, 0.  ])
     """
-    below = _below_largest(widened(x), axis)
+    [x] = as_floats(x)
+    below = _below_largest(x, axis)
+    if not x.size:
+        return x
     ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
     rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
     kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a prefix of each row
     least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
-    inside = OPS.greater_equal(below, least)
+    inside = OPS.logical_not(OPS.less(below, least))  # NaN is inside, so that it spreads
     rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
         OPS.cast(inside, below.dtype), axis, True)
     return OPS.cast(OPS.where(inside, below - rest, 0.0), x.dtype)
 
 
 @op(Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1, "keepdims": True}),
-    Sample(((2, 3, 4),), {"axis": None}), Sample(((2, 33),), {}, -50.0, 50.0),
-    numpy=lambda x, axis=-1, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))
-def logsumexp(x: Value, axis: Axes | None = -1, keepdims: bool = False) -> Value:
-    """`log(sum(e ** x))` along axes, without overflow; -infinity where all elements are.
+    Sample(((2, 33),), {"axis": -1}, -50.0, 50.0),
+    numpy=lambda x, axis=None, keepdims=False: np.log(np.sum(np.exp(x), axis, keepdims=keepdims)))
+def logsumexp(x: Value, axis: Axes | None = None, keepdims: bool = False) -> Value:
+    """`log(sum(e ** x))` along axes, without overflow; -infinity where all elements are, and for no
+    elements.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
-        axis: Axis, a tuple of axes, or `None` for all axes. Default: `-1`.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
+        axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without these axes.
+        A tensor of the dtype of `x` without these axes; float64 for integers.
     """
+    [x] = as_floats(x)
+    if not x.size:
+        return OPS.log(OPS.sum(x, axis, keepdims))
     wide = widened(x)
     largest = OPS.stop_gradient(OPS.max(wide, axis, True))
     shift = OPS.where(OPS.abs(largest) < math.inf, largest, 0.0)  # infinity - infinity is NaN

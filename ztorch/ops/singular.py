@@ -111,7 +111,7 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
     order = OPS.expand_dims(OPS.argsort(squares, descending=True), -2)
     columns, left = (OPS.take_along_axis(y, order, -1) for y in (columns, left))
     right, triangle = decomposed(columns, n)  # orthogonal where columns are zero, too
-    s = OPS.diagonal(triangle)
+    s = OPS.diagonal(triangle, 0, -2, -1)
     right = right * OPS.expand_dims(OPS.where(OPS.less(s, 0.0), -1.0, OPS.ones_like(s)), -2)
     turn = signs(right)
     u = OPS.matmul(q[..., :n], left * turn)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ztorch.dtypes import f64
 from ztorch.graph.composition import composition
+from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, as_value, broadcast_together
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
@@ -76,10 +77,18 @@ def erfc(x: Value) -> Value:
         A tensor of the shape of `x`.
     """
     [x] = as_floats(x)
-    size = OPS.abs(x)
+    size = OPS.abs(OPS.stop_gradient(x))
     tail = OPS.exp(-size * size) * _smooth("erfc", OPS.minimum(size, 30.0), _ERFC_MIDDLE) / (
         size + 1.0)
-    return OPS.where(x < 0.0, 2.0 - tail, tail)
+    [y] = with_gradient([OPS.where(x < 0.0, 2.0 - tail, tail)], [x], [], _erfc_gradient)
+    return y
+
+
+def _erfc_gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                   shared: Sequence[Value]) -> list[Value]:
+    """That of the formula would pass through the kink of `abs` at 0."""
+    [x] = args
+    return [upstreams[0] * OPS.exp(-x * x) * (-2.0 / math.sqrt(math.pi))]
 
 
 @composition(Sample(((3, 4),), low=-0.99, high=0.99))
@@ -93,20 +102,27 @@ def erfinv(x: Value) -> Value:
         A tensor of the shape of `x`.
     """
     [x] = as_floats(x)
-    size = OPS.minimum(OPS.abs(x), 1.0)
+    size = OPS.minimum(OPS.abs(OPS.stop_gradient(x)), 1.0)
     left = 1.0 - size
     inner = OPS.where(left > 0.0, left * (1.0 + size), 1.0)
     logarithm, share = OPS.log(inner), 0.147  # a guess to three digits
     half = logarithm * 0.5 + 2.0 / (math.pi * share)
     y = OPS.sqrt(OPS.maximum(OPS.sqrt(half * half - logarithm * (1.0 / share)) - half, 0.0))
-    for last in (False, False, True):  # by Newton's and Halley's steps
-        y = y if last else OPS.stop_gradient(y)
+    for _ in range(3):  # Halley's steps
         error = OPS.where(size < 0.5, OPS.erf(y) - size, left - erfc(y))
         step = error * OPS.exp(y * y) * (math.sqrt(math.pi) / 2)
         y = y - step / (1.0 + y * step)
     y = OPS.where(x < 0.0, -y, y)
     y = OPS.where(left > 0.0, y, OPS.sign(x) * math.inf)
-    return OPS.where(OPS.abs(x) > 1.0, math.nan, y)
+    y = OPS.where(OPS.abs(x) > 1.0, math.nan, y)
+    [y] = with_gradient([y], [x], [], _erfinv_gradient)
+    return y
+
+
+def _erfinv_gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                     shared: Sequence[Value]) -> list[Value]:
+    y = erfinv(*args)  # again, so that it has a gradient of its own
+    return [upstreams[0] * OPS.exp(y * y) * (math.sqrt(math.pi) / 2)]
 
 
 @composition(Sample(((3, 4),), low=-9.0, high=9.0))
@@ -205,13 +221,13 @@ def logaddexp2(x1: Value | float, x2: Value | float) -> Value:
     """The logarithm, to base 2, of the sum of two powers of 2.
 
     Args:
-        x1: Float tensor, or a number.
-        x2: Float tensor of the same dtype, or a number.
+        x1: Tensor of numbers, or a number.
+        x2: Tensor of the same dtype, or a number.
 
     Returns:
-        A tensor of the shape that both broadcast to.
+        A tensor of the shape that both broadcast to; float64 for integers.
     """
-    x1, x2 = broadcast_together(x1, x2)
+    x1, x2 = as_floats(*broadcast_together(x1, x2))
     return OPS.logaddexp(x1 * math.log(2.0), x2 * math.log(2.0)) * (1.0 / math.log(2.0))
 
 

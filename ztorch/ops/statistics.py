@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import REDUCTION_SAMPLES, Axes, max_, min_, sum_, widened
 
 
@@ -86,10 +87,11 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, ddof: float = 0,
     return OPS.cast(OPS.maximum(variance, 0.0), x.dtype)
 
 
-def root(x: Value) -> Value:
-    """The square root of a sum of squares, with gradient 0 at 0 rather than infinity."""
+def root(x: Value, order: float = 2) -> Value:
+    """The root of a sum of powers, with gradient 0 at 0 rather than infinity."""
     none = OPS.less_equal(x, 0.0)
-    return OPS.where(none, 0.0, OPS.sqrt(OPS.where(none, 1.0, x)))
+    some = OPS.where(none, 1.0, x)
+    return OPS.where(none, 0.0, OPS.sqrt(some) if order == 2 else OPS.power(some, 1.0 / order))
 
 
 @op(*_SPREADS, numpy=_spread_numpy(np.std))
@@ -131,30 +133,30 @@ def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False
 @op(*REDUCTION_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}),
     Sample(((3, 5),), {"ord": math.inf}), Sample(((3, 5),), {"ord": 3, "axis": 1}),
     numpy=_norm_numpy, aliases=("vector_norm",))
-def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
+def norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bool = False) -> Value:
     """The norm of vectors along axes, without overflow or underflow.
 
     Args:
-        x: Float tensor.
+        x: Tensor of numbers.
         ord: Order of the norm: the root of the sum of powers of absolute values. 0 counts the
             elements that are not zero; `math.inf` gives the largest absolute value, `-math.inf`
-            the smallest. Default: `2`.
+            the smallest; `None` means 2. Default: `2`.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without these axes.
+        A tensor of the dtype of `x` without these axes; float64 for integers.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
         array([5.e+30, 0.e+00], dtype=float32)
     """
+    ord = 2 if ord is None else ord
     if isinstance(ord, str) or math.isnan(ord):
         raise shape_error(f"ops.norm(ord={ord!r}) is not a number", fix="matrices have "
                           "ops.matrix_norm")
-    if not x.dtype.is_float:
-        raise shape_error(f"ops.norm does not take {x.dtype}", fix="cast it to a float first")
+    [x] = as_floats(x)
     size = OPS.abs(widened(x))
     if ord in (0, 1, math.inf, -math.inf):
         reduce = {1: sum_, math.inf: max_, -math.inf: min_}.get(ord, sum_)
@@ -169,7 +171,10 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
         part = widened(x) / scale
         y = root(sum_(part * part, axis, True)) * scale
     else:
-        y = OPS.power(sum_(OPS.power(size / scale, ord), axis, True), 1.0 / ord) * scale
+        zero = OPS.equal(size, 0.0)  # its power has no finite gradient for orders below 1
+        powers = OPS.power(OPS.where(zero, 1.0, size / scale), ord)
+        total = sum_(OPS.where(zero, 0.0 if ord > 0 else math.inf, powers), axis, True)
+        y = root(total, ord) * scale
     shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
     kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
     return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)

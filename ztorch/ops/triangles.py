@@ -47,20 +47,20 @@ def triu(x: Value, k: int = 0) -> Value:
     return OPS.where(_below(x, k - 1), OPS.zeros_like(x), x)
 
 
-def _diagonal_numpy(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
+def _diagonal_numpy(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     return np.diagonal(x, offset, axis1, axis2)
 
 
-@op(Sample(((2, 3, 4),), {"offset": 1}), Sample(((3, 2, 3),), {"axis1": 0, "axis2": 2}),
+@op(Sample(((2, 3, 4),), {"offset": 1}), Sample(((3, 2, 3),), {"axis1": 0, "axis2": -1}),
     numpy=_diagonal_numpy)
-def diagonal(x: Value, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Value:
+def diagonal(x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """A diagonal of each matrix, as the last axis.
 
     Args:
         x: Tensor of any dtype, with two axes or more.
         offset: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
-        axis1: Axis of the rows. Default: `-2`.
-        axis2: Axis of the columns. Default: `-1`.
+        axis1: Axis of the rows. Default: `0`.
+        axis2: Axis of the columns. Default: `1`.
 
     Returns:
         A tensor without these two axes, with the diagonal as its last.
@@ -80,7 +80,7 @@ def diagonal(x: Value, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Val
     n = max(0, min(rows - low, columns - right))
     if not n:
         return OPS.full((*batch, 0), 0, x.dtype)
-    # the flattened matrix, from the first element on: each next one is a row and a column further
+    # The flattened matrix, from the first element on: each next one is a row and a column further.
     flat = OPS.reshape(x, (*batch, rows * columns))
     start = low * columns + right
     return flat[..., start:start + (n - 1) * (columns + 1) + 1:columns + 1]
@@ -114,15 +114,15 @@ def diag(x: Value, k: int = 0) -> Value:
 
 
 @op(Sample(((2, 3, 4),), {"offset": 1}, dtypes="fs"),
-    numpy=lambda x, offset=0, axis1=-2, axis2=-1: np.trace(x, offset, axis1, axis2, x.dtype))
-def trace(x: Value, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Value:
+    numpy=lambda x, offset=0, axis1=0, axis2=1: np.trace(x, offset, axis1, axis2, x.dtype))
+def trace(x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The sum of a diagonal of each matrix. Integers wrap.
 
     Args:
         x: Tensor of numbers, with two axes or more.
         offset: The diagonal: 0 is the main one, positive ones are above it. Default: `0`.
-        axis1: Axis of the rows. Default: `-2`.
-        axis2: Axis of the columns. Default: `-1`.
+        axis1: Axis of the rows. Default: `0`.
+        axis2: Axis of the columns. Default: `1`.
 
     Returns:
         A tensor without these two axes.

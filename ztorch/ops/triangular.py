@@ -75,7 +75,7 @@ def _inverse_of_small(x: Value) -> Value:
         return x
     row, column = np.indices((n, n))
     block = np.where(row > column, row ^ column, 0)  # from s to 2 s - 1 in the blocks that join
-    reciprocal = 1.0 / OPS.diagonal(x)
+    reciprocal = 1.0 / OPS.diagonal(x, 0, -2, -1)
     scaled = OPS.expand_dims(reciprocal, -1) * x * OPS.expand_dims(reciprocal, -2)
     y = OPS.where(constant(block == 1), -scaled, 0.0)
     y = OPS.where(constant(row == column), OPS.expand_dims(reciprocal, -1), y)

@@ -15,7 +15,9 @@ _X = Sample(((3, 4),), {"axis": 1})
 
 
 def _without(x: Value, instead: float) -> tuple[Value, Value]:
-    """x with a number in place of NaN, and which are NaN."""
+    """x with a number in place of NaN, and which are NaN. Bools become floats."""
+    if x.dtype.is_int:
+        return x, OPS.full(x.shape, False, "bool")
     [x] = as_floats(x)
     missing = OPS.isnan(x)
     return OPS.where(missing, instead, x), missing
@@ -35,7 +37,7 @@ def nansum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A float tensor without those axes.
+        A tensor of the dtype of `x` without those axes.
     """
     return OPS.sum(_without(x, 0.0)[0], axis, keepdims)
 
@@ -50,7 +52,7 @@ def nanprod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A float tensor without those axes.
+        A tensor of the dtype of `x` without those axes.
     """
     return OPS.prod(_without(x, 1.0)[0], axis, keepdims)
 
@@ -65,8 +67,10 @@ def nanmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A float tensor without those axes.
+        A tensor of the dtype of `x` without those axes.
     """
+    if x.dtype.is_int:
+        return OPS.max(x, axis, keepdims)
     known, missing = _without(x, -math.inf)
     none = OPS.all(missing, axis, keepdims)
     return OPS.where(none, math.nan, OPS.max(known, axis, keepdims))
@@ -82,8 +86,10 @@ def nanmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A float tensor without those axes.
+        A tensor of the dtype of `x` without those axes.
     """
+    if x.dtype.is_int:
+        return OPS.min(x, axis, keepdims)
     known, missing = _without(x, math.inf)
     none = OPS.all(missing, axis, keepdims)
     return OPS.where(none, math.nan, OPS.min(known, axis, keepdims))
@@ -101,7 +107,7 @@ def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         A float tensor without those axes.
     """
-    known, missing = _without(x, 0.0)
+    known, missing = _without(*as_floats(x), 0.0)
     return OPS.sum(known, axis, keepdims) / _count(missing, known, axis, keepdims)
 
 
@@ -117,6 +123,7 @@ def nanvar(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         A float tensor without those axes.
     """
+    [x] = as_floats(x)
     known, missing = _without(x, 0.0)
     apart = OPS.where(missing, 0.0, known - nanmean(x, axis, True))
     return OPS.sum(apart * apart, axis, keepdims) / _count(missing, known, axis, keepdims)
@@ -184,7 +191,7 @@ def nancumsum(x: Value, axis: int | None = None, dtype: DType | str | None = Non
         A tensor of the shape of `x`, or a vector.
     """
     known, _ = _without(x, 0.0)
-    return OPS.cumsum(OPS.reshape(known, (-1,)) if axis is None else known, axis or 0, dtype)
+    return OPS.cumsum(known, axis, dtype)
 
 
 @composition(_X)
@@ -200,4 +207,4 @@ def nancumprod(x: Value, axis: int | None = None, dtype: DType | str | None = No
         A tensor of the shape of `x`, or a vector.
     """
     known, _ = _without(x, 1.0)
-    return OPS.cumprod(OPS.reshape(known, (-1,)) if axis is None else known, axis or 0, dtype)
+    return OPS.cumprod(known, axis, dtype)

@@ -1,0 +1,90 @@
+"""What users of NumPy and Keras expect of odd calls: no axis, no elements, other dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from tests.cases.grouping import together
+
+A = np.arange(6.0).reshape(2, 3)
+CUBE = np.random.default_rng(3).normal(size=(2, 3, 4))
+WHOLE = np.array([[3, -1, 2], [0, 7, -5]], np.int32)
+LARGE = np.array([2**62 + 1, 3])  # no float64 holds the first
+NONE = np.zeros((3, 0))
+
+# Calls that mean the same for NumPy, with the dtype of its result.
+SAME: dict[str, Callable[[Any], Any]] = {
+    "take without an axis": lambda m: m.take(A, np.array([0, 4, -1])),
+    "take along no axis": lambda m: m.take_along_axis(A, np.array([5, 0]), axis=None),
+    "sums without an axis": lambda m: m.cumsum(A),
+    "products without an axis": lambda m: m.cumprod(A),
+    "sums of a number": lambda m: m.cumsum(np.array(2.0)),
+    "diagonal of a cube": lambda m: m.diagonal(CUBE),
+    "trace of a cube": lambda m: m.trace(CUBE),
+    "rounded integers": lambda m: m.round(LARGE),
+    "rounded bytes": lambda m: m.round(np.array([3, -4], np.int8)),
+    "largest integer": lambda m: m.nanmax(LARGE),
+    "smallest integer": lambda m: m.nanmin(LARGE, axis=0),
+    "where the smallest is": lambda m: m.nanargmin(WHOLE.astype(np.int64), axis=1).astype(np.int64),
+    "mean of integers": lambda m: m.nanmean(WHOLE),
+    "deviation of integers": lambda m: m.nanstd(WHOLE, axis=0),
+    "fmax": lambda m: m.fmax(A, WHOLE), "fmin": lambda m: m.fmin(WHOLE, A),
+    "isin": lambda m: m.isin(A, WHOLE), "append": lambda m: m.append(A, WHOLE),
+    "gcd": lambda m: m.gcd(WHOLE, 2), "lcm": lambda m: m.lcm(2, WHOLE),
+    "concatenate": lambda m: m.concatenate([A, WHOLE]), "stack": lambda m: m.stack([WHOLE, A]),
+    "dot": lambda m: m.dot(A, 2), "kron": lambda m: m.kron(WHOLE, A),
+    "inner": lambda m: m.inner(A, WHOLE), "vdot": lambda m: m.vdot(A, WHOLE),
+    "heaviside": lambda m: m.heaviside(WHOLE, 0.5),
+    "logaddexp2": lambda m: m.logaddexp2(WHOLE, WHOLE),
+    "histogram of equal numbers": lambda m: m.histogram(np.full(3, 2.0))[1],
+    "histogram of nothing": lambda m: m.histogram(np.zeros(0))[1],
+    "histogram of an empty range": lambda m: m.histogram(A, 3, (1, 1))[1],
+    "a row everywhere": lambda m: m.full_like(A, [1, 2, 3]),
+    "bools everywhere": lambda m: m.full_like(WHOLE, np.array([True, False, True])),
+}
+
+
+@together()
+@pytest.mark.parametrize("case", SAME)
+def test_as_in_numpy(case: str) -> None:
+    got, want = SAME[case](zt.ops), SAME[case](np)
+    assert np.asarray(got).dtype == np.asarray(want).dtype
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("numbers", "bins"), [
+    (np.full(3, 2.0), 10), (np.full(3, 2.0), 1), (np.zeros(0), 4), (WHOLE, 5)])
+def test_counts_of_equal_numbers_and_of_none(numbers: np.ndarray, bins: int) -> None:
+    np.testing.assert_array_equal(zt.ops.histogram(numbers, bins)[0],
+                                  np.histogram(numbers, bins)[0])
+
+
+def test_bins_of_integers_keep_their_fractions() -> None:
+    np.testing.assert_array_equal(zt.ops.digitize(np.array([0, 1, 2]), np.array([0.5, 1.5])),
+                                  [0, 1, 2])
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "sparsemax"])
+def test_rows_without_elements(name: str) -> None:
+    assert getattr(zt.ops, name)(NONE).shape == NONE.shape
+    assert getattr(zt.ops, name)(NONE.T).shape == (0, 3)
+
+
+def test_logsumexp_of_all_elements_and_of_none() -> None:
+    np.testing.assert_allclose(zt.ops.logsumexp(A), np.log(np.exp(A).sum()))
+    np.testing.assert_array_equal(zt.ops.logsumexp(NONE, axis=1), np.full(3, -np.inf))
+    assert zt.ops.logsumexp(NONE, axis=0).shape == (0,)
+
+
+@together()
+@pytest.mark.parametrize("name", ["sigmoid", "softmax", "log_softmax", "sparsemax", "logsumexp",
+                                  "norm", "layer_norm", "rms_norm"])
+def test_integers_are_computed_in_float64(name: str) -> None:
+    y = getattr(zt.ops, name)(WHOLE)
+    assert y.dtype == np.float64
+    np.testing.assert_array_equal(y, getattr(zt.ops, name)(WHOLE.astype(np.float64)))
