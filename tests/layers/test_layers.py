@@ -257,3 +257,18 @@ def test_alpha_dropout_keeps_mean_and_variance():
     np.testing.assert_allclose(np.unique(ours), np.unique(theirs.numpy()), rtol=1e-6)
     shared = run(L.AlphaDropout(0.5, noise_shape=(None, 1)), np.ones((50, 4)), training=True)
     assert (shared == shared[:, :1]).all() and len(np.unique(shared)) == 2
+
+
+@pytest.mark.parametrize("axis", [-1, 1, (1, 2)])
+def test_softmax_of_masked_elements_is_keras(axis):
+    """Elements that a mask hides get 0, also where it hides all; before, `mask=` had no effect."""
+    keras = references.keras()
+    x, shown = random.normal(size=(2, 3, 4)).astype("f"), random.random((2, 3, 4)) > 0.4
+    shown[0, 0] = False
+    want = np.asarray(keras.ops.convert_to_numpy(keras.layers.Softmax(axis)(x, mask=shown)))
+    np.testing.assert_allclose(L.Softmax(axis)(x, mask=shown), want, rtol=1e-5, atol=1e-7)
+
+
+def test_the_average_of_integers_keeps_halves():
+    y = L.Average()([np.array([[1, 2]], np.int32), np.array([[2, -5]], np.int32)])
+    np.testing.assert_array_equal(y, [[1.5, -1.5]])

@@ -66,6 +66,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "pad_images": [((COLORS,), {"top_padding": 1, "left_padding": 2, "bottom_padding": 0, "target_width": 9})],
     "resize": [((COLORS,), {"size": (7, 9)}), ((COLORS[0],), {"size": (3, 8), "interpolation": "nearest"}),
                ((COLORS,), {"size": (4, 4), "crop_to_aspect_ratio": True}), ((COLORS,), {"size": (9, 4), "pad_to_aspect_ratio": True, "fill_value": 0.5}),
+               *(((COLORS,), {"size": size, "pad_to_aspect_ratio": True, "fill_value": 2.0}) for size in ((6, 6), (3, 8))),
                ((COLORS,), {"size": (3, 2), "antialias": True})],
     "angle": [((X,), {})], "append": [((X, Y), {}), ((X, Y), {"axis": 0})],
     "average": [((X,), {}), ((X,), {"axis": 1, "weights": random.random(4)})],

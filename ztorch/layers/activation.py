@@ -257,6 +257,8 @@ class ELU(Layer):
 class Softmax(Layer):
     """Probabilities that sum to 1 along an axis.
 
+    Called with `mask=`, bools of the shape of the input, it gives masked positions probability 0.
+
     Args:
         axis: Axis or axes of one distribution, where axis 0 is the batch. Default: `-1`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
@@ -283,8 +285,11 @@ class Softmax(Layer):
         axes = example_axes(self.axis, x.rank)
         padding, padded = context.padding, context.padding.of(x)
         hidden = [axis for axis in axes if axis in padded]
+        lowest, mask = float(np.finfo(x.dtype.working).min), context.masks.get(x)
+        if mask is not None and mask.rank == x.rank:  # one of steps alone hides no element
+            y = self.call(OPS.where(mask, x, lowest), context)
+            return OPS.where(mask, y, 0.0)  # also where all positions are masked
         for axis in hidden:  # padding gets probability zero
-            lowest = float(np.finfo(x.dtype.working).min)
             x = OPS.where(spread(padded[axis].value, x.rank, axis), x, lowest)
         if hidden:
             padding.declare(x, {})

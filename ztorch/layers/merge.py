@@ -229,7 +229,9 @@ class Average(Merge):
     """
 
     def merge(self, values: list[Value]) -> Value:
-        return reduce(OPS.add, self.alike(values)) * (1.0 / len(values))
+        total = reduce(OPS.add, self.alike(values))
+        total = total if total.dtype.is_float else OPS.cast(total, "float32")
+        return total * (1.0 / len(values))
 
 
 class Extreme(Merge, abstract=True):

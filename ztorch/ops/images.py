@@ -89,12 +89,12 @@ def same_shape(x: Value, height: int, width: int) -> tuple[int, int]:
 
 
 def widened_to(x: Value, height: int, width: int, fill_value: float) -> Value:
-    """Images (channels last), padded to the aspect ratio of height and width."""
+    """Images (channels last), padded to the aspect ratio of height and width: by as much on both
+    sides, so that an odd number of pixels lacks one, as in Keras."""
     rows, columns = x.shape[1], x.shape[2]
     wide = max(rows, columns * height // width), max(columns, rows * width // height)
-    low = (wide[0] - rows) // 2, (wide[1] - columns) // 2
-    return OPS.pad(x, (0, *low, 0), (0, wide[0] - rows - low[0], wide[1] - columns - low[1], 0),
-                   fill_value)
+    margin = (0, (wide[0] - rows) // 2, (wide[1] - columns) // 2, 0)
+    return OPS.pad(x, margin, margin, fill_value)
 
 
 def on_images(name: str, x: Value, data_format: str | None,
