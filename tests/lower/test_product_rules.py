@@ -9,7 +9,6 @@ import pytest
 
 from tests.cases.attention import fed
 from tests.cases.proposals import AVX2, x
-from tests.cases.schedules import JOBS
 from tests.parity import HERE, Job, agree, compiled, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -19,12 +18,10 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import tuning
+from ztorch.lower.cpu.packed_panels import pack, packed_columns, panel_columns
 from ztorch.lower.cpu.tiling import (
     choose,
     estimated_cycles,
-    pack,
-    packed_columns,
-    panel_columns,
     product_lanes,
     registers,
     tiling,
@@ -42,11 +39,11 @@ ZEN3 = replace(AVX2, processor=processor("zen3"))
 
 
 def test_a_tile_fills_the_registers_but_one() -> None:
-    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)
-    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 4, 1)  # 4 x 3 takes all 16
+    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 4, 1)
+    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 4, 1)  # 4 x 3 takes all 16
     wide = choose(97, 96, 96, TARGETS["avx512"].limits, f32)
     assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
-    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 4, 1)
+    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 0, 4, 1)
 
 
 def test_tiles_of_one_height_are_half_the_code() -> None:
@@ -223,7 +220,7 @@ def test_rows_that_evict_one_another_are_fetched_just_ahead() -> None:
         assert isinstance(step.schedule, ProductSchedule)
         return step.schedule.prefetch
 
-    assert [ahead(n) for n in (500, 256, 512, 1024)] == [tuning.PREFETCH_STEPS, 4, 2, 1]
+    assert [ahead(n) for n in (500, 256, 512, 1024)] == [tuning.PREFETCH_STEPS, 4, 2, 0]
 
 
 @pytest.mark.parametrize(("columns", "lanes"), [(3, 8), (6, 8), (8, 8), (9, 16), (20, 8), (24, 8), (40, 8), (150, 16)])
@@ -269,15 +266,6 @@ def test_packing_reads_in_memory_order() -> None:
     assert "order(1, 0)" in repr(plan_of(Graph({"y": longest}), ZEN3)[0].steps[0].schedule)
     long = ops.exp(ops.transpose(x(6, 9, 128), (1, 0, 2)))  # 512 bytes each
     assert "order(0, 1)" in repr(plan_of(Graph({"y": long}), ZEN3)[0].steps[0].schedule)
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 7])
-def test_blocks_of_rows_cover_the_remainder(block: int) -> None:
-    """19 rows in tiles of 2 are nine and one; blocks of four of them leave one behind."""
-    one = JOBS["product"]
-    key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
-    text = f"product tile(rows=2, vectors=2) block(rows={block}) prefetch(1) unroll(3) epilogue(inline=0)"
-    agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
 
 
 def test_left_operands_avoid_page_strides() -> None:

@@ -6,37 +6,38 @@ same few sets of the L1 cache, so those of one tile cause conflict misses. Longe
 
 from __future__ import annotations
 
+import math
+
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope, topological
+from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import access_pattern
-from ztorch.lower.index import Index, Var
+from ztorch.lower.cpu.strides import has_conflicts
+from ztorch.lower.cpu.tiling import copy_cycles, product_cycles
 from ztorch.lower.insets import INSET
-from ztorch.lower.region import COPY, is_view, view_of
-from ztorch.lower.tuning import L2_SHARE, PAGE_BYTES, REGION_MEMBERS_MAX, ROW_PADDING_BYTES
-from ztorch.machines.processors import Processor
+from ztorch.lower.region import COPY, is_view
+from ztorch.lower.tuning import (
+    COPY_GAIN,
+    L2_SHARE,
+    PAGE_BYTES,
+    REGION_MEMBERS_MAX,
+    ROW_PADDING_BYTES,
+)
 
 
-def has_page_stride(v: Value) -> bool:
-    """Whether the row stride of a matrix that a tile reads is a multiple of the page size."""
-    period = _rows_together(v)
-    again, row = Var("again", v.shape[-2] // period), Var("row", period)
-    rows = Index.of(again) * period + Index.of(row)
-    base = view_of(v, (*(Index() for _ in v.shape[:-2]), rows, Index()))
-    distance = base[1].factor(row) * v.dtype.bytes if base else 0
-    return distance > 0 and distance % PAGE_BYTES == 0
-
-
-def l2_capacity(v: Value, cpu: Processor) -> float:
-    """The size in bytes up to which the L2 cache holds such a matrix, so that no copy pays. It is
-    larger for sequences, whose iterations are contiguous."""
-    return cpu.l2_bytes * (L2_SHARE if _rows_together(v) == v.shape[-2] else 1.0)
-
-
-def _rows_together(v: Value) -> int:
-    """The number of rows with one stride: all rows, or those of one iteration of a sequence."""
-    access = access_pattern(v)
-    return v.shape[-2] if access is None else access.period
+def pays_to_pad(a: Value, v: Value, limits: Limits) -> bool:
+    """Whether a product reads a left operand whose rows are whole pages apart faster from a copy
+    with other rows: in place, tiles have few rows."""
+    (m, n), k, cpu, access = v.shape[-2:], a.shape[-1], limits.processor, access_pattern(a)
+    if access is None or not has_conflicts(access, a.dtype):
+        return False
+    if access.period < m:  # a sequence, whose iterations are contiguous
+        return m * k * a.dtype.bytes > cpu.l2_bytes
+    copied = product_cycles(m, n, k, limits, v.dtype) + copy_cycles(a, cpu) / math.prod(
+        v.shape[:-2])
+    return m * k * a.dtype.bytes > cpu.l2_bytes * L2_SHARE and (
+        copied < COPY_GAIN * product_cycles(m, n, k, limits, v.dtype, access))
 
 
 def padded_rows(v: Value, padded: dict[Value, Value]) -> Value:

@@ -36,6 +36,7 @@ class AccessPattern:
     period: int  # rows with a constant stride, such as those of one row of an image
     elements: int  # elements in memory; fewer than the rows have if windows overlap
     shift: int = 0  # steps along k after which a row reads the next row's element; 0: never
+    row_step: int = 0  # elements in memory from one row to the next; 0: unknown
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -72,7 +73,7 @@ def access_pattern(left: Value) -> AccessPattern | None:
     """The access pattern of the rows of a matrix, which may be windows of an image; None if it has
     to be copied."""
     if not is_view(left):
-        return plain(*left.shape[-2:])
+        return replace(plain(*left.shape[-2:]), row_step=left.shape[-1])
     key = view_key(left)
     if key not in _access_patterns:
         if len(_access_patterns) == ACCESS_PATTERNS_KEPT:
@@ -92,17 +93,19 @@ def _access_pattern(left: Value) -> AccessPattern | None:
     base = view_of(left, (*where, Index.of(Var("m", m)), along))
     even = tuple(h for h in range(1, min(m, TILE_ROWS_MAX) + 1) if _even(left, where, h, along))
     period = _period(left, where, along)
-    return AccessPattern(depths, even, period, min(m * k, base[0].size if base else 1),
-                         _shift(left, where, period, along, loops[-1]))
+    row, step = _distances(left, where, period, along, loops[-1])
+    shift = row // step if step > 0 and row > 0 and row % step == 0 else 0
+    return AccessPattern(depths, even, period, min(m * k, base[0].size if base else 1), shift,
+                         max(0, row))
 
 
-def _shift(left: Value, where: list[Index], period: int, along: Index, depth: Var) -> int:
-    """Steps of the innermost k loop after which a row reads the element that the next row reads
-    now; 0 if there are none."""
+def _distances(left: Value, where: list[Index], period: int, along: Index,
+               depth: Var) -> tuple[int, int]:
+    """The elements from one row to the next, and from one step of the innermost k loop to the
+    next."""
     again, inside = Var("t", left.shape[-2] // period), Var("r", period)
     base = view_of(left, (*where, Index.of(again) * period + Index.of(inside), along))
-    row, step = (base[1].factor(inside), base[1].factor(depth)) if base else (0, 0)
-    return row // step if step > 0 and row > 0 and row % step == 0 else 0
+    return (base[1].factor(inside), base[1].factor(depth)) if base else (0, 0)
 
 
 def steps_per_iteration(depths: tuple[int, ...], unroll: int) -> int:

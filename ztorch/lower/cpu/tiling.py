@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType
-from ztorch.graph.body import SHARED
-from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import AccessPattern, Run, equal_runs, plain, split
-from ztorch.lower.index import Index, Var
-from ztorch.lower.region import COPY, view_of
+from ztorch.lower.cpu.strides import rows_in_l1, steps_ahead
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
+    BLOCK_DEPTH_SHARE,
     BLOCK_ITERATIONS,
     BLOCK_TILES,
     COPY_SHARE,
     FETCH_SHARE,
+    FEW_SUMS,
+    FEW_SUMS_CYCLES,
     HALF_VECTORS_GAIN,
     K_UNROLL,
     L1_SHARE,
@@ -31,9 +31,6 @@ from ztorch.lower.tuning import (
     ONE_ROW_STRIDE,
     OWN_ROWS_COST,
     OWN_ROWS_MIN,
-    PAGE_BYTES,
-    PREFETCH_SHARE,
-    PREFETCH_STEPS,
     PRODUCTS_KEPT,
     SPARE_REGISTERS,
     TILE_RESULT_CYCLES,
@@ -109,7 +106,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         tile_count = tiles.down * math.ceil(n / (lanes * width))
         fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
-        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)),
+        rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
         prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
         unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
         if m == 1 and panel else K_UNROLL, epilogue_inline=1)
@@ -122,7 +119,8 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
-    for rows in (h for h in access.heights if h <= m and not (even and math.ceil(m / h) % 2)):
+    most = min(m, rows_in_l1(access, d, cpu))
+    for rows in (h for h in access.heights if h <= most and not (even and math.ceil(m / h) % 2)):
         for width in range(1, min(math.ceil(n / lanes), TILE_VECTORS_MAX) + 1):
             used = registers(rows, width) + access.kept(rows)
             if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
@@ -141,15 +139,6 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
     return best[2]
 
 
-def kept_for_iterations(right: Value, cpu: Processor) -> bool:
-    """Whether every iteration of a loop multiplies by the same matrix, which fits in the L2 cache.
-    Then each worker can read all of it. If workers share such products by rows, a worker goes on
-    with rows that it computed itself; those of another one may be in caches of another die."""
-    base = view_of(right, [Index.of(Var(f"d{a}", n)) for a, n in enumerate(right.shape)])
-    return base is not None and base[0].attrs.get("role") == SHARED and (
-        base[0].nbytes <= cpu.l2_bytes)
-
-
 def whole_panels(width: int, panel: int) -> bool:
     """Whether a tile is a part of a panel or consists of whole panels; 0 stands for no panels.
 
@@ -157,31 +146,6 @@ def whole_panels(width: int, panel: int) -> bool:
     [1, 2, 4, 8]
     """
     return panel % width == 0 or width % panel == 0
-
-
-def steps_ahead(distance: int, cpu: Processor) -> int:
-    """The prefetch distance of rows of B, in steps along k. `distance` is their stride in bytes.
-    Prefetching more than a share of the lines that the L1 cache can hold at this stride would evict
-    lines before they are used.
-
-    >>> from ztorch.machines.processors import PROCESSORS
-    >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
-    [8, 2, 1]
-    """
-    return max(1, min(PREFETCH_STEPS, int(lines_held(distance, cpu) * PREFETCH_SHARE)))
-
-
-def lines_held(distance: int, cpu: Processor) -> int:
-    """The number of cache lines with a stride of `distance` bytes that the L1 cache can hold. Each
-    way of it has the size of a page. A distance of 0 means that strides vary."""
-    return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
-
-
-def row_distance(right: Value) -> int:
-    """The row stride of a right operand in bytes; 0 if it is not constant."""
-    row = Var("k", right.shape[-2])
-    base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
-    return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0
 
 
 def registers(rows: int, width: int) -> int:
@@ -212,33 +176,36 @@ def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
     cycles = estimated_cycles(tiles, k, d, cpu)
     if distance < LINE_BYTES or k * LINE_BYTES <= cpu.l1_bytes:
         return cycles
+    line = LINE_BYTES * FETCH_SHARE / cpu.l2_bytes_per_cycle
+    return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
+
+
+def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern, distance: int,
+                      cpu: Processor) -> ProductSchedule:
+    """The schedule with blocks along k if its tiles would evict lines of A that the next panel
+    reads again.
+
+    Args:
+        s: A schedule.
+        m: Rows of A.
+        k: Columns of A.
+        access: The access pattern of A.
+        distance: The distance of its steps along k in bytes, as `step_distance` gives it.
+        cpu: The processor.
+    """
     way_bytes = cpu.l2_bytes // cpu.l2_ways
     held = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
-    line = LINE_BYTES * (FETCH_SHARE / cpu.l2_bytes_per_cycle if k <= held else
-                         1.0 / cpu.outer_bytes_per_cycle)
-    return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
+    down = sum(run.tiles for run in access.runs(m, s.tile_rows))
+    if distance < LINE_BYTES or k <= held or down < 2:
+        return s
+    return replace(s, block_rows=down,
+                   block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)
 
 
 def copy_cycles(v: Value, cpu: Processor) -> float:
     """The estimated cycles to copy a value for a product that reads the copy."""
     near = v.nbytes <= cpu.l3_bytes * COPY_SHARE
     return 2 * v.nbytes / (cpu.outer_bytes_per_cycle if near else cpu.memory_bytes_per_cycle)
-
-
-def step_distance(left: Value) -> int:
-    """The distance of a left operand's first two elements along k, in bytes; 0 if it is unknown.
-
-    >>> from ztorch.graph.op import leaf
-    >>> x = leaf("input", "x", (8, 6), "float32")
-    >>> step_distance(x), step_distance(OPS.transpose(x))
-    (4, 24)
-    """
-    start = [Index() for _ in left.shape[:-1]]
-    bases = [view_of(left, (*start, Index((), k))) for k in range(min(2, left.shape[-1]))]
-    if len(bases) < 2 or bases[0] is None or bases[1] is None:
-        return 0
-    apart = bases[1][1] - bases[0][1]
-    return 0 if apart.terms else abs(apart.const) * left.dtype.bytes
 
 
 def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Processor,
@@ -249,8 +216,11 @@ def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Process
     far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
     fetch = width * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
-    step = max(rows * width * issues / cpu.fma_ports, (rows + width * issues) / cpu.load_ports,
+    sums = rows * width * issues
+    step = max(sums / cpu.fma_ports, (rows + width * issues) / cpu.load_ports,
                float(cpu.fma_cycles), fetch)
+    if rows > 1 and sums < FEW_SUMS * cpu.fma_ports * cpu.fma_cycles:
+        step += FEW_SUMS_CYCLES
     step += FETCH_SHARE * (rows * d.bytes + width * vector_bytes) / cpu.l2_bytes_per_cycle
     return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * width
 
@@ -269,32 +239,3 @@ def tiling(rows: int, width: int, m: int, n: int, lanes: int, packed: bool = Fal
                   Run(last.start + last.size * (last.count - 1), last.size, 1))
         panels = tuple(p for p in panels if p.count)
     return Tiling(down, panels, lanes, tail)
-
-
-def panel_columns(right: Value, m: int, limits: Limits, of: DType) -> int:
-    """The columns of a panel for a product of dtype `of` with m rows."""
-    k, n = right.shape
-    return choose(m, n, k, limits, of, packed=True).tile_vectors * product_lanes(n, limits, of)
-
-
-def pack(right: Value, width: int) -> Value:
-    """The right operand with each panel of columns contiguous, as a view in its original shape."""
-    k, n = right.shape
-    count = math.ceil(n / width)
-    padded = OPS.pad(right, (0, 0), (0, count * width - n))
-    panels = COPY(OPS.transpose(OPS.reshape(padded, (k, count, width)), (1, 0, 2)))
-    joined = OPS.reshape(OPS.transpose(panels, (1, 0, 2)), (k, count * width))
-    return OPS.slice(joined, (0, 0), (1, 1), (k, n))
-
-
-def packed_columns(right: Value) -> int:
-    """The columns of each panel if the right operand is a result of `pack`; else 0."""
-    k, n = right.shape[-2:]
-    row = Var("k", k)
-    base = view_of(right, [*(Index() for _ in right.shape[:-1]), Index.of(Var("n", n))])
-    down = view_of(right, [*(Index() for _ in right.shape[:-2]), Index.of(row), Index()])
-    if right.rank != 2 or base is None or down is None or base[0].rank != 3:
-        return 0
-    count, depth, width = base[0].shape
-    stacked = depth == k and count == math.ceil(n / width) and down[1].factor(row) == width
-    return width if stacked else 0

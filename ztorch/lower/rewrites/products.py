@@ -10,18 +10,11 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import GridLimits, Limits
-from ztorch.lower.cpu.l1_conflicts import has_page_stride, l2_capacity, padded_copy, padded_rows
+from ztorch.lower.cpu.l1_conflicts import padded_copy, padded_rows, pays_to_pad
 from ztorch.lower.cpu.left_operand import access_pattern
-from ztorch.lower.cpu.tiling import (
-    choose,
-    copy_cycles,
-    lines_held,
-    pack,
-    panel_columns,
-    product_cycles,
-    row_distance,
-    step_distance,
-)
+from ztorch.lower.cpu.packed_panels import pack, panel_columns
+from ztorch.lower.cpu.strides import lines_held, row_distance, step_distance
+from ztorch.lower.cpu.tiling import choose, copy_cycles, product_cycles
 from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.grid.mma import shape_for
 from ztorch.lower.grid.operands import copy_width, has_border
@@ -49,7 +42,6 @@ from ztorch.lower.tuning import (
     PACK_ROWS_MIN,
     PACK_ROWS_NEAR,
     PACK_ROWS_PAGES,
-    PACK_WHOLE_LINES,
     PAGE_BYTES,
     PRODUCT_DEPTH,
     SPLIT_DEPTH,
@@ -102,7 +94,7 @@ class ProductRewrites:
             return self._in_parts(v, fixed)
         v = _product_of(v, padded_rows(a, self.padded), b)
         a = _left(v, limits)
-        if has_page_stride(a) and m * k * v.dtype.bytes > l2_capacity(a, limits.processor):
+        if pays_to_pad(a, v, limits):
             a = padded_copy(a.args[0] if a.op is COPY else a)
         narrow = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if narrow is None else narrow
@@ -263,12 +255,13 @@ def _left(v: Value, limits: Limits) -> Value:
 def _has_conflict_misses(b: Value, v: Value, limits: Limits) -> bool:
     """Whether packing the right operand pays because its rows cause conflict misses: a row stride
     that has a large power of two in common with the size of a cache way maps all rows of a panel to
-    few sets, and each tile of rows reads the panel again."""
+    few sets, and each tile of rows reads the panel again. Vectors that are cache lines are read
+    once for so many multiply-adds that the L2 cache keeps up."""
     (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
     distance = row_distance(b) if _readable(b) else n * b.dtype.bytes
     if limits.lanes(v.dtype) * b.dtype.bytes >= LINE_BYTES:
-        m //= PACK_WHOLE_LINES
-    elif m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
+        return False
+    if m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
         return True
     if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
         return True

@@ -40,6 +40,18 @@ BLOCK_TILES = row(
 BLOCK_ITERATIONS = row(
     "BLOCK_ITERATIONS", 8, "iterations",
     "the fewest iterations that then remain for workers to share", CHOSEN)
+BLOCK_DEPTH_SHARE = row(
+    "BLOCK_DEPTH_SHARE", 0.5, "share of the cache",
+    "how much of the L1 cache the lines of A that one tile reads in a block along k may fill, if "
+    "each step reads another line and the L2 cache cannot hold those of all steps",
+    "on Zen 4 at AVX-512, 1152 x 256 x 1568 with windows read across: 90 % of the peak become 95; "
+    "392 and 196 steps are level. Where A is read along its rows, blocks of 64 to 384 steps lose 1 "
+    "to 10 % at AVX2 and gain nothing at AVX-512")
+FREE_WAYS = row(
+    "FREE_WAYS", 2, "ways of the L1 cache",
+    "the ways of a set that rows of A which are whole pages apart leave to B",
+    "on Zen 4 at AVX-512, 16 x 1024 x 1024: tiles of 16 rows take 630 us, of 8 rows and 3 vectors "
+    "303, of 6 and 4 303; 64 x 1024 x 1024: 13 rows 1403, 8 rows 1192, 6 rows 1173")
 OWN_ROWS_MIN = row(
     "OWN_ROWS_MIN", 8, "rows",
     "the fewest rows of a product in a loop that workers share by rows, although each of them then "
@@ -110,6 +122,14 @@ FETCH_SHARE = row(
     "multiply-adds: large tiles need fewer bytes per multiply-add",
     "on Sapphire Rapids, 512 x 512 x 512: 7 rows of 3 vectors reach 180 GFLOP/s, 14 of 2 reach "
     "195; 2048 x 2048 x 2048: 6 of 3 reach 139, 14 of 2 reach 150")
+FEW_SUMS = row(
+    "FEW_SUMS", 1.5, "times the multiply-adds in flight",
+    "the sums of a tile below which some multiply-adds wait for one another", CHOSEN)
+FEW_SUMS_CYCLES = row(
+    "FEW_SUMS_CYCLES", 0.3, "cycles a step along k",
+    "how long they wait",
+    "on Zen 4 at AVX2, 1560 x 256 x 240 in tiles of 2 vectors: 6 rows reach 98 % of the peak, 5 "
+    "and 4 rows 93; 1560 x 256 x 1152: 97, 92 and 90")
 TILING_GAIN = row(
     "TILING_GAIN", 0.999, "ratio",
     "a later tiling must take less than this share of the best time so far", CHOSEN)
@@ -169,12 +189,6 @@ PACK_DEPTH_PAGES = row(
     "PACK_DEPTH_PAGES", 32, "steps along k",
     "the least k of a product whose right operand is packed for its row stride",
     "on Zen 3, 100 x 32 x 1024: 53 GFLOP/s become 71")
-PACK_WHOLE_LINES = row(
-    "PACK_WHOLE_LINES", 8, "times the rows",
-    "the factor of rows from which packing pays if a vector is a cache line: each line is read "
-    "once",
-    "on Zen 4 at AVX-512, 32 x 1024 x 1024: 615 us become 725 when packed; 128 x 3072 x 768: 5.9 "
-    "ms become 6.6; 256 x 1024 x 1024 and 384 x 512 x 784 are level")
 NARROW_ROWS = row(
     "NARROW_ROWS", 2, "rows",
     "the most rows for which a product is limited by reading its weights, and reads them in 16 "

@@ -1,0 +1,83 @@
+"""Products in blocks of rows and parts of k, and tiles whose rows evict one another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cases.proposals import AVX2, x
+from tests.cases.schedules import JOBS
+from tests.parity import agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.ir.limits import Limits
+from ztorch.lower.schedule import ProductSchedule
+from ztorch.machines.processors import ANY, processor
+
+
+@pytest.mark.parametrize(("block", "depth"), [(1, 0), (2, 0), (3, 5), (4, 13), (7, 1), (10, 6)])
+def test_blocks_of_rows_cover_the_remainder(block: int, depth: int) -> None:
+    """19 rows in tiles of 2 are nine and one; blocks of four of them leave one behind. 13 steps
+    along k in parts of 5 leave three."""
+    one = JOBS["product"]
+    key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
+    text = (f"product tile(rows=2, vectors=2) block(rows={block}, depth={depth}) prefetch(1) unroll(3) "
+            "epilogue(inline=0)")
+    agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
+
+
+@pytest.mark.parametrize("depth", [1, 4, 6, 12, 24, 36])
+def test_parts_of_k_are_ranges_of_one_of_its_loops(depth: int) -> None:
+    """Windows of 3 x 3 positions of 4 channels have two loops along k, of 3 and 12 steps. Sums that
+    wait for the next part are added in the same order: the bits are the same."""
+    one = JOBS["windows"]
+    step = plan_of(one.alone("j"), AVX2)[0].steps[-1]
+    assert isinstance(step.schedule, ProductSchedule)
+    text = repr(replace(step.schedule, block_rows=3, block_depth=depth))
+    got = interpreted(one, AVX2, schedules={step.key: text}, workers=3)
+    agree(one, got, terms=36)
+    np.testing.assert_array_equal(got[0], interpreted(one, AVX2)[0])
+
+
+def test_windows_that_are_read_across_are_multiplied_in_parts_of_k() -> None:
+    """Each step along k reads another line of the image. The L2 cache holds 1,024 of them at this
+    distance, not 1,568."""
+    image, slope = leaf("input", "x", (8, 28, 28, 128), f32), leaf("input", "g", (8, 14, 14, 256), f32)
+    kernel = leaf("input", "w", (3, 3, 128, 256), f32)
+    wide = replace(TARGETS["avx512"].limits, processor=processor("zen4"))
+
+    def schedule(limits: Limits) -> ProductSchedule:
+        [slopes] = gradients(ops.sum(ops.conv(image, kernel, strides=2, padding=((1, 1), (1, 1))) * slope), [kernel])
+        steps = plan_of(Graph({"y": slopes}), limits)[0].steps
+        [s] = [step.schedule for step in steps if isinstance(step.schedule, ProductSchedule)]
+        return s
+
+    s = schedule(wide)
+    assert (s.tile_rows, s.block_rows, s.block_depth) == (14, 84, 256)
+    assert schedule(replace(wide, processor=processor("zen4")._replace(l2_bytes=2 << 20))).block_depth == 0
+    assert schedule(replace(AVX2, processor=processor("zen4"))).block_depth == 0  # windows are copied
+
+
+def test_rows_whole_pages_apart_are_read_in_low_tiles() -> None:
+    """Their lines map to one set of the L1 cache, of eight ways; two are left to the other operand.
+    They are copied to longer rows only where low tiles take clearly longer."""
+    wide = TARGETS["avx512"].limits
+    zen4 = replace(wide, processor=processor("zen4"))
+
+    def rows(m: int, k: int, limits: Limits) -> int:
+        b = leaf("input", "b", (k, 1024), f32)
+        step = plan_of(Graph({"y": ops.matmul(x(m, k), b)}), limits)[0].steps[-1]
+        assert isinstance(step.schedule, ProductSchedule)
+        return step.schedule.tile_rows
+
+    assert [rows(64, k, zen4) for k in (1000, 1024, 1040, 2048)] == [13, 6, 13, 6]
+    assert rows(64, 1024, replace(zen4, processor=processor("zen5"))) == 10
+    assert rows(700, 1024, zen4) == 6 and rows(
+        700, 1024, replace(wide, processor=ANY._replace(l3_bytes=32 << 20))) == 14
+    assert rows(700, 1024, AVX2) == 6

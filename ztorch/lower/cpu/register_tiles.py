@@ -1,0 +1,263 @@
+"""The register tiles of a product, with the epilogue applied to each of them.
+
+Without blocks along k a tile multiplies all of its rows and columns at once. With them, the tiles
+of a row block pass over one part of k after another: the part of the panel stays in the L1 cache,
+and sums wait in a local array. They are added in the same order, so the results are the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from ztorch.dtypes import DType
+from ztorch.graph.value import Value
+from ztorch.ir.builder import Builder
+from ztorch.ir.kernel import Operand
+from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.left_operand import Run
+from ztorch.lower.cpu.parts_of_k import PartOfK, outer_loops, parts_of_k
+from ztorch.lower.cpu.product_operand import ProductOperand
+from ztorch.lower.cpu.tile_prefetch import distant_readers, prefetch_next_panel, prefetch_operands
+from ztorch.lower.cpu.tiling import Tiling
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import evaluate, multiply_add, summing
+from ztorch.lower.positions import flatten, unflatten
+from ztorch.lower.region import Region
+from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tuning import LINE_BYTES
+
+_Sums = list[list[Operand]]  # of a tile: a variable for each row and vector
+
+
+@dataclass(frozen=True)
+class _ProductTile:
+    """One tile: loop counters, and the positions of its rows and vectors of columns."""
+
+    bound: dict[Var, Operand]
+    scopes: list[Emitter]  # of each vector
+    where: tuple[Index, ...]  # the matrix
+    first: Index  # row
+    rows: list[Index]
+    columns: list[Index]
+    across: Var  # the number of the panel
+
+
+class RegisterTiles:
+    """The tiles of the product that a region is built around.
+
+    Args:
+        b: The builder.
+        region: The region.
+        product: The product.
+        memory: Names of the buffers that are read, by value.
+        target: Names of the buffers that are written, by value.
+        limits: The machine.
+        tiling: The tiles.
+        schedule: The schedule.
+        depths: Extents of the loops along k, outermost first.
+    """
+
+    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
+                 target: Mapping[Value, str], limits: Limits, tiling: Tiling,
+                 schedule: ProductSchedule, depths: tuple[int, ...]):
+        self.b, self.region, self.product = b, region, product
+        self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
+        self.schedule, self.depths = schedule, depths
+        self.batch = product.shape[:-2]
+        self.n = product.shape[-1]
+        self.arrays = 0
+        self.distant = distant_readers(region, product, memory, limits)
+
+    def run(self, rows: Run, panels: Run) -> None:
+        """All tiles of one size. Workers share them."""
+        with self._shared(rows.tiles, panels.count) as (batch, at_row, at_panel):
+            self._whole(self._tile(batch, at_row, at_panel, rows, panels))
+
+    def blocks(self, panels: Run) -> None:
+        """All tiles of one width. Workers share the pairs of a row block and a panel: a block reads
+        its panel once from an outer cache, and its tiles prefetch the next panel meanwhile."""
+        blocks = math.ceil(self.tiling.down / self.schedule.block_rows)
+        with self._shared(blocks, panels.count) as (batch, at_block, at_panel):
+            if self.schedule.block_depth:
+                self._in_parts(batch, at_block if blocks > 1 else None, at_panel, panels)
+                return
+            for rows, at_row, number in self._of_block(at_block if blocks > 1 else None):
+                self._whole(self._tile(batch, at_row, at_panel, rows, panels), number)
+
+    def _of_block(self, at_block: Operand | None) -> Iterator[tuple[Run, Operand, Operand]]:
+        """The tiles of a row block; None: the only one. A tile is given by its run, its number in
+        the run, and its number in the block."""
+        b, block, before = self.b, self.schedule.block_rows, 0
+        first = b.const(0, b.index) if at_block is None else b.mul(at_block, block)
+        for rows in self.tiling.rows:
+            begin = b.max(b.sub(first, before), 0)
+            end = b.min(b.sub(b.add(first, block), before), rows.tiles)
+            with b.loop(*((0, rows.tiles) if at_block is None else (begin, end))) as at_row:
+                yield rows, at_row, b.sub(b.add(at_row, before), first)
+            before += rows.tiles
+
+    @contextmanager
+    def _shared(self, down: int, across: int) -> Iterator[tuple[Operand, Operand, Operand]]:
+        """The loop that workers share: the index of the matrix, of the row and of the column."""
+        b, per_matrix = self.b, down * across
+        with b.loop(0, math.prod(self.batch) * per_matrix, kind="parallel") as t:
+            batch = b.div(t, per_matrix) if self.batch else b.const(0, b.index)
+            t = b.rem(t, per_matrix) if self.batch else t
+            yield batch, b.div(t, across), b.rem(t, across)
+
+    def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
+              panels: Run) -> _ProductTile:
+        """The positions of a tile."""
+        b, lanes = self.b, self.tiling.lanes
+        which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
+        across, again = Var("p", panels.count), Var("g", rows.repeats)
+        bound = {which: batch, at_row: down, across: panel}
+        if rows.repeats > 1:
+            bound |= {at_row: b.rem(down, rows.count), again: b.div(down, rows.count)}
+        first = Index.of(again) * rows.period + Index.of(at_row) * rows.size + rows.start
+        scopes = [self._scope(bound, panels, j) for j in range(panels.size)]
+        columns = [Index.of(across) * (panels.size * lanes) + (panels.start + j) * lanes
+                   + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
+        return _ProductTile(bound, scopes, unflatten(Index.of(which), self.batch), first,
+                     [first + r for r in range(rows.size)], columns, across)
+
+    # -- along k -----------------------------------------------------------------------------------
+
+    def _whole(self, tile: _ProductTile, number: Operand | None = None) -> None:
+        """A tile over all of k. `number` is its number in its row block, if there are blocks."""
+        b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
+        height, width = len(tile.rows), len(tile.columns)
+        sums = [[b.var(summing(d), lanes, 0.0) for _ in range(width)] for _ in range(height)]
+        self._add(tile, sums, PartOfK(0, 0, self.depths[0]), number)
+        if self.schedule.epilogue_inline or height == 1:
+            for r in range(height):
+                for j in range(width):
+                    x = b.cast(b.get(sums[r][j]), dtype=d)
+                    self._finish(tile.scopes[j], x, (*tile.where, tile.rows[r], tile.columns[j]))
+            return
+        array, start = self._array(height * width, d), b.const(0, b.index)
+        self._keep(sums, array, start)
+        self._finish_rows(tile, array, start)
+
+    def _in_parts(self, batch: Operand, at_block: Operand | None, at_panel: Operand,
+                  panels: Run) -> None:
+        """The tiles of a row block and a panel, over one part of k after another."""
+        b, lanes, of = self.b, self.tiling.lanes, summing(self.product.dtype)
+        block = min(self.schedule.block_rows, self.tiling.down)
+        each = max(rows.size for rows in self.tiling.rows) * panels.size  # vectors of a tile
+        array, zero = self._array(block * each, of), b.splat(b.const(0.0, of), lanes)
+        with b.loop(0, block * each) as k:
+            b.store(array, b.mul(k, lanes), zero)
+        for part in parts_of_k(b, self.depths, self.schedule):
+            for rows, at_row, number in self._of_block(at_block):
+                tile = self._tile(batch, at_row, at_panel, rows, panels)
+                start, width = b.mul(number, each * lanes), panels.size
+                sums = [[b.var(of, lanes, b.load(array, start, (r * width + j) * lanes, lanes))
+                         for j in range(width)] for r in range(rows.size)]
+                self._add(tile, sums, part, number)
+                self._keep(sums, array, start)
+        for rows, at_row, number in self._of_block(at_block):
+            tile = self._tile(batch, at_row, at_panel, rows, panels)
+            self._finish_rows(tile, array, b.mul(number, each * lanes))
+
+    def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, number: Operand | None) -> None:
+        """Adds the products of a part of k to the sums of a tile."""
+        b, lanes = self.b, self.tiling.lanes
+        a_of, b_of = self.product.args
+        vector_bytes = lanes * b_of.dtype.bytes
+        for row in tile.rows if self.distant else ():
+            for j in range(0, len(tile.columns), max(1, LINE_BYTES // vector_bytes)):
+                at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
+                prefetch_operands(tile.scopes[j], self.distant, self.region,
+                                  {self.region.outer: at})
+        loops = outer_loops(self.depths)
+        outer = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
+        with ExitStack() as stack:
+            bound = {**tile.bound, **part.around}
+            for k, v in enumerate(loops[part.axis:]):
+                bound[v] = stack.enter_context(
+                    b.loop(0, v.extent) if k else b.loop(part.begin, part.end))
+            for begin, end, times in part.pieces(b, self.depths, self.schedule.unroll):
+                depth = Var("k", self.depths[-1] - times + 1, kept=True)
+                along = outer * self.depths[-1] + Index.of(depth)
+                with b.loop(begin, end, times) as kk:
+                    inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
+                    now = [[b.get(v) for v in line] for line in sums]
+                    rights = [ProductOperand(s, b_of, [(*tile.where, along, column)], depth)
+                              for s, column in zip(inner, tile.columns, strict=True)]
+                    lines = [(*tile.where, row, along) for row in tile.rows]
+                    left = ProductOperand(inner[0], a_of, lines, depth)
+                    for u in range(times):
+                        self._step(left, rights, u, now)
+                    if number is not None:
+                        prefetch_next_panel(
+                            b, rights, tile.across, number, times,
+                            min(self.schedule.block_rows, self.tiling.down), vector_bytes)
+                    for line, values in zip(sums, now, strict=True):
+                        for variable, x in zip(line, values, strict=True):
+                            b.set(variable, x)
+
+    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int,
+              now: _Sums) -> None:
+        """One step along k for the whole tile."""
+        of = summing(self.product.dtype)
+        if self.schedule.prefetch:
+            for operand in rights:
+                operand.prefetch(step + self.schedule.prefetch)
+        right = [self.b.cast(x.at(0, step), dtype=of) for x in rights]
+        for r, line in enumerate(now):
+            x = self.b.cast(left.at(r, step), dtype=of)
+            for j, y in enumerate(right):
+                line[j] = multiply_add(self.b, self.limits, x, y, line[j])
+
+    # -- finished sums -----------------------------------------------------------------------------
+
+    def _array(self, vectors: int, d: DType) -> str:
+        """A local array for sums."""
+        self.arrays += 1
+        return self.b.memory(f"tile{self.arrays}", d, vectors * self.tiling.lanes, "local", "rw")
+
+    def _keep(self, sums: _Sums, array: str, start: Operand) -> None:
+        """Stores sums to a local array."""
+        b, lanes, width = self.b, self.tiling.lanes, len(sums[0])
+        for r, line in enumerate(sums):
+            for j, variable in enumerate(line):
+                x = b.cast(b.get(variable), dtype=b.memories[array].dtype)
+                b.store(array, start, x, off=(r * width + j) * lanes)
+
+    def _finish_rows(self, tile: _ProductTile, array: str, start: Operand) -> None:
+        """The epilogue of sums in a local array, as a loop over the rows of a tile: a long one is
+        not unrolled over them."""
+        b, lanes, width = self.b, self.tiling.lanes, len(tile.scopes)
+        with b.loop(0, len(tile.rows)) as at:
+            down = Var("r", len(tile.rows))
+            row = tile.first + Index.of(down)
+            here = b.add(start, b.mul(at, width * lanes))
+            for j, scope in enumerate(tile.scopes):
+                inner = scope.within(bound={**scope.bound, down: at})
+                x = b.load(array, here, off=j * lanes, lanes=lanes)
+                self._finish(inner, b.cast(x, dtype=self.product.dtype),
+                             (*tile.where, row, tile.columns[j]))
+
+    def _finish(self, e: Emitter, x: Operand, index: tuple[Index, ...]) -> None:
+        """The epilogue of one vector of sums."""
+        scope = e.within()
+        scope.here[self.product] = x
+        at = flatten(index, self.product.shape)
+        evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
+
+    def _scope(self, bound: dict[Var, Operand], panels: Run, j: int) -> Emitter:
+        """The scope of one vector of columns. The last vector of a row may need a mask."""
+        b, lanes, tail = self.b, self.tiling.lanes, self.tiling.tail
+        if lanes == 1:
+            return Emitter(b, self.memory, bound, members=self.region.flat)
+        end = panels.start + panels.size * panels.count
+        masked = tail and j == panels.size - 1 and end == math.ceil(self.n / lanes)
+        lane = Var("n", tail if masked else lanes, kept=True)
+        mask = b.lt(b.iota(lanes), tail) if masked else None
+        bound = {**bound, lane: b.const(0, b.index)}
+        return Emitter(b, self.memory, bound, lane, lanes, mask, self.region.flat)

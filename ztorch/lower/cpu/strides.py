@@ -1,0 +1,94 @@
+"""Strides of the operands of a product, and what the caches hold at them."""
+
+from __future__ import annotations
+
+import math
+
+from ztorch.dtypes import DType
+from ztorch.graph.body import SHARED
+from ztorch.graph.value import Value
+from ztorch.lower.cpu.left_operand import AccessPattern
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import view_of
+from ztorch.lower.tuning import (
+    FREE_WAYS,
+    LINE_BYTES,
+    PAGE_BYTES,
+    PREFETCH_SHARE,
+    PREFETCH_STEPS,
+    TILE_ROWS_MAX,
+)
+from ztorch.machines.processors import Processor
+
+
+def has_conflicts(access: AccessPattern, d: DType) -> bool:
+    """Whether the rows of A are a multiple of the page size apart."""
+    return access.row_step > 0 and access.row_step * d.bytes % PAGE_BYTES == 0
+
+
+def rows_in_l1(access: AccessPattern, d: DType, cpu: Processor) -> int:
+    """The most rows of a tile whose lines the L1 cache holds together: those of rows that are whole
+    pages apart map to one set, and B needs some of its ways.
+
+    >>> from dataclasses import replace
+    >>> from ztorch.lower.cpu.left_operand import plain
+    >>> from ztorch.dtypes import f32
+    >>> from ztorch.machines.processors import PROCESSORS
+    >>> pages = replace(plain(64, 1024), row_step=1024)
+    >>> [rows_in_l1(pages, f32, PROCESSORS[name]) for name in ("zen4", "zen5")]
+    [6, 10]
+    """
+    if not has_conflicts(access, d):
+        return TILE_ROWS_MAX
+    return max(1, lines_held(PAGE_BYTES, cpu) - FREE_WAYS)
+
+
+def kept_for_iterations(right: Value, cpu: Processor) -> bool:
+    """Whether every iteration of a loop multiplies by the same matrix, which fits in the L2 cache.
+    Then each worker can read all of it. If workers share such products by rows, a worker goes on
+    with rows that it computed itself; those of another one may be in caches of another die."""
+    base = view_of(right, [Index.of(Var(f"d{a}", n)) for a, n in enumerate(right.shape)])
+    return base is not None and base[0].attrs.get("role") == SHARED and (
+        base[0].nbytes <= cpu.l2_bytes)
+
+
+def steps_ahead(distance: int, cpu: Processor) -> int:
+    """The prefetch distance of rows of B, in steps along k. `distance` is their stride in bytes.
+    Prefetching more than a share of the lines that the L1 cache can hold at this stride would evict
+    lines before they are used; the next step alone is not worth it.
+
+    >>> from ztorch.machines.processors import PROCESSORS
+    >>> [steps_ahead(n, PROCESSORS["zen4"]) for n in (2000, 2048, 4096)]
+    [8, 2, 0]
+    """
+    steps = min(PREFETCH_STEPS, int(lines_held(distance, cpu) * PREFETCH_SHARE))
+    return steps if steps > 1 else 0
+
+
+def lines_held(distance: int, cpu: Processor) -> int:
+    """The number of cache lines with a stride of `distance` bytes that the L1 cache can hold. Each
+    way of it has the size of a page. A distance of 0 means that strides vary."""
+    return cpu.l1_bytes // max(LINE_BYTES, math.gcd(distance or LINE_BYTES, PAGE_BYTES))
+
+
+def row_distance(right: Value) -> int:
+    """The row stride of a right operand in bytes; 0 if it is not constant."""
+    row = Var("k", right.shape[-2])
+    base = view_of(right, (*(Index() for _ in right.shape[:-2]), Index.of(row), Index()))
+    return abs(base[1].factor(row)) * right.dtype.bytes if base and base[1].is_affine else 0
+
+
+def step_distance(left: Value) -> int:
+    """The distance of a left operand's first two elements along k, in bytes; 0 if it is unknown.
+
+    >>> from ztorch.graph.op import OPS, leaf
+    >>> x = leaf("input", "x", (8, 6), "float32")
+    >>> step_distance(x), step_distance(OPS.transpose(x))
+    (4, 24)
+    """
+    start = [Index() for _ in left.shape[:-1]]
+    bases = [view_of(left, (*start, Index((), k))) for k in range(min(2, left.shape[-1]))]
+    if len(bases) < 2 or bases[0] is None or bases[1] is None:
+        return 0
+    apart = bases[1][1] - bases[0][1]
+    return 0 if apart.terms else abs(apart.const) * left.dtype.bytes
