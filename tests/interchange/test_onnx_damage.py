@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from tests.interchange.onnx_files import broken, dense, model_of, tensor, written
 from ztorch.errors import ArtifactError, ZtorchError
 from ztorch.interchange.onnx import load
+from ztorch.interchange.onnx.wire import _fields
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
@@ -152,6 +153,17 @@ def _long_axis(made: onnx.ModelProto) -> None:
     made.graph.node[1].CopyFrom(helper.make_node("Pad", ["x", "pads"], ["y"], name="p", mode="edge"))
     del made.graph.node[0]
 
+
+def _huge_border(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("pads", np.array([0, 1 << 39, 0, 1 << 39], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Pad", ["h", "pads"], ["y"], name="p", mode="edge"))
+
+
+def _no_repeats(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("times", np.array([1, 0], np.int64)))
+    made.graph.node[1].CopyFrom(helper.make_node("Tile", ["h", "times"], ["y"], name="t"))
+
+
 DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "fewer bytes": (_fewer_bytes, "initializer 'w' of shape .* holds 44 bytes, not 48"),
     "giant": (_giant, "initializer 'w' of shape"),
@@ -169,6 +181,8 @@ DAMAGE: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "huge resize": (_huge_resize, "node Resize 'rs' is invalid"),
     "huge window": (_huge_window, "node AveragePool 'pool' is invalid"),
     "long axis": (_long_axis, "node Pad 'p' is invalid: .* an axis of 2,147,483,647"),
+    "huge border": (_huge_border, "node Pad 'p' is invalid: .*pads of 549755813888 and 549755813888 on an axis"),
+    "no repeats": (_no_repeats, r"node Tile 't' is invalid: .*repeats \[1, 0\] for 2 axes"),
     "huge range": (_huge_range, "node Range 'r' is invalid: .*a range from 0"),
 }
 
@@ -197,3 +211,10 @@ def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"model.onnx: node Relu 'relu' reads 'h', which only a "
                                             r"later node computes, Gemm 'gemm'"):
         load(broken(_order, tmp_path))
+
+
+def test_fields_of_every_wire_type() -> None:
+    """By protobuf's encoding: a number, eight bytes, text, four bytes; kind 3 is none that ONNX has."""
+    data = b"\x08\x96\x01" + b"\x11" + bytes(8) + b"\x1a\x02ab" + b"\x25" + bytes(4) + b"\x2a\x01c" + b"\x33\x32\x01d"
+    fields = [(number, size, content and bytes(content)) for number, size, content in _fields(memoryview(data))]
+    assert fields == [(1, 0, None), (2, 0, None), (3, 2, b"ab"), (4, 0, None), (5, 1, b"c")]

@@ -266,6 +266,7 @@ def test_damage(tmp_path: Path) -> None:
             (config, '"use_pickle": false', '"use_pickle": true', "is pickled"),
             (config, '"as_int": 4', '"as_int": 4000000', "is larger than its"),
             (config, '"as_int": 4', '"as_int": -4', "is larger than its|damaged"),
+            (config, '"storage_offset": {"as_int": 0', '"storage_offset": {"as_int": -1', "is larger than its"),
             (graph, '"major": 8', '"major": 9', "version 9 of the schema"),
             (graph, "aten.linear.default", "aten.line", "aten.line"),
             ("byteorder", "little", "big", "byte order")]:
@@ -293,8 +294,7 @@ def test_damage(tmp_path: Path) -> None:
             zt.torch_export.load(bad)
         except ZtorchError as error:
             assert "bad.pt2" in str(error)
-    whole = path.read_bytes()
-    for size in (0, 10, len(whole) // 2, len(whole) - 30):
-        (tmp_path / "bad.pt2").write_bytes(whole[:size])
+    for size in (0, 10, path.stat().st_size // 2, path.stat().st_size - 30):
+        (tmp_path / "bad.pt2").write_bytes(path.read_bytes()[:size])
         with pytest.raises(ArtifactError, match=r"bad\.pt2"):
             zt.torch_export.load(tmp_path / "bad.pt2")

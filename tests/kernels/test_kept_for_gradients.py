@@ -11,6 +11,11 @@ import pytest
 import ztorch as zt
 from models.kernels.flash_attention import attention_and_sums, attention_gradient, flash_attention
 from tests.cases.gallery import EVERY
+from ztorch.errors import Unsupported
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.thread_copies import MAX_UNROLLED
 from ztorch.kernels import block_loops, ordered_loops
 
 
@@ -96,3 +101,26 @@ def test_blocks_run_in_order_where_all_at_once_would_take_much_memory(
     assert re.search(in_order, said), said
     for got, want in zip(attention_gradient(*args), attention_gradient.debug(*args), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [MAX_UNROLLED, MAX_UNROLLED + 1])
+def test_known_iterations_are_unrolled_up_to_a_limit(count: int) -> None:
+    @zt.kernel
+    def power(x):
+        out = np.zeros(x.shape[0], x.dtype)
+        for _, thread in zt.threads(1, x.shape[0]):
+            y, left = x[thread], count
+            while left > 0:
+                y = y * x[thread]
+                left -= 1
+            out[thread] = y
+        return out
+
+    x = leaf("input", "x", (2,), "float64")
+    y = power.trace(power.bind([x], {}))
+    if count > MAX_UNROLLED:
+        with pytest.raises(Unsupported, match="its iterations are not known"):
+            gradients(OPS.sum(y), [x])
+        return
+    [slope] = evaluate(gradients(OPS.sum(y), [x]), {x: np.array([1.0, 0.9])})
+    np.testing.assert_allclose(slope, [count + 1, (count + 1) * 0.9**count], rtol=1e-12)

@@ -264,3 +264,31 @@ def test_wrong_steps_are_named():
     x = L.Input((3,))
     with pytest.raises(ConfigError, match="works in the train_step or test_step of a model"):
         zt.Model(x, L.Dense(1)(x)).compute_loss()
+
+
+def test_a_predict_step_knows_real_lengths():
+    class Twice(zt.Model):
+        def predict_step(self, data):
+            return 2.0 * self(data)
+
+    x = zt.Input((None, 3))
+    model = Twice(x, zt.layers.GlobalAveragePooling1D()(x))
+    model.compile("cpu", batch_size=2)
+    data = rng.normal(size=(2, 5, 3)).astype("float32")
+    np.testing.assert_allclose(model.predict(data), 2 * data.mean(1), rtol=1e-5)
+
+
+def test_a_scalar_loss_takes_the_rows_of_a_batch_together():
+    model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)])
+    model.compile("cpu", batch_size=4, optimizer="sgd", loss=lambda y_true, y_pred: ops.mean((y_true - y_pred) ** 2) ** 2)
+    x, y = rng.normal(size=(6, 3)).astype("float32"), rng.normal(size=(6, 1)).astype("float32")
+    squares = (y - model.predict(x)) ** 2
+    want = (4 * squares[:4].mean() ** 2 + 2 * squares[4:].mean() ** 2) / 6
+    np.testing.assert_allclose(model.evaluate(x, y, verbose=0), want, rtol=1e-5)
+
+
+def test_lists_for_a_model_of_one_output_have_one_item():
+    model = zt.Sequential([zt.layers.Input((3,)), zt.layers.Dense(1)])
+    for loss, message in (([], "is an empty list; omit it"), (["mse", "mae"], "has length 2, but model")):
+        with pytest.raises(ConfigError, match=message):
+            model.compile("cpu", batch_size=4, optimizer="sgd", loss=loss)

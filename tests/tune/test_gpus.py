@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_small_predicted_gains_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
     rule = kernel.proposal()
     monkeypatch.setattr(clock, "seconds", lambda k, tried, rounds: [1.0 if s == rule else 0.93 for s in tried])
     assert search(kernel, clock).best == rule
+
+
+def test_a_kernel_whose_buffers_fit_the_cache_is_faster() -> None:
+    x = leaf("input", "x", (4096,), f32)
+    kernel, chip = kernel_of(Graph({"y": OPS.exp(x)})), gpu("H200")
+    fits, not_quite = (PredictedClock(HOPPER, replace(chip, l2_bytes=size)).seconds(kernel, [kernel.proposal()], 1)[0]
+                       for size in (2 * 4096 * 4, 2 * 4096 * 4 - 1))
+    assert fits < not_quite
 
 
 @pytest.mark.parametrize("name", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ztorch import layers as L
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.files import safetensors
 from ztorch.model.sequential import Sequential
+from ztorch.weights.matching import _by_names
 
 
 def saved(path: Path, state: Any) -> Path:
@@ -233,3 +235,11 @@ def test_paths_and_arguments_that_contradict(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"names=3 must map layers to their names in the file"):
         two().load_weights(tmp_path / "w.pt", names=3)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["w.pt"]
+
+
+def test_names_that_several_modules_share_pair_nothing() -> None:
+    def named(*names: str) -> Any:
+        return SimpleNamespace(names=names)
+
+    parts, modules = [named("a", "x"), named("b", "y")], [named("a", "y"), named("a", "x"), named("b", "z")]
+    assert _by_names(parts, modules) == [[(parts[0], modules[1]), (parts[1], modules[0]), (None, modules[2])]]

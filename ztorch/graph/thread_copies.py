@@ -146,7 +146,7 @@ class UnrolledCopies(ThreadCopies):
             return None
         numbers = dict(self.numbers)
         out: list[ThreadStatement] = []
-        for k in range(MAX_UNROLLED):
+        for k in range(MAX_UNROLLED + 1):  # the last turn finds that the loop has ended
             counter = start.attrs["value"] + k * s.step
             self.known[s.counter] = OPS.full((), counter, s.counter.dtype)
             first = self.block(s.before_test)

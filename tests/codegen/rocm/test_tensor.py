@@ -219,3 +219,12 @@ def test_the_smallest_numbers_are_no_zeros() -> None:
     _, text, _ = of_plan(target, f16, plain, (64, 40), (40, 64))
     assert "mfma.f32.16x16x4f32" in text and "16x16x16f16" not in text
     assert f16 not in [s.of for s in target.limits.grid.mma_shapes]
+
+
+def test_numbers_cut_to_ten_bits_are_rounded_to_the_nearest() -> None:
+    target, shape = next((t, s) for t in ROWS for s in t.limits.grid.mma_shapes if s.mantissa_bits)
+    kernel = kernel_for(target, shape, transposed=(False, False, False), space="shared", align=16)
+    want, got = numbers(kernel), numbers(kernel)
+    interpret(kernel, want, subgroup=target.limits.grid.subgroup)
+    machine.run([kernel], [got], target)
+    compare(kernel, shape, got, want)

@@ -147,11 +147,8 @@ class _Table:
         if places.shape[2] > 1:
             columns = self._columns(e)
         for scope, j in columns:
-            at = self._place(places, k, Index() if j is None else j)
+            at = Index.of(self.outer), Index.of(k), Index() if j is None else j
             self._add_to_row(scope, k, scope.element(places, at), j)
-
-    def _place(self, places: Value, k: Var, column: Index) -> tuple[Index, ...]:
-        return (Index.of(self.outer) if places.shape[0] > 1 else Index(), Index.of(k), column)
 
     def _add_to_row(self, e: Emitter, k: Var, place: Operand, column: Index | None) -> None:
         """Adds an update to a row if the row is in range; `column`: only that element of it."""
