@@ -20,6 +20,13 @@ from ztorch.model.mixed_rows import mixing_op
 
 X = np.random.default_rng(0).normal(size=(11, 6)).astype(np.float32)
 
+
+def steps_of(x: Any, step: Callable[[Any, Any], Any], first: Any = None) -> Any:
+    """The last state of a loop over the columns of x, by default with a state of its own for each row."""
+    state = x[:, 0] * 0.0 if first is None else first
+    return ops.scan(lambda s, row: (step(s, row), None), state, ops.transpose(x))[0]
+
+
 MIXING: dict[str, Callable[[Any], Any]] = {
     "mean": lambda x: x - ops.mean(x, axis=0, keepdims=True),
     "largest of all": lambda x: x / ops.max(x),
@@ -32,13 +39,21 @@ MIXING: dict[str, Callable[[Any], Any]] = {
     "reversed": lambda x: x[::-1],
     "softmax": lambda x: ops.softmax(x, axis=0),
     "flat": lambda x: x + ops.sum(ops.reshape(x, (-1,))),
-    "gathered": lambda x: ops.take(x, ops.argmax(x[:, 0]) + ops.zeros_like(x[:, 0], dtype="int32"), axis=0)}
+    "gathered": lambda x: ops.take(x, ops.argmax(x[:, 0]) + ops.zeros_like(x[:, 0], dtype="int32"), axis=0),
+    "after a loop": lambda x: steps_of(x, lambda s, row: ops.tanh(s + row)) - ops.mean(
+        steps_of(x, lambda s, row: s * 0.5 + row)),
+    "in a loop": lambda x: steps_of(x, lambda s, row: ops.tanh(s + row - ops.mean(row))),
+    "a state in a loop": lambda x: steps_of(x, lambda s, row: s * 0.5 + row + ops.max(s),
+                                            ops.zeros((ops.shape(x)[0],))),
+    "a loop over rows": lambda x: ops.scan(lambda s, row: (s + row, s), x[0] * 0.0, x)[1]}
 SEPARATE: dict[str, Callable[[Any], Any]] = {
     "rows": lambda x: ops.softmax(x) + ops.sort(x) + ops.cumsum(x, axis=1) + x[:, :1],
     "reshaped": lambda x: ops.reshape(ops.reshape(x, (-1, 1)) * 2.0, (-1, 6)),
     "transposed": lambda x: ops.transpose(ops.sum(ops.transpose(x)[None], axis=0)),
     "products": lambda x: ops.einsum("bi,bi->b", x, x)[:, None] * x,
     "looked up": lambda x: ops.take(ops.arange(9, dtype="float32"), ops.cast(ops.abs(x), "int32")),
+    "a loop": lambda x: ops.softmax(steps_of(x, lambda s, row: steps_of(
+        x, lambda t, other: ops.tanh(t + other), s) * row)[:, None] * x),
     "images": lambda x: ops.reshape(ops.max_pool(ops.reshape(x, (-1, 2, 3, 1)), (1, 3)), (-1, 2))}
 
 

@@ -2,8 +2,7 @@
 
 Rows of padding would change the results of such an op, so its batches are never padded. The batch
 is followed through the graph from the inputs. It may be a part of a larger axis, so its place is
-the product of the sizes before it. Where it cannot be followed, as into the body of a loop, rows
-count as independent.
+the product of the sizes before it. Where it cannot be followed, rows count as independent.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 
 from ztorch.graph.batching import pointwise
+from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.padded_axes import place
 
@@ -42,20 +42,65 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
     """
     if rows == 1:
         return None
-    places: dict[Value, int] = dict.fromkeys(inputs, 1)
-    for v in graph.nodes():
-        known = {k: places[a] for k, a in enumerate(v.args) if a in places}
-        if not known or v in places:
-            continue
-        try:
-            at = _place(v, known, rows)
-        except _Mixed:
-            if v.layer in hiding:
+    return _Rows(rows, hiding).mixing(graph.nodes(), dict.fromkeys(inputs, 1))
+
+
+class _Rows:
+    """Follows a batch of rows through graphs and the bodies of their loops."""
+
+    def __init__(self, rows: int, hiding: Collection[str]):
+        self.rows, self.hiding = rows, hiding
+        self.results: dict[Value, list[Place]] = {}  # of loops
+
+    def mixing(self, nodes: Iterable[Value], places: dict[Value, int]) -> Value | None:
+        """The first op that combines rows. The places of values before it are added to `places`."""
+        for v in nodes:
+            known = {k: places[a] for k, a in enumerate(v.args) if a in places}
+            if v.op.kind == "result" and v.args[0] in self.results:
+                at = self.results[v.args[0]][v.attrs["index"]]
+            elif not known or v in places:
                 continue
-            return v
-        if at is not Lost:
-            places[v] = at
-    return None
+            elif v.op.kind == "loop":
+                mixed = self._in_loop(v, known)
+                if mixed is not None:
+                    return mixed
+                continue
+            else:
+                try:
+                    at = _place(v, known, self.rows)
+                except _Mixed:
+                    if v.layer in self.hiding:
+                        continue
+                    return v
+            if at is not Lost:
+                places[v] = at
+        return None
+
+    def _in_loop(self, loop: Value, known: dict[int, int]) -> Value | None:
+        """The same for the body of a loop, which carries rows from one iteration to the next."""
+        body: Body = loop.attrs["body"]
+        leaves = {leaf: known[k] for k, leaf in enumerate(body.leaves) if k in known}
+        for leaf, x in zip(body.slices, arguments(body, loop.args)[1], strict=True):
+            if leaf in leaves and place(x, leaves[leaf], self.rows)[0] == 0:
+                if body.carries:  # it iterates over rows
+                    return loop
+                del leaves[leaf]
+            elif leaf in leaves:
+                leaves[leaf] //= body.trip_count
+        while True:
+            places = dict(leaves)
+            mixed = self.mixing(body.nodes, places)
+            if mixed is not None:
+                return mixed
+            states = {c: places[new] for c, new in zip(body.carries, body.news, strict=True)
+                      if new in places}
+            if states.keys() <= leaves.keys():
+                break
+            leaves = states | leaves  # a state that began as zeros
+        ends = [states.get(c) if leaves.get(c) == states.get(c) else Lost for c in body.carries]
+        self.results[loop] = [*ends, *(places[v] * body.trip_count if v in places else Lost
+                                       for v in body.outs)]
+        return None
 
 
 def _place(v: Value, known: dict[int, int], rows: int) -> Place:
