@@ -114,6 +114,7 @@ class FakeHip(HipMemory):
         before = list((ctypes.c_uint64 * count).from_address(after)) if count else []
         nodes = self.held(graph, dict)
         assert set(before) <= set(nodes), "after a node of another graph"
+        assert len(before) == len(set(before)), "twice after one node, which ROCm refuses"
         self.new(out, work or ())
         nodes[ctypes.c_uint64.from_address(out).value] = before, work
 
@@ -126,8 +127,10 @@ class FakeHip(HipMemory):
         *block, extra, func, gx, gy, gz, arguments, shared = struct.unpack("=3I4xQQ3I4xQI4x", bytes(raw))
         f, grid = self.held(func, Function), (gx, gy, gz)
         sizes = [g * b for g, b in zip(grid, block, strict=True)]
-        if tuple(block) != f.workgroup or shared or extra or not all(0 < n < 1 << 32 for n in sizes):
+        if tuple(block) != f.workgroup or shared or extra or (f.count and not arguments):
             return 1
+        if not all(0 < n < 1 << 32 for n in sizes):
+            return 9  # hipErrorInvalidConfiguration
         table = (ctypes.c_void_p * f.count).from_address(arguments) if f.count else []
         pointers = [ctypes.c_uint64.from_address(at).value for at in table]
         for p in pointers:
@@ -138,7 +141,7 @@ class FakeHip(HipMemory):
 
     def do_hipGraphAddMemcpyNode1D(self, out: int, graph: int, after: int, count: int, target: int, source: int,
                                    size: int, kind: int) -> int:
-        if kind not in (1, 2):
+        if kind not in (1, 2) or not size:
             return 1
         host, device = (source, target) if kind == 1 else (target, source)
         self.on_device(device, size)

@@ -50,8 +50,20 @@ class GridLimits:
         ...            resident_threads=512).shared_share(256)
         51200
         """
+        return self.shared_rooms(threads)[0]
+
+    def shared_rooms(self, threads: int) -> list[int]:
+        """The same for fewer and fewer workgroups per compute unit: half as many each time, the
+        last time one.
+
+        >>> GridLimits(shared_bytes=99 << 10, shared_unit_bytes=100 << 10,
+        ...            resident_threads=512).shared_rooms(256)
+        [51200, 101376]
+        """
         groups = max(1, self.resident_threads // threads)
-        return min(self.shared_bytes, self.shared_unit_bytes // groups or self.shared_bytes)
+        counts = (groups >> k for k in range(groups.bit_length()))
+        return [min(self.shared_bytes, self.shared_unit_bytes // n or self.shared_bytes)
+                for n in counts]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ import numpy as np
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
+from ztorch.ops.rowwise import below_largest
 
 EPSILON = 1e-7  # as in Keras: probabilities are clipped to this distance from 0 and 1
 _YES = np.array([[1.0, 0.0, 1.0]] * 2)
@@ -94,7 +96,16 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     if target.shape != x.shape[:-1]:
         raise shape_error("ops.sparse_categorical_crossentropy needs a class number for each "
                           "prediction, not", target.shape, output.shape)
-    return -at_label(log_probabilities(x, from_logits), OPS.cast(target, "int32"))
+    labels = OPS.cast(target, "int32")
+    if not from_logits:
+        return -at_label(log_probabilities(x, from_logits), labels)
+    # The logarithm of a row is subtracted from one element: from all, each would have to be kept
+    # until it is known.
+    [x] = as_floats(x)
+    below = below_largest(x, -1)
+    loss = OPS.log(OPS.sum(OPS.exp(below), -1)) - at_label(below, labels)
+    known = OPS.logical_and(labels >= 0, labels < x.shape[-1])
+    return OPS.cast(OPS.where(known, loss, 0.0), x.dtype)
 
 
 @composition(Sample((_LABELS, (2, 3)), {"k": 1}))

@@ -151,12 +151,13 @@ class ThreadNest(Strips):
             self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return
         with where(b, is_first):
-            for i in range(tile.thread_rows):
-                for j in range(tile.thread_columns):
-                    x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                    place = b.add(left, b.add(column, self._column(j)))
-                    with where(b, self.inside_columns(place)):
-                        self.element_epilogue(at, batch, b.add(first, b.add(row, i)), place, x)
+            row, column = b.add(first, row), b.add(left, column)
+            for j in range(tile.thread_columns):
+                right = self._column(j)
+                with where(b, self.inside_columns(b.add(column, right))):
+                    for i in range(tile.thread_rows):
+                        x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
+                        self.element_epilogue(at, batch, row, column, x, (i, right))
 
     def _of_thread(self, member: Operand) -> tuple[Operand, Operand]:
         """A thread's small tile: its numbers down and across. A subgroup of 32 has 4 x 8 of them.

@@ -155,13 +155,15 @@ class TileOfProduct:
         return width if possible and columns % width == 0 else 1
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
-                         column: Operand, x: Operand) -> None:
-        """The epilogue of one element, or of a vector of neighbors along a row."""
+                         column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0)) -> None:
+        """The epilogue of one element, or of a vector of neighbors along a row, `ahead` of a row
+        and a column. Elements ahead of the same place share a register for their addresses."""
         b = self.b
-        inside = None if self.rows_whole else b.lt(row, self.m)
+        inside = None if self.rows_whole else b.lt(b.add(row, ahead[0]), self.m)
         m, n = Var("m", self.m), Var("n", self.n)
         with where(b, inside):
-            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat)
+            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,
+                        ahead=dict(zip((m, n), ahead, strict=True)))
             if x.lanes > 1:
                 e = e.within(lane=n, lanes=x.lanes, aligned=True)
             e.here[self.product] = x

@@ -88,21 +88,28 @@ class MmaTile(Block):
         return self.stages * strips * self.shape.of.bytes + sums * self.shape.into.bytes
 
     def staged(self, grid: GridLimits, k: int) -> MmaTile:
-        """The tile with the most stages, and then the fewest bands, that leave shared memory for
-        other workgroups of the compute unit."""
+        """The tile with the most stages, and then the fewest bands, that leave shared memory for as
+        many workgroups of the compute unit as possible. Strips as deep as a line of swizzled memory
+        come first. With one stage strips would wait in registers, which costs more than having
+        fewer workgroups."""
+        line = SWIZZLE_LINE // self.shape.of.bytes
+        for room in grid.shared_rooms(self.threads):
+            deep = replace(self, depth=line)._in_stages(room, k)
+            if deep.swizzled and k > line:
+                return deep
+            tile = self._in_stages(room, k)
+            if tile.stages > 1:
+                return tile
+        return self
+
+    def _in_stages(self, room: int, k: int) -> MmaTile:
+        """The same in a number of bytes; one stage if no more fit."""
         most = min(MMA_STAGES, math.ceil(k / self.depth) + 1)
         bands = [n for n in range(self.bands, self.fragments_down + 1)
                  if self.fragments_down % n == 0]
-        fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands) if (
-            tile := replace(self, stages=n, bands=m)).shared <= grid.shared_share(self.threads))
+        fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands)
+                   if (tile := replace(self, stages=n, bands=m)).shared <= room)
         return next(fitting, self)
-
-    def deep(self, grid: GridLimits, k: int) -> MmaTile | None:
-        """The tile with strips as deep as a line of swizzled memory, with as many stages as leave
-        shared memory for other workgroups; None if too few stages fit."""
-        line = SWIZZLE_LINE // self.shape.of.bytes
-        tile = replace(self, depth=line).staged(grid, k)
-        return tile if tile.swizzled and k > line else None
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The tile with the fewest bands that fit in shared memory."""

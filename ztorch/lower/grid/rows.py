@@ -11,9 +11,10 @@ from ztorch.dtypes import DType, boolean, storage_dtype
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
+from ztorch.lower.grid.held_rows import element_registers, sharing_threads
 from ztorch.lower.grid.teams import Team, grid_axes, team
 from ztorch.lower.grid.workgroups import (
     along,
@@ -29,13 +30,7 @@ from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridRowSchedule
-from ztorch.lower.tuning import (
-    HELD_ELEMENTS,
-    HELD_LONG_ELEMENTS,
-    HELD_LONG_THREADS,
-    REDUCTION_LOADS,
-    REDUCTION_LOADS_UNEVEN,
-)
+from ztorch.lower.tuning import HELD_LONG_THREADS, REDUCTION_LOADS, REDUCTION_LOADS_UNEVEN
 
 
 def propose(region: Region, limits: Limits) -> GridRowSchedule:
@@ -49,13 +44,17 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     if Phases(region).count <= 2:  # nothing is read twice
         return s
-    ways = chosen.ways
+    ways = [chosen.ways]
     if not axes.by_columns and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
-        while 2 * ways <= min(HELD_LONG_THREADS, grid.threads) and each > ways * _most_held(
-                ways, width):
-            ways *= 2  # more threads, so that each holds less
-    held = replace(s, team_ways=ways, turns_held=math.ceil(each / ways))
-    return s if _held_refusal(held, axes) else held
+        ways += [n for n in HELD_LONG_THREADS if n <= grid.threads]
+    element = element_registers(region)
+    held = [h for n in ways if not _held_refusal(
+        h := replace(s, team_ways=n, turns_held=math.ceil(each / n)), region, axes, grid)]
+    return min(held, key=lambda h: _sharing(h, element, grid) > 0, default=s)
+
+
+def _sharing(s: GridRowSchedule, element: int, grid: GridLimits) -> int:
+    return sharing_threads(s.team_rows * s.team_ways, s.turns_held * s.width * element, grid)
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
@@ -77,7 +76,7 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     size = s.team_rows * s.team_ways
     if why := width_refusal(s.width, grid, _can_vectorize(region, axes, s.width)):
         return why
-    if s.turns_held and (why := _held_refusal(s, axes)):
+    if s.turns_held and (why := _held_refusal(s, region, axes, grid)):
         return why
     for name, n in (("rows", s.team_rows), ("ways", s.team_ways)):
         if n < 1 or n & (n - 1):
@@ -95,19 +94,17 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
     return ""
 
 
-def _held_refusal(s: GridRowSchedule, axes: Axes) -> str:
+def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimits) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
     results, each = _counts(axes, s.width)
     if axes.by_columns or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
         return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
                 "needs whole rows per workgroup")
-    most = _most_held(s.team_ways, s.width)
-    return f"turns(held={s.turns_held}) is above {most}" if s.turns_held > most else ""
-
-
-def _most_held(ways: int, width: int) -> int:
-    """The most iterations whose elements a thread holds."""
-    return (HELD_LONG_ELEMENTS if ways >= HELD_LONG_THREADS else HELD_ELEMENTS) // width
+    element = element_registers(region)
+    if _sharing(s, element, grid) < 0:
+        return (f"turns(held={s.turns_held}) needs {s.turns_held * s.width * element} registers of "
+                "a thread, which has fewer")
+    return ""
 
 
 def _can_vectorize(region: Region, axes: Axes, n: int) -> bool:
@@ -138,6 +135,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     phases, axes = Phases(region), grid_axes(region)
     down, across = (s.width, 1) if axes.by_columns else (1, s.width)
     rows, columns = _counts(axes, s.width)
+    if s.turns_held:
+        b.resident_threads = _sharing(s, element_registers(region), grid)
     shared = Team(s.team_rows, s.team_ways, axes.by_columns)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
         row, share = shared.role(b, t)

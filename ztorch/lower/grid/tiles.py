@@ -159,14 +159,17 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     assert limits.grid is not None
     time, _ = _estimated(region, limits)
 
+    def staged(tile: mma.MmaTile) -> mma.MmaTile:
+        assert limits.grid is not None
+        return tile.staged(limits.grid, k) if _copied(product, tile, limits) else tile
+
     def loaded(tile: mma.MmaTile) -> int:
-        return 0 if _copied(product, tile, limits) else strip_registers(product, tile, limits)
+        return 0 if staged(tile).stages > 1 else strip_registers(product, tile, limits)
 
     tile = mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time, loaded)
     if tile is None:
         return None
-    if _copied(product, tile, limits):
-        tile = tile.deep(limits.grid, k) or tile.staged(limits.grid, k)
+    tile = staged(tile)
     return GridMatrixSchedule(tile.rows, tile.columns, tile.depth, tile.down, tile.across,
                               tile.stages, tile.bands)
 

@@ -25,19 +25,26 @@ COLUMN_NEIGHBORS = row(
     "COLUMN_NEIGHBORS", 32, "elements",
     "elements that neighboring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
-HELD_ELEMENTS = row(
-    "HELD_ELEMENTS", 32, "elements",
-    "the most elements of a row that a thread holds in registers for several passes",
-    "chosen: with the values made of them, half of the registers")
+THREAD_REGISTERS = row(
+    "THREAD_REGISTERS", 128, "registers",
+    "registers of a thread if as many threads as usual share a compute unit",
+    "public figures: a unit of NVIDIA's has 65,536 for 512 such threads")
+THREAD_REGISTERS_MOST = row(
+    "THREAD_REGISTERS_MOST", 255, "registers",
+    "the most registers of a thread", "public figures: an instruction names no more")
+HELD_REGISTERS = row(
+    "HELD_REGISTERS", 32, "registers",
+    "the most registers in which a thread holds its part of a row for several passes",
+    "chosen: a fourth, since loads in flight and results take as many")
+HELD_OTHERS = row(
+    "HELD_OTHERS", 80, "registers",
+    "registers of a thread beside those that hold a row, if its workgroup is alone on a compute "
+    "unit",
+    "read in machine code: losses over 30,522 classes spill with 68 and not with 135")
 HELD_LONG_THREADS = row(
-    "HELD_LONG_THREADS", 512, "threads",
-    "the size of a workgroup for rows that a usual workgroup cannot hold in registers",
-    "chosen: a compute unit of 65,536 registers has 128 for each")
-HELD_LONG_ELEMENTS = row(
-    "HELD_LONG_ELEMENTS", 64, "elements",
-    "the most elements of a long row that a thread holds",
-    "chosen: half of these registers; a row of 30,522 single numbers still spills 152 bytes, and "
-    "on an H200 its softmax takes 355 us, 910 if it is not held")
+    "HELD_LONG_THREADS", (512, 256), "threads",
+    "the sizes of workgroups that are tried for rows that a usual workgroup cannot hold",
+    "chosen: alone on a compute unit, their threads have 128 and 255 registers")
 REDUCTION_LOADS = row(
     "REDUCTION_LOADS", (9, 8, 4, 3, 2, 1), "loads",
     "loads that a thread of a reduction starts in one iteration of its loop: the first that "
