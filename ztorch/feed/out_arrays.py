@@ -13,8 +13,7 @@ from ztorch.feed.call_pool import run_writing
 from ztorch.feed.columns import DIRECT_BYTES
 from ztorch.runtime.loaded_program import BoundCall
 from ztorch.runtime.snapshot import Metadata
-
-_LABEL = "predict_on_batch(out=...)"
+from ztorch.runtime.spec import TensorSpec
 
 
 def predict_into(out: Any, call: BoundCall, columns: Columns, metadata: Metadata) -> Any:
@@ -27,10 +26,8 @@ def predict_into(out: Any, call: BoundCall, columns: Columns, metadata: Metadata
             there after the run.
         metadata: That of the program.
     """
-    if metadata.open_axes:
-        raise Unsupported(f"{_LABEL}: the sizes of this program's results vary")
     rows = rows_of(columns)
-    arrays = arrays_by_port(out, call.outputs, rows, metadata.outputs_are)
+    arrays = arrays_by_port(out, call.outputs, rows, metadata)
     direct = {} if overlap(arrays.values(), columns.values()) else {
         port: array for port, array in arrays.items()
         if array.nbytes >= DIRECT_BYTES and len(call.outputs[port]) == rows}
@@ -41,52 +38,52 @@ def predict_into(out: Any, call: BoundCall, columns: Columns, metadata: Metadata
     return out
 
 
-def arrays_by_port(out: Any, results: Mapping[str, np.ndarray], rows: int,
-                   outputs_are: str) -> dict[str, np.ndarray]:
+def arrays_by_port(out: Any, results: Mapping[str, np.ndarray | TensorSpec], rows: int,
+                   metadata: Metadata) -> dict[str, np.ndarray]:
     """The caller's arrays by output port.
 
     Args:
         out: One array, or a list or dict of them, in the form of the model's outputs.
         results: The outputs of a batch by port.
         rows: Rows of the prediction.
-        outputs_are: How the model declares several outputs: "dict" or "list".
+        metadata: That of the program.
 
     Raises:
         ConfigError: They do not fit the outputs.
-
-    Examples:
-        >>> y = np.zeros((8, 2), np.float32)
-        >>> arrays_by_port(np.empty((3, 2), np.float32), {"y": y}, 3, "list")["y"].shape
-        (3, 2)
+        Unsupported: The sizes of the results vary.
     """
+    if metadata.open_axes:
+        raise Unsupported("out=...: the sizes of this program's results vary")
     ports = list(results)
     if ports == ["y"]:
         arrays = {"y": out}
-    elif outputs_are == "dict":
+    elif metadata.outputs_are == "dict":
         names = [port[2:] for port in ports]
         if not isinstance(out, Mapping) or sorted(out) != sorted(names):
-            raise ConfigError(f"{_LABEL} must be a dict with the arrays {', '.join(names)}")
+            raise ConfigError(f"out=... must be a dict with the arrays {', '.join(names)}")
         arrays = {port: out[port[2:]] for port in ports}
     else:
         if not isinstance(out, (list, tuple)) or len(out) != len(ports):
-            raise ConfigError(f"{_LABEL} must be a list of {len(ports)} arrays")
+            raise ConfigError(f"out=... must be a list of {len(ports)} arrays")
         arrays = dict(zip(ports, out, strict=True))
     for port, array in arrays.items():
-        _need_fitting(array, (rows, *results[port].shape[1:]), results[port].dtype)
+        result = results[port]
+        numbers = result.dtype if isinstance(result, np.ndarray) else result.dtype.numpy
+        _need_fitting(array, (rows, *result.shape[1:]), numbers)
     for k, array in enumerate(listed := [*arrays.values()]):
         if overlap([array], listed[:k]):
-            raise ConfigError(f"{_LABEL} names one piece of memory twice; pass separate arrays")
+            raise ConfigError("out=... names one piece of memory twice; pass separate arrays")
     return arrays
 
 
 def _need_fitting(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
     if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{_LABEL} must be a NumPy array of {dtype} {shape}, not {array!r}")
+        raise ConfigError(f"out=... must be a NumPy array of {dtype} {shape}, not {array!r}")
     if array.shape != shape or array.dtype != dtype:
-        raise ConfigError(f"{_LABEL} is an array of {array.dtype} {array.shape}; the result is of "
+        raise ConfigError(f"out=... is an array of {array.dtype} {array.shape}; the result is of "
                           f"{dtype} {shape}")
     if not array.flags.writeable:
-        raise ConfigError(f"{_LABEL} cannot be written; pass an array of your own")
+        raise ConfigError("out=... cannot be written; pass an array of your own")
 
 
 def overlap(arrays: Iterable[np.ndarray], others: Iterable[Any]) -> bool:

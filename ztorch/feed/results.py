@@ -24,12 +24,14 @@ class Results:
         total: Number of rows; 0 if that is not known beforehand.
         open_axes: The axes that vary, by output, as metadata have them.
         sizes_vary: Whether rows of outputs may differ in size. Default: `False`.
+        into: Arrays for all rows of the outputs. Default None: new ones.
     """
 
-    def __init__(self, total: int, open_axes: Mapping[str, str], sizes_vary: bool = False):
+    def __init__(self, total: int, open_axes: Mapping[str, str], sizes_vary: bool = False,
+                 into: Mapping[str, np.ndarray] | None = None):
         self._total, self._sizes_vary = total, sizes_vary
         self._open_axes = {name: parse_open_axes(text) for name, text in open_axes.items()}
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays = dict(into or {})
         self._parts: dict[str, list[np.ndarray]] = {}
         self._rows: dict[str, dict[int, np.ndarray]] = {}  # by the number of the row
         self._names: list[str] = []  # in the order of the model's outputs

@@ -50,26 +50,27 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
     @as_in_keras("x batch_size verbose steps callbacks")
     @checked
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
-                steps: int | None = None, callbacks: Any = None) -> Any:
+                steps: int | None = None, callbacks: Any = None, out: Any = None) -> Any:
         """Computes the model's outputs. A model that is not compiled is compiled to predict.
 
         Args:
             x: Any number of rows: an array of shape (rows, *input_shape), anything NumPy reads, a
                 `zt.Tensor`, or an iterator of batches. For a model with several inputs, a list in
                 their order or a dict by their names.
-            batch_size: The batch size; another size than that of `compile` compiles another
-                function with the same weights. None: that of `compile`. Default: `None`.
+            batch_size: The batch size; None: that of `compile`. Another one compiles another
+                function with the same weights. Default: `None`.
             verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" means 1 on a terminal
                 and 2 elsewhere. Default: `0`.
             steps: Number of batches to predict; None: all. Default: `None`.
             callbacks: One or more callbacks, whose `on_predict` hooks are called. Default: `None`.
+            out: Arrays for the result, in its form; they may overlap with x. Default: `None`.
 
         Returns:
             An array of shape (rows, *output_shape); a tensor for a `zt.Tensor`. For a model with
-            several outputs, a list or dict of them, as the model was declared.
+            several outputs, a list or dict of them, as the model was declared. With `out`, that.
 
         Raises:
-            DataError: x does not fit the model's inputs; the message says how to change it.
+            DataError: x does not fit the model's inputs, or with a ConfigError `out` the result.
 
         Examples:
             >>> import numpy as np, ztorch as zt
@@ -87,20 +88,20 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
         self.learn_shapes(x, batch_size=batch_size)
         with self.running("predict", batch_size) as program:
-            return program.predict_for(self, x, batch_size, verbose, steps, callbacks)
+            return program.predict_for(self, x, batch_size, verbose, steps, callbacks, out)
 
-    def predict_on_batch(self, x: Any) -> Any:
+    def predict_on_batch(self, x: Any, out: Any = None) -> Any:
         """Computes the model's outputs for one batch of rows.
 
         Args:
-            x: As in `predict`. For more rows than the batch size of `compile`, the model compiles
-                another function with the same weights.
+            x: As in `predict`. More rows than that of `compile` compile another function.
+            out: Arrays for the result, in its form; they may overlap with x. Default: `None`.
 
         Returns:
-            The result of `predict`.
+            The result of `predict`, or `out`.
 
         Raises:
-            DataError: x does not fit the model's inputs.
+            DataError: x does not fit the model's inputs, or with a ConfigError `out` the result.
 
         Examples:
             >>> import numpy as np, ztorch as zt
@@ -113,7 +114,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             self.compile()
         self.learn_shapes(x)
         with self.running("predict", self.size_for(x, "predict")) as program:
-            return program.predict_on_batch(x)
+            return program.predict_on_batch(x, out)
 
     def size_for(self, x: Any, function: str) -> int | None:
         """The batch size that one call of a function on all rows of x needs; None: that of

@@ -35,7 +35,7 @@ class Predictor(Stateful):
 
     @as_in_keras("x batch_size verbose steps callbacks")
     def predict(self, x: Any, *, batch_size: int | None = None, verbose: int | str = 0,
-                steps: int | None = None, callbacks: Any = None) -> Any:
+                steps: int | None = None, callbacks: Any = None, out: Any = None) -> Any:
         """Computes the model's outputs.
 
         Args:
@@ -47,15 +47,17 @@ class Predictor(Stateful):
                 and 2 elsewhere. Default: `0`.
             steps: Number of batches to predict; None: all. Default: `None`.
             callbacks: One or more callbacks, whose `on_predict` hooks are called. Default: `None`.
+            out: Arrays for the result, in its form; they may overlap with x. Default: `None`.
 
         Returns:
             An array of shape (rows, *output_shape); for a `zt.Tensor`, a tensor on the program's
             device. For a model with several outputs, a list or dict of them, as the model was
-            declared.
+            declared. With `out`, that.
 
         Raises:
             DataError: x does not fit the model's inputs; the message says how to change it.
-            ConfigError: `batch_size` differs from the compiled one.
+            ConfigError: `batch_size` differs from the compiled one, or `out` does not fit.
+            Unsupported: `out` for a result whose size is not known beforehand.
 
         Examples:
             >>> import numpy as np, ztorch as zt
@@ -64,25 +66,25 @@ class Predictor(Stateful):
             >>> program.predict(np.ones((20, 4))).shape
             (20, 1)
         """
-        return self.predict_for(self, x, batch_size, verbose, steps, callbacks)
+        return self.predict_for(self, x, batch_size, verbose, steps, callbacks, out)
 
     def predict_for(self, predicted: Any, x: Any, batch_size: int | None, verbose: int | str,
-                    steps: int | None, callbacks: Any) -> Any:
+                    steps: int | None, callbacks: Any, out: Any) -> Any:
         """The result of `predict`. `predicted` is the model that callbacks see."""
         need_batch_size("predict", batch_size)
         size = checked_batch_size(batch_size, self.buckets)
         if steps is None and callbacks is None:
-            if dispatch.is_tensor(x):
+            if dispatch.is_tensor(x) and out is None:
                 return self._as_declared(dispatch.predict(self, x))
             columns = self.adapter.inputs(x) if self.adapter.reads_table(x) or not is_stream(
                 x, None) else None
             if (columns is not None and not verbose and rows_of(columns) <= size
                     and self.adapter.fits_one_bucket(columns)):
-                return self._predict_batch(columns)
+                return self._predict_batch(columns, out)
         from ztorch.program.predicting import predict
 
-        return self._as_declared(predict(self, predicted, x, size, verbose, steps, callbacks,
-                                         self._as_declared))
+        y = predict(self, predicted, x, size, verbose, steps, callbacks, self._as_declared, out)
+        return y if out is None else out
 
     def predict_on_batch(self, x: Any, out: Any = None) -> Any:
         """Computes the model's outputs for at most one batch of rows.
