@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.known_faults import FAULTS, Fault
+from tools.fault import Fault
+from tools.known_faults import FAULTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +29,7 @@ def place(fault: Fault, copy: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if text.count(fault.old) != 1:
         raise SystemExit(f"{fault.file} holds {fault.old!r} {text.count(fault.old)} times, not "
-                         "once: the table in tools/known_faults.py is out of date")
+                         "once: the table of known faults is out of date")
     path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
     return text
 

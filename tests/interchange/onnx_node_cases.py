@@ -152,8 +152,6 @@ CONVOLUTION = [
       for how in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
     Case("Resize", [IMAGE], [None, None, i64(2, 4, 14, 5)], {"mode": "nearest"}, fixed=True),
     Case("Resize", [IMAGE], [None, None, i64(14, 5)], {"mode": "linear", "axes": [2, 3]}),
-    Case("Resize", [IMAGE], [f32([0, 0, 0, -0.25, 1, 1, 1, 1.25]), None, i64(2, 4, 5, 7)], {  # an edge is inside
-        "mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}, fixed=True),
     Case("DepthToSpace", [IMAGE], [], {"blocksize": 2}),
     Case("DepthToSpace", [IMAGE], [], {"blocksize": 2, "mode": "CRD"}),
     Case("SpaceToDepth", [floats(2, 3, 4, 6)], [], {"blocksize": 2}),

@@ -25,6 +25,13 @@ def test_places_of_the_largest_count_all_images_of_a_batch(tmp_path: Path) -> No
     agrees(Case("MaxPool", [IMAGE], [], {"kernel_shape": [3, 2], "strides": [2, 2]}, count=2), tmp_path)
 
 
+def test_the_edge_of_an_image_is_inside_of_a_crop(tmp_path: Path) -> None:
+    """Places are multiples of 1.25 of a column from -1.25 on: the first and the last column are among them."""
+    agrees(Case("Resize", [IMAGE], [np.float32([0, 0, 0, -0.25, 1, 1, 1, 1.25]), None, np.array([2, 4, 5, 7])], {
+        "mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0},
+        fixed=True), tmp_path)
+
+
 def agrees(case: Case, tmp_path: Path) -> None:
     made = single(case.op, case.data, case.known, case.attrs, case.opset, case.count, case.fixed)
     path = written(made, tmp_path / "node.onnx")

@@ -35,6 +35,7 @@ def around(v: Value) -> Any:
     return SimpleNamespace(members=[v])
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("targets", "lanes", "refused"), [(4, 1, False), (4, 2, True), (1, 4, False), (1, 3, True)])
 def test_updates_with_separate_targets_have_one_lane(targets: int, lanes: int, refused: bool) -> None:
     updates, places = leaf("input", "u", (1, 6, 4), f32), leaf("input", "p", (1, 6, targets), i32)
@@ -42,6 +43,7 @@ def test_updates_with_separate_targets_have_one_lane(targets: int, lanes: int, r
     assert bool(scatter_add.refusal(ScatterSchedule(lanes, 1, 0), region, NARROW)) is refused
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("outer", [1, 2])
 def test_sums_at_places_of_all_tables_or_of_each(outer: int) -> None:
     rng = np.random.default_rng(outer)
@@ -85,6 +87,7 @@ def test_the_cost_of_attention_counts_every_byte_of_shared_memory() -> None:
     assert cost == pytest.approx(1e6 * 2 * (2 * (lines + queries) + 2 * lines))
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("deep", "lines", "tap", "columns", "shared"), [
     (True, 4 * REPEAT, None, 64, True), (True, 2 * REPEAT, None, 64, False), (True, 4 * REPEAT, "t", 64, False),
     (False, 2 * REPEAT, "t", 64, True), (True, 2 * REPEAT, "t", 128, True)])
