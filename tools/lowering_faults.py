@@ -15,7 +15,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/cpu/tiling.py", "Run(last.start + last.size * (last.count - 1), last.size, 1)", "Run(last.start, last.size, 1)", "lower/test_contract.py lower/test_rules.py lower/test_product_rules.py"),
     Fault("lower", "ztorch/lower/cpu/tiling.py", "if not whole_panels(width, panel):", "if False:", "lower/test_rules.py lower/test_product_rules.py"),
     Fault("lower", "ztorch/lower/cpu/register_tiles.py", "and end == math.ceil(self.n / lanes)", "", "lower/test_contract.py"),
-    Fault("lower", "ztorch/lower/cpu/contract.py", "(main, k, 1)) if", "(main, k - 1, 1)) if", "lower/test_contract.py"),
+    Fault("lower", "ztorch/lower/cpu/parts_of_k.py", "(main, k, 1)) if", "(main, k - 1, 1)) if", "lower/test_contract.py"),
     Fault("lower", "ztorch/lower/cpu/contract.py", "used > limits.vector_registers", "used > limits.vector_registers + 1", "lower/test_schedules.py"),
     Fault("lower", "ztorch/lower/barriers.py", "(writes or wrote) and _conflict(a, b)", "writes and _conflict(a, b)", "lower/test_threads.py"),
     Fault("lower", "ztorch/lower/barriers.py", "min(2, s.trip_count)", "min(1, s.trip_count)", "lower/test_loop_barriers.py"),
