@@ -1,9 +1,7 @@
 """The effect of each op on padded axes: it keeps them, moves them, or mixes them into results.
 
-A padded axis may temporarily be part of a larger one: a product of (batch, time, features) is one
-of (batch * time, features). So it is identified by its place in the order of elements: the product
-of the sizes of the axes before it. Masks differ between rows, so the place of the batch is recorded
-as well.
+A padded axis is identified by its place, as `axis_movement.py` explains. Masks differ between rows,
+so the place of the batch is recorded as well.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ztorch.errors import Unsupported
-from ztorch.graph.batching import pointwise
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
+from ztorch.layers.axis_movement import keeps_places, moved_place, movement, place
 from ztorch.real_sizes import OpenAxis, Step, multiple, real_size
 
 
@@ -45,8 +43,6 @@ class Mask:
 # before the padded axis. For a batch of one row, the former product is 1.
 Place = tuple[int, int]
 Padded = dict[Place, Mask]
-# The padded axes of a value, as seen by each argument; None: positions are mixed.
-Rule = Callable[[Value, list[Padded]], list[Padded] | None]
 
 
 def padded_axes(v: Value, args: list[Padded], multiples: dict[str, int]) -> Padded:
@@ -74,10 +70,11 @@ def moved_axes(v: Value, args: list[Padded]) -> list[Padded] | None:
     """The padded axes of a value, as seen by each argument; None if the op mixes positions."""
     if not any(args):
         return args
-    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
-    if rule is None and (v.op.opcode or v.op.batch is pointwise):
-        rule = _pointwise
-    return None if rule is None else rule(v, args)
+    if v.op.name == "reshape":
+        return _reshape(v, args)
+    if movement(v, 0) is not None:
+        return _along(v, args)
+    return args if v.op.kind == "rows" or keeps_places(v) else None
 
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
@@ -113,22 +110,10 @@ def _different(args: list[Padded]) -> tuple[OpenAxis, OpenAxis] | None:
     return None
 
 
-def place(v: Value, before: int, size: int) -> tuple[int, int]:
-    """The axis that contains an axis of this size, and the product of the sizes before it."""
-    for axis, n in enumerate(v.shape):
-        outer = math.prod(v.shape[:axis])
-        if outer <= before < outer * n and outer * n % (before * size) == 0:
-            return axis, before // outer
-    raise AssertionError((v, before, size))
-
-
 def _moved(v: Value, x: Value, padded: Padded, axis_of: Callable[[int], int]) -> Padded:
     """The padded axes of x, where axis k of x is axis `axis_of(k)` of v."""
-    def before(old: int, size: int) -> int:
-        axis, inner = place(x, old, size)
-        return math.prod(v.shape[:axis_of(axis)]) * inner
-
-    return {(1 if mask.batch == 1 else before(rows, mask.batch), before(at, mask.size)): mask
+    return {(1 if mask.batch == 1 else moved_place(v, x, rows, mask.batch, axis_of),
+             moved_place(v, x, at, mask.size, axis_of)): mask
             for (rows, at), mask in padded.items()}
 
 
@@ -183,15 +168,6 @@ def _joined(parts: list[Padded], multiples: dict[str, int]) -> Padded | None:
     return joined if len({rows for rows, _ in joined}) <= 1 else None
 
 
-def _pointwise(v: Value, args: list[Padded]) -> list[Padded]:
-    return args
-
-
-def _broadcast(v: Value, args: list[Padded]) -> list[Padded]:
-    x = v.args[0]
-    return [_moved(v, x, args[0], lambda k: k + v.rank - x.rank)]
-
-
 def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
     """The order of elements stays. A later axis may not merge with a padded one, unless it is
     padded as well, or the batch; and neither a padded axis nor the batch may be split."""
@@ -218,16 +194,22 @@ def _reshape(v: Value, args: list[Padded]) -> list[Padded] | None:
     return [padded] if fits else None
 
 
-def _transpose(v: Value, args: list[Padded]) -> list[Padded]:
-    return [_moved(v, v.args[0], args[0], v.attrs["axes"].index)]
-
-
-def _slice(v: Value, args: list[Padded]) -> list[Padded] | None:
-    x, steps = v.args[0], v.attrs["step"]
-    varying = {at: mask for at, mask in args[0].items() if not _is_first(v, x, at[1], mask)}
-    kept = all(v.shape[k] == x.shape[k] and steps[k] == 1 for k in _axes(x, args[0]) - (
-        padded_parts(x, args[0]) - padded_parts(x, varying)))
-    return [_moved(v, x, varying, lambda k: k)] if kept else None
+def _along(v: Value, args: list[Padded]) -> list[Padded] | None:
+    """By the movement of each argument; None if it changes a padded axis or the batch, or if both
+    the table and the indices of a lookup have padding."""
+    if v.op.name == "take" and all(args):
+        return None
+    moved = []
+    for k, (x, padded) in enumerate(zip(v.args, args, strict=True)):
+        move = movement(v, k)
+        assert move is not None
+        varying = padded if v.op.name != "slice" else {
+            at: mask for at, mask in padded.items() if not _is_first(v, x, at[1], mask)}
+        fixed = _axes(x, padded) - (padded_parts(x, padded) - padded_parts(x, varying))
+        if (move.summed | move.changed) & fixed:
+            return None
+        moved.append(_moved(v, x, varying, move.axis_of))
+    return moved
 
 
 def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
@@ -235,46 +217,3 @@ def _is_first(v: Value, x: Value, before: int, mask: Mask) -> bool:
     axis, inner = place(x, before, mask.size)
     alone = v.attrs["start"][axis] == 0 and v.shape[axis] == 1 and x.shape[axis] == mask.size
     return bool(alone and inner == 1 and real_size(1, mask.steps) and mask.of_rows is None)
-
-
-def _pad(v: Value, args: list[Padded]) -> list[Padded] | None:
-    x = v.args[0]
-    kept = all(v.shape[k] == x.shape[k] for k in _axes(x, args[0]))
-    return [_moved(v, x, args[0], lambda k: k)] if kept else None
-
-
-def _concat(v: Value, args: list[Padded]) -> list[Padded] | None:
-    axis = v.attrs["axis"] % v.rank
-    if any(axis in _axes(x, padded) for x, padded in zip(v.args, args, strict=True)):
-        return None
-    return [_moved(v, x, padded, lambda k: k) for x, padded in zip(v.args, args, strict=True)]
-
-
-def _take(v: Value, args: list[Padded]) -> list[Padded] | None:
-    """Each index is looked up separately; the axes of indices replace one axis of the table."""
-    (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
-    if args[0] and (args[1] or axis in _axes(table, args[0])):
-        return None
-    return [_moved(v, table, args[0], lambda k: k if k < axis else k + indices.rank - 1),
-            _moved(v, indices, args[1], lambda k: k + axis)]
-
-
-def _reduce(v: Value, args: list[Padded]) -> list[Padded] | None:
-    x, reduced = v.args[0], set(v.attrs["axes"])
-    if reduced & _axes(x, args[0]):
-        return None
-    return [_moved(v, x, args[0], lambda k: k - sum(r < k for r in reduced))]
-
-
-def _contract(v: Value, args: list[Padded]) -> list[Padded] | None:
-    left, right = v.args
-    if left.rank - 1 in _axes(left, args[0]) or right.rank - 2 in _axes(right, args[1]):
-        return None
-    return [_moved(v, x, padded, lambda k: k)  # operands have as many axes as the product
-            for x, padded in zip(v.args, args, strict=True)]
-
-
-_RULES: dict[str, Rule] = {
-    "broadcast_to": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice,
-    "pad": _pad, "concat": _concat, "take": _take, "rows": _pointwise, "reduce": _reduce,
-    "contract": _contract}

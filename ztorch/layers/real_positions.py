@@ -20,13 +20,13 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, current_layer, topological
 from ztorch.layers.axes import OpenSize
+from ztorch.layers.axis_movement import place
 from ztorch.layers.padded_axes import (
     Mask,
     Padded,
     mixed,
     padded_axes,
     padded_parts,
-    place,
     spread_parts,
 )
 from ztorch.real_sizes import OpenAxis, Step, followed, multiple

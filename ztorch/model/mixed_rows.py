@@ -1,19 +1,18 @@
 """Finds ops that combine the rows of a batch, such as a mean over axis 0.
 
 Rows of padding would change the results of such an op, so its batches are never padded. The batch
-is followed through the graph from the inputs. It may be a part of a larger axis, so its place is
-the product of the sizes before it. Where it cannot be followed, rows count as independent.
+is followed through the graph from the inputs, by its place (`layers/axis_movement.py`). Where it
+cannot be followed, rows count as independent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
-from ztorch.graph.batching import pointwise
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Graph, Value
-from ztorch.layers.padded_axes import place
+from ztorch.layers.axis_movement import keeps_places, moved_place, movement, place
 
 Lost = None  # the place of a batch that cannot be followed
 Place = int | None
@@ -106,53 +105,36 @@ class _Rows:
 def _place(v: Value, known: dict[int, int], rows: int) -> Place:
     if v.size == 0:
         return Lost
-    rule = _RULES.get(v.op.kind) or _RULES.get(v.op.name)
-    if rule is None:
-        rule = _kept if v.op.opcode or v.op.batch is pointwise else _other
-    moved = {rule(v, k, before, rows) for k, before in known.items()}
-    if Lost in moved:
+    places = {_place_by(v, k, before, rows) for k, before in known.items()}
+    if Lost in places:
         return Lost
-    if len(moved) > 1:  # each row meets all others
+    if len(places) > 1:  # each row meets all others
         raise _Mixed
-    return moved.pop()
+    return places.pop()
 
 
-def _moved(v: Value, x: Value, before: int, rows: int, axis_of: Callable[[int], int]) -> int:
-    """The place in v, where axis k of x is axis `axis_of(k)` of v."""
-    axis, inner = place(x, before, rows)
-    return math.prod(v.shape[:axis_of(axis)]) * inner
+def _place_by(v: Value, k: int, before: int, rows: int) -> Place:
+    """The place in a value, from that in argument k."""
+    x, move = v.args[k], movement(v, k)
+    if v.op.name == "reshape":
+        return _reshape(v, x, before, rows)
+    if move is None:
+        return before if keeps_places(v) else _other(v, x, before, rows)
+    axis = place(x, before, rows)[0]
+    if axis in move.summed:
+        raise _Mixed
+    if axis not in move.changed:
+        return moved_place(v, x, before, rows, move.axis_of)
+    # Two batches as one, as twin networks do, are rows as before.
+    return Lost if v.op.name == "concat" else _lost_rows(x, before, rows)
 
 
-# -- rules: the place in a value, from that in one of its arguments ------------------------------
-
-
-def _kept(v: Value, k: int, before: int, rows: int) -> Place:
-    return before
-
-
-def _broadcast(v: Value, k: int, before: int, rows: int) -> Place:
-    x = v.args[k]
-    return _moved(v, x, before, rows, lambda axis: axis + v.rank - x.rank)
-
-
-def _reshape(v: Value, k: int, before: int, rows: int) -> Place:
+def _reshape(v: Value, x: Value, before: int, rows: int) -> Place:
     """The order of elements stays. A batch in several groups is not a batch of rows."""
     for axis, n in enumerate(v.shape):
         outer = math.prod(v.shape[:axis])
         if before % outer == 0 and outer * n % (before * rows) == 0:
             return before
-    return _lost_rows(v.args[k], before, rows)
-
-
-def _transpose(v: Value, k: int, before: int, rows: int) -> Place:
-    return _moved(v, v.args[k], before, rows, v.attrs["axes"].index)
-
-
-def _slice(v: Value, k: int, before: int, rows: int) -> Place:
-    x = v.args[k]
-    axis = place(x, before, rows)[0]
-    if v.shape[axis] == x.shape[axis] and v.attrs["step"][axis] == 1:
-        return _moved(v, x, before, rows, lambda axis: axis)
     return _lost_rows(x, before, rows)
 
 
@@ -163,59 +145,12 @@ def _lost_rows(x: Value, before: int, rows: int) -> Place:
     return Lost
 
 
-def _pad(v: Value, k: int, before: int, rows: int) -> Place:
-    x = v.args[k]
-    axis = place(x, before, rows)[0]
-    if v.shape[axis] == x.shape[axis]:
-        return _moved(v, x, before, rows, lambda axis: axis)
-    return _lost_rows(x, before, rows)
-
-
-def _concat(v: Value, k: int, before: int, rows: int) -> Place:
-    """Two batches as one, as twin networks do, are rows as before."""
-    x = v.args[k]
-    if v.attrs["axis"] % v.rank == place(x, before, rows)[0]:
-        return Lost
-    return _moved(v, x, before, rows, lambda axis: axis)
-
-
-def _take(v: Value, k: int, before: int, rows: int) -> Place:
-    """The axes of the indices replace one axis of the table."""
-    (table, indices), axis = v.args, v.attrs["axis"] % v.args[0].rank
-    if k == 1:
-        return _moved(v, indices, before, rows, lambda own: own + axis)
-    if place(table, before, rows)[0] == axis:
-        return _lost_rows(table, before, rows)
-    return _moved(v, table, before, rows,
-                  lambda own: own if own < axis else own + indices.rank - 1)
-
-
-def _reduce(v: Value, k: int, before: int, rows: int) -> Place:
-    reduced = set(v.attrs["axes"])
-    if place(v.args[k], before, rows)[0] in reduced:
-        raise _Mixed
-    return _moved(v, v.args[k], before, rows, lambda axis: axis - sum(r < axis for r in reduced))
-
-
-def _contract(v: Value, k: int, before: int, rows: int) -> Place:
-    x = v.args[k]
-    if place(x, before, rows)[0] == x.rank - (1 if k == 0 else 2):  # the axis of the sum
-        raise _Mixed
-    return _moved(v, x, before, rows, lambda axis: axis)
-
-
-def _other(v: Value, k: int, before: int, rows: int) -> Place:
+def _other(v: Value, x: Value, before: int, rows: int) -> Place:
     """Of an op that is known by its axes alone: a batch that comes first stays first. Only its size
     tells which axis of the result it is."""
-    x = v.args[k]
     axis = place(x, before, rows)[0]
     if v.rank == x.rank and v.attrs.get("axis") in (axis, axis - x.rank):
         raise _Mixed
     first = before == 1 and v.rank == x.rank and x.shape[0] == rows == v.shape[0]
     alone = v.shape.count(rows) == x.shape.count(rows) == 1
     return 1 if first and alone and v.op.kind == "map" else Lost
-
-
-_RULES = {"broadcast_to": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice,
-          "pad": _pad, "concat": _concat, "take": _take, "reduce": _reduce,
-          "contract": _contract}

@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node
-from ztorch.layers.padded_axes import place
+from ztorch.layers.axis_movement import place
 from ztorch.layers.real_positions import spread
 from ztorch.real_sizes import Step
 
