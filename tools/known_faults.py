@@ -143,7 +143,7 @@ FAULTS = [
     Fault("layers", "ztorch/layers/context.py", "joined = OPS.bitwise_and(mask, spread(real, mask.rank, 1))", "joined = mask", "program/test_padding_and_masks.py"),
     Fault("feed", "ztorch/feed/array_batches.py", "if self.lengths and self._adapter.stateful:", "if False:", "program/test_padding_and_masks.py"),
     Fault("layers", "ztorch/layers/attention.py", "context.masks.get if causal and value is query", "context.masks.get if value is query", "program/test_sequence_sizes.py program/test_ragged_training.py"),
-    Fault("layers", "ztorch/layers/padded_axes.py", "if left.rank - 1 in _axes(left, args[0]) or", "if", "layers/test_padded_axes.py"),
+    Fault("layers", "ztorch/layers/axis_movement.py", "_stays(summed=[v.args[k].rank - (1 if k == 0 else 2)])", "_stays()", "layers/test_padded_axes.py"),
     Fault("runtime", "ztorch/runtime/buckets.py", "axis[bisect_left(axis, n)] for", "axis[bisect_left(axis, n + 1)] for", "program/test_batch_sizes.py"),
     Fault("feed", "ztorch/feed/sequences.py", "self.lengths[rows, None] - 1)", "self.lengths[rows, None])", "feed"),
     Fault("feed", "ztorch/feed/staging.py", "self._real[count:] = 1, 0", "self._real[count:] = 1, 1", "program/test_weighted_scores.py"),

@@ -38,10 +38,13 @@ class Emitter:
     # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # vectors are read and written at multiples of their length
-    pairs: bool = False  # every second element is taken from two vectors, not gathered
-    inside: bool = False  # no element is in a border, except where its index alone decides it
-    outside: Mapping[Value, Sequence[Var]] = field(default_factory=dict)  # loops that no element
-    # of a value in a local array depends on: it holds those of one iteration
+    # Whether every second element is taken from two vectors, not gathered.
+    deinterleaves: bool = False
+    # Whether no element is in a border, except where its index alone decides it.
+    borderless: bool = False
+    # For each value in a local array, the loops of whose iterations it holds one alone, so that
+    # its positions do not depend on them.
+    absent_loops: Mapping[Value, Sequence[Var]] = field(default_factory=dict)
     # How far loop variables are ahead of their registers.
     ahead: Mapping[Atom, int] = field(default_factory=dict)
 
@@ -111,14 +114,14 @@ class Emitter:
     def load(self, v: Value, flat: Index, where: Operand | None = None) -> Operand:
         """The element of a value in memory at a flat position."""
         b, mem = self.b, self.memory[v]
-        flat = reduce(Index.without, self.outside.get(v, ()), flat)
+        flat = reduce(Index.without, self.absent_loops.get(v, ()), flat)
         if where is not None and where.is_const:  # the condition is known
             if not where.number:
                 return b.const(0, v.dtype)
             where = None
         if where is None and self._has_step(flat, -1):
             return self._load_backwards(v, flat)
-        if where is None and self.pairs and self._has_step(flat, 2):
+        if where is None and self.deinterleaves and self._has_step(flat, 2):
             return self._every_second(v, flat)
         at, off, lanes = self.address(flat)
         if where is not None and where.lanes > lanes:  # one position, read for some of the lanes
@@ -165,7 +168,7 @@ class Emitter:
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""
-        at, off, lanes = self.address(reduce(Index.without, self.outside.get(v, ()), flat))
+        at, off, lanes = self.address(reduce(Index.without, self.absent_loops.get(v, ()), flat))
         x = self.b.splat(x, lanes)
         if v.dtype is boolean:
             x = self.b.cast(x, dtype=self.b.memories[mem].dtype)
@@ -287,7 +290,7 @@ class _Element:
             least, most = i.range
             if most < a or least >= z:
                 return b.const(0, boolean)
-            if self.e.inside:
+            if self.e.borderless:
                 continue
             tests = []
             if least < a:

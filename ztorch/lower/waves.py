@@ -8,7 +8,7 @@ from typing import TypeVar
 from ztorch.graph.value import Value
 from ztorch.lower.tuning import WAVES_MEMORY
 
-Thing = TypeVar("Thing")
+Memory = TypeVar("Memory")
 
 
 def in_waves(order: Sequence[int], needs: Mapping[int, Collection[int]],
@@ -56,7 +56,7 @@ def _most_alive(order: Sequence[int], reads: Mapping[int, Set[Value]],
     return most
 
 
-def bounds(reads: Sequence[Iterable[Thing]], writes: Sequence[Iterable[Thing]]
+def bounds(reads: Sequence[Iterable[Memory]], writes: Sequence[Iterable[Memory]]
            ) -> list[tuple[int, int]]:
     """For each kernel, the first and the last one of its wave.
 
@@ -69,14 +69,14 @@ def bounds(reads: Sequence[Iterable[Thing]], writes: Sequence[Iterable[Thing]]
         [(0, 1), (0, 1), (2, 2)]
     """
     starts: list[int] = []
-    read: set[Thing] = set()
-    written: set[Thing] = set()
-    for k, (takes, gives) in enumerate(zip(reads, writes, strict=True)):
-        takes, gives = {*takes}, {*gives}
-        if not starts or takes & written or gives & (read | written):
+    read: set[Memory] = set()
+    written: set[Memory] = set()
+    for k, (kernel_reads, kernel_writes) in enumerate(zip(reads, writes, strict=True)):
+        kernel_reads, kernel_writes = {*kernel_reads}, {*kernel_writes}
+        if not starts or kernel_reads & written or kernel_writes & (read | written):
             starts.append(k)
             read, written = set(), set()
-        read |= takes
-        written |= gives
+        read |= kernel_reads
+        written |= kernel_writes
     ends = [*(s - 1 for s in starts[1:]), len(reads) - 1]
     return [(s, e) for s, e in zip(starts, ends, strict=False) for _ in range(s, e + 1)]

@@ -238,7 +238,7 @@ class _Window:
             group = Var(f"{v.name} group", run.count)
             with e.b.loop(0, run.count) if run.count > 1 else nullcontext() as counter:
                 bound = e.bound if counter is None else {**e.bound, group: counter}
-                yield (e.within(bound=bound, inside=bool(self.axes.edges)),
+                yield (e.within(bound=bound, borderless=bool(self.axes.edges)),
                        Index.of(group) * run.size + run.start, run.size)
 
     def _add_row(self, e: Emitter, at: _Places, sums: _Sums) -> None:

@@ -139,7 +139,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     everything = _everything(region)
     bordered = region.members[0].op is BORDER
     for part in border_parts(region) if bordered else parts_of(region, everything, s.lanes):
-        _loops(Emitter(b, memory, members=region.flat, pairs=True), region, part, target, limits, s)
+        e = Emitter(b, memory, members=region.flat, deinterleaves=True)
+        _loops(e, region, part, target, limits, s)
 
 
 def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], limits: Limits,

@@ -90,7 +90,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     local = {v: b.memory(f"row{k}", storage_dtype(v.dtype), size, "local", "rw")
              for k, v in enumerate(Phases(region).in_row(axes, limits))}
     nest = _RowNest(b, region, memory, {**target, **local}, axes, s, limits)
-    e = Emitter(b, memory, members=region.flat, outside=dict.fromkeys(local, axes.outer))
+    e = Emitter(b, memory, members=region.flat, absent_loops=dict.fromkeys(local, axes.outer))
     if not axes.by_columns:
         with b.loop(0, math.prod(v.extent for v in axes.outer), kind="parallel") as r:
             nest.one_outer([e.within(bound=spread(e, r, axes.outer))], 1, along=s.lanes > 1)

@@ -202,11 +202,11 @@ class AsyncStrips(Strips):
 class AsyncNest(AsyncStrips):
     """A tile whose threads copy and multiply."""
 
-    def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
+    def run(self, batch_number: Operand, first: Operand, left: Operand, t: Operand) -> None:
         b, tile, shape = self.b, self.tile, self.tile.shape
         c = Fragment("c", shape)
         sums = [b.matrix(c, tile.subgroup, 0) for _ in range(tile.across)]
-        at, batch = self.batch_index(which)
+        at, batch = self.batch_index(batch_number)
         bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, by_columns=True)
         store = self.epilogue_store(sums, b.div(t, tile.subgroup))
         self._multiply_strips(at, batch, first, left, t, sums)

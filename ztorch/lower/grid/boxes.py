@@ -23,10 +23,10 @@ class Boxes:
     extents: tuple[int, ...]  # of the inner axis, the outer axis, and the batch axis
     pitches: tuple[int, ...]  # strides of these axes, in elements
 
-    def at(self, place: object, k: object, which: object) -> list:
+    def at(self, place: object, k: object, batch_number: object) -> list:
         """The coordinates of a position along the tile, along k and in the batch."""
         inner = [k, place] if self.along_k else [place, k]
-        return [*inner, which][:len(self.extents)]
+        return [*inner, batch_number][:len(self.extents)]
 
     def box(self, lines: int) -> tuple[int, ...]:
         """The sizes of a box of lines of swizzled memory."""

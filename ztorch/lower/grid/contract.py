@@ -38,9 +38,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     held = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits)
     if held > MMA_REGISTERS and grid.resident_threads > tile.threads:
         b.resident_threads = grid.resident_threads - tile.threads
-    with _tiles(b, product, tile, limits) as (which, first, left, t):
+    with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
-        nest.run(which, first, left, t, through=len(region.members) > 1)
+        nest.run(batch_number, first, left, t, has_epilogue=len(region.members) > 1)
 
 
 def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -50,9 +50,9 @@ def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
     shape = mma.shape_for(product, limits)
     assert shape is not None
     tile = matrix_tile_of(s, shape, limits)
-    with _tiles(b, product, tile, limits) as (which, first, left, t):
+    with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = mma.MatrixNest(b, region, product, memory, target, limits, tile)
-        nest.run(which, first, left, t)
+        nest.run(batch_number, first, left, t)
 
 
 def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
@@ -63,26 +63,26 @@ def emit_async(b: Builder, region: Region, memory: Mapping[Value, str],
     assert shape is not None and limits.grid is not None
     tile = asynchronous.tile_of(s.tile_rows, s.tile_columns, shape, limits.grid, s.stages,
                                 s.epilogue_bands)
-    with _tiles(b, product, tile, limits) as (which, first, left, t):
+    with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = asynchronous.AsyncNest(b, region, product, memory, target, limits, tile)
-        nest.run(which, first, left, t)
+        nest.run(batch_number, first, left, t)
 
 
 @contextmanager
 def _tiles(b: Builder, product: Value, tile: Block, limits: Limits) -> Iterator[
         tuple[Operand, Operand, Operand, Operand]]:
-    """A workgroup for each tile. Yields the index of the product in the batch, the tile's first row
-    and first column, and the thread number."""
+    """A workgroup for each tile. Yields the number of the product in the batch, the tile's first
+    row and first column, and the thread number."""
     m, n = product.shape[-2:]
     down, along = math.ceil(m / tile.rows), math.ceil(n / tile.columns)
     count = math.prod(product.shape[:-2]) * down * along
     assert limits.grid is not None
     with workgroups(b, count, limits.grid) as g, threads(b, tile.threads) as t:
-        which = b.div(g, down * along)
+        batch_number = b.div(g, down * along)
         g = b.rem(g, down * along)
         first = b.mul(b.div(g, along), tile.rows)
         left = b.mul(b.rem(g, along), tile.columns)
-        yield which, first, left, t
+        yield batch_number, first, left, t
 
 
 class ThreadNest(Strips):
@@ -111,12 +111,12 @@ class ThreadNest(Strips):
         self.strip(length + pad, self.tile.depth)
         return n if grid.scalar_stores_readable_as_vectors else width if n % width == 0 else 1
 
-    def run(self, which: Operand, first: Operand, left: Operand, t: Operand,
-            through: bool) -> None:
+    def run(self, batch_number: Operand, first: Operand, left: Operand, t: Operand,
+            has_epilogue: bool) -> None:
         b, tile = self.b, self.tile
         sums = [[b.var(self.of, 1, 0) for _ in range(tile.thread_columns)]
                 for _ in range(tile.thread_rows)]
-        at, batch = self.batch_index(which)
+        at, batch = self.batch_index(batch_number)
         team, member = b.const(0, b.index), t
         if tile.teams > 1:
             team, member = b.div(t, tile.team), b.rem(t, tile.team)
@@ -146,7 +146,7 @@ class ThreadNest(Strips):
         self.run_along_k(at, batch, first, left, t, multiply)
         if tile.teams > 1:
             self._add_teams(sums, team, b.add(b.mul(row, tile.columns), column))
-        if through:
+        if has_epilogue:
             bands = Bands(tile.rows, tile.columns, tile.thread_rows, tile.bands, tile.columns)
             self.tile_epilogue(bands, self.of, at, batch, first, left, t, store)
             return

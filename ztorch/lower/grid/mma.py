@@ -187,12 +187,12 @@ class MatrixNest(Strips):
             else:
                 self.strip(length + MMA_PADDING, tile.depth)
 
-    def run(self, which: Operand, first: Operand, left: Operand, t: Operand) -> None:
+    def run(self, batch_number: Operand, first: Operand, left: Operand, t: Operand) -> None:
         b, tile, shape = self.b, self.tile, self.tile.shape
         c = Fragment("c", shape)
         sums = [[b.matrix(c, tile.subgroup, 0) for _ in range(tile.fragments_across)]
                 for _ in range(tile.fragments_down)]
-        at, batch = self.batch_index(which)
+        at, batch = self.batch_index(batch_number)
         number = b.div(t, tile.subgroup)
         row = b.mul(b.div(number, tile.across), tile.fragments_down * shape.m)
         column = b.mul(b.rem(number, tile.across), tile.fragments_across * shape.n)

@@ -81,11 +81,11 @@ class Raster:
         """The number of a product in the batch, and the first row and column of a workgroup's
         tile."""
         each, band = self.down * self.along, self.raster_rows * self.along
-        which, rest = b.div(number, each), b.rem(number, each)
+        batch_number, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
         row = b.add(b.mul(b.div(rest, band), self.raster_rows), b.rem(inside, self.raster_rows))
         row = b.add(b.mul(row, self.cluster), b.rem(g, self.cluster))
-        return (which, b.mul(row, self.step),
+        return (batch_number, b.mul(row, self.step),
                 b.mul(b.div(inside, self.raster_rows), self.tile.columns))
 
 
@@ -169,7 +169,7 @@ class RolesNest(AsyncStrips):
         """Starts the copies of the strips that start at a position."""
         b, tile = self.b, self.roles
         assert self.boxes is not None
-        (which, *starts), k = place
+        (batch_number, *starts), k = place
         for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
             cluster = tile.cluster if side else 1
             length, member = tile.columns if side else tile.rows, b.rem(g, cluster)
@@ -180,7 +180,7 @@ class RolesNest(AsyncStrips):
                 at = b.add(line, b.mul(deeper, strip.pitch))
                 b.copy_tile(strip.name, b.add(b.mul(stage, strip.size), at),
                             self.memory[boxes.source],
-                            boxes.at(b.add(starts[side], begin), b.add(k, deeper), which),
+                            boxes.at(b.add(starts[side], begin), b.add(k, deeper), batch_number),
                             boxes.extents, boxes.pitches, boxes.box(share.lines), self.full, stage,
                             source_off=boxes.first, cluster=cluster)
 
@@ -197,7 +197,7 @@ class RolesNest(AsyncStrips):
             with b.if_(condition):
                 b.mbarrier_arrive(self.empty, b.get(before), cluster=tile.cluster)
 
-        with self._each(g, first, clusters) as (which, row, column):
+        with self._each(g, first, clusters) as (batch_number, row, column):
             for v in sums:
                 b.set(v, 0)
             with b.loop(0, self.count) as strip:
@@ -210,7 +210,7 @@ class RolesNest(AsyncStrips):
                 ring.step()
             b.mma_wait(0)
             release(elected)
-            at, batch = self.batch_index(which)
+            at, batch = self.batch_index(batch_number)
             self.tile_epilogue(bands, self.passed, at, batch, row, column, t, store)
 
     def meet(self) -> None:

@@ -59,16 +59,18 @@ class Tile(Block):
         """Neighbors that a thread reads at once from the strip of either operand."""
         return math.gcd(self.thread_rows, most), math.gcd(self.thread_columns, most)
 
-    def shared(self, element: int, through: bool) -> int:
-        """Bytes of shared memory; with `through` the finished tile passes through it as well."""
+    def shared(self, element: int, has_epilogue: bool) -> int:
+        """Bytes of shared memory; with an epilogue the finished tile passes through it as well."""
         strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
         size = self.rows * self.columns
-        return element * (strips + (self.teams - 1) * size + (size // self.bands if through else 0))
+        band = size // self.bands if has_epilogue else 0
+        return element * (strips + (self.teams - 1) * size + band)
 
-    def banded(self, shared_bytes: int, element: int, through: bool) -> Tile:
+    def banded(self, shared_bytes: int, element: int, has_epilogue: bool) -> Tile:
         """The tile with the fewest bands that fit in shared memory."""
         fitting = (tile for n in range(1, self.thread_rows + 1) if self.thread_rows % n == 0
-                   and (tile := replace(self, bands=n)).shared(element, through) <= shared_bytes)
+                   and (tile := replace(self, bands=n)).shared(element, has_epilogue)
+                   <= shared_bytes)
         return next(fitting, self)
 
 
@@ -77,7 +79,7 @@ WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
 
 
 def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
-             through: bool) -> tuple[float, Tile]:
+             has_epilogue: bool) -> tuple[float, Tile]:
     """The tile with the least estimated time, in sequential multiply-adds of one thread. This
     includes discarded work at the edges, idle units, and loads from shared memory.
 
@@ -86,8 +88,8 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     """
     best: tuple[float, Tile] | None = None
     for tile in (*_wide_tiles(m), *TILES):
-        tile = tile.banded(grid.declared_shared_bytes, element, through)
-        if tile.threads > grid.threads or tile.shared(element, through) > grid.shared_bytes:
+        tile = tile.banded(grid.declared_shared_bytes, element, has_epilogue)
+        if tile.threads > grid.threads or tile.shared(element, has_epilogue) > grid.shared_bytes:
             continue
         tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
         tile_time = tile.rows * tile.columns * (
@@ -98,7 +100,7 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
             best = time, tile
     if best is None:
         raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
-                          f"{TILES[-1].shared(element, through)} bytes that they share; this "
+                          f"{TILES[-1].shared(element, has_epilogue)} bytes that they share; this "
                           f"device has {grid.threads} and {grid.shared_bytes}")
     return best
 
@@ -117,7 +119,7 @@ def propose(region: Region, limits: Limits) -> GridProductSchedule:
                                tile.thread_columns, tile.bands, tile.teams)
 
 
-def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Tile:
+def _in_teams(tile: Tile, product: Value, grid: GridLimits, has_epilogue: bool) -> Tile:
     """The tile with as many teams as its depth and the machine allow, if there is at most one tile
     per compute unit: with one team, threads wait for memory at each step."""
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
@@ -129,7 +131,7 @@ def _in_teams(tile: Tile, product: Value, grid: GridLimits, through: bool) -> Ti
         depth = teams * TEAM_DEPTH
         more = replace(tile, depth=depth, teams=teams)
         if (depth <= k and more.threads <= min(TEAMS_THREADS, grid.threads) and more.shared(
-                summing(product.dtype).bytes, through) <= grid.declared_shared_bytes):
+                summing(product.dtype).bytes, has_epilogue) <= grid.declared_shared_bytes):
             return more
         teams //= 2
     return tile
@@ -219,8 +221,8 @@ def refusal(s: GridProductSchedule, region: Region, limits: Limits) -> str:
     if used > limits.vector_registers:
         return (f"thread(rows={s.thread_rows}, columns={s.thread_columns}) takes {used} registers "
                 f"of {limits.vector_registers}")
-    through = len(region.members) > 1
-    return _too_large(tile.threads, tile.shared(summing(product.dtype).bytes, through), limits)
+    has_epilogue = len(region.members) > 1
+    return _too_large(tile.threads, tile.shared(summing(product.dtype).bytes, has_epilogue), limits)
 
 
 def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str:

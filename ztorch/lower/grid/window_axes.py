@@ -123,10 +123,10 @@ def windows_of(product: Value) -> WindowAxes | None:
     (m, n), k = product.shape[-2:], product.args[0].shape[-1]
     batch = Var("b", math.prod(product.shape[:-2]))
     down, along, deep = Var("m", m), Var("n", n), Var("k", k)
-    which = unflatten(Index.of(batch), product.shape[:-2])
+    batch_index = unflatten(Index.of(batch), product.shape[:-2])
     bases = []
     for x, (row, column) in zip(product.args, ((down, deep), (deep, along)), strict=True):
-        base = _base(x, (*which, Index.of(row), Index.of(column)))
+        base = _base(x, (*batch_index, Index.of(row), Index.of(column)))
         if base is None:
             return None
         bases.append(base)

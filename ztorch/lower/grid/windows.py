@@ -97,8 +97,9 @@ class WindowsNest(RolesNest):
     def along_strips(self, corner: Corner) -> Iterator[Place]:
         """The start of each strip of a tile, by part."""
         b, tile, w = self.b, self.cut, self.windows
-        which, down, left = corner
-        place: Place = {w.batch: which, **self._rows_at(down), **_digits(b, left, _sizes(w.n))}
+        batch_number, down, left = corner
+        place: Place = {w.batch: batch_number, **self._rows_at(down),
+                        **_digits(b, left, _sizes(w.n))}
         sizes = self.patch.sizes if tile.deep else dict.fromkeys(w.k[:-1], 1) | {
             w.k[-1]: tile.depth}
         with ExitStack() as loops:
