@@ -44,6 +44,8 @@ def test_symbolic_sizes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sizes"):
         load(path, sizes={"steps": 0})
     fixed = load(path, sizes={"steps": 5, "n": 2})
+    x = np.arange(60, dtype=np.float32).reshape(3, 5, 4) / 60  # without compile, in batches of 2
+    np.testing.assert_allclose(fixed.predict(x), load(path, sizes={"steps": 5}).predict(x), rtol=1e-6)
     with pytest.raises(ConfigError, match="takes batches of 2"):
         fixed.trace(batch_size=3)
     assert load(written(named(["n", None, 4]), tmp_path / "m.onnx")).axis_names == ["axis1"]

@@ -105,7 +105,8 @@ def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
     else:
         _imported(graph, rows)
     model_name = name or _name(file.path)
-    inputs = [Input(row, None if port.dtype.is_float else port.dtype.long, name=plain(port.name))
+    inputs = [Input(row, None if port.dtype.is_float else port.dtype.long, name=plain(port.name),
+                    batch_size=graph.fixed_batch)
               for port, row in zip(file.inputs, rows, strict=True)]
     model: Model
     if len(inputs) == len(graph.outputs) == 1:
