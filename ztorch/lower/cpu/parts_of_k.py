@@ -65,7 +65,7 @@ def part_of_k(depths: tuple[int, ...], steps: int, unroll: int) -> tuple[int, in
     consists of whole iterations of the code.
 
     >>> part_of_k((1024,), 256, 4), part_of_k((3, 384), 256, 4), part_of_k((3, 3, 64), 256, 4)
-    ((0, 256), (1, 192), (1, 3))
+    ((0, 256), (1, 192), (0, 1))
     """
     last = len(depths) - 1
     axis = next(a for a in range(last + 1) if math.prod(depths[a + 1:]) <= max(1, steps))
