@@ -39,7 +39,7 @@ def two_write_one(x):
     out = np.zeros(1, x.dtype)
     for _, thread in zt.threads(1, 32):
         own = zt.shared(1, x.dtype)
-        own[0] = x[thread]
+        own[thread // 32] = x[thread]
         zt.barrier()
         out[0] = own[0]
     return out
@@ -74,7 +74,7 @@ def shared_but_not_written(x):
 def past_the_end(x):
     out = np.zeros(x.shape[0], x.dtype)
     for _, thread in zt.threads(1, 32):
-        out[thread] = x[thread + 1]
+        out[thread] = x[thread // 32 + thread + 1]
     return out
 
 
@@ -87,10 +87,10 @@ def _played(kernel: Any, x: np.ndarray) -> None:
     (without_a_barrier, "race: thread 31 reads element 0 of shared memory, which thread 0 has written since",
      "out[thread] = own[31 - thread]"),
     (two_write_one, "race: thread 1 writes element 0 of shared memory, which thread 0 has written since",
-     "own[0] = x[thread]"),
+     "own[thread // 32] = x[thread]"),
     (shared_but_not_written, "reads element 32 of shared memory, which no thread has written",
      "out[thread] = own[thread + 1]"),
-    (past_the_end, "index 32 is out of bounds", "out[thread] = x[thread + 1]")],
+    (past_the_end, "index 32 is out of bounds", "out[thread] = x[thread // 32 + thread + 1]")],
     ids=lambda p: p if isinstance(p, str) else p.source.name)
 def test_faults_are_detected(kernel: Any, message: str, line: str) -> None:
     """By plain Python, and by the interpreter: in any memory, whatever the order of threads. The

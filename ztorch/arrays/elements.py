@@ -128,7 +128,8 @@ def _fitting(label: str, array: np.ndarray, d: DType) -> np.ndarray:
     return array
 
 
-def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> TensorNode:
+def node_from(x: Any, d: DType | None, device: str | None, copy: bool,
+              label: str = "a tensor's data") -> TensorNode:
     """A node of any numeric data.
 
     Args:
@@ -136,22 +137,23 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool) -> Tensor
         d: The dtype; `None` means the dtype of x.
         device: The device; `None` means the tensor's device, or the default one.
         copy: Whether to copy the elements, because x may change.
+        label: What x is called in errors. Default: `"a tensor's data"`.
     """
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
     if theirs := lent_by(x):
-        node = borrowed("a tensor's data", x, theirs)
+        node = borrowed(label, x, theirs)
         if d is not None and d is not node.spec.dtype:
-            raise DataError(f"a tensor's data of {node.spec.dtype} is on {node.spec.memory}; "
+            raise DataError(f"{label} of {node.spec.dtype} is on {node.spec.memory}; "
                             f"leave the dtype out, and use .astype({str(d)!r})")
         return moved(node, theirs if device is None else memory_of(device), copy)
-    array = as_host_array("a tensor's data", x, d)
+    array = as_host_array(label, x, d)
     place = memory_of(device or default_device())
     if d is None:
         d = default_dtype(x, array)
         if not hasattr(x, "dtype"):
             d = nearest_dtype(place, d)
-            array = _fitting("a tensor's data", array, d)
+            array = _fitting(label, array, d)
     if not (copy or place == "cpu") and (block := memory(place).lend(stored(array, d))):
         return computed(spec(array.shape, d, place), block)
     return node_of_array(array, d, place, copy)

@@ -100,8 +100,8 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
         raise KernelError(f"{name} takes no tensor; it needs at least one array as an argument")
     place = common_memory(name, list(tensors), list(tensors.values()))
     of_tensors = any(isinstance(x, Tensor) for x in inputs.values())
-    operands = [x if type(x) is float else node_from(x, None, place, copy=of_tensors)
-                for x in inputs.values()]
+    operands = [x if type(x) is float else node_from(x, None, place, of_tensors, f"{name}: {n}")
+                for n, x in inputs.items()]
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     # In text, 1 differs from 1.0 and True, also inside tuples.
     key = (kernel, kinds, tuple(inputs), repr(known))

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ztorch.dtypes import DType, boolean, f32, f64, i32, result_type
+from ztorch.dtypes import DType, boolean, f32, f64, i32, i64, result_type, u64
 from ztorch.errors import ZtorchError
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
@@ -48,7 +48,9 @@ class TileArithmetic:
         if isinstance(x, Affine) and x.terms:
             return self._counted(x)
         x = x.const if isinstance(x, Affine) else x
-        d = boolean if isinstance(x, bool) else i32 if isinstance(x, int) else self.float
+        d = boolean if isinstance(x, bool) else self.float
+        if isinstance(x, int) and d is not boolean:
+            d = next((d for d in (i32, i64, u64) if _fits(x, d)), self.float)
         return LoopTensor(OPS.full((), x, d), (), weak=True)
 
     def _counted(self, index: Affine) -> LoopTensor:
@@ -85,6 +87,11 @@ class TileArithmetic:
         """
         d = dtype or self.common(xs)
         tiles = [self.tile(x) for x in xs]
+        for t in tiles:
+            n = t.value.attrs["value"] if t.value.op.name == "full" else 0
+            if d.is_int and isinstance(n, int) and not _fits(n, d):
+                raise BadOperand(f"{n} does not fit into {d}; convert the array beside it, such as "
+                                 "with x.astype(np.int64)")
         axes = union(t.axes for t in tiles)
         rank = max(len(t.shape) for t in tiles)
         value = getattr(OPS, name)(*(_as(spread(t, axes, rank), d) for t in tiles))
@@ -178,6 +185,11 @@ class TileArithmetic:
         """x in another dtype."""
         t = self.tile(x)
         return LoopTensor(_as(t.value, d), t.axes)
+
+
+def _fits(n: int, d: DType) -> bool:
+    least = -(1 << (d.bits - 1)) if d.kind == "s" else 0
+    return least <= n < least + (1 << d.bits)
 
 
 def _as(v: Value, d: DType) -> Value:

@@ -6,6 +6,8 @@ import ast
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ztorch.dtypes import boolean
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.patterns import Update, element_update, flag, variable_update
@@ -41,7 +43,11 @@ class AssignmentRules(CallRules):
         old = self.value(target)
         if isinstance(s.op, ast.MatMult):
             raise self.source.error(s, "@= is not supported in kernels", "write x = x @ y")
-        self._assign(s, s.target, self.arithmetic.binary(s.op, old, self.value(s.value)))
+        term = self.value(s.value)
+        if isinstance(old, tuple) and isinstance(term, tuple) and isinstance(s.op, ast.Add):
+            self._assign(s, s.target, old + term)
+        else:
+            self._assign(s, s.target, self.arithmetic.binary(s.op, old, term))
 
     def _assign(self, s: ast.stmt, target: ast.expr, x: Any, source: ast.expr | None = None
                 ) -> None:
@@ -60,7 +66,9 @@ class AssignmentRules(CallRules):
                     raise self.source.error(target, "an array is not taken apart into variables",
                                             "take its elements: a, b = x[0], x[1]")
                 count = len(x) if isinstance(x, (tuple, range)) else 1
-                raise self.source.error(target, f"{len(target.elts)} variables for {count} values")
+                of = "" if source is None else f": {ast.unparse(source)}"
+                raise self.source.error(target, f"{len(target.elts)} variables for {count} "
+                                        f"{'value' if count == 1 else 'values'}{of}")
             for t, part in zip(target.elts, x, strict=True):
                 self._assign(s, t, part)
         elif isinstance(target, ast.Subscript):
@@ -149,7 +157,7 @@ class AssignmentRules(CallRules):
     def _store(self, target: ast.Subscript, new: LoopTensor, reduction: str | None,
                update: Update | None = None) -> None:
         if not isinstance(target.value, ast.Name) or target.value.id not in self.env:
-            raise self.source.error(target, "only elements of arrays of this function can be set")
+            raise self.source.error(target, *self._no_place(target))
         name = target.value.id
         old = self.env[name]
         if old.fixed or not isinstance(old.value, LoopTensor) or not old.value.shape:
@@ -163,6 +171,19 @@ class AssignmentRules(CallRules):
             self.store(name, index, new, self.condition(old.masks), inner, reduction)
         except BadIndex as error:
             raise self.source.error(target, str(error)) from None
+
+    def _no_place(self, target: ast.Subscript) -> tuple[str, str]:
+        """Why an element cannot be set, and what to write."""
+        of = target.value
+        if isinstance(of, ast.Subscript):
+            indices = f"{ast.unparse(of.slice)}, {ast.unparse(target.slice)}"
+            return ("an element of a slice cannot be set",
+                    f"write all indices at once: {ast.unparse(of.value)}[{indices}]")
+        if isinstance(of, ast.Name) and not isinstance(self.source.names.get(of.id), np.ndarray):
+            return (f"{of.id} is not defined",
+                    f"make it before the loop, such as {of.id} = np.empty_like(x)")
+        return (f"{ast.unparse(of)} is not an array of this function",
+                "write to an array that it makes, such as np.empty_like(x)")
 
     def store(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
               inner: tuple[LoopVar, ...], reduction: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.graph.op import REGISTRY
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules, Method
 from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, cast_rule
@@ -16,6 +17,7 @@ from ztorch.kernels.library_ops import apply_op, library_op
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
+from ztorch.kernels.unsupported_syntax import INSTEAD_OF_FUNCTIONS
 from ztorch.kernels.writing import reduce_iterations
 
 
@@ -51,9 +53,16 @@ class CallRules(ExpressionRules):
             return self._call_rule(node, METHODS[function.name], function.of, *args, **named)
         is_constant = not any(isinstance(x, (LoopTensor, Affine))
                               for x in (*args, *named.values()))
+        if _is_one_of(function, (sum, min, max)) and len(args) == 1 and isinstance(args[0], tuple):
+            is_constant = not any(isinstance(x, (LoopTensor, Affine)) for x in args[0])
         if is_constant and _is_one_of(function, CONSTANT_FUNCTIONS):
-            return _tuples(function(*args, **named))
-        if function is len and isinstance(args[0], LoopTensor):
+            try:
+                return _tuples(function(*args, **named))
+            except TypeError as error:
+                raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+        if function is len and len(args) == 1 and isinstance(args[0], LoopTensor):
+            if not args[0].shape:
+                raise self.source.error(node, "a number has no length")
             return args[0].shape[0]
         rule = _rule_of(function)
         if rule is not None:
@@ -63,11 +72,8 @@ class CallRules(ExpressionRules):
         inner = getattr(function, "function", function)  # of a kernel
         if isinstance(inner, types.FunctionType) and not hasattr(inner, "__wrapped__"):
             return self.inline(node, inner, args, named)
-        raise self.source.error(
-            node, f"{ast.unparse(node.func)} cannot be called in a kernel",
-            "loop over range(len(x)) and read x[i]" if function in (enumerate, zip) else
-            "call functions of numpy and math that docs/kernel_functions.md lists, ops of zt.ops, "
-            "other kernels, or functions of your own without decorators")
+        raise self.source.error(node, f"{ast.unparse(node.func)} cannot be called in a kernel",
+                                _instead_of(function))
 
     def _call_rule(self, node: ast.Call, rule: Callable[..., Any], *args: Any, **named: Any) -> Any:
         try:
@@ -75,6 +81,8 @@ class CallRules(ExpressionRules):
         except TypeError as error:
             # Without the name of the internal function.
             problem = str(error).partition("() ")[2] or str(error)
+            for theirs, ours in (("dim", "axis"), ("keepdim", "keepdims")):  # of PyTorch
+                problem += f"; write {ours}" if problem.endswith(f"'{theirs}'") else ""
             raise self.source.error(node, f"{ast.unparse(node.func)}: {problem}") from None
 
     def _over_generator(self, node: ast.Call, function: Any, generator: ast.GeneratorExp) -> Any:
@@ -103,6 +111,23 @@ class CallRules(ExpressionRules):
             x = self.arithmetic.truth(x)
         d = self.arithmetic.common([x, 0]) if reduction == "add" else x.dtype
         return reduce_iterations(self.arithmetic, x, condition, (var,), reduction, d)
+
+
+def _instead_of(function: Any) -> str:
+    """What to write instead of a call."""
+    if _is_one_of(function, (enumerate, zip)):
+        return "loop over range(len(x)) and read x[i]"
+    name = getattr(function, "__name__", "")
+    # A function of a random generator is a method.
+    module = getattr(function, "__module__", None) or type(
+        getattr(function, "__self__", None)).__module__
+    for known in (name, module):
+        if known in INSTEAD_OF_FUNCTIONS:
+            return INSTEAD_OF_FUNCTIONS[known]
+    if name in REGISTRY and module.startswith("numpy"):
+        return f"write zt.ops.{name}(...)"
+    return ("call functions of numpy and math that docs/kernel_functions.md lists, ops of zt.ops, "
+            "other kernels, or functions of your own without decorators")
 
 
 def _is_one_of(function: Any, functions: tuple[Any, ...]) -> bool:

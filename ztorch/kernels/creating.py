@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from ztorch.dtypes import DType, boolean, dtype, f64, i32
 from ztorch.errors import UnknownName
 from ztorch.graph.op import OPS, constant
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
-from ztorch.kernels.tile_functions import BadCall, FunctionRule
+from ztorch.kernels.tile_functions import OF_TILES, BadCall, FunctionRule
 from ztorch.kernels.tiles import Affine, LoopTensor, full
 
 
@@ -77,7 +78,24 @@ def _of_known(function: Any) -> FunctionRule:
     return rule
 
 
+def _array(a: TileArithmetic, x: Any, dtype: Any = None) -> Any:
+    """`np.array`, also of elements and other values that depend on data."""
+    if isinstance(x, tuple) and any(isinstance(n, (LoopTensor, Affine)) for n in _numbers(x)):
+        parts = [_array(a, part) if isinstance(part, tuple) else part for part in x]
+        y = OF_TILES[np.stack](a, parts)
+    elif isinstance(x, (LoopTensor, Affine)):
+        y = a.tile(x)
+    else:
+        return _of_known(np.array)(a, x) if dtype is None else _of_known(np.array)(a, x, dtype)
+    return y if dtype is None else a.cast(y, dtype_from(dtype))
+
+
+def _numbers(x: Any) -> Iterator[Any]:
+    for part in x:
+        yield from _numbers(part) if isinstance(part, tuple) else (part,)
+
+
 CREATING: dict[Any, FunctionRule] = {
     np.zeros: _filled(0), np.empty: _filled(0), np.ones: _filled(1), np.full: _full,
     np.zeros_like: _like(0), np.empty_like: _like(0), np.ones_like: _like(1), np.arange: _arange,
-    **{f: _of_known(f) for f in (np.linspace, np.eye, np.array)}}
+    **{f: _of_known(f) for f in (np.linspace, np.eye)}, np.array: _array}

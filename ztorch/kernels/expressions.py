@@ -16,7 +16,7 @@ from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.scope import IndexBound, Scope
 from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
-from ztorch.kernels.unsupported_syntax import INSTEAD, kind_of
+from ztorch.kernels.unsupported_syntax import INSTEAD, INSTEAD_OF_METHODS, kind_of
 
 
 class Method:
@@ -50,6 +50,8 @@ class ExpressionRules(Scope):
             raise
         except (BadIndex, BadCall, ZtorchError) as error:
             raise self.source.error(node, str(error)) from None
+        except (ArithmeticError, ValueError) as error:  # of constants, such as 1 // 0
+            raise self.source.error(node, f"{type(error).__name__}: {error}") from None
 
     # -- names and literals ----------------------------------------------------------------------
 
@@ -124,8 +126,9 @@ class ExpressionRules(Scope):
                         "make an array of its final size, such as np.empty(n, x.dtype), and write "
                         "to its elements") from None
                 owner = getattr(of, "__name__", repr(of))
-                raise self.source.error(node, f"{owner} has no {node.attr}"
-                                        f"{nearest(node.attr, dir(of))}") from None
+                in_ops = of is np and node.attr in REGISTRY
+                hint = f"; write zt.ops.{node.attr}(...)" if in_ops else nearest(node.attr, dir(of))
+                raise self.source.error(node, f"{owner} has no {node.attr}{hint}") from None
         simple = {"shape": of.shape, "ndim": len(of.shape), "dtype": of.dtype,
                   "size": int(np.prod(of.shape))}
         if node.attr in simple:
@@ -133,8 +136,9 @@ class ExpressionRules(Scope):
         if node.attr == "T":
             return METHODS["transpose"](self.arithmetic, of)
         if node.attr not in METHODS:
-            hint = f"; write zt.ops.{node.attr}(...)" if node.attr in REGISTRY else nearest(
-                node.attr, [*METHODS, *simple, "T"], likeness=0.7)
+            hint = INSTEAD_OF_METHODS.get(node.attr) or (
+                f"; write zt.ops.{node.attr}(...)" if node.attr in REGISTRY else nearest(
+                    node.attr, [*METHODS, *simple, "T"], likeness=0.7))
             raise self.source.error(node, f"arrays have no {node.attr} in kernels{hint}")
         return Method(node.attr, of)
 
@@ -164,10 +168,20 @@ class ExpressionRules(Scope):
                     node, f"shapes {list(a.shape)} and {list(b.shape)} do not go together",
                     "they must be equal, or 1, from the last axis on") from None
 
+    def truth(self, node: ast.expr) -> Any:
+        """An expression as a condition: a bool that is known, or a bool of each iteration."""
+        return self._condition(node, self.value(node))
+
+    def _condition(self, node: ast.expr, x: Any) -> Any:
+        if isinstance(x, LoopTensor) and x.shape:
+            raise self.source.error(node, f"an array of shape {list(x.shape)} is no condition",
+                                    "use np.where, .any() or .all(), or loop over its elements")
+        return self.arithmetic.truth(x)
+
     def _unaryop(self, node: ast.UnaryOp) -> Any:
-        x = self._operand(node.operand)
         if isinstance(node.op, ast.Not):
-            return self.arithmetic.opposite(x)
+            return self.arithmetic.opposite(self.truth(node.operand))
+        x = self._operand(node.operand)
         if isinstance(node.op, ast.USub):
             if isinstance(x, NUMBERS):
                 return -x
@@ -191,7 +205,7 @@ class ExpressionRules(Scope):
                     total = x if total is None else not is_and
                     break
                 continue
-            x = self.arithmetic.truth(x)
+            x = self._condition(part, x)
             if total is None or isinstance(total, bool):
                 total = x
             elif is_and:
@@ -218,9 +232,17 @@ class ExpressionRules(Scope):
                 part = (a in b) == isinstance(op, ast.In)
             elif not isinstance(a, (LoopTensor, Affine, *NUMBERS)) or not isinstance(
                     b, (LoopTensor, Affine, *NUMBERS)):
+                if isinstance(a, LoopTensor) or isinstance(b, LoopTensor):
+                    other = b if isinstance(a, LoopTensor) else a
+                    raise self.source.error(node, f"an array is compared with {other!r}",
+                                            "compare numbers; write `is None` for an argument "
+                                            "that a call may leave out")
                 part = (a == b) == isinstance(op, ast.Eq)
             else:
                 self._check_shapes(node, a, b)
+                if len(node.ops) > 1 and any(isinstance(x, LoopTensor) and x.shape for x in (a, b)):
+                    raise self.source.error(node, "two comparisons of arrays are no condition",
+                                            "combine them by &: (0 < x) & (x < 1)")
                 part = self.arithmetic.compare(op, a, b)
                 self._note_bound(op, a, b, part)
             total = self.both(total, part)
@@ -242,7 +264,7 @@ class ExpressionRules(Scope):
             self.bounds[outcome.value] = (IndexBound(a, b + isinstance(op, ast.LtE)),)
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        test = self.arithmetic.truth(self.value(node.test))
+        test = self.truth(node.test)
         if isinstance(test, bool):
             return self.value(node.body if test else node.orelse)
         self.masks.append(test)
@@ -256,6 +278,9 @@ class ExpressionRules(Scope):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         of = self.value(node.value)
+        if isinstance(node.slice, ast.List) and isinstance(of, LoopTensor):
+            raise self.source.error(node, "a list is no index", "read the elements one by one, or "
+                                    "by an index from an array")
         key = self.value(node.slice)
         if isinstance(key, (LoopTensor, Affine)) and isinstance(of, tuple):
             of = self._table(node, of)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztorch import dispatch
-from ztorch.errors import KernelError
+from ztorch.errors import KernelError, nearest
 from ztorch.graph.hints import Hints
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
@@ -85,7 +85,9 @@ class KernelFunction:
         try:
             return self.source.signature(self.function, args, named)
         except TypeError as error:
-            raise KernelError(f"kernel {self.source.name}: {error}") from None
+            unknown = next((n for n in named if n not in self.parameters), None)
+            hint = "" if unknown is None else nearest(unknown, self.parameters)
+            raise KernelError(f"kernel {self.source.name}: {error}{hint}") from None
 
     def trace(self, arguments: dict[str, Any], numbers: Collection[str] = ()) -> Any:
         """The results of the kernel, as values of a graph.

@@ -118,6 +118,18 @@ def _extreme(name: str) -> FunctionRule:
     return rule
 
 
+def _sum(a: TileArithmetic, x: Any, start: Any = 0) -> Any:
+    """Python's `sum`, of numbers or of an array of one axis."""
+    if isinstance(x, LoopTensor):
+        if len(x.shape) != 1:
+            raise BadCall(f"sum() takes numbers, or an array of one axis, not of shape "
+                          f"{list(x.shape)}; write np.sum")
+        return a.binary(ast.Add(), REDUCTIONS["sum"](a, x), start)
+    for part in x:
+        start = a.binary(ast.Add(), start, part)
+    return start
+
+
 def _where(a: TileArithmetic, condition: Any, x: Any, y: Any) -> Any:
     return a.choose(a.truth(condition), x, y)
 
@@ -165,8 +177,8 @@ FUNCTIONS: dict[Any, FunctionRule] = {
        for f in functions},
     **{f: _operator(op) for op, functions in _OPERATORS.items() for f in functions},
     builtins.min: _extreme("minimum"), builtins.max: _extreme("maximum"),
-    builtins.round: _rounding("round", True), math.pow: _float_power, np.where: _where,
-    np.clip: _clip,
+    builtins.sum: _sum, builtins.round: _rounding("round", True), math.pow: _float_power,
+    np.where: _where, np.clip: _clip,
     np.logical_and: _logical("logical_and"), np.logical_or: _logical("logical_or"),
     np.logical_not: _logical("logical_not"), float: _number("float"), int: _number("int"),
     bool: _number("bool"), **OF_TILES, **CREATING}

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
 from ztorch.kernels.block_loops import run_blocks
@@ -56,8 +58,10 @@ class LoopRules(AssignmentRules):
             return
         items = self.value(s.iter)
         if not isinstance(items, tuple):
-            raise self.source.error(s.iter, "a loop goes over range(...), zt.grid(...) or a tuple "
-                                    "that is known", "loop over range(len(x)) and read x[i]")
+            raise self.source.error(
+                s.iter, "a loop goes over range(...), zt.grid(...) or a tuple that is known",
+                "write range for np.arange" if function is np.arange else
+                "loop over range(len(x)) and read x[i]")
         for item in items:  # unrolled
             self._assign(s, s.target, item)
             self.block(s.body)
@@ -86,7 +90,8 @@ class LoopRules(AssignmentRules):
                     s.iter, "the number of iterations is data, and this loop is in a branch at the "
                     "top of the kernel", "put the condition inside of the loop")))
             if not isinstance(x, (Affine, int)):
-                raise self.source.error(s.iter, f"range takes integers, not {x!r}")
+                raise self.source.error(s.iter, f"range takes integers, not {x!r}",
+                                        "divide by //" if isinstance(x, float) else "")
         length = Affine.of(stop).plus(start, -1)
         longest = length.range[1] if step > 0 else length.range[0]
         count = len(range(0, longest, step))
@@ -142,7 +147,9 @@ class LoopRules(AssignmentRules):
                                     f"{len(extents)} sizes", "give each counter its number of "
                                     "iterations, or take all as one tuple")
         if not all(isinstance(n, int) for n in extents):
-            raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling")
+            shaped = any(isinstance(n, LoopTensor) and n.shape for n in extents)
+            raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling",
+                                    "write zt.grid(*x.shape)" if shaped else "")
         if hasattr(s, END_FLAG):
             raise self.source.error(s, "a loop without an order has no first iteration to break at",
                                     "use range(...)")

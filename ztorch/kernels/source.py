@@ -114,6 +114,13 @@ def source_of(function: Callable[..., Any]) -> Source:
     if code.co_name == "<lambda>" or inspect.iscoroutinefunction(function):
         raise KernelError(f"kernel {name}: a kernel is written as a function with def, not as a "
                           "lambda or a coroutine")
+    for p in inspect.signature(function).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise KernelError(f"kernel {name}: a kernel takes no {str(p).partition(':')[0]}; give "
+                              "each argument a name, or take a tuple of numbers")
+        if p.name in ("self", "cls"):
+            raise KernelError(f"kernel {name}: a kernel is no method, so it takes no {p.name}; "
+                              "write it outside of the class, and take what it reads as arguments")
     try:
         text = inspect.getsource(function)
         plain = textwrap.dedent(text)

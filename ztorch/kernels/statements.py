@@ -49,7 +49,7 @@ class StatementRules(LoopRules):
         try:
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
-            raise self.source.error(node, str(error)) from None
+            raise self.source.error(node, f"{function.__name__}: {error}") from None
         # A star hides which expression an argument comes from.
         has_star = any(isinstance(n, ast.Starred) for n in node.args)
         nodes = {} if has_star else dict(zip([id(a) for a in args], node.args, strict=False))
@@ -64,6 +64,8 @@ class StatementRules(LoopRules):
     # -- simple statements -----------------------------------------------------------------------
 
     def _run_expr(self, s: ast.Expr) -> None:
+        if isinstance(s.value, ast.Yield):
+            self.value(s.value)  # raises the error that it is not supported
         if not isinstance(s.value, ast.Constant):
             called = self.value(s.value.func) if isinstance(s.value, ast.Call) else None
             if any(called is function for function in THREAD_FUNCTIONS):
@@ -83,7 +85,7 @@ class StatementRules(LoopRules):
                 self.env[chosen.best].depth):
             run_selection(self, s, chosen)
             return
-        test = self.arithmetic.truth(self.value(s.test))
+        test = self.truth(s.test)
         if isinstance(test, bool):
             self.block(s.body if test else s.orelse)
             return

@@ -47,6 +47,7 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
 
     def body(memory: ThreadMemory, *ids: Value) -> ThreadRules:
         rules = ThreadRules(t.source, t, memory)
+        memory.places.counts.update(zip(ids, (blocks, size), strict=True))
         for target, v, shape in zip(targets, ids, shapes, strict=True):
             _number(rules, target, LoopTensor(v, (), weak=True), shape)
         rules.run(thread_without_jumps(t.source, s.body))
@@ -104,7 +105,9 @@ def _number(rules: ThreadRules, target: ast.expr, number: LoopTensor, shape: Any
         places = ()
         for k, n in enumerate(shape):
             place = rules.arithmetic.binary(ast.FloorDiv(), number, math.prod(shape[k + 1:]))
-            places += (rules.arithmetic.binary(ast.Mod(), place, n) if k else place,)
+            place = rules.arithmetic.binary(ast.Mod(), place, n) if k else place
+            rules.memory.places.counts[place.value] = n
+            places += (place,)
     names = target.elts if isinstance(target, ast.Tuple) else [target]
     parts = places if isinstance(target, ast.Tuple) else [places]
     if not isinstance(parts, (tuple, list)) or len(parts) != len(names) or not all(

@@ -26,6 +26,7 @@ from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.reading import BadIndex, outside
 from ztorch.kernels.source import Source
+from ztorch.kernels.thread_places import ThreadPlaces
 from ztorch.kernels.tiles import Affine, LoopTensor
 
 
@@ -51,6 +52,7 @@ class ThreadMemory:
         self.leaves = itertools.count()
         self.block, self.thread = self.leaf(i32), self.leaf(i32)  # numbers of a thread
         self.bounds: dict[Value, Bounds] = {}  # of numbers, as far as they are known
+        self.places = ThreadPlaces()
         # The user's lines of statements, for errors.
         self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
 
@@ -106,6 +108,7 @@ class ThreadNumbers(CallRules):
     outer_names: frozenset[str] = frozenset()  # that were set before the loop
     passed_arrays: dict[Value, str]  # arrays of a kernel that its threads hand to this function
     who, loop = "a thread", "zt.threads"  # in errors
+    nested = 0  # number of loops, branches and choices around the line
 
     def number(self, node: ast.AST, x: Any) -> LoopTensor:
         """x as a number of the thread."""
@@ -158,6 +161,7 @@ class ThreadNumbers(CallRules):
         array = self._current(node.value, of)
         result = self.memory.leaf(of.dtype)
         place = self._place(node, of, key)
+        self.memory.places.read[result] = place
         self.statements.append(LoadElement(result, self.memory.name_of(array), place))
         return LoopTensor(result)
 
@@ -177,6 +181,9 @@ class ThreadNumbers(CallRules):
         for k, n in zip(keys, array.shape, strict=True):
             if isinstance(k, LoopTensor) and not k.shape and k.dtype.is_int:
                 place: Any = k
+                reach = None if self.nested else self.memory.places.reach(k.value)
+                if reach is not None and not 0 <= reach[0] <= reach[1] < n:
+                    raise BadIndex(outside(*reach, n))
             elif isinstance(k, int) and not isinstance(k, bool):
                 place = k + n if -n <= k < 0 else k
                 if not 0 <= place < n:
@@ -200,6 +207,12 @@ class ThreadNumbers(CallRules):
         """Writes an element."""
         array, place = self.target(target, target.value, self.value(target.slice))
         new = self.arithmetic.cast(self.number(target, x), array.dtype)
+        is_own = array.value in self.memory.own
+        if not self.nested and not is_own and self.memory.places.collide(
+                self.memory.thread, place, new.value):
+            raise self.source.error(
+                target, f"all threads of a block write {ast.unparse(target)}, each its own value",
+                "use an atomic update, or a condition such as `if thread == 0`")
         self.statements.append(StoreElement(self.memory.name_of(array.value), place, new.value))
 
     def target(self, node: ast.expr, array: ast.expr, key: Any) -> tuple[LoopTensor, Value]:
@@ -232,10 +245,12 @@ class ThreadNumbers(CallRules):
         key, around = f"<choice {next(self.memory.leaves)}>", self.statements
         outcomes: list[Any] = []
         blocks: list[list[ThreadStatement]] = []
+        self.nested += 1
         for part in (yes, no):
             self.statements = []
             outcomes.append(part())
             blocks.append(self.statements)
+        self.nested -= 1
         self.statements = around
         if not any(blocks):
             return self.arithmetic.choose(test, *outcomes)

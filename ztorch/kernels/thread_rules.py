@@ -44,7 +44,6 @@ class ThreadRules(ThreadFolds):
         self.passed_arrays = {}
         self.single: set[str] = set()  # names that are set in one place
         self.once: set[str] = set()  # names that are set in one place, outside of inner loops
-        self.nested = 0  # number of loops and branches around the line
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         """Runs the statements of a thread, or of a function that it calls."""
