@@ -11,9 +11,9 @@ import numpy as np
 from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS, REGISTRY, constant
 from ztorch.kernels.arithmetic import NUMBERS
+from ztorch.kernels.conditions import ConditionRules
 from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.reading import BadIndex, index_of
-from ztorch.kernels.scope import IndexBound, Scope
 from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
 from ztorch.kernels.unsupported_syntax import INSTEAD, INSTEAD_OF_METHODS, kind_of
@@ -26,7 +26,7 @@ class Method:
         self.name, self.of = name, of
 
 
-class ExpressionRules(Scope):
+class ExpressionRules(ConditionRules):
     """Evaluates expressions, and has statements run by the rules of their kinds."""
 
     def value(self, node: ast.expr) -> Any:
@@ -150,7 +150,7 @@ class ExpressionRules(Scope):
             return FUNCTIONS[np.matmul](self.arithmetic, a, b)
         if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
             return a + b
-        self._check_shapes(node, a, b)
+        self.check_shapes(node, a, b)
         return self.arithmetic.binary(node.op, a, b)
 
     def _operand(self, node: ast.expr) -> Any:
@@ -158,25 +158,6 @@ class ExpressionRules(Scope):
         if not isinstance(x, (LoopTensor, Affine, tuple, *NUMBERS)):
             raise self.source.error(node, f"{x!r} is not a number or array")
         return x
-
-    def _check_shapes(self, node: ast.expr, a: Any, b: Any) -> None:
-        if isinstance(a, LoopTensor) and isinstance(b, LoopTensor):
-            try:
-                np.broadcast_shapes(a.shape, b.shape)
-            except ValueError:
-                raise self.source.error(
-                    node, f"shapes {list(a.shape)} and {list(b.shape)} do not go together",
-                    "they must be equal, or 1, from the last axis on") from None
-
-    def truth(self, node: ast.expr) -> Any:
-        """An expression as a condition: a bool that is known, or a bool of each iteration."""
-        return self._condition(node, self.value(node))
-
-    def _condition(self, node: ast.expr, x: Any) -> Any:
-        if isinstance(x, LoopTensor) and x.shape:
-            raise self.source.error(node, f"an array of shape {list(x.shape)} is no condition",
-                                    "use np.where, .any() or .all(), or loop over its elements")
-        return self.arithmetic.truth(x)
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):
@@ -191,88 +172,6 @@ class ExpressionRules(Scope):
                 return ~x
             return self.arithmetic.apply("bitwise_not", x)
         return x
-
-    def _boolop(self, node: ast.BoolOp) -> Any:
-        """`and` and `or` short-circuit: a later operand is only read if the earlier ones allow
-        it."""
-        total: Any = None
-        known = len(self.masks)
-        is_and = isinstance(node.op, ast.And)
-        for part in node.values:
-            x = self.value(part)
-            if not isinstance(x, (LoopTensor, Affine)):
-                if bool(x) != is_and:
-                    total = x if total is None else not is_and
-                    break
-                continue
-            x = self._condition(part, x)
-            if total is None or isinstance(total, bool):
-                total = x
-            elif is_and:
-                total = self.both(total, x)
-            else:
-                total = self.arithmetic.opposite(self.arithmetic.both(
-                    self.arithmetic.opposite(total), self.arithmetic.opposite(x)))
-            self.masks.append(x if is_and else self.arithmetic.opposite(x))
-        del self.masks[known:]
-        return is_and if total is None else total
-
-    def _compare(self, node: ast.Compare) -> Any:
-        total: Any = True
-        a = self.value(node.left)
-        for op, right in zip(node.ops, node.comparators, strict=True):
-            b = self.value(right)
-            if isinstance(op, (ast.Is, ast.IsNot)):
-                same = a is b
-                part: Any = same if isinstance(op, ast.Is) else not same
-            elif isinstance(op, (ast.In, ast.NotIn)):
-                if isinstance(a, (LoopTensor, Affine)):
-                    raise self.source.error(node, "`in` compares only compile-time constants",
-                                            "write x == 1 or x == 2")
-                part = (a in b) == isinstance(op, ast.In)
-            elif not isinstance(a, (LoopTensor, Affine, *NUMBERS)) or not isinstance(
-                    b, (LoopTensor, Affine, *NUMBERS)):
-                if isinstance(a, LoopTensor) or isinstance(b, LoopTensor):
-                    other = b if isinstance(a, LoopTensor) else a
-                    raise self.source.error(node, f"an array is compared with {other!r}",
-                                            "compare numbers; write `is None` for an argument "
-                                            "that a call may leave out")
-                part = (a == b) == isinstance(op, ast.Eq)
-            else:
-                self._check_shapes(node, a, b)
-                if len(node.ops) > 1 and any(isinstance(x, LoopTensor) and x.shape for x in (a, b)):
-                    raise self.source.error(node, "two comparisons of arrays are no condition",
-                                            "combine them by &: (0 < x) & (x < 1)")
-                part = self.arithmetic.compare(op, a, b)
-                self._note_bound(op, a, b, part)
-            total = self.both(total, part)
-            a = b
-        return total
-
-    def _note_bound(self, op: ast.cmpop, a: Any, b: Any, outcome: Any) -> None:
-        """Remembers that a comparison asks whether an index is inside of an axis."""
-        if isinstance(a, int) and isinstance(b, Affine):
-            swapped: dict[type[ast.cmpop], ast.cmpop] = {
-                ast.Lt: ast.Gt(), ast.LtE: ast.GtE(), ast.Gt: ast.Lt(), ast.GtE: ast.LtE()}
-            a, b, op = b, a, swapped.get(type(op), op)
-        if not isinstance(a, Affine) or not isinstance(b, int) or not isinstance(
-                outcome, LoopTensor):
-            return
-        if isinstance(op, (ast.GtE, ast.Gt)) and b + isinstance(op, ast.Gt) == 0:
-            self.bounds[outcome.value] = (IndexBound(a, None),)
-        elif isinstance(op, (ast.Lt, ast.LtE)):
-            self.bounds[outcome.value] = (IndexBound(a, b + isinstance(op, ast.LtE)),)
-
-    def _ifexp(self, node: ast.IfExp) -> Any:
-        test = self.truth(node.test)
-        if isinstance(test, bool):
-            return self.value(node.body if test else node.orelse)
-        self.masks.append(test)
-        a = self.value(node.body)
-        self.masks[-1] = self.arithmetic.opposite(test)
-        b = self.value(node.orelse)
-        self.masks.pop()
-        return self.arithmetic.choose(test, a, b)
 
     # -- elements --------------------------------------------------------------------------------
 
