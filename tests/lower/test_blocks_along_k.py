@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.cases.attention import fed
 from tests.cases.proposals import AVX2, x
 from tests.cases.schedules import JOBS
-from tests.parity import agree, interpreted, plan_of
+from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
@@ -81,3 +82,20 @@ def test_rows_whole_pages_apart_are_read_in_low_tiles() -> None:
     assert rows(700, 1024, zen4) == 6 and rows(
         700, 1024, replace(wide, processor=ANY._replace(l3_bytes=32 << 20))) == 14
     assert rows(700, 1024, AVX2) == 6
+
+
+@pytest.mark.parametrize(("m", "n", "prefetched"), [
+    (60, 48, set()), (300, 8, {"x2"}), (100, 48, {"y"}), (301, 50, {"x2", "y"})])
+def test_rows_and_results_beyond_the_l2_cache_are_prefetched(m: int, n: int, prefetched: set[str]) -> None:
+    """Two caches of 8 KiB hold 256 rows of 16 numbers."""
+    small = replace(AVX2, processor=ANY._replace(l2_bytes=8 << 10))
+    graph = Graph({"y": ops.relu(ops.matmul(x(m, 16), leaf("input", "b", (16, n), f32)))})
+    one = Job(graph, fed(graph))
+    plan = plan_of(graph, small)[0]
+    [step] = plan.steps
+    places = dict(zip((mem.name for mem in step.kernel.memories), step.locations, strict=True))
+    lines = [places[i.attrs["mem"]] for i in step.kernel.body
+             if i.opcode == "prefetch" and i.attrs["cache"] == 2]
+    assert {"y" if place.space == "outputs" else plan.inputs[place.offset].attrs["name"]
+            for place in lines} == prefetched
+    np.testing.assert_array_equal(interpreted(one, small, workers=3)[0], interpreted(one, AVX2)[0])

@@ -48,7 +48,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "block_rows": (1, 2, 3, 7), "block_depth": (0, 0, 1, 5, 9), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),
     "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "parts": (1, 2, 3, 5, 8), "columns": (1, 2, 3, 4, 8),
     "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "vectors": (1, 2, 3, 8, 9),
-    "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "edge": (7, 8, 16, 32),
+    "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "abreast": (1, 2, 3), "edge": (7, 8, 16, 32),
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
     "cluster": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
@@ -238,7 +238,7 @@ def test_schedules_of_unknown_kernels() -> None:
     with pytest.raises(UnknownName, match=r"did you mean '(f/)?k0_matmul_maximum_f32'"):
         compile_functions(graphs, TARGETS["avx2"], "m", schedules={"f/k0_matmul_maximum_f64": PRODUCT})
     with pytest.raises(IllegalSchedule, match="its kinds are product"):
-        compile_functions(graphs, TARGETS["avx2"], "m", schedules={"k0_matmul_maximum_f32": "transpose lanes(8)"})
+        compile_functions(graphs, TARGETS["avx2"], "m", schedules={"k0_matmul_maximum_f32": "transpose lanes(8) abreast(1)"})
 
 
 def test_a_schedule_from_outside_is_compiled() -> None:

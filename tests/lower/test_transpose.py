@@ -8,7 +8,9 @@ from tests.cases.grid import job
 from tests.parity import HERE, NARROW, Module, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.graph.value import Value
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
 
 
 def flipped(x: Value) -> Value:
@@ -25,6 +27,23 @@ def test_flipped_kernels(shape: tuple[int, ...]) -> None:
         assert step.schedule.kind == "transpose"
     agree(one, interpreted(one, NARROW))
     agree(one, Module([one], HERE[-1]).run(0, 2))
+
+
+@pytest.mark.parametrize(("shape", "abreast"), [((9, 70), 3), ((17, 64), 2), ((5, 39), 4), ((8, 16), 1)])
+def test_tiles_abreast_leave_a_rest(shape: tuple[int, int], abreast: int) -> None:
+    """Rows of tiles in groups, then single tiles, then rows that fill none."""
+    one = job(lambda x: ops.transpose(x) * 2.0, shape)
+    limits = TARGETS["avx2"].limits
+    [step] = plan_of(one.alone("j"), limits)[0].steps
+    text = f"transpose lanes(8) abreast({abreast})"
+    agree(one, interpreted(one, limits, schedules={step.key: text}, workers=2))
+
+
+def test_tiles_lie_abreast_where_their_lines_would_leave_the_cache() -> None:
+    """Tiles of 8 columns read half lines: of 256 rows they fill half of the L1 cache, of 255 not."""
+    schedules = [plan_of(Graph({"y": ops.transpose(leaf("input", "x", (rows, 64), f32)) * 2.0}),
+                         TARGETS["avx2"].limits)[0].steps[0].schedule for rows in (255, 256)]
+    assert [getattr(s, "abreast", 0) for s in schedules] == [1, 2]
 
 
 def test_axes_that_no_loops_divide() -> None:

@@ -43,7 +43,7 @@ DAMAGED = [
     ({"threads": -1}, "threads is -1"), ({"work": "../x"}, "work is"), ({"seconds": 1e9}, "seconds is"),
     ({"schedule": "product tile(rows=99, vectors=2) block(rows=1, depth=0) prefetch(0) unroll(4) epilogue(inline=1)"},
      r"tile\(rows=99\) must be one of"),
-    ({"schedule": "transpose lanes(8)"}, "its kinds are product"), ({"schedule": "fast"}, "no schedule of kind"),
+    ({"schedule": "transpose lanes(8) abreast(1)"}, "its kinds are product"), ({"schedule": "fast"}, "no schedule of kind"),
 ]
 
 

@@ -86,9 +86,9 @@ class ElementSchedule(Schedule):
 @dataclass(frozen=True, repr=False)
 class TransposeSchedule(Schedule):
     """Elementwise work that reads across rows: square tiles are transposed in registers."""
-
     kind = "transpose"
     lanes: int  # rows and columns of a tile
+    abreast: int  # tiles along a line of the source that are transposed one after the other
 
     def tile(self, lanes: int) -> str:
         return f"{self.lanes}x{self.lanes}"

@@ -22,9 +22,9 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 # schedule of the previous one.
 STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "product": (("tile_rows", "tile_vectors"), ("unroll", "prefetch"), ("block_rows",),
-                ("epilogue_inline",)),
+                ("block_depth",), ("epilogue_inline",)),
     "elements": (("order", "share"), ("lanes",)),
-    "transpose": (("lanes",),),
+    "transpose": (("lanes", "abreast"),),
     "rows": (("sums",), ("columns",), ("lanes",)),
     "sliding": (("places",), ("lanes",)),
     "correlation": (("steps",), ("lanes",)),
@@ -50,6 +50,7 @@ VALUES: dict[str, Iterable[int]] = {
     "tile_rows": range(1, TILE_ROWS_MAX + 1),
     "tile_vectors": range(1, TILE_VECTORS_MAX + 1),
     "block_rows": POWERS,
+    "block_depth": (0, 128, 256, 512),
     "prefetch": (0, PREFETCH_STEPS // 2, PREFETCH_STEPS, 2 * PREFETCH_STEPS),
     "unroll": (2, 4, 8),
     "epilogue_inline": (0, 1),
@@ -59,6 +60,7 @@ VALUES: dict[str, Iterable[int]] = {
     "places": range(1, SIDE_BY_SIDE_MAX + 1),
     "steps": range(1, SIDE_BY_SIDE_MAX + 1),
     "vectors": POWERS,
+    "abreast": (1, 2, 4),
     "tile_depth": (8, 16, 32, 64, 128),
     "thread_rows": (1, 2, 4, 8, 16),
     "thread_columns": (1, 2, 4, 8, 16),

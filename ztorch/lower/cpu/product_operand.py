@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ztorch.graph.value import Value
@@ -40,6 +41,21 @@ class ProductOperand:
             base, flat = self._moved(0, step)
             e = self.e.within(bound={**self.e.bound, **bound})
             e.prefetch(base, flat + flat.factor(across), cache=2)
+
+    def prefetch_next_rows(self, down: Var, across: Var) -> None:
+        """Prefetches a step of the rows of the next tile into the L2 cache. The tiles of one row of
+        tiles, one for each panel, share these rows."""
+        if not self.known or down.extent == 1:
+            return
+        (base, flat), *others = self.bases
+        apart = (others[0][1] - flat).const if others else 0
+        height, b = len(self.rows), self.e.b
+        each = math.ceil(height / across.extent)
+        first = Var("u", height - each + 1)
+        start = b.min(b.mul(self.e.bound[across], each), height - each)
+        e = self.e.within(bound={**self.e.bound, first: start})
+        for u in range(each):
+            e.prefetch(base, flat + flat.factor(down) + (Index.of(first) + u) * apart, cache=2)
 
     def _moved(self, row: int, step: int | Index) -> tuple[Value, Index]:
         base, flat = self.bases[row]

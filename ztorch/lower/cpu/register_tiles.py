@@ -20,7 +20,13 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.parts_of_k import PartOfK, outer_loops, parts_of_k
 from ztorch.lower.cpu.product_operand import ProductOperand
-from ztorch.lower.cpu.tile_prefetch import distant_readers, prefetch_next_panel, prefetch_operands
+from ztorch.lower.cpu.tile_prefetch import (
+    distant_readers,
+    far_results,
+    has_far_rows,
+    prefetch_next_panel,
+    prefetch_operands,
+)
 from ztorch.lower.cpu.tiling import Tiling
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
@@ -43,6 +49,7 @@ class _ProductTile:
     first: Index  # row
     rows: list[Index]
     columns: list[Index]
+    down: Var  # the number of the tile in its run
     across: Var  # the number of the panel
 
 
@@ -71,6 +78,9 @@ class RegisterTiles:
         self.n = product.shape[-1]
         self.arrays = 0
         self.distant = distant_readers(region, product, memory, limits)
+        self.far_results = [] if self.distant or schedule.block_depth else far_results(
+            region, product, target, limits)
+        self.far_rows = schedule.block_rows == 1 and has_far_rows(product, limits)
 
     def run(self, rows: Run, panels: Run) -> None:
         """All tiles of one size. Workers share them."""
@@ -123,7 +133,7 @@ class RegisterTiles:
         columns = [Index.of(across) * (panels.size * lanes) + (panels.start + j) * lanes
                    + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
         return _ProductTile(bound, scopes, unflatten(Index.of(which), self.batch), first,
-                     [first + r for r in range(rows.size)], columns, across)
+                     [first + r for r in range(rows.size)], columns, at_row, across)
 
     # -- along k -----------------------------------------------------------------------------------
 
@@ -169,18 +179,21 @@ class RegisterTiles:
         b, lanes = self.b, self.tiling.lanes
         a_of, b_of = self.product.args
         vector_bytes = lanes * b_of.dtype.bytes
-        for row in tile.rows if self.distant else ():
+        for row in tile.rows if self.distant or self.far_results else ():
             for j in range(0, len(tile.columns), max(1, LINE_BYTES // vector_bytes)):
                 at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
                 prefetch_operands(tile.scopes[j], self.distant, self.region,
                                   {self.region.outer: at})
+                start, off, _ = tile.scopes[j].address(at)
+                for v in self.far_results:
+                    b.prefetch(self.target[v], start, off, cache=2)
         loops = outer_loops(self.depths)
         outer = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
         with ExitStack() as stack:
             bound = {**tile.bound, **part.around}
-            for k, v in enumerate(loops[part.axis:]):
-                bound[v] = stack.enter_context(
-                    b.loop(0, v.extent) if k else b.loop(part.begin, part.end))
+            for k, loop in enumerate(loops[part.axis:]):
+                bound[loop] = stack.enter_context(
+                    b.loop(0, loop.extent) if k else b.loop(part.begin, part.end))
             for begin, end, times in part.pieces(b, self.depths, self.schedule.unroll):
                 depth = Var("k", self.depths[-1] - times + 1, kept=True)
                 along = outer * self.depths[-1] + Index.of(depth)
@@ -193,6 +206,8 @@ class RegisterTiles:
                     left = ProductOperand(inner[0], a_of, lines, depth)
                     for u in range(times):
                         self._step(left, rights, u, now)
+                    if self.far_rows:
+                        left.prefetch_next_rows(tile.down, tile.across)
                     if number is not None:
                         prefetch_next_panel(
                             b, rights, tile.across, number, times,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ztorch.dtypes import DType
-from ztorch.graph.body import SHARED
+from ztorch.graph.body import SHARED, SLICE
 from ztorch.graph.value import Value
 from ztorch.lower.cpu.left_operand import AccessPattern
 from ztorch.lower.index import Index, Var
@@ -47,9 +47,22 @@ def kept_for_iterations(right: Value, cpu: Processor) -> bool:
     """Whether every iteration of a loop multiplies by the same matrix, which fits in the L2 cache.
     Then each worker can read all of it. If workers share such products by rows, a worker goes on
     with rows that it computed itself; those of another one may be in caches of another die."""
+    source = _source(right)
+    return source is not None and source.attrs.get("role") == SHARED and (
+        source.nbytes <= cpu.l2_bytes)
+
+
+def new_in_each_iteration(right: Value) -> bool:
+    """Whether each iteration of a loop multiplies by another part of a sequence, which it reads
+    first."""
+    source = _source(right)
+    return source is not None and source.attrs.get("role") == SLICE
+
+
+def _source(right: Value) -> Value | None:
+    """The buffer of a right operand."""
     base = view_of(right, [Index.of(Var(f"d{a}", n)) for a, n in enumerate(right.shape)])
-    return base is not None and base[0].attrs.get("role") == SHARED and (
-        base[0].nbytes <= cpu.l2_bytes)
+    return None if base is None else base[0]
 
 
 def steps_ahead(distance: int, cpu: Processor) -> int:

@@ -1,5 +1,6 @@
 """Prefetches by the tiles of a product, while it is computed: a part of the next panel of the right
-operand, and the operands of the epilogue, such as weights and moments that an optimizer updates."""
+operand or of the next rows of the left one, operands of the epilogue, such as weights and moments
+that an optimizer updates, and the lines that a tile will store to."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.left_operand import access_pattern
 from ztorch.lower.cpu.product_operand import ProductOperand
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
@@ -56,6 +58,24 @@ def distant_readers(region: Region, product: Value, memory: Container[Value],
     is_distant = size > limits.processor.l2_bytes * EPILOGUE_SHARE or any(
         source.attrs.get("role") == SLICE for source in sources)
     return [*readers] if is_distant else []
+
+
+def far_results(region: Region, product: Value, target: Container[Value],
+                limits: Limits) -> list[Value]:
+    """The values that tiles store at the positions of the product's result, if they are too many
+    for the L2 cache: a store that waits for its line holds up those behind it."""
+    stores = [v for v in region.members if v in target and v.size == product.size
+              and region.flat[v] == region.full]
+    size = sum(v.nbytes for v in stores)
+    return stores if size > limits.processor.l2_bytes * EPILOGUE_SHARE else []
+
+
+def has_far_rows(product: Value, limits: Limits) -> bool:
+    """Whether the left operand, whose rows have one stride, is too large for the L2 cache."""
+    left = product.args[0]
+    access = access_pattern(left)
+    return access is not None and access.period == left.shape[-2] and (
+        access.elements * left.dtype.bytes > limits.processor.l2_bytes * EPILOGUE_SHARE)
 
 
 def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,

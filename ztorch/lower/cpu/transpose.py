@@ -21,7 +21,7 @@ from ztorch.lower.loops import evaluate, spread, widest
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.schedule import TransposeSchedule
-from ztorch.lower.tuning import TRANSPOSE_EXTENT
+from ztorch.lower.tuning import L1_SHARE, LINE_BYTES, TILES_ABREAST_MAX, TRANSPOSE_EXTENT
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,29 @@ def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
 def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
     """Tiles of all lanes, if the region reads one value across. Half of them, if a full vector
     occupies a port for two cycles: on Zen 4 at AVX-512, a copy of 1152 x 1568 takes 525 us with 16
-    lanes and 329 with 8."""
+    lanes and 329 with 8. Tiles lie abreast to read whole lines of the source, if the lines of a row
+    of tiles would not stay in the L1 cache."""
     d = widest(region)
     lanes = limits.lanes(d)
     if lanes * d.bits > limits.processor.port_bits and lanes > 2:
         lanes //= 2
-    return TransposeSchedule(lanes) if lanes > 1 and find_transpose(region) else None
+    pattern = find_transpose(region) if lanes > 1 else None
+    if pattern is None:
+        return None
+    near = pattern.shape[-1] * LINE_BYTES < limits.processor.l1_bytes * L1_SHARE
+    tiles = min(LINE_BYTES // (lanes * d.bytes), pattern.shape[pattern.along] // lanes)
+    return TransposeSchedule(lanes, 1 if near else max(1, tiles))
 
 
 def refusal(s: TransposeSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
         return why
-    return "" if s.lanes > 1 and find_transpose(region) else "it reads no value across its rows"
+    pattern = find_transpose(region) if s.lanes > 1 else None
+    if pattern is None:
+        return "it reads no value across its rows"
+    most = max(1, min(TILES_ABREAST_MAX, pattern.shape[pattern.along] // s.lanes))
+    return "" if 1 <= s.abreast <= most else f"abreast({s.abreast}) must be between 1 and {most}"
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
@@ -121,20 +131,21 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     shape, along = pattern.shape, pattern.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]
-    row_tiles, column_tiles = math.ceil(rows / lanes), columns // lanes
     tile = _Tile(b, region, pattern, memory, target, outer, lanes)
-    each = rows // lanes
     count = math.prod(v.extent for v in outer)
-    if each:
+    done = 0
+    for height, abreast in ((lanes, s.abreast), (lanes, 1), (1, 1)):
+        each = (rows - done) // (height * abreast)
+        if height == 1 and each:  # the rest, in one tile
+            height, each = rows - done, 1
+        if not each:
+            continue
         with b.loop(0, count * each, kind="parallel") as t:
             bound = spread(Emitter(b, memory), b.div(t, each), outer)
-            start = b.mul(b.rem(t, each), lanes)
-            tile.row_of_tiles(bound, start, lanes, column_tiles, columns)
-    if row_tiles > each:
-        with b.loop(0, count, kind="parallel") as t:
-            bound = spread(Emitter(b, memory), t, outer)
-            start = b.const(each * lanes, b.index)
-            tile.row_of_tiles(bound, start, rows - each * lanes, column_tiles, columns)
+            start = b.add(b.mul(b.rem(t, each), height * abreast), done)
+            starts = [b.add(start, k * height) for k in range(abreast)]
+            tile.row_of_tiles(bound, starts, height, columns // lanes, columns)
+        done += each * height * abreast
 
 
 class _Tile:
@@ -144,15 +155,18 @@ class _Tile:
         self.b, self.region, self.pattern = b, region, pattern
         self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
 
-    def row_of_tiles(self, bound: dict[Var, Operand], row: Operand, height: int, tiles: int,
-                     columns: int) -> None:
+    def row_of_tiles(self, bound: dict[Var, Operand], rows: Sequence[Operand], height: int,
+                     tiles: int, columns: int) -> None:
+        """Tiles from the first column to the last, at each of some rows."""
         b, lanes = self.b, self.lanes
         if tiles:
             with b.loop(0, tiles) as k:
-                self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
+                for row in rows:
+                    self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
         if columns > tiles * lanes:
-            self.one(bound, row, height, b.const(tiles * lanes, b.index),
-                     columns - tiles * lanes, columns)
+            for row in rows:
+                self.one(bound, row, height, b.const(tiles * lanes, b.index),
+                         columns - tiles * lanes, columns)
 
     def one(self, bound: dict[Var, Operand], row: Operand, height: int, column: Operand,
             width: int, columns: int) -> None:

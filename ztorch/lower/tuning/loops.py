@@ -146,6 +146,10 @@ PART_VALUES = row(
 TRANSPOSE_EXTENT = row(
     "TRANSPOSE_EXTENT", 4, "elements",
     "the shortest axes that are transposed in tiles of registers", CHOSEN)
+TILES_ABREAST_MAX = row(
+    "TILES_ABREAST_MAX", 8, "tiles",
+    "the most tiles of a transpose that a schedule may put abreast",
+    "chosen by the size of the code")
 
 # -- large intermediates, such as the scores of attention ------------------------------------------
 
