@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import linecache
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +117,41 @@ def test_kernels_need_source() -> None:
         exec(compile("def k(x):\n    return x", file, "exec"), names)
         with pytest.raises(KernelError, match="source cannot be read"):
             zt.kernel(names["k"])
+
+
+@zt.kernel
+def doubled(x, factor=2.0):
+    return x * factor
+
+
+def test_kernels_are_copied_and_pickled_as_functions_are() -> None:
+    assert copy.deepcopy(doubled) is doubled
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+
+
+def test_functions_that_are_no_kernels_are_refused() -> None:
+    def several(*xs):
+        return xs
+
+    @functools.wraps(doubled.function)
+    def decorated(x):
+        return x
+
+    class Owner:
+        def method(self, x):
+            return x
+
+    for function, message in (
+            (several, r"takes no \*xs"), (Owner.method, "is no method"),
+            (decorated, "another decorator is under zt.kernel")):
+        with pytest.raises(KernelError, match=message):
+            zt.kernel(function)
+
+
+def test_arguments_are_named_in_errors() -> None:
+    for x, message in (({"a": 1}, "x is {'a': 1}; arguments are arrays"), (np.array(["a"]), "kernel doubled: x"),
+                       (np.ones(2, complex), "kernel doubled: x is an array of complex128")):
+        with pytest.raises(zt.errors.ZtorchError, match=message):
+            doubled(x)
+    with pytest.raises(KernelError, match="argument 'factors'; did you mean 'factor'"):
+        doubled(np.ones(2), factors=1.0)

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.elements import array_of, node_from
@@ -96,6 +98,11 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
     known = {n: x for n, x in arguments.items() if n not in inputs}
     name = f"kernel {kernel.source.name}"
     tensors = {n: x for n, x in inputs.items() if type(x) is not float}
+    for n, x in tensors.items():
+        if isinstance(x, type) or (not hasattr(x, "shape") and not isinstance(x, list)
+                                   and np.asarray(x).dtype == object):
+            raise KernelError(f"{name}: {n} is {x!r}; arguments are arrays, numbers, strings and "
+                              "tuples")
     if not tensors:
         raise KernelError(f"{name} takes no tensor; it needs at least one array as an argument")
     place = common_memory(name, list(tensors), list(tensors.values()))

@@ -70,6 +70,10 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
 
+    def __reduce__(self) -> str:
+        """Kernels are copied and pickled as functions are: by name."""
+        return self.function.__qualname__
+
     @functools.cached_property
     def _plain(self) -> Callable[..., Any]:
         """The function that runs in plain Python, including its loops over threads."""

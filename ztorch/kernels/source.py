@@ -121,6 +121,9 @@ def source_of(function: Callable[..., Any]) -> Source:
         if p.name in ("self", "cls"):
             raise KernelError(f"kernel {name}: a kernel is no method, so it takes no {p.name}; "
                               "write it outside of the class, and take what it reads as arguments")
+    if hasattr(function, "__wrapped__"):
+        raise KernelError(f"kernel {name}: another decorator is under zt.kernel; kernels are "
+                          "parsed, so put zt.kernel next to the function, below the others")
     try:
         text = inspect.getsource(function)
         plain = textwrap.dedent(text)

@@ -14,6 +14,7 @@ from ztorch.model.model import Model
 from ztorch.names.own_classes import known_as
 from ztorch.runtime.load import Artifact
 from ztorch.runtime.snapshot import Declaration
+from ztorch.runtime.spec import CALL
 
 _OF_MODEL = "the model that it was made from"
 
@@ -59,6 +60,9 @@ def need_declaration(artifact: Artifact) -> Declaration:
     """The declaration of an artifact, or an ArtifactError that says why it has none."""
     where, manifest = artifact.where, artifact.manifest
     declaration = manifest.program.declaration
+    if CALL in artifact.targets[0].spec.functions:
+        raise ArtifactError(f"{where} holds a function and no model; export the function again "
+                            "from its source: ztorch export FILE.py:NAME")
     if declaration is None:
         raise ArtifactError(f"{where} lacks the declaration of its model: it was written by ztorch "
                             f"{manifest.ztorch}, which did not store it; use {_OF_MODEL}")

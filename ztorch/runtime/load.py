@@ -21,7 +21,7 @@ from ztorch.host.memory import aligned
 from ztorch.runtime import manifest
 from ztorch.runtime.manifest import Manifest, TargetEntry
 from ztorch.runtime.snapshot import Snapshot
-from ztorch.runtime.spec import ProgramSpec
+from ztorch.runtime.spec import CALL, ProgramSpec
 
 WEIGHTS = "weights.safetensors"  # the member that holds the states
 
@@ -105,7 +105,7 @@ def read_artifact(path: str | os.PathLike[str]) -> Snapshot:
         raise DeviceError(f"{artifact.where} does not run on this machine "
                           f"({processor.architecture()}, {processor.cpu_name()}): {reasons}. "
                           "Export it again for a device that `ztorch devices` lists here: "
-                          f"ztorch export {artifact.where} -o FILE.zt")
+                          f"ztorch export {_source_of(artifact)} -o FILE.zt")
     need = target.spec.host_bytes
     if need > processor.memory_bytes():
         raise ArtifactError(f"{artifact.where} claims {need:,} bytes to run, more than the "
@@ -113,6 +113,11 @@ def read_artifact(path: str | os.PathLike[str]) -> Snapshot:
                             "smaller batch size")
     return Snapshot(target.spec, bytes(target.code), artifact.params(target),
                     artifact.manifest.program, artifact.manifest.training)
+
+
+def _source_of(artifact: Artifact) -> str:
+    """What a shell exports again: the artifact of a model, but the source of a function."""
+    return "FILE.py:NAME" if CALL in artifact.targets[0].spec.functions else artifact.where
 
 
 def _check_members(contents: dict[str, memoryview], index: Manifest, where: str) -> None:
