@@ -260,9 +260,10 @@ def test_losses_of_classes_and_regions_equal_keras():
             ("Tversky", {"alpha": 0.3, "beta": 0.7, "axis": (1,)}, YES, yes)]:
         theirs = getattr(keras.losses, name)(**arguments, reduction=None)(y, p)
         values, gradient = scored(getattr(losses, name)(**arguments), y, p)
-        np.testing.assert_allclose(values, keras.ops.convert_to_numpy(theirs), rtol=1e-5,
-                                   err_msg=name)
+        np.testing.assert_allclose(values, keras.ops.convert_to_numpy(theirs), rtol=1e-5, err_msg=name)
         assert np.isfinite(gradient).all() and abs(gradient).max() > 0
+    assert float(losses.Dice(axis=(0, 1))(YES, yes)) == float(losses.Dice()(YES, yes))
+    assert float(losses.Dice(reduction="mean_with_sample_weight", axis=1)(YES, yes, np.zeros(len(YES)))) == 0
 
 
 def test_labels_of_ctc_equal_pytorch():

@@ -51,6 +51,25 @@ def test_running_means_decay_by_rho():
         np.testing.assert_allclose(got[k], weight, rtol=1e-12)
 
 
+def test_two_steps_of_nadam_and_ftrl_by_their_formulas():
+    rate, b, l1, l2 = 0.01, 0.5, 0.2, 0.3
+    nadam = ours(optimizers.Nadam(rate, b, 0.8, epsilon=0.0), steps=2)
+    ftrl = ours(optimizers.Ftrl(rate, l1_regularization_strength=l1, l2_regularization_strength=l2), steps=2)
+    u = [b * (1 - 0.5 * 0.96**t) for t in range(4)]
+    for k, name in enumerate(START):
+        w, m, v = START[name], 0.0, 0.0
+        x, linear, squares = START[name], 0.0, 0.1
+        for t, g in enumerate((step[name] for step in GRADIENTS[:2]), 1):
+            m, v = b * m + (1 - b) * g, 0.8 * v + 0.2 * g * g
+            ahead = u[t + 1] * m / (1 - np.prod(u[1:t + 2])) + (1 - u[t]) * g / (1 - np.prod(u[1:t + 1]))
+            w = w - rate * ahead / np.sqrt(v / (1 - 0.8**t))
+            linear = linear + g - (np.sqrt(squares + g * g) - np.sqrt(squares)) / rate * x
+            squares = squares + g * g
+            x = (np.clip(linear, -l1, l1) - linear) / (np.sqrt(squares) / rate + 2 * l2)
+        np.testing.assert_allclose(nadam[k], w, rtol=1e-12)
+        np.testing.assert_allclose(ftrl[k], x, rtol=1e-11)
+
+
 @pytest.mark.parametrize("name, arguments", [
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"weight_decay": 0.1}),
     ("Adam", {}), ("Adam", {"amsgrad": True}), ("Adam", {"epsilon": 0.1}), ("AdamW", {}),

@@ -21,8 +21,9 @@ RANDOM = np.random.default_rng(5)
 MATRIX = RANDOM.normal(size=(4, 5)).astype("f")
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("name", "how"), [
-    ("OrthogonalRegularizer", {}), ("L1", {}), ("L2", {"l2": 0.3}), ("L1L2", {"l1": 0.1, "l2": 0.2}),
+    ("OrthogonalRegularizer", {}), ("L1", {}), ("L2", {}), ("L1L2", {}), ("L2", {"l2": 0.3}), ("L1L2", {"l1": 0.1, "l2": 0.2}),
     ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"})])
 def test_penalties_are_those_of_keras(name: str, how: dict[str, Any]) -> None:
     ours = getattr(regularizers, name)(**how)

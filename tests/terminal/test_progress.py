@@ -103,12 +103,16 @@ def test_unknown_length_and_plain_encodings(clock: list[float]) -> None:
     bar.draw(3, {})
     assert screen.lines()[-1] == "      3/? 0s 0us/step"
     bar.end({})
+    bar.begin()
+    bar.end({})  # an epoch without a step
+    assert screen.lines()[-2] == "      0/? 0s 0us/step"
     bar.begin(steps=2)
     bar.draw(1, {})
     assert "==========.........." in screen.lines()[-1]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(30, "29s"), (100, "1:38"), (5000, "1:21:40")])
+@pytest.mark.cheap
+@pytest.mark.parametrize(("seconds", "text"), [(30, "29s"), (62, "60s"), (63, "1:01"), (3674, "60:00"), (3675, "1:00:01"), (5000, "1:21:40")])
 def test_time_left(clock: list[float], seconds: int, text: str) -> None:
     screen = Screen()
     bar = P.Progress(1, stream=screen)
