@@ -8,7 +8,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.rowwise import below_largest
+from ztorch.ops.reduction import widened
 
 EPSILON = 1e-7  # as in Keras: probabilities are clipped to this distance from 0 and 1
 _YES = np.array([[1.0, 0.0, 1.0]] * 2)
@@ -99,11 +99,15 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     labels = OPS.cast(target, "int32")
     if not from_logits:
         return -at_label(log_probabilities(x, from_logits), labels)
-    # The logarithm of a row is subtracted from one element: from all, each would have to be kept
-    # until it is known.
     [x] = as_floats(x)
-    below = below_largest(x, -1)
-    loss = OPS.log(OPS.sum(OPS.exp(below), -1)) - at_label(below, labels)
+    if not x.size:
+        return OPS.full(labels.shape, 0.0, x.dtype)
+    # Only the element of the label has the largest one and the logarithm subtracted. If all had,
+    # they would all be kept until these are known.
+    wide = widened(x)
+    largest = OPS.stop_gradient(OPS.max(wide, -1, True))
+    total = OPS.log(OPS.sum(OPS.exp(wide - largest), -1))
+    loss = total - (at_label(wide, labels) - OPS.squeeze(largest, -1))
     known = OPS.logical_and(labels >= 0, labels < x.shape[-1])
     return OPS.cast(OPS.where(known, loss, 0.0), x.dtype)
 

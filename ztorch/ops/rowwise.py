@@ -28,7 +28,7 @@ _ROWS = (Sample(((3, 5),)), Sample(((3, 5, 2),), {"axis": 1}), Sample(((2, 3, 4)
          {"axis": (1, 2)}), Sample(((2, 33),), {}, -50.0, 50.0))
 
 
-def below_largest(x: Value, axis: Axes) -> Value:
+def _below_largest(x: Value, axis: Axes) -> Value:
     """x, of at least 32 bits, minus its largest element along the axis. The shift cancels in every
     result, so it needs no gradient."""
     wide = widened(x)
@@ -53,7 +53,7 @@ def softmax(x: Value, axis: Axes = -1) -> Value:
         [array([[0.5, 0.5]], dtype=float32)]
     """
     [x] = as_floats(x)
-    e = OPS.exp(below_largest(x, axis))
+    e = OPS.exp(_below_largest(x, axis))
     return OPS.cast(e * (1.0 / OPS.sum(e, axis, True)), x.dtype)  # one division per row
 
 
@@ -69,7 +69,7 @@ def log_softmax(x: Value, axis: Axes = -1) -> Value:
         A tensor of the shape and dtype of `x`; float64 for integers.
     """
     [x] = as_floats(x)
-    below = below_largest(x, axis)
+    below = _below_largest(x, axis)
     return OPS.cast(below - OPS.log(OPS.sum(OPS.exp(below), axis, True)), x.dtype)
 
 
@@ -105,7 +105,7 @@ def sparsemax(x: Value, axis: int = -1) -> Value:
         array([0.75, 0.25, 0.  ])
     """
     [x] = as_floats(x)
-    below = below_largest(x, axis)
+    below = _below_largest(x, axis)
     if not x.size:
         return x
     ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)

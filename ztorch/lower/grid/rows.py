@@ -50,7 +50,8 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     element = element_registers(region)
     held = [h for n in ways if not _held_refusal(
         h := replace(s, team_ways=n, turns_held=math.ceil(each / n)), region, axes, grid)]
-    return min(held, key=lambda h: _sharing(h, element, grid) > 0, default=s)
+    # As usual if that is possible; otherwise alone, with as many threads as possible.
+    return min(held, key=lambda h: (n := _sharing(h, element, grid)) and 1 / n, default=s)
 
 
 def _sharing(s: GridRowSchedule, element: int, grid: GridLimits) -> int:
