@@ -21,7 +21,7 @@ from ztorch.graph.op import first_value, leaf
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.file import contents_of
 from ztorch.interchange.onnx.graph import OnnxGraph, plain
-from ztorch.interchange.onnx.load import layer_of
+from ztorch.interchange.onnx.load_layer import layer_of
 from ztorch.interchange.onnx.node import NeedsNumbers
 from ztorch.interchange.onnx.protobuf import package
 from ztorch.layers.context import Context

@@ -161,6 +161,18 @@ def test_without_files_in_memory_a_temporary_one_serves(
         load_library(answering(9), "nowhere")
 
 
+def test_a_full_disk_is_named() -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))  # bytes, of files in memory, too
+    try:
+        with pytest.raises(ArtifactError, match=r"cannot write compiled code to .*; set TMPDIR"):
+            load_library(answering(77), "answer")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_kernels_that_demand_the_noexec_seal(monkeypatch: pytest.MonkeyPatch) -> None:
     create, asked = os.memfd_create, []
 

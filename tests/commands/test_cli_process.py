@@ -83,6 +83,28 @@ def test_closed_standard_output(tmp_path: Path) -> None:
     assert zt.load(tmp_path / "d.zt").epochs_trained == 1
 
 
+def test_closed_standard_input(artifact: Path) -> None:
+    words = [sys.executable, str(ROOT / "cli.py"), "run", str(artifact)]
+    ended = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *words], check=False, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "error: the input is empty\n")
+
+
+def test_characters_that_a_terminal_lacks_are_escaped() -> None:
+    ended = subprocess.run([sys.executable, str(ROOT / "cli.py"), "inspect", "digits_mlp"], check=False,
+                           capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert r"\u2500\u2500" in ended.stdout and "hidden_1" in ended.stdout
+
+
+def test_ctrl_c_before_a_command_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ztorch.host.settings.current", press)
+    stopped = run("devices")
+    assert (stopped.exit_code, stopped.stderr) == (130, "stopped\n")
+
+
 def test_a_traceback_can_be_requested(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTORCH_DEBUG", "time")
     assert isinstance(run("inspect", "none.zt").exception, zt.errors.ArtifactError)

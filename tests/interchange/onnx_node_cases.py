@@ -152,6 +152,11 @@ CONVOLUTION = [
       for how in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
     Case("Resize", [IMAGE], [None, None, i64(2, 4, 14, 5)], {"mode": "nearest"}, fixed=True),
     Case("Resize", [IMAGE], [None, None, i64(14, 5)], {"mode": "linear", "axes": [2, 3]}),
+    Case("Resize", [IMAGE], [f32([]), f32([1, 1, 1.5, 2.5])], {"mode": "linear"}, 11),
+    Case("Resize", [IMAGE], [f32([]), f32([]), i64(2, 4, 14, 5)], {"mode": "linear"}, 11, fixed=True),
+    Case("Resize", [IMAGE], [f32([]), f32([1, 1, 1.5, 0.6])], {
+        "coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}, 11),
+    Case("Resize", [IMAGE], [f32([1, 1, 0.6, 1.5])], {"mode": "nearest"}, 10),
     Case("DepthToSpace", [IMAGE], [], {"blocksize": 2}),
     Case("DepthToSpace", [IMAGE], [], {"blocksize": 2, "mode": "CRD"}),
     Case("SpaceToDepth", [floats(2, 3, 4, 6)], [], {"blocksize": 2}),
@@ -182,7 +187,7 @@ MOVEMENT = [
     Case("Squeeze", [floats(2, 1, 3, 1)], fixed=True),
     Case("Unsqueeze", [X], [i64(1, -1)]),
     Case("Expand", [floats(2, 1, 4)], [i64(1, 3, 1)]), Case("Expand", [floats(2, 1, 4)], [i64(5, 4)]),
-    Case("Tile", [X], [i64(1, 2, 3)]),
+    Case("Tile", [X], [i64(1, 2, 3)]), Case("Tile", [X], [i64(1, 0, 3)]),
     Case("Concat", [X, floats(2, 5, 4)], [floats(2, 1, 4)], {"axis": 1}, fixed=True),
     Case("Split", [X], [i64(1, 3)], {"axis": 2}, 18, 2),
     Case("Split", [floats(2, 7)], [], {"axis": -1, "num_outputs": 3}, 18, 3),
@@ -211,7 +216,8 @@ REDUCTION = [
         "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp",
         "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum") for known, attrs, opset in _AXES),
     Case("ReduceMean", [X], [], {"axes": [2], "keepdims": 0}, 13),
-    Case("ReduceSum", [X], [i64()], {"noop_with_empty_axes": 1}),
+    *(Case(op, [floats(2, 3, 4, low=0.1)], [i64()], {"noop_with_empty_axes": 1}) for op in (
+        "ReduceSum", "ReduceSumSquare", "ReduceLogSum")),
     Case("ReduceSum", [ints(2, 3, 4)], [i64(1)]),
     *(Case(op, [X], [], attrs) for op in ("ArgMax", "ArgMin")
       for attrs in ({"axis": 1}, {"axis": -1, "keepdims": 0})),

@@ -156,6 +156,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: F.interpolate(x, size=(9, 4), mode="bilinear"),
     lambda x: F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
     lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"),
+    lambda x: F.interpolate(x, scale_factor=(1.7, 0.7), mode="bilinear", align_corners=True),
     lambda x: F.interpolate(x[:, 0], scale_factor=2, mode="linear"),
     lambda x: F.interpolate(x, size=(4, 9), mode="bilinear", antialias=True),
     lambda x: F.interpolate(x, scale_factor=0.5, mode="bicubic", antialias=True),

@@ -245,3 +245,20 @@ def test_how_a_model_was_compiled_is_how_it_is_trained(tmp_path: Path, name: str
     want = np.where(error < 1, error**2 / 2, error - 0.5).mean(), error.mean()
     np.testing.assert_allclose(program.evaluate(x, y, verbose=0), want, rtol=1e-6)
     assert isinstance(zt.optimizers.get(recipe.optimizer), zt.optimizers.Nadam)
+
+
+def test_a_batch_size_that_the_model_declares(tmp_path: Path) -> None:
+    """Commands and exports take it where nothing else is said."""
+    fixed = zt.Sequential([L.Input((3,), batch_size=2), L.Dense(1)])
+    for name in ("net.onnx", "net.keras"):
+        path = tmp_path / name
+        zt.onnx.save(fixed, path) if path.suffix == ".onnx" else fixed.save(path)
+        model = find(str(path))
+        assert (model.batch_size, model.model.output_shape) == (2, (2, 1))
+    (tmp_path / "net.py").write_text(
+        "from ztorch import Sequential, layers as L\nmodel = Sequential([L.Input((3,), batch_size=5), L.Dense(1)])")
+    assert find(str(tmp_path / "net.py")).batch_size == 5
+    onnx = zt.load_model(tmp_path / "net.onnx")
+    onnx.export(tmp_path / "net.zt", "cpu:scalar")
+    x = np.ones((3, 3), np.float32)
+    np.testing.assert_allclose(zt.load(tmp_path / "net.zt").predict(x), fixed.predict(x), rtol=1e-6)

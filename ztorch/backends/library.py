@@ -266,6 +266,9 @@ def _open_temporary(code: bytes, label: str, at: int, build_id: bytes) -> Loaded
         with open(descriptor, "wb") as file:
             file.write(code)
         return _open(path, at, build_id)
+    except OSError as error:  # such as a full disk
+        raise ArtifactError(f"cannot write compiled code to {path}: {error.strerror or error}; set "
+                            "TMPDIR to a folder with space") from None
     finally:
         os.unlink(path)  # the mapping remains
 

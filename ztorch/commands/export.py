@@ -50,7 +50,8 @@ def export(name: str, *, out: str, device: str, batch_size: int | tuple[int, ...
         files = model.export(out, train=trains, batch_size=batch_size, dtype=dtype,
                              sizes=dict(sizes) or None)
     else:
-        default = 1 if web and not trains else recipe.batch_size  # of a page
+        one_row = web and not trains and not model.declared_batch_size  # as a page shows
+        default = 1 if one_row else recipe.batch_size
         files = model.export(
             out, device, format=kind, train=trains, batch_size=batch_size or default,
             dtype=dtype or recipe.dtype, sizes=dict(sizes) or recipe.sizes, decode=recipe.decode,

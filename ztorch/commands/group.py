@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import warnings
@@ -59,21 +60,18 @@ class CommandGroup(click.Group):
             raise Stopped from None
 
     def main(self, *args: Any, **options: Any) -> Any:
-        if sys.stdout is None:  # closed by the caller; the next file would take its descriptor
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        _open_streams()
         try:
             return super().main(*args, **options)
         except OSError as error:  # in --help and --version, which click prints
             sys.exit(f"error: {_reason(error)}")
 
     def invoke(self, ctx: click.Context) -> Any:
-        from ztorch.host import settings
+        debugging = False
+        try:
+            from ztorch.host import settings
 
-        try:
             debugging = bool(settings.current().debug)
-        except ZtorchError as error:  # an invalid setting in the environment
-            raise Failure(str(error)) from None
-        try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn  # type: ignore[assignment]
                 result = super().invoke(ctx)
@@ -85,6 +83,17 @@ class CommandGroup(click.Group):
             if debugging or isinstance(error, BrokenPipeError):
                 raise
             raise Failure(_reason(error)) from None
+
+
+def _open_streams() -> None:
+    """Opens standard input and output if the caller closed them, or the next file would take their
+    descriptors. Characters that a stream cannot encode are escaped: they end no command."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _warn(message: Warning | str, *_location: Any) -> None:

@@ -66,7 +66,8 @@ def of_recipe(recipe: Recipe, device: str, batch_size: int | tuple[int, ...] | N
               dtype: str | None = None,
               sizes: dict[str, tuple[int, ...]] | None = None) -> Subject:
     """The model of a recipe, compiled for a device."""
-    rows = batch_size or min(_largest(recipe.batch_size), DEFAULT_ROWS)
+    rows = batch_size or recipe.model.declared_batch_size or min(
+        _largest(recipe.batch_size), DEFAULT_ROWS)
     traced = recipe.model.trace(rows, **training_options(recipe, recipe.loss),
                                 dtype=dtype or recipe.dtype, sizes=sizes or recipe.sizes)
     resolved = resolve(device)

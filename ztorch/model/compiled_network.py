@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ztorch.config import ascending
 from ztorch.errors import ConfigError
 from ztorch.losses import UnfitTargets
+from ztorch.model.exporting import ROWS
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
 from ztorch.model.step_functions import need_some_loss
 from ztorch.model.step_metrics import EpochScore
-from ztorch.model.tuning import ROWS, TunedNetwork
+from ztorch.model.tuning import TunedNetwork
 from ztorch.optimizers import Optimizer
 from ztorch.terminal.work_line import working
 

@@ -15,6 +15,8 @@ from ztorch.model.programs import ModelPrograms
 from ztorch.model.trace import trace
 from ztorch.terminal.work_line import working
 
+ROWS = 32  # of a batch, if neither a call nor an Input sets it
+
 
 class ExportedNetwork(OwnSteps, abstract=True):
     """A network that can be compiled for other machines."""
@@ -40,7 +42,7 @@ class ExportedNetwork(OwnSteps, abstract=True):
             format: "zt" for an artifact, "onnx", "c" for a C library with its header or for C
                 source, "web" for a web page; None: by the suffix of the path. Default: `None`.
             batch_size: The batch size, or several sizes. None: as in `compile`, and 1 for a web
-                page and a C library. Default: `None`.
+                page and a C library whose model declares none. Default: `None`.
             train: Whether the written program can train. Default: `False`.
             loss: As in `compile`; for `train=True`. Default: `None`.
             optimizer: As in `compile`; for `train=True`. Default: `None`.
@@ -97,7 +99,8 @@ class ExportedNetwork(OwnSteps, abstract=True):
             raise ConfigError("export(train=True) needs a loss and an optimizer: compile the model "
                               "with them, or add them, such as loss='mse', optimizer='adam'")
         if batch_size is None and (kind in ("c", "web") or not before):
-            arguments["batch_size"] = 1 if kind in ("c", "web") and not train else 32
+            arguments["batch_size"] = self.declared_batch_size or (
+                1 if kind in ("c", "web") and not train else ROWS)
         with working(f"export {self.name}"):
             traced = trace(
                 self, arguments.pop("batch_size"), dtype_=arguments.pop("dtype") or self.policy,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.arguments import checked
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
-from ztorch.model.exporting import ExportedNetwork
+from ztorch.model.exporting import ROWS, ExportedNetwork
 from ztorch.model.trace import trace
 from ztorch.runtime.devices import resolve
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ztorch.compile.traced_model import TracedModel
     from ztorch.tune.kernel_times import FunctionTimes
     from ztorch.tune.report import TuningReport
-
-ROWS = 32  # of a batch, if neither `tune` nor `compile` sets it
 
 
 class TunedNetwork(ExportedNetwork, abstract=True):

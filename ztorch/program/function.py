@@ -11,7 +11,7 @@ from ztorch.dtypes import to_storage
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.feed.call_pool import CallPool
 from ztorch.feed.columns import as_array
-from ztorch.program.stateful import Path
+from ztorch.program.weight_access import Path
 from ztorch.runtime.buckets import BATCH, Buckets
 from ztorch.runtime.spec import ARGUMENT, CALL
 

@@ -17,8 +17,9 @@ from ztorch.feed.adapter import Columns, checked_batch_size, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.feed.sources import is_stream
 from ztorch.names.keras_calls import as_in_keras
-from ztorch.program.stateful import Path, Stateful
+from ztorch.program.stateful import Stateful
 from ztorch.program.verbs import need_batch_size
+from ztorch.program.weight_access import Path
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,8 +13,8 @@ from ztorch.feed.adapter import checked_batch_size
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.running_optimizer import RunningOptimizer
-from ztorch.program.stateful import Path
 from ztorch.program.verbs import Verbs
+from ztorch.program.weight_access import Path
 from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.host import assets
 from ztorch.sources.python_files import import_file, recipe_in
-from ztorch.sources.recipe import Recipe, as_compiled
+from ztorch.sources.recipe import Recipe, as_compiled, imported
 from ztorch.terminal.work_line import working
 
 _PROGRAMS = {  # files of other compilers by suffix, and how to convert them
@@ -58,7 +58,7 @@ def find(name: str, custom: Mapping[str, type] | None = None) -> Recipe:
         recipe = _from_file(name, custom)
     if recipe is not None:
         return as_compiled(recipe)
-    if name not in zoo() and Path(name).is_dir():
+    if name and name not in zoo() and Path(name).is_dir():
         raise ConfigError(f"the folder {name} has no config.json, so it is not a model of Hugging "
                           "Face; name a file in it. To train on a folder of data, name a "
                           f"model: ztorch train net.py --data {name}")
@@ -76,7 +76,7 @@ def _from_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
     if (Path(name) / "config.json").is_file():
         from ztorch.interchange.hugging_face import load_folder
 
-        return Recipe(load_folder(name), trained=True)
+        return imported(load_folder(name))
     if is_artifact(name):
         from ztorch.runtime.load import open_artifact
         from ztorch.sources.artifacts import recipe_of
@@ -85,15 +85,15 @@ def _from_file(name: str, custom: Mapping[str, type] | None) -> Recipe | None:
     if suffix == ".keras":
         from ztorch.interchange.keras import load_keras
 
-        return Recipe(load_keras(name, custom_objects=custom), trained=True)
+        return imported(load_keras(name, custom_objects=custom))
     if suffix == ".onnx":
         from ztorch.interchange import onnx
 
-        return Recipe(onnx.load(name), trained=True)
+        return imported(onnx.load(name))
     if suffix == ".pt2":
         from ztorch.interchange import torch_export
 
-        return Recipe(torch_export.load(name), trained=True)
+        return imported(torch_export.load(name))
     if suffix == ".safetensors":
         return _of_weights(name)
     if suffix in _PROGRAMS:

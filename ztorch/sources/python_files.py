@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, ZtorchError, unknown
-from ztorch.sources.recipe import Recipe
+from ztorch.sources.recipe import ROWS, Recipe
 
 if TYPE_CHECKING:
     from ztorch.model.model import Model
@@ -87,7 +87,8 @@ def recipe_in(module: ModuleType, attribute: str = "", small: bool = False) -> R
         optimizer=constant("OPTIMIZER", None),
         learning_rate=constant("LEARNING_RATE", None), schedule=constant("SCHEDULE", None),
         metrics=constant("METRICS", ()), epochs=constant("EPOCHS", 10),
-        batch_size=constant("BATCH_SIZE", 32), decode=constant("DECODE", False),
+        batch_size=constant("BATCH_SIZE", model.declared_batch_size or ROWS),
+        decode=constant("DECODE", False),
         small=small_arguments, small_data=small_data, stand_in=constant("STAND_IN", None),
         bar=constant("BAR", None) if has_data else None)
 

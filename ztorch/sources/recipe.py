@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ztorch.model.exporting import ROWS
+
 if TYPE_CHECKING:
     from ztorch.model.model import Model
 
@@ -24,7 +26,7 @@ class Recipe:
     schedule: Any = None  # SCHEDULE: of the learning rate
     metrics: Any = ()  # METRICS
     epochs: int = 10  # EPOCHS
-    batch_size: int | tuple[int, ...] = 32  # BATCH_SIZE
+    batch_size: int | tuple[int, ...] = ROWS  # BATCH_SIZE
     decode: bool | int = False  # DECODE: whether its programs can generate, or how many rows
     loss_weights: Any = None  # factors of several losses
     dtype: str = "float32"  # in which it computes
@@ -36,6 +38,11 @@ class Recipe:
     stand_in: str | None = None  # STAND_IN: data that ship with ztorch, in place of DATA
     bar: dict[str, float] | None = None  # BAR: scores on test data that training reaches
     shipped: Path | None = None  # trained weights that ship with the model
+
+
+def imported(model: Model) -> Recipe:
+    """The recipe of a model in a file, which has its weights and may have its batch size."""
+    return Recipe(model, batch_size=model.declared_batch_size or ROWS, trained=True)
 
 
 def as_compiled(recipe: Recipe) -> Recipe:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ztorch.errors import nearest
-from ztorch.interchange.onnx.load import load, load_layer
+from ztorch.interchange.onnx.load import load
+from ztorch.interchange.onnx.load_layer import load_layer
 from ztorch.interchange.onnx.save import save
 
 __all__ = ["load", "load_layer", "save"]

@@ -49,7 +49,8 @@ def save(model: Model, path: str | os.PathLike[str], *, batch_size: int | None =
     Args:
         model: A Sequential or a Model.
         path: The file.
-        batch_size: The rows of a batch; None: the file takes any number. Default: `None`.
+        batch_size: The rows of a batch; None: as many as the Inputs declare, or any number.
+            Default: `None`.
         weights: Arrays by name, in place of the model's own; `program.weights` fits. Default:
             `None`.
         dtype: "float32" or "float64". Default: `"float32"`.
@@ -92,7 +93,7 @@ def encode(model: Model, batch_size: int | None = None, weights: Mapping[str, An
     multiples of them in a shape stand for that axis. All traces must give the same file.
     """
     states = _states(model, dtype)
-    rows = None if batch_size is None else positive("batch_size", batch_size)
+    rows = model.declared_batch_size if batch_size is None else positive("batch_size", batch_size)
     fixed = None if model.open_axes and sizes is None else _fixed(model, sizes)
     if rows is not None and fixed is not None:
         return _draft(model, rows, fixed, (), states, weights).packed()

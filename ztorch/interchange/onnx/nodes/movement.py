@@ -111,7 +111,7 @@ def _expand(n: Node) -> Result:
 @node("Tile")
 def _tile(n: Node) -> Result:
     x, times = n.value(0), [int(m) for m in n.array(1)]
-    if len(times) != x.rank or min(times, default=1) < 1:
+    if len(times) != x.rank or min(times, default=0) < 0:
         raise ValueError(f"repeats {times} for {x.rank} axes")
     split = tuple(m for size in x.shape for m in (1, size))
     wide = tuple(m for pair in zip(times, x.shape, strict=True) for m in pair)

@@ -53,11 +53,8 @@ def _positive(x: Value, axes: tuple[int, ...]) -> tuple[int, ...]:
 @node(*_PLAIN)
 def _reduce(n: Node) -> Result:
     x, axes = n.value(0), n.ints("axes", 1)
-    keep, keeps_input = bool(n.attr("keepdims", 1)), n.attr("noop_with_empty_axes", 0)
-    if not axes:
-        if keeps_input:
-            return x
-        axes = tuple(range(x.rank))
+    keep, noop = bool(n.attr("keepdims", 1)), n.attr("noop_with_empty_axes", 0)
+    axes = axes or (() if noop else tuple(range(x.rank)))
     if n.op in _EMPTY and any(x.shape[a] == 0 for a in axes):
         empty = OPS.sum(x if x.dtype.kind != "b" else OPS.cast(x, "int32"), axis=axes,
                         keepdims=keep)

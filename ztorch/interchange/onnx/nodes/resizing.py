@@ -40,6 +40,8 @@ def _resize(n: Node) -> Result:
     x = source if mode == "nearest" else widened(source)
     for name in ("nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside"):
         n.attr(name)  # read here, since only some modes use them
+    for k in (1, 2):  # the region and scales: files of opset 11 have empty ones
+        n.has(k)
     outside = None
     resized = [one for one in _axes(n, x)
                if one.new != one.old or one.scale != 1.0 or one.region != (0.0, 1.0)]
@@ -198,6 +200,8 @@ def _sources(n: Node, one: ResizedAxis) -> np.ndarray:
         return np.float32(offset) + (k + np.float32(0.5)) / scale - np.float32(0.5)
     if mode == "asymmetric":
         return k / scale
+    if mode == "tf_half_pixel_for_nn":  # of opset 11 and 12
+        return (k + np.float32(0.5)) / scale
     if mode == "align_corners":
         return k * ((one.old - 1) / (exact - 1) if exact != 1 else 0.0)
     if mode == "tf_crop_and_resize":
@@ -210,8 +214,8 @@ def _sources(n: Node, one: ResizedAxis) -> np.ndarray:
 
 def _nearest(n: Node, x: Value, one: ResizedAxis, at: np.ndarray) -> Value:
     mode = n.attr("nearest_mode", "round_prefer_floor")
-    if n.op == "Upsample" or n.opset < 11:
-        mode = "floor"
+    if n.op == "Upsample" or n.opset < 11:  # which have no nearest_mode; as in ONNX Runtime
+        mode = "ceil" if one.scale < 1 else "floor"
     if mode not in _ROUNDINGS:
         raise ValueError(f"nearest_mode={mode!r}")
     axis = one.axis

@@ -180,7 +180,11 @@ def _upsample(c: OperatorCall) -> Result:
         attributes |= {"antialias": 1, "exclude_outside": 1}
         if attributes["mode"] == "cubic":
             attributes["cubic_coeff_a"] = -0.5
-    if factors:
+    is_fixed = all(isinstance(n, int) for n in x.dims[2:])
+    if factors and is_fixed and c.get("align_corners", False):
+        # ONNX aligns the corners of fractional sizes, PyTorch those of the sizes that it computes.
+        size = [math.floor(n * f) for n, f in zip(x.dims[2:], factors, strict=True)]
+    elif factors:
         return c.node("Resize", x.name, "", c.constant(np.array([1, 1, *factors], np.float32)),
                       **attributes)
     sizes = c.node("Concat", c.node("Shape", x.name, start=0, end=2), c.ints(*size), axis=0)
