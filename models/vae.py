@@ -55,8 +55,8 @@ class Latent(Layer):
             raise shape_error("Latent takes means and log variances side by side, not",
                               x.shape[1:], fix="end the encoder with Dense(2 * size of the code)")
         mean, log_variance = x[:, :x.shape[1] // 2], x[:, x.shape[1] // 2:]
-        apart = ops.exp(log_variance) + mean * mean - 1.0 - log_variance
-        context.add_loss(ops.sum(apart, axis=1) * (0.5 * self.weight))
+        divergence = ops.exp(log_variance) + mean * mean - 1.0 - log_variance
+        context.add_loss(ops.sum(divergence, axis=1) * (0.5 * self.weight))
         if not context.training:
             return mean
         seed, step, stream = context.random()

@@ -1,7 +1,7 @@
-"""Whether a message of a commit has a short subject: `python tools/commit_message.py FILE`.
+"""Checks that the message of a commit has a short subject: `python tools/commit_message.py FILE`.
 
-Git gives its hook `commit-msg` the file with the message. The exit status is 1 where something is
-wrong with it, and then nothing is committed.
+Git gives its hook `commit-msg` the file with the message. The exit status is 1 if the message
+is at fault, and Git then commits nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def fault(message: str) -> str:
         >>> fault("Pools sum in float32\\nSums of float16 lost digits.\\n")
         'has no blank line between its subject and its body'
     """
-    told = message.split(f"{CUT}\n")[0].splitlines()
-    lines = "\n".join(line for line in told if not line.startswith("#")).strip().splitlines()
+    text = message.split(f"{CUT}\n")[0].splitlines()
+    lines = "\n".join(line for line in text if not line.startswith("#")).strip().splitlines()
     if not lines:
         return "has no subject"
     subject = lines[0].rstrip()
@@ -41,5 +41,5 @@ def fault(message: str) -> str:
 
 
 if __name__ == "__main__":
-    if told := fault(Path(sys.argv[1]).read_text(encoding="utf-8")):
-        sys.exit(f"the commit's message {told}")
+    if problem := fault(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        sys.exit(f"the commit's message {problem}")

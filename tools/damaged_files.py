@@ -158,11 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ProcessPoolExecutor(1, fork) as writer:
             writer.submit(write_whole, Path(folder)).result()
         _kinds.update(kinds(Path(folder)))
-    chosen = {n: k for n, k in _kinds.items() if options.only in ("", n)}
-    total, reports = sum(kind.share for kind in chosen.values()), list[Report]()
+    selected = {n: k for n, k in _kinds.items() if options.only in ("", n)}
+    total, reports = sum(kind.share for kind in selected.values()), list[Report]()
     with ProcessPoolExecutor(options.jobs, fork) as pool:
         later = [pool.submit(read_damaged, name, first, min(CHUNK, end - first))
-                 for name, kind in chosen.items()
+                 for name, kind in selected.items()
                  for end in [options.first + round(options.count * kind.share / total)]
                  for first in range(options.first, end, CHUNK)]
         for future in later:

@@ -138,10 +138,10 @@ def from_suite(share: float) -> Kind:
         case = tests[(path.parent / "name").read_text()]
         if case.name not in fixed:
             fixed[case.name] = judge(case, None).fixed
-        given = dict(zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False))
-        layer: Any = zt.onnx.load_layer(path, constants={n: given[n] for n in fixed[case.name]})
+        inputs = dict(zip((i.name for i in case.model.graph.input), case.data[0][0], strict=False))
+        layer: Any = zt.onnx.load_layer(path, constants={n: inputs[n] for n in fixed[case.name]})
         ports = layer.file.inputs
-        shapes = [np.shape(given[p.name]) if p.name in given else
+        shapes = [np.shape(inputs[p.name]) if p.name in inputs else
                   tuple(n if isinstance(n, int) else 2 for n in p.dims) for p in ports]
         return layer.run([leaf("input", p.name, shape, p.dtype)
                           for p, shape in zip(ports, shapes, strict=True)], Context())

@@ -46,11 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--every", type=int, default=500, help="programs between two lines")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     begun = time.monotonic()
-    for number in range(asked.count):
+    for number in range(options.count):
         run_program(number)
-        if (number + 1) % asked.every == 0:
+        if (number + 1) % options.every == 0:
             gc.collect()
             facts = ", ".join(f"{n:,} {what}" for what, n in held().items())
             print(f"{number + 1:,} programs: {facts}; {time.monotonic() - begun:.0f} s", flush=True)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def place(fault: Fault, copy: Path) -> str:
-    """Writes a fault into a copy of the code, and gives the text that was there."""
+    """Writes a fault into a copy of the code, and returns the text of the file before."""
     path = copy / fault.file
     text = path.read_text(encoding="utf-8")
     if text.count(fault.old) != 1:
@@ -35,35 +35,35 @@ def place(fault: Fault, copy: Path) -> str:
 
 
 def fails(tests: str, copy: Path) -> bool:
-    """Whether the inner loop fails. Of files named as arguments slow tests would run, too."""
-    done = subprocess.run(
+    """Whether the inner loop fails. Files are not arguments, or their slow tests would run too."""
+    ended = subprocess.run(
         [sys.executable, "-m", "pytest", "--few", "-x", "-p", "no:cacheprovider",
          "-o", "testpaths=" + " ".join(f"tests/{name}" for name in tests.split())],
         cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True,
         check=False)
-    if done.returncode > 2:  # below zero: the process crashed, which is noticed
-        raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
-    return done.returncode != 0
+    if ended.returncode > 2:  # below zero: the process crashed, which is noticed
+        raise SystemExit(ended.stdout[-2000:] + ended.stderr[-2000:])
+    return ended.returncode != 0
 
 
 def main(rooms: list[str]) -> int:
-    chosen = [f for f in FAULTS if not rooms or f.room in rooms]
+    faults = [f for f in FAULTS if not rooms or f.room in rooms]
     missed = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         copy = Path(folder, "copy")
         ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
         shutil.copytree(ROOT, copy, ignore=ignored)
-        for tests in dict.fromkeys(f.tests for f in chosen):
+        for tests in dict.fromkeys(f.tests for f in faults):
             if fails(tests, copy):
                 raise SystemExit(f"{tests}: these tests fail without any fault, and tell nothing")
-        for fault in chosen:
+        for fault in faults:
             text = place(fault, copy)
             caught = fails(fault.tests, copy)
             (copy / fault.file).write_text(text, encoding="utf-8")
             missed += not caught
             print(f"{'caught' if caught else 'MISSED'}  {fault.room:12} {fault.file}: "
                   f"{fault.old!r} -> {fault.new!r}", flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} caught")
+    print(f"{len(faults) - missed} of {len(faults)} caught")
     return min(missed, 1)
 
 

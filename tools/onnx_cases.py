@@ -112,7 +112,7 @@ def judge(case: SuiteCase, device: str | None = "cpu") -> Verdict:
     try:
         file = contents_of(case.model, case.name, Path())
         for inputs, outputs in case.data:
-            feeds = {port.name: _codes(x, port.format) for port, x in zip(
+            feeds = {port.name: _codes(x) for port, x in zip(
                 file.inputs, inputs, strict=False)}
             fixed.update((name, None) for name, x in feeds.items() if x is None)
             while True:
@@ -124,7 +124,7 @@ def judge(case: SuiteCase, device: str | None = "cpu") -> Verdict:
                     if not more:
                         raise
                     fixed.update(more)
-            fault = _difference(case, [p.format for p in file.outputs], results, outputs)
+            fault = _difference(case, results, outputs)
             if fault:
                 return Verdict("rounding" if fault.startswith(ROUNDING) else "wrong", fault,
                                (*fixed,))
@@ -137,7 +137,7 @@ def judge(case: SuiteCase, device: str | None = "cpu") -> Verdict:
     return Verdict("shape" if case.is_random else "pass", "", (*fixed,))
 
 
-def _codes(x: Any, number: int = 0) -> Any:
+def _codes(x: Any) -> Any:
     """An input as an array that ztorch takes: codes for formats that NumPy lacks."""
     if x is None or isinstance(x, list):
         return x
@@ -174,8 +174,7 @@ def _stored_as(v: Value, y: np.ndarray) -> np.ndarray:
     return to_storage(bf16, y) if v.dtype is bf16 else y
 
 
-def _difference(case: SuiteCase, formats: Sequence[int], actual: Sequence[np.ndarray],
-                expected: Sequence[Any]) -> str:
+def _difference(case: SuiteCase, actual: Sequence[np.ndarray], expected: Sequence[Any]) -> str:
     """The faults of the outputs; empty where there are none."""
     if len(actual) != len(expected):
         return f"{len(actual)} outputs, not {len(expected)}"
@@ -184,21 +183,21 @@ def _difference(case: SuiteCase, formats: Sequence[int], actual: Sequence[np.nda
             return f"output {k} must be {type(right).__name__}"
         right = np.asarray(right)
         is_bf16 = right.dtype.name == "bfloat16"
-        wanted = _codes(right)
-        if y.shape != wanted.shape:
-            return f"output {k} has shape {y.shape}, not {wanted.shape}"
-        if y.dtype.name != wanted.dtype.name and not (is_bf16 and y.dtype == np.uint16):
-            return f"output {k} has dtype {y.dtype}, not {wanted.dtype}"
+        codes = _codes(right)
+        if y.shape != codes.shape:
+            return f"output {k} has shape {y.shape}, not {codes.shape}"
+        if y.dtype.name != codes.dtype.name and not (is_bf16 and y.dtype == np.uint16):
+            return f"output {k} has dtype {y.dtype}, not {codes.dtype}"
         if case.is_random:
             continue
         if is_bf16:
             bits = y.view(np.uint16) if y.dtype != np.uint16 else y
             y = (bits.astype(np.uint32) << 16).view(np.float32)
-            wanted = wanted.astype(np.float32)
+            codes = codes.astype(np.float32)
         try:
-            np.testing.assert_allclose(y, wanted, case.relative, case.absolute)
+            np.testing.assert_allclose(y, codes, case.relative, case.absolute)
         except AssertionError as error:
-            steps = _steps(_step(right), y, wanted)
+            steps = _steps(_step(right), y, codes)
             if steps <= STEPS:
                 return f"{ROUNDING} of output {k}: {steps:.1f} steps of {right.dtype}"
             lines = [line for line in str(error).splitlines() if "Mismatch" in line or
@@ -207,14 +206,14 @@ def _difference(case: SuiteCase, formats: Sequence[int], actual: Sequence[np.nda
     return ""
 
 
-def _steps(eps: float, y: np.ndarray, wanted: np.ndarray) -> float:
+def _steps(eps: float, y: np.ndarray, expected: np.ndarray) -> float:
     """How many steps of rounding two arrays are apart, at the largest number."""
-    finite = np.isfinite(wanted)
+    finite = np.isfinite(expected)
     if not eps or not finite.any() or not np.array_equal(finite, np.isfinite(y)) or (
-            not np.array_equal(y[~finite], wanted[~finite], equal_nan=True)):
+            not np.array_equal(y[~finite], expected[~finite], equal_nan=True)):
         return float("inf")
-    y, wanted = y[finite].astype(np.float64), wanted[finite].astype(np.float64)
-    return float(np.abs(y - wanted).max() / (eps * max(np.abs(wanted).max(), 1e-30)))
+    y, expected = y[finite].astype(np.float64), expected[finite].astype(np.float64)
+    return float(np.abs(y - expected).max() / (eps * max(np.abs(expected).max(), 1e-30)))
 
 
 def _step(x: np.ndarray) -> float:

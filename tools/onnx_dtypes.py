@@ -89,9 +89,9 @@ def variants(case: SuiteCase) -> Iterator[tuple[SuiteCase, str, str]]:
             if changed:
                 kinds[changed] = _number(onnx, dtype)
             if kinds != bound or (not changed and version != own):
-                made = _retyped(onnx, case, version, {n: kinds[t] for n, t in sort.items()})
-                if made is not None:
-                    yield made, str(version), dtype
+                model = _retyped(onnx, case, version, {n: kinds[t] for n, t in sort.items()})
+                if model is not None:
+                    yield model, str(version), dtype
 
 
 def _number(onnx: Any, dtype: str) -> int:

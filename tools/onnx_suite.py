@@ -35,21 +35,21 @@ def _verdict(k: int, device: str | None) -> Verdict:
     return verdict if compiled.outcome == "pass" else compiled
 
 
-def judged(chosen: Sequence[SuiteCase], device: str | None,
+def judged(selected: Sequence[SuiteCase], device: str | None,
            jobs: int) -> Iterator[tuple[SuiteCase, Verdict]]:
     """Each case and its outcome, in so many processes; compiled if there is a device."""
-    _chosen[:] = chosen
+    _chosen[:] = selected
     if jobs == 1:
-        for k, case in enumerate(chosen):
+        for k, case in enumerate(selected):
             yield case, _verdict(k, device)
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
-        later = [pool.submit(_verdict, k, device) for k in range(len(chosen))]
+        later = [pool.submit(_verdict, k, device) for k in range(len(selected))]
         try:
-            for k, case in enumerate(chosen):
+            for k, case in enumerate(selected):
                 yield case, later[k].result()
         except BrokenProcessPool:
-            names = ", ".join(case.name for case in chosen[k:k + 2 * jobs])
+            names = ", ".join(case.name for case in selected[k:k + 2 * jobs])
             sys.exit(f"a process ended at one of {names}; --jobs 1 --only NAME runs one alone")
         finally:
             pool.shutdown(cancel_futures=True)
@@ -68,29 +68,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare with the list of exceptions")
     parser.add_argument("--write", action="store_true", help="write docs/onnx.md and exceptions")
     options = parser.parse_args(arguments)
-    chosen = [*cases()][options.turn % options.each::options.each]
-    chosen = [case for case in chosen if re.search(options.only, case.name)]
+    selected = [*cases()][options.turn % options.each::options.each]
+    selected = [case for case in selected if re.search(options.only, case.name)]
     known, faults = exceptions(), []
     verdicts: dict[str, tuple[str, Verdict]] = {}
     watched = sys.stderr.isatty()
-    for case, verdict in judged(chosen, None if options.numpy else options.device, options.jobs):
+    for case, verdict in judged(selected, None if options.numpy else options.device, options.jobs):
         verdicts[case.name] = case.kind, verdict
         if watched:
-            print(f"\r{len(verdicts)} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+            print(f"\r{len(verdicts)} of {len(selected)}", end="", file=sys.stderr, flush=True)
         if fault := difference(case.name, verdict, known):
             faults.append(fault)
             print(("\r" if watched else "") + fault, flush=True)
             if options.check and len(faults) == MOST_FAULTS:
-                print(f"and so on: {len(chosen) - len(verdicts)} cases were not tried")
+                print(f"and so on: {len(selected) - len(verdicts)} cases were not tried")
                 return 1
     print(("\r" if watched else "") + counted(verdicts))
     if options.write:
         write(verdicts)
     elif options.check and faults:
-        print(f"{len(faults)} of {len(chosen)} cases differ from {EXCEPTIONS.name}; if that is "
+        print(f"{len(faults)} of {len(selected)} cases differ from {EXCEPTIONS.name}; if that is "
               "right, run python -m tools.onnx_suite --write")
     elif options.check:
-        print(f"{len(chosen)} cases are as listed")
+        print(f"{len(selected)} cases are as listed")
     return int(options.check and bool(faults))
 
 

@@ -67,13 +67,13 @@ def scalar_state(opcode: str, d: DType, target: Target) -> str:
     ('via', 'native')
     """
     words = renderer(target)
-    kernel, asked = _alone(opcode, d, target.limits)
+    kernel, instruction = _alone(opcode, d, target.limits)
     try:
         plain = decompose(kernel, words.supports, target.name)
         words.kernel(plain)
     except Unsupported:
         return NO
-    return NATIVE if words.supports(asked) else VIA
+    return NATIVE if words.supports(instruction) else VIA
 
 
 def atomic_state(opcode: str, d: DType, target: Target) -> str:
@@ -109,11 +109,11 @@ def _alone(opcode: str, d: DType, limits: Limits) -> tuple[Kernel, Instr]:
         args.append(b.ne(x, 0) if as_flag or d is boolean else x)
     result = _result(opcode, d)
     y = b.emit(opcode, *args, **({"dtype": result} if row.result == "attr" else {}))
-    asked = next(i for i in b.body if i.dest is y)
+    instruction = next(i for i in b.body if i.dest is y)
     out = storage_dtype(result)
     b.memory("y", out, 1, access="w")
     b.store("y", 0, b.cast(y, dtype=out) if result is boolean else y)
-    return b.kernel(), asked
+    return b.kernel(), instruction
 
 
 def _result(opcode: str, d: DType) -> DType:

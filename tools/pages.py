@@ -203,13 +203,13 @@ SHOWN: dict[str, Any] = {"function": "predict", "device": DEVICE, "batch_size": 
                          "loss": None}
 
 
-def shown(found: re.Match[str]) -> str:
+def shown(match: re.Match[str]) -> str:
     """The stage that a line asks for, as a block of code."""
-    lines = stage(found[1]).split("\n")
-    most = int(found[2] or len(lines))
+    lines = stage(match[1]).split("\n")
+    most = int(match[2] or len(lines))
     if len(lines) > most:
         lines = [*lines[:most], f"... {len(lines) - most:,} more lines"]
-    language = {"text": "llvm", "asm": "gas"}.get(found[1], "text")
+    language = {"text": "llvm", "asm": "gas"}.get(match[1], "text")
     return "\n".join([f"```{language}", *lines, "```"])
 
 
@@ -224,10 +224,11 @@ def plan_picture() -> str:
 
     recipe = find(MODEL)
     traced = recipe.model.trace(32, "adam", recipe.loss, recipe.metrics)
-    made = compile_functions(traced.functions, target(resolve(DEVICE, here=False).target), MODEL)
+    device = target(resolve(DEVICE, here=False).target)
+    compiled = compile_functions(traced.functions, device, MODEL)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.svg"
-        draw_plan(made.spec, "train", path)
+        draw_plan(compiled.spec, "train", path)
         return path.read_text()
 
 

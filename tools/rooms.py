@@ -162,9 +162,9 @@ def _line(above: tuple[float, float, float], below: tuple[float, float, float]) 
 def checked(rooms: Mapping[str, set[str]], place: Mapping[str, tuple[float, float, float]]) -> bool:
     """Whether every room is drawn above all that it imports, and none over another."""
     down = all(place[a][1] < place[b][1] for a, below in rooms.items() for b in below)
-    apart = all(a == b or place[a][1] != place[b][1] or place[a][0] + place[a][2] <= place[b][0]
-                or place[b][0] + place[b][2] <= place[a][0] for a in place for b in place)
-    return down and apart
+    disjoint = all(a == b or place[a][1] != place[b][1] or place[a][0] + place[a][2] <= place[b][0]
+                   or place[b][0] + place[b][2] <= place[a][0] for a in place for b in place)
+    return down and disjoint
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def main() -> None:
     parser.add_argument("model", nargs="*")
     parser.add_argument("--chip", action="append", choices=chips)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
-    asked = parser.parse_args()
-    for model in asked.model or zoo():
-        for dtype in asked.dtype or DTYPES:
-            for chip in asked.chip or chips:
+    options = parser.parse_args()
+    for model in options.model or zoo():
+        for dtype in options.dtype or DTYPES:
+            for chip in options.chip or chips:
                 used = dict(resources(model, dtype, target(f"cuda:{chip}")))
                 spilled = {name: r for name, r in used.items() if r.spilled}
                 print(f"{model} {dtype} {chip}: {len(used)} kernels, {len(spilled)} spill",

@@ -41,6 +41,6 @@ def faults(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    told = [f"{name} {fault}" for name in sys.argv[1:] if (fault := faults(Path(name)))]
-    print("\n".join(told), end="\n" if told else "")
-    sys.exit(bool(told))
+    problems = [f"{name} {fault}" for name in sys.argv[1:] if (fault := faults(Path(name)))]
+    print("\n".join(problems), end="\n" if problems else "")
+    sys.exit(bool(problems))

@@ -93,10 +93,10 @@ class CSource:
 
 def _sizes(library: CLibrary | CSource) -> dict[str, bytes]:
     """The file of the functions that take any sizes, if there are any."""
-    c, made = library.interface, library.choosers
-    resizes = any(axis.steps for f in made for t in (*f.inputs, *f.outputs) for axis in t.axes)
-    page = _page("sizes.c", c, choosers=made, resizes=resizes)
-    return {f"{c.name}_sizes.c": page} if made else {}
+    c, choosers = library.interface, library.choosers
+    resizes = any(axis.steps for f in choosers for t in (*f.inputs, *f.outputs) for axis in t.axes)
+    page = _page("sizes.c", c, choosers=choosers, resizes=resizes)
+    return {f"{c.name}_sizes.c": page} if choosers else {}
 
 
 def _page(template: str, c: CInterface, **more: Any) -> bytes:

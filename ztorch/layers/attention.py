@@ -50,7 +50,8 @@ class MultiHeadAttention(Layer):
         dropout: Rate at which attention weights are dropped during training, from 0 to below 1.
             Default: `0.0`.
         use_bias: Whether to add biases to query, key, value and output. Default: `True`.
-        output_shape: Number of output features. `None` means that of the query. Default: `None`.
+        output_shape: Number of output features, also as a tuple of one. `None` means that of the
+            query. Default: `None`.
         kernel_initializer: Initializer of the kernels: a name or an `Initializer`. Default:
             `"glorot_uniform"`.
         bias_initializer: Initializer of the biases: a name or an `Initializer`. Default: `"zeros"`.
@@ -85,13 +86,15 @@ class MultiHeadAttention(Layer):
     needs_floats = True
 
     def __init__(self, num_heads: int, key_dim: int | None = None, value_dim: int | None = None,
-                 dropout: float = 0.0, use_bias: bool = True, output_shape: int | None = None,
+                 dropout: float = 0.0, use_bias: bool = True, output_shape: Any = None,
                  kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
                  seed: int | None = None, use_causal_mask: bool = False, rotary: bool = False,
                  num_key_value_heads: int | None = None, rotary_wavelength: float = 10000.0,
                  **common: Any):
         super().__init__(**common)
         self.num_heads = positive("MultiHeadAttention(num_heads=...)", num_heads)
+        if isinstance(output_shape, (list, tuple)) and len(output_shape) == 1:  # as in Keras' files
+            [output_shape] = output_shape
         dims = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
         self.key_dim, self.value_dim, self.output_shape = (
             None if n is None else positive(f"MultiHeadAttention({argument}=...)", n)

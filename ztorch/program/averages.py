@@ -34,5 +34,5 @@ def _averages(program: Stateful) -> dict[str, str]:
     """The state with the average of each weight; empty before the first step."""
     executable = program.executable
     names = {name: f"optimizer/{name}/average" for name in program.weight_names}
-    kept = {name: state for name, state in names.items() if state in executable.states}
-    return kept if kept and executable.state("optimizer/step") > 0 else {}
+    averages = {name: state for name, state in names.items() if state in executable.states}
+    return averages if averages and executable.state("optimizer/step") > 0 else {}

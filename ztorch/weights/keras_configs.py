@@ -33,8 +33,7 @@ MODULES_OF_LAYERS = {  # of layers that are not in keras.layers
     "StochasticDepth": "keras.src.applications.convnext"}
 # Arguments that Keras' layers lack: left out at this value, unsupported otherwise.
 _OURS_ONLY: dict[str, Any] = {
-    "rotary": False, "branches": [], "zero_output_for_mask": False, "num_key_value_heads": None,
-    "rotary_wavelength": 10000.0}
+    "rotary": False, "branches": [], "num_key_value_heads": None, "rotary_wavelength": 10000.0}
 _LACKS = {("RandomContrast", "data_format"), ("RandomBrightness", "data_format"),
           *((f"SpatialDropout{n}D", "trainable") for n in (1, 2, 3))}
 _MODULES = {"initializer": "keras.initializers", "learning-rate schedule":

@@ -33,19 +33,32 @@ _SAME = {
         Roll:shift,axis Round Sign Sin Sinh Sort:axis Split:indices_or_sections,axis Sqrt Square
         Squeeze:axis Std:axis,keepdims Subtract Sum:axis,keepdims Swapaxes:axis1,axis2 Take:axis
         Tan Tanh Transpose:axes Tril:k Triu:k TrueDivide Trunc Var:axis,keepdims Where
-        ZerosLike""",
+        ZerosLike Abs Amax:axis,keepdims Amin:axis,keepdims Argsort:axis Average:axis BitwiseAnd
+        BitwiseNot BitwiseOr BitwiseXor Cbrt Deg2rad Diagonal:offset,axis1,axis2 Digitize
+        DivideNoNan Fabs Fmax Fmin Fmod FullLike:dtype Gcd Heaviside Hypot I0 Isclose:equal_nan
+        Isneginf Isposinf Lcm Ldexp LeftShift Logaddexp2 Median:axis,keepdims
+        NanToNum:nan,posinf,neginf Nanmax:axis,keepdims Nanmean:axis,keepdims
+        Nanmedian:axis,keepdims Nanmin:axis,keepdims Nanprod:axis,keepdims Nanstd:axis,keepdims
+        Nansum:axis,keepdims Nanvar:axis,keepdims Nextafter Percentile:axis,method,keepdims
+        Ptp:axis,keepdims Quantile:axis,method,keepdims Rad2deg RightShift Rot90:k,axes Signbit
+        Sinc TakeAlongAxis:axis Tensordot:axes Trace:offset,axis1,axis2 Trapezoid:x,dx,axis""",
     "nn": """Celu:alpha Elu:alpha Gelu:approximate Glu:axis HardShrink:threshold HardSigmoid
         HardSilu HardTanh LeakyRelu:negative_slope LogSigmoid LogSoftmax:axis Relu Relu6 Selu
         Sigmoid Silu SoftShrink:threshold Softmax:axis Softplus Softsign SparsePlus SparseSigmoid
-        Squareplus:b TanhShrink""",
-    "core": "Cast:dtype StopGradient Unstack:axis",
-    "math": "Erf Logsumexp:axis,keepdims Rsqrt",
+        Squareplus:b TanhShrink BinaryCrossentropy:from_logits
+        CategoricalCrossentropy:from_logits,axis Moments:axes,keepdims,synchronized
+        Normalize:axis,order,epsilon Threshold:threshold,default_value""",
+    "core": "Cast:dtype SaturateCast:dtype StopGradient Unstack:axis",
+    "linalg": "Det Inv Norm:ord,axis,keepdims Solve",
+    "math": "Erf Erfc Erfinv Logsumexp:axis,keepdims Rsqrt TopK:k",
 }
 _OTHER = (
     KerasOp("Clip", "numpy", "clip", ("x_min", "x_max"), {"x_min": "min", "x_max": "max"}),
     KerasOp("Concatenate", "numpy", "concatenate", ("axis",), takes_list=True),
+    KerasOp("Dstack", "numpy", "dstack", takes_list=True),
     KerasOp("Einsum", "numpy", "einsum", ("subscripts",)),
     KerasOp("GetItem", "numpy", "slice_by"),
+    KerasOp("Hstack", "numpy", "hstack", takes_list=True),
     KerasOp("Reshape", "numpy", "reshape", ("newshape",), {"newshape": "shape"}),
     KerasOp("Stack", "numpy", "stack", ("axis",), takes_list=True),
     KerasOp("Tile", "numpy", "tile", ("repeats",), {"repeats": "repetitions"}),

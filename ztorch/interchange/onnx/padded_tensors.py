@@ -76,7 +76,7 @@ def row_sizes(n: Node, x: Value, axis: int) -> Value | None:
     return None if mask is None else OPS.sum(OPS.cast(mask.value, "int32"), 1, True)
 
 
-def picked(n: Node, x: Value, axis: int, at: Value) -> Value:
+def picked(x: Value, axis: int, at: Value) -> Value:
     """The elements of each row at positions along an axis, (batch, positions). The caller declares
     the padding of the result."""
     shape = tuple(at.shape[1] if k == axis else m for k, m in enumerate(x.shape))
@@ -103,9 +103,9 @@ def part_of(n: Node, x: Value, axis: int, start: int, stop: int, step: int,
     if sizes is None or (start, stop, step, from_end[1]) == (0, 1, 1, False):
         return x[key]
     if step == -1 and start == size - 1 and stop < 0:
-        return padded_like(n, picked(n, x, axis, sizes - 1 - OPS.iota((1, size), 1, "int32")), x)
+        return padded_like(n, picked(x, axis, sizes - 1 - OPS.iota((1, size), 1, "int32")), x)
     if start == size - 1 and stop >= size and from_end[0]:
-        y = picked(n, x, axis, sizes - 1)
+        y = picked(x, axis, sizes - 1)
         return n.context.padding.declare(y, {
             a: m for a, m in n.context.padding.of(x).items() if a != axis})
     if step < 1 or from_end[0] or not (stop >= size or from_end[1]):
@@ -135,7 +135,7 @@ def concatenated(n: Node, parts: list[Value], axis: int) -> Value:
         begin = begin + (sizes if axis in padding.of(x) else x.shape[axis])
     only_last_is_padded = all(axis not in padding.of(x) for x in parts[:-1])
     if not only_last_is_padded:
-        y = picked(n, y, axis, OPS.broadcast_to(source, (mask.batch, y.shape[axis])))
+        y = picked(y, axis, OPS.broadcast_to(source, (mask.batch, y.shape[axis])))
     padded = {a: m for x in parts for a, m in padding.of(x).items() if a != axis} | {axis: mask}
     times = sum(axis in padding.of(x) for x in parts)
     fixed = sum(x.shape[axis] for x in parts if axis not in padding.of(x))
@@ -157,4 +157,4 @@ def extended(n: Node, x: Value, axis: int, before: int, after: int, mode: str) -
         at = last - OPS.abs(last - at)
     else:
         at = OPS.minimum(OPS.maximum(at, 0), last)
-    return resized(n, picked(n, x, axis, at), x, {axis: (1, before + after, 1)})
+    return resized(n, picked(x, axis, at), x, {axis: (1, before + after, 1)})

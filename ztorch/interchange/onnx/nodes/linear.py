@@ -69,9 +69,10 @@ def _of_one_dtype(n: Node, kind: DType) -> Result:
             inputs[k] = OPS.cast(n.value(k), kind)
     results = [*n.defined(*inputs)]
     if len(results) > 2 and results[2] is not None:
-        kept = n.as_value(results[2])
+        all_values = n.as_value(results[2])
         new_values = n.value(2)
-        new_values = new_values if new_values.rank == 4 else _heads(new_values, kept.shape[1])
+        if new_values.rank != 4:
+            new_values = split_heads(new_values, all_values.shape[1])
         results[2] = OPS.concat(n.value(5), new_values, axis=2) if n.has(5) else new_values
     return tuple(results)
 
@@ -87,7 +88,7 @@ def _attention(n: Node) -> Result:
     flat = q.rank == 3
     if flat:
         heads, shared = n.attr("q_num_heads"), n.attr("kv_num_heads")
-        q, k, v = _heads(q, heads), _heads(k, shared), _heads(v, shared)
+        q, k, v = split_heads(q, heads), split_heads(k, shared), split_heads(v, shared)
     scale, causal = n.attr("scale"), bool(n.attr("is_causal", 0))
     mask, queries = n.value(3) if n.has(3) else None, q
     if is_padded(n, k, {2}):
@@ -111,7 +112,7 @@ def _attention(n: Node) -> Result:
     return OPS.reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3]))
 
 
-def _heads(x: Value, heads: int) -> Value:
+def split_heads(x: Value, heads: int) -> Value:
     """(batch, length, heads * size) as (batch, heads, length, size)."""
     return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
 

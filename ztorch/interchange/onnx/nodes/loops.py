@@ -30,11 +30,11 @@ def _scan(n: Node) -> Result:
         n.unsupported("Scan of opset 8, which has a batch; convert the file to opset 9 or later")
     count, values = n.attr("num_scan_inputs"), n.values()
     states, sequences = values[:len(values) - count], values[len(values) - count:]
-    keeps = len(n.spec.outputs) - len(states)
+    stack_count = len(n.spec.outputs) - len(states)
     forwards = [not d for d in n.ints("scan_input_directions") or (0,) * count]
-    kept_forwards = [not d for d in n.ints("scan_output_directions") or (0,) * keeps]
+    stacks_forward = [not d for d in n.ints("scan_output_directions") or (0,) * stack_count]
     axes = n.ints("scan_input_axes") or (0,) * count
-    reverse = not any((*forwards, *kept_forwards))  # all flipped: the loop runs from the end
+    reverse = not any((*forwards, *stacks_forward))  # all flipped: the loop runs from the end
     rows = [_flipped(_axis_first(x, axis), forward or reverse)
             for x, axis, forward in zip(sequences, axes, forwards, strict=True)]
 
@@ -43,9 +43,9 @@ def _scan(n: Node) -> Result:
         return tuple(results[:len(states)]), tuple(results[len(states):])
 
     last, stacks = scan(step, tuple(states), tuple(rows), reverse=reverse)
-    axes = n.ints("scan_output_axes") or (0,) * keeps
+    axes = n.ints("scan_output_axes") or (0,) * stack_count
     return (*last, *(_axis_moved(_flipped(y, forward or reverse), axis)
-                     for y, axis, forward in zip(stacks, axes, kept_forwards, strict=True)))
+                     for y, axis, forward in zip(stacks, axes, stacks_forward, strict=True)))
 
 
 def _flipped(x: Value, forward: bool) -> Value:

@@ -9,6 +9,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import NODES, Coded, Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import numbers_of
 from ztorch.interchange.onnx.nodes.convolution import channels_first, convolved
+from ztorch.interchange.onnx.nodes.elementwise import hard_sigmoid
 
 MICROSOFT = "com.microsoft"
 
@@ -16,7 +17,6 @@ MICROSOFT = "com.microsoft"
 def _activated(n: Node, y: Value, parameters: tuple[float, ...]) -> Value:
     """y after the activation that an attribute names."""
     name = n.attr("activation", "")
-    name = name.decode() if isinstance(name, bytes) else name
     if not name:
         return y
     plain = {"Relu": OPS.relu, "Sigmoid": OPS.sigmoid, "Tanh": OPS.tanh}
@@ -25,13 +25,12 @@ def _activated(n: Node, y: Value, parameters: tuple[float, ...]) -> Value:
         return result
     if name == "LeakyRelu":
         [slope] = parameters or (0.01,)
-        return OPS.where(OPS.greater(y, 0.0), y, y * slope)
+        return OPS.leaky_relu(y, negative_slope=slope)
     if name == "Clip":
         low, high = parameters
         return OPS.clip(y, low, high)
     if name == "HardSigmoid":
-        slope, start = parameters or (0.2, 0.5)
-        return OPS.clip(y * slope + start, 0.0, 1.0)
+        return hard_sigmoid(y, *(parameters or (0.2, 0.5)))
     n.unsupported(f"activation={name!r}")
 
 
@@ -173,7 +172,6 @@ def _expand_dims(n: Node) -> Result:
 def _distances(n: Node) -> Result:
     a, b = n.value(0), n.value(1)
     metric = n.attr("metric", "sqeuclidean")
-    metric = metric.decode() if isinstance(metric, bytes) else metric
     if metric not in ("euclidean", "sqeuclidean"):
         n.unsupported(f"metric={metric!r}")
     d = OPS.expand_dims(a, 1) - OPS.expand_dims(b, 0)
@@ -255,5 +253,3 @@ def _group_norm(n: Node) -> Result:
     y = (grouped - mean) * OPS.rsqrt(variance + n.attr("epsilon", 1e-5))
     y = OPS.reshape(y, x.shape) * n.value(1) + n.value(2)
     return y * OPS.sigmoid(y) if n.attr("activation") else y
-
-

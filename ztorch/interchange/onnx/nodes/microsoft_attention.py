@@ -11,12 +11,8 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import shifted
+from ztorch.interchange.onnx.nodes.linear import split_heads
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
-
-
-def _split_heads(x: Value, heads: int) -> Value:
-    """(batch, length, heads * size) as (batch, heads, length, size)."""
-    return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
 
 
 def _merge_heads(x: Value) -> Value:
@@ -119,7 +115,7 @@ def _packed_attention(n: Node, packed: Value, sizes: Sequence[int], mask: int, p
     """
     packed, heads = packed + n.value(2) if n.has(2) else packed, n.attr("num_heads")
     ends = np.cumsum(sizes)
-    q, k, v = (_split_heads(packed[..., end - size:end], heads)
+    q, k, v = (split_heads(packed[..., end - size:end], heads)
                for size, end in zip(sizes, ends, strict=True))
     if n.has(past):
         cache = n.value(past)
@@ -139,12 +135,12 @@ def _multi_head_attention(n: Node) -> Result:
         q, k, v = (OPS.transpose(x[:, :, :, j], (0, 2, 1, 3)) for j in range(3))
     elif n.value(1).rank == 5:
         both = n.value(1)
-        q = _split_heads(x, heads)
+        q = split_heads(x, heads)
         k, v = (OPS.transpose(both[:, :, :, j], (0, 2, 1, 3)) for j in range(2))
     else:
-        q = _split_heads(x, heads)
+        q = split_heads(x, heads)
         k, v = (n.value(j) for j in (1, 2))
-        k, v = (t if t.rank == 4 else _split_heads(t, heads) for t in (k, v))
+        k, v = (t if t.rank == 4 else split_heads(t, heads) for t in (k, v))
     if n.has(3):
         size, size_of_values = q.shape[-1] * heads, v.shape[-1] * heads
         bias = n.value(3)
@@ -185,7 +181,7 @@ def _rotary(n: Node) -> Result:
     size = n.attr("rotary_embedding_dim", 0)
     if flat:
         heads = n.attr("num_heads", 0) or x.shape[-1] // (2 * cosine.shape[-1])
-        x = _split_heads(x, heads)
+        x = split_heads(x, heads)
     if size and size != 2 * cosine.shape[-1]:
         raise ValueError(f"rotary_embedding_dim={size} and angles of {cosine.shape}")
     if at.size == 1 and at.rank < 2:  # the position of the first element
@@ -222,9 +218,9 @@ def _grouped_heads(n: Node) -> tuple[Value, Value, Value]:
     """The heads of queries, keys and values, from three inputs or from one."""
     heads, shared, x = n.attr("num_heads"), n.attr("kv_num_heads"), n.value(0)
     if n.has(1):
-        return (_split_heads(x, heads), _split_heads(n.value(1), shared),
-                _split_heads(n.value(2), shared))
-    packed = _split_heads(x, heads + 2 * shared)
+        return (split_heads(x, heads), split_heads(n.value(1), shared),
+                split_heads(n.value(2), shared))
+    packed = split_heads(x, heads + 2 * shared)
     return packed[:, :heads], packed[:, heads:heads + shared], packed[:, heads + shared:]
 
 

@@ -40,10 +40,6 @@ def _unary(op: str, function: Callable[[Node, Value], Value]) -> None:
     node(op, domain=MICROSOFT)(lambda n: _quantized(n, function(n, _dequantized(n, 0)), 3))
 
 
-def _leaky(n: Node, x: Value) -> Value:
-    return OPS.where(OPS.greater(x, 0.0), x, x * n.attr("alpha", 0.01))
-
-
 def _softmax(n: Node, x: Value) -> Value:
     axis = n.attr("axis", -1)
     if n.attr("opset", 13) < 13 and axis not in (-1, x.rank - 1):
@@ -67,7 +63,8 @@ def _average(n: Node, x: Value) -> Value:
 
 
 _unary("QLinearSigmoid", lambda n, x: OPS.sigmoid(x))
-_unary("QLinearLeakyRelu", _leaky)
+_unary("QLinearLeakyRelu", lambda n, x: OPS.leaky_relu(
+    x, negative_slope=n.attr("alpha", 0.01)))
 _unary("QLinearSoftmax", _softmax)
 _unary("QLinearReduceMean", _mean)
 _unary("QLinearGlobalAveragePool", _global_mean)

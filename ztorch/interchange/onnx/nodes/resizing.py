@@ -115,7 +115,7 @@ def _resize_rows(n: Node, x: Value, one: ResizedAxis, mode: str) -> Value:
         return of_real_size(n, _interpolate_rows(n, x, one, mode, sizes, new), x, {axis: step})
     if one.target is None:
         at = OPS.minimum(OPS.iota((1, one.old + _MARGIN), 1, "int32"), sizes - 1)
-        longer = padding.declare(picked(n, x, axis, at), {
+        longer = padding.declare(picked(x, axis, at), {
             a: m for a, m in padding.of(x).items() if a != axis})
         wide = replace(one, old=one.old + _MARGIN)
         places = _sources(n, one)
@@ -140,7 +140,7 @@ def _interpolate_rows(n: Node, x: Value, one: ResizedAxis, mode: str, old: Value
     if mode == "nearest":
         nearest = _ROUNDINGS[n.attr("nearest_mode", "round_prefer_floor")](OPS, at)
         position = OPS.maximum(OPS.cast(nearest, "int32"), 0)
-        return picked(n, x, one.axis, OPS.minimum(position, old - 1))
+        return picked(x, one.axis, OPS.minimum(position, old - 1))
     first = OPS.floor(at)
     offset = at - first
     taps = ((1.0 - offset, offset) if mode == "linear" else
@@ -149,7 +149,7 @@ def _interpolate_rows(n: Node, x: Value, one: ResizedAxis, mode: str, old: Value
     for shift, weight in enumerate(taps, 0 if mode == "linear" else -1):
         position = OPS.minimum(OPS.maximum(OPS.cast(first, "int32") + shift, 0), old - 1)
         weight = OPS.cast(spread(weight, x.rank, one.axis), x.dtype)
-        part = picked(n, x, one.axis, position) * weight
+        part = picked(x, one.axis, position) * weight
         total = part if total is None else total + part
     assert total is not None
     return total

@@ -9,6 +9,7 @@ from ztorch.interchange.torch_export.calls import (  # noqa: F401
     fourier,
     joining,
     linear,
+    lookups,
     losses,
     matrices,
     movement,

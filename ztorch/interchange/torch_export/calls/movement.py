@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
@@ -178,13 +180,22 @@ def _flip(c: OperatorCall) -> Result:
 
 @call("roll")
 def _roll(c: OperatorCall) -> Result:
-    is_flat = not c.integers("dims", ())  # of the flattened tensor
-    y = c.node("Reshape", c.x(), c.ints(-1)) if is_flat else c.x()
+    x, is_flat = c.tensor(), not c.integers("dims", ())  # of the flattened tensor
+    y = c.node("Reshape", x.name, c.ints(-1)) if is_flat else x.name
+    sizes = [_count(x)] if is_flat else x.dims
     for shift, axis in zip(c.integers("shifts"), c.integers("dims", ()) or [0], strict=True):
+        size = sizes[axis]
+        shift = shift % max(size, 1) if isinstance(size, int) else shift
         if shift:
             y = c.node("Concat", part(c, y, axis, -shift, END), part(c, y, axis, 0, -shift),
                        axis=axis)
-    return c.node("Reshape", y, c.node("Shape", c.x())) if is_flat else y
+    return c.node("Reshape", y, c.node("Shape", x.name)) if is_flat else y
+
+
+def _count(x: CallTensor) -> int | str:
+    """The number of elements; a text if it is not known."""
+    sizes = [n for n in x.dims if isinstance(n, int)]
+    return math.prod(sizes) if len(sizes) == x.rank else "elements"
 
 
 @call("ravel")
@@ -215,7 +226,8 @@ def _concat(c: OperatorCall) -> Result:
 def _stack(c: OperatorCall) -> Result:
     parts = c.get("tensors")
     axis = c.get("dim", 0) % (parts[0].rank + 1)
-    return c.node("Concat", *(c.node("Unsqueeze", x.name, c.ints(axis)) for x in parts), axis=axis)
+    return c.node("Concat", *(c.node("Unsqueeze", c.cast(x, c.result.dtype), c.ints(axis))
+                              for x in parts), axis=axis)
 
 
 @call("constant_pad_nd", "pad")
@@ -229,22 +241,7 @@ def _pad(c: OperatorCall) -> Result:
     return c.node("Pad", x.name, c.ints(*low, *high), value, mode=mode)
 
 
-# -- by position -----------------------------------------------------------------------------------
-
-
-@call("embedding")
-def _embedding(c: OperatorCall) -> Result:
-    return c.node("Gather", c.x("weight"), c.x("indices"), axis=0)
-
-
-@call("index_select")
-def _index_select(c: OperatorCall) -> Result:
-    return c.node("Gather", c.x(), c.x("index"), axis=axis_of(c, c.tensor()))
-
-
-@call("gather")
-def _gather(c: OperatorCall) -> Result:
-    return c.node("GatherElements", c.x(), c.x("index"), axis=axis_of(c, c.tensor()))
+# -- blocks and diagonals --------------------------------------------------------------------------
 
 
 @call("tril", "triu")
@@ -278,21 +275,3 @@ def _diagonal(c: OperatorCall) -> Result:
     x = c.tensor()
     return c.nodes("Diagonal", [x.name], 1, domain="ztorch", offset=c.get("offset", 0),
                    axes=[axis_of(c, x, "dim1", 0), axis_of(c, x, "dim2", 1)])[0]
-
-
-@call("one_hot")
-def _one_hot(c: OperatorCall) -> Result:
-    return c.node("OneHot", c.x(), c.constant(np.int64(c.get("num_classes"))),
-                  c.constant(np.array([0, 1], np.int64)))
-
-
-@call("embedding_bag.padding_idx", "embedding_bag", "_embedding_bag",
-      "_embedding_bag_forward_only")
-def _embedding_bag(c: OperatorCall) -> Result:
-    weights, padding = c.get("per_sample_weights"), c.get("padding_idx", -1)
-    inputs = [c.x("weight"), c.x("indices"), c.x("offsets")]
-    size = c.tensor("weight").dims[0]
-    return c.nodes("EmbeddingBag", inputs if weights is None else [*inputs, weights.name], 1,
-                   domain="ztorch", mode=("sum", "mean", "max")[c.get("mode", 0)],
-                   ends=int(c.get("include_last_offset", False)),
-                   padding=padding % size if padding is not None and padding != -1 else None)
