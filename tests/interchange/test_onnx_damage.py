@@ -159,8 +159,8 @@ def _huge_border(made: onnx.ModelProto) -> None:
     made.graph.node[1].CopyFrom(helper.make_node("Pad", ["h", "pads"], ["y"], name="p", mode="edge"))
 
 
-def _no_repeats(made: onnx.ModelProto) -> None:
-    made.graph.initializer.append(tensor("times", np.array([1, 0], np.int64)))
+def _negative_repeats(made: onnx.ModelProto) -> None:
+    made.graph.initializer.append(tensor("times", np.array([1, -1], np.int64)))
     made.graph.node[1].CopyFrom(helper.make_node("Tile", ["h", "times"], ["y"], name="t"))
 
 
@@ -194,7 +194,7 @@ def test_damage(name: str, tmp_path: Path) -> None:
 
 def test_borders_and_repeats_have_limits(tmp_path: Path) -> None:
     for change, message in ((_huge_border, "node Pad 'p' is invalid: .*pads of 549755813888 and 549755813888 on an axis"),
-                            (_no_repeats, r"node Tile 't' is invalid: .*repeats \[1, 0\] for 2 axes")):
+                            (_negative_repeats, r"node Tile 't' is invalid: .*repeats \[1, -1\] for 2 axes")):
         with pytest.raises(ZtorchError, match=message):
             load(broken(change, tmp_path))
 
