@@ -187,7 +187,7 @@ class _Neighbors:
         pairs = [(j, k) for j, k in pairs if axes.inside(self._columns(j, k)) is not False]
         with ExitStack() as loops:
             counters = {v: loops.enter_context(b.loop(*self._places(e, v))) for v in axes.inner}
-            inside = e.within(bound={**e.bound, **counters}, inside=bool(axes.edges))
+            inside = e.within(bound={**e.bound, **counters}, borderless=bool(axes.edges))
             totals = {key: b.get(variable) for key, variable in variables.items()}
             for j, k in pairs:
                 scope = replace(inside, here=dict(inside.here))  # shares the loaded values
