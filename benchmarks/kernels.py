@@ -38,6 +38,12 @@ class Case:
     summed: tuple[str, ...] = ()  # arrays that several turns add to
     compiles: bool = True  # False: torch.compile would write out a long loop, for minutes
     note: str = ""  # of several cases of a kernel
+    is_loop: bool = False  # a loop that frameworks have an op for: numba is the peer
+
+    @property
+    def kind(self) -> str:
+        """The kind of kernel, which decides what it is held to."""
+        return "product" if self.flops else "plain loop" if self.is_loop else "fused"
 
     @property
     def name(self) -> str:
@@ -99,21 +105,26 @@ CASES = [
     Case("elementwise.call_price", _positive(*[(1_000_000,)] * 3), kernel_peers.call_price),
     Case("gelu.bias_gelu", _normal((512, 3072), (3072,)),
          lambda torch, x, b: torch.nn.functional.gelu(x + b, approximate="tanh")),
-    Case("reductions.row_max", _normal((1024, 1024)), lambda torch, x: tuple(x.max(1))),
+    Case("reductions.row_max", _normal((1024, 1024)), lambda torch, x: tuple(x.max(1)),
+         is_loop=True),
     Case("softmax.softmax", _normal((512, 1024)), lambda torch, x: torch.softmax(x, -1)),
     Case("layer_norm.add_layer_norm", _normal((512, 768), (512, 768), (768,), (768,)),
          kernel_peers.layer_norm),
     Case("rotary.rotary_halves", _normal((1, 8, 512, 64)), kernel_peers.rotary),
-    Case("scans.running_sum", _normal((1024, 256)), lambda torch, x: x.cumsum(1)),
-    Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), kernel_peers.leaky_sum),
-    Case("sorting.sort_rows", _normal((256, 32)), lambda torch, x: x.sort(1).values),
+    Case("scans.running_sum", _normal((1024, 256)), lambda torch, x: x.cumsum(1),
+         is_loop=True),
+    Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), kernel_peers.leaky_sum,
+         is_loop=True),
+    Case("sorting.sort_rows", _normal((256, 32)), lambda torch, x: x.sort(1).values,
+         is_loop=True),
     Case("histogram.weighted_histogram", lambda r: [
         r.integers(0, 64, 100_000).astype(np.int32), r.normal(size=100_000).astype(np.float32)],
         lambda torch, x, w: torch.bincount(x, w, 64).to(w.dtype), {"bins": 64},
-        summed=("sums",)),
-    Case("ragged.sparse_product", _sparse, kernel_peers.sparse_product),
+        summed=("sums",), is_loop=True),
+    Case("ragged.sparse_product", _sparse, kernel_peers.sparse_product, is_loop=True),
     Case("ragged.ragged_softmax", _rows, kernel_peers.ragged_softmax),
-    Case("mandelbrot.mandelbrot", _plane, kernel_peers.mandelbrot, compiles=False),
+    Case("mandelbrot.mandelbrot", _plane, kernel_peers.mandelbrot, compiles=False,
+         is_loop=True),
     Case("k_means.k_means_step", _normal((20_000, 8), (16, 8)), kernel_peers.k_means,
          flops=20_000 * 16 * 8 * 3, summed=("sums", "members")),
     Case("matmul.linear_relu", _normal((512, 512), (512, 512), (512,)),
@@ -141,7 +152,9 @@ def run(threads: list[int], effort: Effort, names: Sequence[str] = ()) -> Sectio
                 "copy of as many bytes as it reads and writes reaches, and of multiply-adds in "
                 "registers; convolutions of 3 x 3 do fewer than are counted. The limits also "
                 "say how many times as long torch.compile takes as that copy and these "
-                "multiply-adds: no program that does as many can be faster by more. Triton is no "
+                "multiply-adds: no program that does as many can be faster by more. Fused kernels "
+                "are held to twice torch.compile, loops to numba, products to the multiply-adds, "
+                "near which no program can be twice another. Triton is no "
                 "peer: its packages compile for GPUs alone.")
     for n in threads:
         peers.set_threads(n)
@@ -194,7 +207,7 @@ def _case(s: Section, case: Case, threads: int, effort: Effort) -> None:
     shares = limits.shares(arrays, results, case.flops, timings[0].seconds, threads)
     compiled = [t.seconds for t in timings if t.name == "torch.compile"]
     most = limits.fewest_seconds(arrays, results, case.flops, threads)
-    s.compared(case.name, threads, timings, error, **shares, **{
+    s.compared(case.name, threads, timings, error, kind=case.kind, **shares, **{
         "torch.compile beside the limits": f"x{compiled[0] / most:.2f}" if compiled else "–"})
 
 
