@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands.results import Run, ok
+from tests.commands.results import Run, fails, ok
 from ztorch.commands.export_function import parse_shapes
 
 SOURCE = '''
@@ -23,6 +23,9 @@ def scale_shift(x, g, c):
 
 def both(x):
     return x + 1, zt.ops.sum(x)
+
+def third(x, k):
+    return x * k / 3.0
 
 SIZE = 3
 '''
@@ -45,6 +48,16 @@ def test_a_kernel_is_exported_and_run(run: Run, folder: Path) -> None:
     np.savez("all.npz", x=X, g=G, c=np.float32(2))
     ok(run("run", "k.zt", "all.npz", "-o", "y.npy"))
     np.testing.assert_allclose(np.load("y.npy"), X * G + 2)
+
+
+    fails(run("run", "k.zt", "all.npz", "--classes"), "--classes is for a model")
+
+
+def test_numbers_of_64_bits_are_printed_whole(run: Run, folder: Path) -> None:
+    ok(run("export", "k.py:third", "--shapes", "x=f64[3],k=f64", "-o", "t.zt", "--device", "cpu:scalar"))
+    np.save("d.npy", d := np.array([1.0, 2.0, 3.0]))
+    printed = ok(run("run", "t.zt", "d.npy", "2")).split()
+    assert np.array_equal(np.array(printed, float), d * 2.0 / 3.0)
 
 
 def test_types_of_arguments_and_several_results(run: Run, folder: Path) -> None:
@@ -74,5 +87,5 @@ def test_wrong_uses(run: Run, folder: Path, words: tuple[str, ...], says: str) -
 
 
 def test_the_text_of_shapes() -> None:
-    text = "b=64,n=8; x=f32[b, 3], c=f32[]"
+    text = "b=64,n=8; x=f32[b, 3], c=f32"
     assert parse_shapes(text) == ({"b": 64, "n": 8}, {"x": "f32[b, 3]", "c": "f32[]"})

@@ -226,9 +226,9 @@ def write(path: str | None, y: Rows) -> None:
         write_atomic(path, data.getvalue())
     elif path is None or path.endswith((".csv", ".txt")):
         rows = y.reshape(len(y), -1)
-        integers = y.dtype.kind in "iub"
+        digits = "%d" if y.dtype.kind in "iub" else "%.17g" if y.dtype == np.float64 else "%.9g"
         text = io.StringIO()
-        np.savetxt(text if path else sys.stdout, rows, "%d" if integers else "%.9g", ",")
+        np.savetxt(text if path else sys.stdout, rows, digits, ",")
         if path:
             write_atomic(path, text.getvalue().encode())
     else:

@@ -35,8 +35,8 @@ def export_function(name: str, shapes: str, out: str, device: str, kind: str | N
 def parse_shapes(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
     """Sizes by name, and types of arguments.
 
-    >>> parse_shapes("b=64, x=f32[b, 3]")
-    ({'b': 64}, {'x': 'f32[b, 3]'})
+    >>> parse_shapes("b=64, x=f32[b, 3], k=f32")
+    ({'b': 64}, {'x': 'f32[b, 3]', 'k': 'f32[]'})
     """
     sizes: dict[str, int] = {}
     types: dict[str, str] = {}
@@ -50,7 +50,7 @@ def parse_shapes(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
         if value.isdigit():
             sizes[name] = int(value)
         elif _is_type(value):
-            types[name] = value
+            types[name] = value if "[" in value or value == "any" else f"{value}[]"
         else:
             raise ConfigError(f"--shapes {name}={value}: {value!r} is neither a size nor a type; "
                               f"write {name}=64, or {name}=f32[64,1024]")

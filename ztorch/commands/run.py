@@ -48,6 +48,8 @@ def _predict(model: str, sources: tuple[str, ...], out: str | None, classes: boo
              threads: int | None) -> Callable[[], None]:
     """Predicts, and returns a writer of the result."""
     if is_artifact(model) and open_artifact(model).manifest.program.arguments is not None:
+        if classes:
+            raise ConfigError(f"--classes is for a model, and {model} holds a function; omit it")
         return lambda: run_function(model, sources, out, threads)
     at("load")
     program = program_of(model, threads)
