@@ -99,3 +99,21 @@ def test_rows_and_results_beyond_the_l2_cache_are_prefetched(m: int, n: int, pre
     assert {"y" if place.space == "outputs" else plan.inputs[place.offset].attrs["name"]
             for place in lines} == prefetched
     np.testing.assert_array_equal(interpreted(one, small, workers=3)[0], interpreted(one, AVX2)[0])
+
+
+def test_rows_of_a_batch_are_prefetched_by_its_size() -> None:
+    """Each matrix of 36 fits the L2 cache, all of them do not."""
+    def prefetches(batch: int) -> bool:
+        one = Graph({"y": ops.matmul(x(batch, 392, 128), leaf("input", "b", (batch, 128, 8), f32))})
+        kernel = plan_of(one, AVX2)[0].steps[-1].kernel
+        return any(i.opcode == "prefetch" and i.attrs["cache"] == 2 for i in kernel.body)
+
+    assert [prefetches(n) for n in (2, 36)] == [False, True]
+
+
+def test_a_loop_reads_each_part_of_a_sequence_in_blocks() -> None:
+    """All row tiles of a panel follow one another, so that it is fetched once."""
+    a, b = leaf("input", "a", (5000, 64), f32), leaf("input", "b", (5000, 256), f32)
+    steps = plan_of(Graph({"y": ops.matmul(ops.transpose(a), b)}), AVX2)[0].steps
+    blocks = [(s.schedule.block_rows, s.schedule.tile_rows) for s in steps if isinstance(s.schedule, ProductSchedule)]
+    assert blocks == [(11, 6)]

@@ -13,8 +13,8 @@ from ztorch.lower.cpu.left_operand import AccessPattern, access_pattern
 from ztorch.lower.cpu.packed_panels import packed_columns
 from ztorch.lower.cpu.register_tiles import RegisterTiles
 from ztorch.lower.cpu.strides import (
+    comes_from_afar,
     kept_for_iterations,
-    new_in_each_iteration,
     row_distance,
     step_distance,
 )
@@ -66,7 +66,7 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor),
-               new_in_each_iteration(product.args[1]))
+               comes_from_afar(product.args[1]))
     s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]), limits.processor)
     members = sum(v.op is not COPY for v in region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)

@@ -52,9 +52,9 @@ def kept_for_iterations(right: Value, cpu: Processor) -> bool:
         source.nbytes <= cpu.l2_bytes)
 
 
-def new_in_each_iteration(right: Value) -> bool:
-    """Whether each iteration of a loop multiplies by another part of a sequence, which it reads
-    first."""
+def comes_from_afar(right: Value) -> bool:
+    """Whether a product reads its right operand for the first time: each iteration of a loop
+    multiplies by another part of a sequence."""
     source = _source(right)
     return source is not None and source.attrs.get("role") == SLICE
 

@@ -74,8 +74,9 @@ def has_far_rows(product: Value, limits: Limits) -> bool:
     """Whether the left operand, whose rows have one stride, is too large for the L2 cache."""
     left = product.args[0]
     access = access_pattern(left)
+    size = math.prod(left.shape[:-2]) * left.dtype.bytes * (access.elements if access else 0)
     return access is not None and access.period == left.shape[-2] and (
-        access.elements * left.dtype.bytes > limits.processor.l2_bytes * EPILOGUE_SHARE)
+        size > limits.processor.l2_bytes * EPILOGUE_SHARE)
 
 
 def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,

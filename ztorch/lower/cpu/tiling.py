@@ -69,7 +69,7 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 @functools.lru_cache(PRODUCTS_KEPT)
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            access: AccessPattern | None = None, panel: int = 0,
-           distance: int = 0, own_rows: bool = False, new: bool = False) -> ProductSchedule:
+           distance: int = 0, own_rows: bool = False, far: bool = False) -> ProductSchedule:
     """The schedule of an m x n x k product with the least estimated time.
 
     The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
@@ -88,8 +88,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
             or a multiple. Default: `0`, any width.
         distance: The row stride of B in bytes. Default: `0`, unknown.
         own_rows: Whether workers share rows if that takes little longer. Default: `False`.
-        new: Whether B was never read before, so that its first read comes from an outer cache or
-            memory. Default: `False`.
+        far: Whether B comes from an outer cache or from memory, although the L2 cache could hold
+            it. Default: `False`.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
@@ -104,7 +104,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
     if own_rows:
         fits = 1
-    elif k * n * d.bytes <= l2_bytes and not (new and m * k * d.bytes <= l2_bytes):
+    elif k * n * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
         tile_count = tiles.down * math.ceil(n / (lanes * width))
         fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     return ProductSchedule(
