@@ -1,7 +1,5 @@
-"""The base class of programs, which predict, generate and describe themselves.
-
-Services start quickly: they import only the modules at the top of this file.
-"""
+"""The base class of programs, which predict, generate and describe themselves. To start quickly,
+services import only the modules at the top of this file."""
 
 from __future__ import annotations
 
