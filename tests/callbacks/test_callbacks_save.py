@@ -180,6 +180,10 @@ def test_a_backup_into_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("")
     with pytest.raises(ConfigError, match="is a file; name a folder"):
         C.BackupAndRestore(tmp_path / "b").on_train_begin()
+    for wrong in (0, -1, "batch", 1.5):
+        with pytest.raises(ConfigError, match="save_freq="):
+            C.BackupAndRestore(tmp_path / "c", save_freq=wrong)
+    assert C.BackupAndRestore(tmp_path / "c", save_freq=1).save_freq == 1
 
 
 def test_misspelled_hooks_are_named() -> None:

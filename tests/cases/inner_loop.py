@@ -14,7 +14,7 @@ import pytest
 
 LIST = Path(__file__).with_suffix(".txt")
 LONG = 0.1  # seconds: quicker tests stay in the inner loop
-LONGEST = 1.0  # seconds from which on the quickest test of a file does not stay, either
+LONGEST = 0.45  # seconds from which on the quickest test of a file does not stay, either
 
 
 def name_of(nodeid: str) -> str:
@@ -52,7 +52,7 @@ def left_out() -> set[str]:
 def too_long(seconds: dict[str, float]) -> list[str]:
     """Those of these tests that take long; of each file the quickest stays, unless it takes seconds.
 
-    >>> too_long({"a.py::f": 3.0, "a.py::g": 0.5, "b.py::f": 0.1, "c.py::f": 2.0})
+    >>> too_long({"a.py::f": 3.0, "a.py::g": 0.4, "b.py::f": 0.1, "c.py::f": 2.0})
     ['a.py::f', 'c.py::f']
     """
     quickest: dict[str, str] = {}

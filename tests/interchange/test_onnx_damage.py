@@ -12,8 +12,7 @@ from onnx import TensorProto, helper
 
 from tests.interchange.onnx_files import broken, dense, model_of, tensor, written
 from ztorch.errors import ArtifactError, ZtorchError
-from ztorch.interchange.onnx import load
-from ztorch.interchange.onnx.wire import _fields
+from ztorch.interchange.onnx import load, wire
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
@@ -221,5 +220,5 @@ def test_nodes_that_cannot_be_ordered(tmp_path: Path) -> None:
 def test_fields_of_every_wire_type() -> None:
     """By protobuf's encoding: a number, eight bytes, text, four bytes; kind 3 is none that ONNX has."""
     data = b"\x08\x96\x01" + b"\x11" + bytes(8) + b"\x1a\x02ab" + b"\x25" + bytes(4) + b"\x2a\x01c" + b"\x33\x32\x01d"
-    fields = [(number, size, content and bytes(content)) for number, size, content in _fields(memoryview(data))]
+    fields = [(number, size, content and bytes(content)) for number, size, content in wire._fields(memoryview(data))]
     assert fields == [(1, 0, None), (2, 0, None), (3, 2, b"ab"), (4, 0, None), (5, 1, b"c")]

@@ -17,10 +17,9 @@ from ztorch.dtypes import f16, f32, i32
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.cpu import borders, scatter_add
-from ztorch.lower.grid import attention_tiles, pitches
+from ztorch.lower.grid import attention_tiles, pitches, window_tiles
 from ztorch.lower.grid.attention_rows import AttentionSizes
 from ztorch.lower.grid.attention_tiles import GridAttentionMatrixSchedule
-from ztorch.lower.grid.window_tiles import REPEAT, _shares
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import view_of
 from ztorch.lower.rewrites.attention import matrix_shape
@@ -89,14 +88,14 @@ def test_the_cost_of_attention_counts_every_byte_of_shared_memory() -> None:
 
 @pytest.mark.cheap
 @pytest.mark.parametrize(("deep", "lines", "tap", "columns", "shared"), [
-    (True, 4 * REPEAT, None, 64, True), (True, 2 * REPEAT, None, 64, False), (True, 4 * REPEAT, "t", 64, False),
-    (False, 2 * REPEAT, "t", 64, True), (True, 2 * REPEAT, "t", 128, True)])
+    (True, 4 * window_tiles.REPEAT, None, 64, True), (True, 2 * window_tiles.REPEAT, None, 64, False), (True, 4 * window_tiles.REPEAT, "t", 64, False),
+    (False, 2 * window_tiles.REPEAT, "t", 64, True), (True, 2 * window_tiles.REPEAT, "t", 128, True)])
 def test_workgroups_share_whole_lines(deep: bool, lines: int, tap: str | None, columns: int, shared: bool) -> None:
     """A tile is 4 REPEAT lines deep. Two workgroups each copy half of a strip's columns, else of its lines."""
     tile: Any = SimpleNamespace(shape=SimpleNamespace(of=f16), down=lambda w: 2, cluster=2, columns=columns, deep=deep,
-                                depth=4 * REPEAT, patch=SimpleNamespace(sizes={"k": lines}, tap=tap))
+                                depth=4 * window_tiles.REPEAT, patch=SimpleNamespace(sizes={"k": lines}, tap=tap))
     axes: Any = SimpleNamespace(contiguous=(False, True), k=["k"])
-    assert _shares(tile, axes) is shared
+    assert window_tiles._shares(tile, axes) is shared
 
 
 def test_only_a_whole_rounded_matrix_is_rounded_again_with_wider_rows() -> None:

@@ -164,6 +164,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[ZtorchError], str]] = {
 }
 
 
+@pytest.mark.cheap
 @together()
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_uses_are_explained(name: str) -> None:

@@ -16,7 +16,7 @@ from ztorch import layers as L
 from ztorch.errors import ConfigError, Unsupported, WeightsError
 from ztorch.files import safetensors
 from ztorch.model.sequential import Sequential
-from ztorch.weights.matching import _by_names
+from ztorch.weights import matching
 
 
 def saved(path: Path, state: Any) -> Path:
@@ -242,4 +242,4 @@ def test_names_that_several_modules_share_pair_nothing() -> None:
         return SimpleNamespace(names=names)
 
     parts, modules = [named("a", "x"), named("b", "y")], [named("a", "y"), named("a", "x"), named("b", "z")]
-    assert _by_names(parts, modules) == [[(parts[0], modules[1]), (parts[1], modules[0]), (None, modules[2])]]
+    assert matching._by_names(parts, modules) == [[(parts[0], modules[1]), (parts[1], modules[0]), (None, modules[2])]]
