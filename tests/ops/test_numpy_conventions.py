@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases.grouping import together
+from ztorch.errors import ShapeError
 
 A = np.arange(6.0).reshape(2, 3)
 CUBE = np.random.default_rng(3).normal(size=(2, 3, 4))
@@ -31,6 +32,15 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "largest integer": lambda m: m.nanmax(LARGE),
     "smallest integer": lambda m: m.nanmin(LARGE, axis=0),
     "where the smallest is": lambda m: m.nanargmin(WHOLE.astype(np.int64), axis=1).astype(np.int64),
+    "sum of bytes": lambda m: m.nansum(np.array([250, 3, 200], np.uint8)),
+    "products of bytes": lambda m: m.nancumprod(np.array([100, 3, -7], np.int8)),
+    "median of nothing": lambda m: m.median(NONE, axis=1),
+    "medians of no rows": lambda m: m.median(NONE, axis=0),
+    "powers of nothing": lambda m: m.vander(np.zeros(0)), "no powers": lambda m: m.vander(A[0], 0),
+    "diagonal of nothing": lambda m: m.diagflat(NONE), "stacks of nothing": lambda m: m.dstack([NONE[0]]),
+    "padded all around": lambda m: m.pad(A, 1), "padded by a pair": lambda m: m.pad(A, (1, 2)),
+    "padded by one pair": lambda m: m.pad(CUBE, ((1, 0),), "edge"),
+    "padded by pairs": lambda m: m.pad(A, ((1, 0), (2, 1)), mode="reflect"),
     "mean of integers": lambda m: m.nanmean(WHOLE),
     "deviation of integers": lambda m: m.nanstd(WHOLE, axis=0),
     "fmax": lambda m: m.fmax(A, WHOLE), "fmin": lambda m: m.fmin(WHOLE, A),
@@ -88,3 +98,15 @@ def test_integers_are_computed_in_float64(name: str) -> None:
     y = getattr(zt.ops, name)(WHOLE)
     assert y.dtype == np.float64
     np.testing.assert_array_equal(y, getattr(zt.ops, name)(WHOLE.astype(np.float64)))
+
+
+@pytest.mark.parametrize(("call", "text"), [
+    (lambda: zt.ops.sum(A, axis=(0, 0)), r"axis \(0, 0\) names an axis twice; name each axis once"),
+    (lambda: zt.ops.max(A, axis=(1, -1)), "names an axis twice"),
+    (lambda: zt.ops.flip(A, (0, -2)), "names an axis twice"),
+    (lambda: zt.ops.concat([]), "ops.concat needs at least one tensor"),
+    (lambda: zt.ops.hstack([]), "at least one tensor"),
+    (lambda: zt.ops.vdot(A, A[:1]), r"as many elements each, not \(2, 3\) and \(1, 3\)")])
+def test_errors_of_numpy(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(ShapeError, match=text):
+        call()

@@ -281,7 +281,10 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",
                               fix=f"use {-rank} to {rank - 1}")
-    return tuple(sorted({int(a) % rank for a in axes}))
+    numbers = sorted(int(a) % rank for a in axes)
+    if len({*numbers}) < len(numbers):
+        raise shape_error(f"axis {axis} names an axis twice", fix="name each axis once")
+    return tuple(numbers)
 
 
 def public_ops() -> Iterator[Public]:

@@ -56,7 +56,7 @@ def diagflat(x: Value, k: int = 0) -> Value:
     Returns:
         A square matrix.
     """
-    return OPS.diag(OPS.reshape(x, (-1,)), k)
+    return OPS.diag(OPS.ravel(x), k)
 
 
 @composition(Sample(((2, 3),)))
@@ -154,7 +154,7 @@ def dstack(*xs: Value) -> Value:
     """
     wide = []
     for x in xs:
-        row = OPS.reshape(x, (1, -1)) if x.rank < 2 else x
+        row = OPS.reshape(x, (1, x.size)) if x.rank < 2 else x
         wide.append(OPS.expand_dims(row, 2) if row.rank < 3 else row)
     return OPS.concat(*wide, axis=2)
 
@@ -171,8 +171,11 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
     Returns:
         A matrix with a row for each number.
     """
+    count = x.shape[0] if N is None else N
+    if not count:
+        return OPS.full((x.size, 0), 0, x.dtype)
     powers = [OPS.ones_like(x)]
-    for _ in range((x.shape[0] if N is None else N) - 1):
+    for _ in range(count - 1):
         powers.append(powers[-1] * x)
     return OPS.stack(*(powers if increasing else powers[::-1]), axis=1)
 

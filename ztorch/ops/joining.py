@@ -114,7 +114,7 @@ def hstack(*xs: Value) -> Value:
         A tensor of the dtype of the tensors.
     """
     xs = tuple(OPS.reshape(x, (1,)) if x.rank == 0 else x for x in _several(xs))
-    return OPS.concat(*xs, axis=0 if xs[0].rank == 1 else 1)
+    return OPS.concat(*xs, axis=0 if xs and xs[0].rank == 1 else 1)
 
 
 @op(Sample(((3,), (3,))), numpy=lambda *xs: np.vstack(xs))

@@ -82,21 +82,23 @@ def _listed(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
 
 
 def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
-    """pad(x, ((1, 1), (0, 0)), mode, constant_values)."""
+    """pad(x, ((1, 1), (0, 0)), mode, constant_values); a number or a pair pads all axes."""
+    rest = [*args[2:]]
+    has_high = "high" in attrs or bool(rest and isinstance(rest[0], (list, tuple)))
     width = attrs.pop("pad_width", args[1] if len(args) > 1 else None)
-    of_pairs = width is not None and "high" not in attrs and (
-        isinstance(width, int) or any(isinstance(pair, (list, tuple)) for pair in width))
+    of_pairs = width is not None and "low" not in attrs and not has_high
     if not of_pairs:
         return args, attrs
-    rest = [*args[2:]]
     mode = attrs.pop("mode", rest.pop(0) if rest and isinstance(rest[0], str) else "constant")
     value = attrs.pop("value", rest[0] if rest else 0)
     rank = getattr(args[0], "ndim", getattr(args[0], "rank", None))
     if isinstance(width, int):
-        if rank is None:
-            raise shape_error("ops.pad takes a pair of numbers per axis")
-        width = [(width, width)] * rank
+        width = (width,)
+    if not any(isinstance(pair, (list, tuple)) for pair in width):  # before and after each axis
+        width = (width,)
     pairs = [tuple(p) for p in width]
+    if len(pairs) == 1 and rank is not None:
+        pairs *= rank
     return args[:1], {**attrs, "low": tuple(int(p[0]) for p in pairs),
                       "high": tuple(int(p[-1]) for p in pairs), "mode": mode,
                       "value": 0 if value is None else value}

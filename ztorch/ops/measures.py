@@ -186,7 +186,10 @@ def vdot(x1: Value, x2: Value) -> Value:
     Returns:
         A number.
     """
-    return OPS.sum(OPS.reshape(x1, (-1,)) * OPS.reshape(x2, (-1,)))
+    if x1.size != x2.size:
+        raise shape_error("ops.vdot takes two tensors with as many elements each, not", x1.shape,
+                          x2.shape)
+    return OPS.sum(OPS.reshape(x1, (x1.size,)) * OPS.reshape(x2, (x2.size,)))
 
 
 @composition(Sample((np.array([[4.0, 1.0], [1.0, 3.0]]),)))

@@ -19,7 +19,7 @@ _X, _LESS = Sample(((3, 4),)), Sample(((2, 3, 4),), {"axis": (0, 2), "q": 0.3, "
 
 def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_nans: bool
                ) -> Value:
-    """Quantiles along axes; those of several q are a new first axis."""
+    """Quantiles along axes, NaN for no numbers; those of several q are a new first axis."""
     if method not in METHODS:
         raise shape_error(f"ops.quantile(method={method!r}) must be one of {', '.join(METHODS)}")
     [x] = as_floats(x)
@@ -29,6 +29,9 @@ def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_
     axes = normal_axes(axis, x.rank)
     others = tuple(a for a in range(x.rank) if a not in axes)
     rest = tuple(x.shape[a] for a in others)
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else rest
+    if not x.size:
+        return OPS.full((*shares.shape, *shape), math.nan, x.dtype)
     rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (math.prod(rest), -1))
     missing = OPS.isnan(rows)
     count = OPS.sum(OPS.cast(OPS.logical_not(missing), x.dtype), axis=-1, keepdims=True)
@@ -45,8 +48,7 @@ def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_
     y = OPS.where(OPS.equal(low, high), lower, lower + (upper - lower) * share)
     lost = OPS.equal(count, 0.0) if skips_nans else OPS.any(missing, axis=-1, keepdims=True)
     y = OPS.transpose(OPS.where(lost, math.nan, y), (1, 0))
-    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else rest
-    return OPS.reshape(y, (*shares.shape, *kept))
+    return OPS.reshape(y, (*shares.shape, *shape))
 
 
 @composition(Sample(((3, 4),), {"q": [0.2, 0.5]}), _LESS)

@@ -271,6 +271,8 @@ def concat(*xs: Value, axis: int | None = 0) -> Value:
     """
     if len(xs) == 1 and isinstance(xs[0], (list, tuple)):
         xs = tuple(xs[0])
+    if not xs:
+        raise shape_error("ops.concat needs at least one tensor")
     if axis is None:
         xs, axis = tuple(reshape(x, (x.size,)) for x in xs), 0
     if len(xs) == 1:

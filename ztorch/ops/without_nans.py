@@ -23,6 +23,11 @@ def _without(x: Value, instead: float) -> tuple[Value, Value]:
     return OPS.where(missing, instead, x), missing
 
 
+def _wide(x: Value) -> Value:
+    """Integers in 64 bits, as NumPy sums them."""
+    return OPS.cast(x, "uint64" if x.dtype.kind == "u" else "int64") if x.dtype.is_int else x
+
+
 def _count(missing: Value, like: Value, axis: Axes, keepdims: bool) -> Value:
     return OPS.sum(OPS.cast(OPS.logical_not(missing), like.dtype), axis, keepdims)
 
@@ -37,9 +42,9 @@ def nansum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without those axes.
+        A tensor of the dtype of `x` without those axes; of 64 bits for integers.
     """
-    return OPS.sum(_without(x, 0.0)[0], axis, keepdims)
+    return OPS.sum(_wide(_without(x, 0.0)[0]), axis, keepdims)
 
 
 @composition(_X)
@@ -52,9 +57,9 @@ def nanprod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without those axes.
+        A tensor of the dtype of `x` without those axes; of 64 bits for integers.
     """
-    return OPS.prod(_without(x, 1.0)[0], axis, keepdims)
+    return OPS.prod(_wide(_without(x, 1.0)[0]), axis, keepdims)
 
 
 @composition(_X)
@@ -190,7 +195,7 @@ def nancumsum(x: Value, axis: int | None = None, dtype: DType | str | None = Non
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    known, _ = _without(x, 0.0)
+    known = _wide(_without(x, 0.0)[0])
     return OPS.cumsum(known, axis, dtype)
 
 
@@ -206,5 +211,5 @@ def nancumprod(x: Value, axis: int | None = None, dtype: DType | str | None = No
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    known, _ = _without(x, 1.0)
+    known = _wide(_without(x, 1.0)[0])
     return OPS.cumprod(known, axis, dtype)
