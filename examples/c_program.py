@@ -56,4 +56,4 @@ with tempfile.TemporaryDirectory() as folder:
                             capture_output=True)
 in_c = np.array([line.split() for line in answer.stdout.decode().splitlines()], "float32")
 print(f"{len(in_c)} rows by C: accuracy {(in_c.argmax(axis=1) == y_test).mean():.3f}, "
-      f"apart from Python by {np.abs(in_c - program.predict(x_test)).max():.1e}")
+      f"differs from Python by {np.abs(in_c - program.predict(x_test)).max():.1e}")

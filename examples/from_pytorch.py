@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     program = model.compile("cpu", batch_size=32, optimizer=zt.optimizers.Adam(3e-3),
                             loss=zt.losses.SparseCategoricalCrossentropy(from_logits=True),
                             metrics=["accuracy"])
-    print(f"untrained, apart by {np.abs(program.predict(x_test) - theirs(x_test)).max():.1e}")
+    print(f"untrained, it differs by {np.abs(program.predict(x_test) - theirs(x_test)).max():.1e}")
 
     program.fit(x, y, epochs=8, verbose=0)
     accuracy = program.evaluate(x_test, y_test, return_dict=True, verbose=0)["accuracy"]
@@ -50,4 +50,4 @@ with tempfile.TemporaryDirectory() as folder:
     net.load_state_dict(load_file(Path(folder) / "back.safetensors"))
 accuracy = (theirs(x_test).argmax(axis=1) == y_test).mean()
 print(f"back in PyTorch: accuracy {accuracy:.3f}, "
-      f"apart by {np.abs(program.predict(x_test) - theirs(x_test)).max():.1e}")
+      f"differs by {np.abs(program.predict(x_test) - theirs(x_test)).max():.1e}")

@@ -33,17 +33,17 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         import onnxruntime
     except ImportError:
-        print("ONNX Runtime is not installed: nobody to compare with")
+        print("ONNX Runtime is not installed: nothing to compare with")
     else:
         session = onnxruntime.InferenceSession(path)
         [theirs] = session.run(None, {session.get_inputs()[0].name: x_test})
-        print(f"ONNX Runtime is apart from ztorch by {np.abs(theirs - ours).max():.1e}")
+        print(f"ONNX Runtime differs from ztorch by {np.abs(theirs - ours).max():.1e}")
 
     read = zt.onnx.load(path)  # a model again: it compiles, and trains
     read.summary()
     again = read.compile("cpu", batch_size=64, optimizer="adam",
                          loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    print(f"read back, it is apart by {np.abs(again.predict(x_test) - ours).max():.1e}")
+    print(f"read back, it differs by {np.abs(again.predict(x_test) - ours).max():.1e}")
     again.fit(x, y, epochs=4, verbose=0)
     scores = again.evaluate(x_test, y_test, return_dict=True, verbose=0)
-    print(f"after four epochs more: accuracy {scores['accuracy']:.3f}")
+    print(f"after four more epochs: accuracy {scores['accuracy']:.3f}")

@@ -71,8 +71,8 @@ def check_other_device(out: str) -> None:
 
 
 def check_onnx_in_and_out(out: str) -> None:
-    assert number("apart from ztorch by", out) < 1e-5 and number("read back, it is apart by", out) < 1e-5
-    assert number("epochs more: accuracy", out) > 0.9
+    assert number("differs from ztorch by", out) < 1e-5 and number("read back, it differs by", out) < 1e-5
+    assert number("more epochs: accuracy", out) > 0.9
 
 
 def check_schedule_and_plot(out: str) -> None:
@@ -83,7 +83,7 @@ def check_schedule_and_plot(out: str) -> None:
 
 
 def check_from_pytorch(out: str) -> None:
-    assert number("untrained, apart by", out) < 1e-4 and number(", apart by", out.splitlines()[-1]) < 1e-2
+    assert number("untrained, it differs by", out) < 1e-4 and number(", differs by", out.splitlines()[-1]) < 1e-2
     assert number("trained by ztorch: accuracy", out) > 0.9 and number("in PyTorch: accuracy", out) > 0.9
 
 

@@ -104,7 +104,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     *WRITES,
     # -- by position, and from shapes
     lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),
-    lambda x: x[:, torch.tensor([1, 0])],
+    lambda x: x[:, torch.tensor([1, 0])], lambda x: x[:, :, torch.tensor([True, False] * 3)],
     lambda x: x[:, torch.tensor([0, 1]), torch.tensor([3, 4])],
     lambda x: x.diagonal(0, 2, 3), lambda x: x.diagonal(-1, 3, 1),
     lambda x: F.one_hot((x > 0).long(), 3),

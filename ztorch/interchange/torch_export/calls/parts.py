@@ -146,10 +146,13 @@ def positions(c: OperatorCall, indices: Sequence[CallTensor]) -> tuple[str, str]
 def _index(c: OperatorCall) -> Result:
     x, indices = c.tensor(), c.get("indices")
     used = [(k, index) for k, index in enumerate(indices) if index is not None]
-    if any(not index.dtype.is_int for _, index in used):
-        c.unsupported("a boolean index, whose number of elements depends on the data")
+    is_mask = any(not index.dtype.is_int for _, index in used)
+    if is_mask and (len(used) > 1 or used[0][1].rank > 1):
+        c.unsupported("a boolean index of several axes, or beside others")
     if len(used) == 1:
         [(axis, index)] = used
+        if is_mask:  # a constant one, or Compress is unsupported
+            return c.node("Compress", x.name, index.name, axis=axis)
         return c.node("Gather", x.name, index.name, axis=axis)
     axes = [k for k, _ in used]
     other_axes = [k for k in range(x.rank) if k not in axes]
