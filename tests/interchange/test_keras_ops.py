@@ -69,6 +69,7 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "Moments": lambda o, a, b: o.moments(b, axes=[1])[1],
     "Moveaxis": lambda o, a, b: o.moveaxis(b, 1, 2),
     "NotEqual": lambda o, a, b: o.not_equal(a, b),
+    "OneHot": lambda o, a, b: o.one_hot(whole(o, a) % 3, 3),
     "Repeat": lambda o, a, b: o.repeat(b, 2, axis=1),
     "Reshape": lambda o, a, b: o.reshape(b, (-1, 2, 6)),
     "Roll": lambda o, a, b: o.roll(b, 1, axis=2),

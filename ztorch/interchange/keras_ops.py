@@ -11,7 +11,8 @@ from ztorch.errors import Unsupported
 from ztorch.layers.operation import Operation
 from ztorch.weights.keras_ops import MODULES, OPS_OF_KERAS
 
-_NEUTRAL = {"decimals": 0, "sorted": True}  # arguments of Keras that have no effect at this value
+# Arguments of Keras that ours lack, at the value which is ours.
+_NEUTRAL = {"axis": -1, "decimals": 0, "sorted": True, "sparse": False}
 # A layer of InceptionResNetV2: inputs[0] + inputs[1] * scale.
 SCALED_SUM = ("keras.src.applications.inception_resnet_v2", "CustomScaleLayer")
 

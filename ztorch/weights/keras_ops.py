@@ -59,6 +59,7 @@ _OTHER = (
     KerasOp("Einsum", "numpy", "einsum", ("subscripts",)),
     KerasOp("GetItem", "numpy", "slice_by"),
     KerasOp("Hstack", "numpy", "hstack", takes_list=True),
+    KerasOp("OneHot", "nn", "one_hot", ("num_classes", "dtype"), {"num_classes": "classes"}),
     KerasOp("Reshape", "numpy", "reshape", ("newshape",), {"newshape": "shape"}),
     KerasOp("Stack", "numpy", "stack", ("axis",), takes_list=True),
     KerasOp("Tile", "numpy", "tile", ("repeats",), {"repeats": "repetitions"}),
