@@ -18,6 +18,9 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
+from ztorch.lower import tuning
+from ztorch.lower.cpu.left_operand import plain
+from ztorch.lower.cpu.tiling import choose, in_blocks_along_k, most_block_rows
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.machines.processors import ANY, processor
 
@@ -117,3 +120,15 @@ def test_a_loop_reads_each_part_of_a_sequence_in_blocks() -> None:
     steps = plan_of(Graph({"y": ops.matmul(ops.transpose(a), b)}), AVX2)[0].steps
     blocks = [(s.schedule.block_rows, s.schedule.tile_rows) for s in steps if isinstance(s.schedule, ProductSchedule)]
     assert blocks == [(11, 6)]
+
+
+def test_sums_of_a_block_fit_on_the_stack() -> None:
+    """102,400 rows that are read across, each step another line, would need 12 MB."""
+    a, b = leaf("input", "a", (2000, 102_400), f32), leaf("input", "b", (2000, 64), f32)
+    wide = replace(TARGETS["avx512"].limits, processor=processor("zen4"))
+    s = choose(102_400, 64, 2000, wide, f32, access=plain(102_400, 2000))
+    blocks = in_blocks_along_k(s, 102_400, 2000, plain(102_400, 2000), 409_600, 64, wide.processor)
+    assert blocks.block_depth and 100 < blocks.block_rows <= most_block_rows(s, 64)
+    steps = plan_of(Graph({"y": ops.matmul(ops.transpose(a), b)}), wide)[0].steps
+    locals_ = [m for step in steps for m in step.kernel.memories if m.space == "local"]
+    assert all(m.size * m.dtype.bytes <= tuning.BLOCK_SUMS_BYTES for m in locals_)

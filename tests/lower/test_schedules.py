@@ -190,6 +190,8 @@ REFUSED = [
     ("product", AVX2, {"tile_vectors": 8, "tile_rows": 1}, r"between 1 and the 7 of a row"),
     ("product", AVX2, {"unroll": 17}, r"unroll\(...\) must be between 1 and 16, not 17"),
     ("product", AVX2, {"epilogue_inline": 2}, "between 0 and 1, not 2"),
+    ("product", AVX2, {"block_depth": 4}, r"block\(depth=4\) needs block\(rows=...\) of 2 or more"),
+    ("product", AVX2, {"block_depth": 14, "block_rows": 2}, r"block\(depth=...\) must be between 0 and 13, not 14"),
     ("windows", AVX2, {"tile_rows": 9}, r"tile\(rows=9\) must be one of"),
     ("elements", AVX2, {"lanes": 3}, r"lanes\(3\) must be a power of two, 32 at most"),
     ("elements", AVX2, {"lanes": 64}, "32 at most on this target"),

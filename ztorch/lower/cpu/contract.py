@@ -22,11 +22,13 @@ from ztorch.lower.cpu.tiling import (
     choose,
     estimated_cycles,
     in_blocks_along_k,
+    most_block_rows,
     product_lanes,
     registers,
     tiling,
     whole_panels,
 )
+from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, Region
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
@@ -67,7 +69,8 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor),
                comes_from_afar(product.args[1]))
-    s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]), limits.processor)
+    s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]),
+                          lanes * summing(product.dtype).bytes, limits.processor)
     members = sum(v.op is not COPY for v in region.members)
     inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
@@ -101,6 +104,9 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
             return f"{name} must be between {least} and {most}, not {value}"
     if s.block_depth and s.block_rows == 1:
         return f"block(depth={s.block_depth}) needs block(rows=...) of 2 or more"
+    most = most_block_rows(s, lanes * summing(product.dtype).bytes)
+    if s.block_depth and s.block_rows > most:
+        return f"block(rows={s.block_rows}, depth={s.block_depth}) may have {most} rows at most"
     return ""
 
 

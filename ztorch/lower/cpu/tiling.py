@@ -16,6 +16,7 @@ from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     BLOCK_DEPTH_SHARE,
     BLOCK_ITERATIONS,
+    BLOCK_SUMS_BYTES,
     BLOCK_TILES,
     COPY_SHARE,
     FETCH_SHARE,
@@ -182,8 +183,17 @@ def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
     return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
 
 
+def most_block_rows(s: ProductSchedule, vector_bytes: int) -> int:
+    """The most row tiles of a block whose sums wait on the stack for the next part of k.
+
+    >>> most_block_rows(ProductSchedule(14, 2, 1, 0, 0, 4, 1), 64)
+    146
+    """
+    return max(1, BLOCK_SUMS_BYTES // (s.tile_rows * s.tile_vectors * vector_bytes))
+
+
 def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern, distance: int,
-                      cpu: Processor) -> ProductSchedule:
+                      vector_bytes: int, cpu: Processor) -> ProductSchedule:
     """The schedule with blocks along k if its tiles would evict lines of A that the next panel
     reads again.
 
@@ -193,14 +203,16 @@ def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern,
         k: Columns of A.
         access: The access pattern of A.
         distance: The distance of its steps along k in bytes, as `step_distance` gives it.
+        vector_bytes: The size of a vector of sums.
         cpu: The processor.
     """
     way_bytes = cpu.l2_bytes // cpu.l2_ways
     held = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
     down = sum(run.tiles for run in access.runs(m, s.tile_rows))
-    if distance < LINE_BYTES or k <= held or down < 2:
+    most = most_block_rows(s, vector_bytes)
+    if distance < LINE_BYTES or k <= held or min(down, most) < 2:
         return s
-    return replace(s, block_rows=down,
+    return replace(s, block_rows=math.ceil(down / math.ceil(down / most)),
                    block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)
 
 

@@ -47,6 +47,10 @@ BLOCK_DEPTH_SHARE = row(
     "on Zen 4 at AVX-512, 1152 x 256 x 1568 with windows read across: 90 % of the peak become 95; "
     "392 and 196 steps are level. Where A is read along its rows, blocks of 64 to 384 steps lose 1 "
     "to 10 % at AVX2 and gain nothing at AVX-512")
+BLOCK_SUMS_BYTES = row(
+    "BLOCK_SUMS_BYTES", 1 << 18, "bytes",
+    "the most sums of a block that wait on the stack for the next part of k: a part of the L2 "
+    "cache, and of the stacks of threads", CHOSEN)
 FREE_WAYS = row(
     "FREE_WAYS", 2, "ways of the L1 cache",
     "the ways of a set that rows of A which are whole pages apart leave to B",
