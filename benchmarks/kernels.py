@@ -235,7 +235,8 @@ def main(names: Sequence[str]) -> None:
     stem, folder = f"kernels-{machine.slug()}", Path(__file__).parent / "results"
     facts = machine.describe()
     section = run([1, 2], GALLERY, names)
-    before = report.sections(folder / f"{stem}.json").get(section.key)
+    known_sections = report.sections(folder / f"{stem}.json")
+    before = known_sections.pop(section.key, None)
     order = {case.name: k for k, case in enumerate(CASES)}
     for key in ("lines", "results"):
         new = getattr(section, key)
@@ -244,7 +245,7 @@ def main(names: Sequence[str]) -> None:
         kept = [r for r in old if (r["case"], str(r["threads"])) not in known]
         setattr(section, key, sorted((*kept, *new), key=lambda r: (
             str(r["threads"]), order.get(r["case"], len(order)))))
-    print(*report.write(folder, stem, facts, [section], False))
+    print(*report.write(folder, stem, facts, [*known_sections.values(), section], False))
 
 
 if __name__ == "__main__":
