@@ -14,8 +14,10 @@ import ztorch as zt
 ROWS, COLUMNS = 4, 5
 
 
-class _Writer:
+class Writer:
     """Writes a kernel of x (rows, columns), y (columns) and p (rows; integers below columns)."""
+
+    max_steps: int | None = None
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
@@ -166,14 +168,14 @@ class _Writer:
         return first
 
 
-def random_kernel(seed: int) -> tuple[Any, str]:
+def random_kernel(seed: int, writer: type[Writer] = Writer) -> tuple[Any, str]:
     """A kernel, and its source."""
-    text = _Writer(seed).text()
-    file = f"<random kernel {seed}>"
+    text = writer(seed).text()
+    file = f"<{writer.__name__} {seed}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     names: dict[str, Any] = {"np": np, "zt": zt, "math": math}
     exec(compile(text, file, "exec"), names)
-    return zt.kernel(names["kernel"]), text
+    return zt.kernel(max_steps=writer.max_steps)(names["kernel"]), text
 
 
 def arguments(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
