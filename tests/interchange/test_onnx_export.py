@@ -22,7 +22,8 @@ from ztorch import layers as L
 from ztorch import ops
 from ztorch.errors import Unsupported, WeightsError
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, constant, leaf, remember_calls
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.op_calls import record_calls
 from ztorch.interchange.onnx import load
 from ztorch.interchange.onnx.save import drafted, encode
 from ztorch.interchange.onnx.selection import WriteSelector
@@ -184,7 +185,7 @@ def test_every_op(case: Case) -> None:
     """Traced as layers do, through OPS; ops without an ONNX equivalent are named."""
     arrays = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in case.arrays()]
     x = {f"x{k}": v for k, v in enumerate(case.leaves("float32"))}
-    with remember_calls() as calls:
+    with record_calls() as calls:
         y = case._one(getattr(OPS, case.public.name)(
             *case.public.grouped(list(x.values())), **case.sample.attrs))
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ShapeError, unknown
+from ztorch.graph.op_calls import recorded
 from ztorch.graph.value import Op, Value, current_layer, stand_in
 
 
@@ -94,32 +93,6 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
     return register
 
 
-@dataclass(frozen=True)
-class OpCall:
-    """One call of a public op."""
-
-    name: str  # of the op
-    args: tuple[Any, ...]  # positional arguments
-    attrs: dict[str, Any]  # keyword arguments
-
-
-_calls: ContextVar[dict[Value, list[OpCall]] | None] = ContextVar("calls", default=None)
-
-
-@contextmanager
-def remember_calls() -> Iterator[dict[Value, list[OpCall]]]:
-    """Records which calls of public ops made each value, the innermost call first.
-
-    The graph holds only primitives; the record tells that some of them were a softmax.
-    """
-    calls: dict[Value, list[OpCall]] = {}
-    token = _calls.set(calls)
-    try:
-        yield calls
-    finally:
-        _calls.reset(token)
-
-
 class _Namespace:
     """Every registered op as an attribute, for gradients, layers and operators."""
 
@@ -131,17 +104,7 @@ class _Namespace:
         name = ALIASES.get(name, name)
         if name not in REGISTRY:
             raise unknown("op", name, REGISTRY, also=ALIASES)
-        calls, function = _calls.get(), REGISTRY[name].call
-        if calls is None:
-            return function
-
-        def remembered(*args: Any, **attrs: Any) -> Any:
-            y = function(*args, **attrs)
-            if isinstance(y, Value) and not any(y is a for a in args):
-                calls.setdefault(y, []).append(OpCall(name, args, attrs))
-            return y
-
-        return remembered
+        return recorded(name, REGISTRY[name].call)
 
 
 OPS = _Namespace()

@@ -14,7 +14,7 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, Unsupported, WeightsError, ZtorchError, unknown
 from ztorch.files.atomic import need_name, write_atomic
-from ztorch.graph.op import OpCall, remember_calls
+from ztorch.graph.op_calls import OpCall, record_calls
 from ztorch.graph.value import Value, topological
 from ztorch.interchange.onnx import writers as _writers  # noqa: F401 (fills the registries)
 from ztorch.interchange.onnx.opset import converted
@@ -194,7 +194,7 @@ def _draft(model: Model, batch: int, sizes: Mapping[str, int], varying: Sequence
     """The file for these sizes; those of the axes in `varying` stand for any size."""
     context = Context(states=states)
     x = model.leaves(batch, states.dtype, sizes)
-    with remember_calls() as calls:
+    with record_calls() as calls:
         outputs = model.called(x, context)
     if context.memories:
         keeper = next(iter(context.keepers.values()))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.graph.op import REGISTRY, OpCall, first_value
+from ztorch.graph.op import REGISTRY, first_value
+from ztorch.graph.op_calls import OpCall
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.writer import Writer
 from ztorch.layers.context import Context, Producers
