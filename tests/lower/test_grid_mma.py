@@ -3,6 +3,7 @@ but speed depends on it."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -249,3 +250,14 @@ def test_ops_that_multiply(name: str) -> None:
         for g, w in zip(got, want, strict=True):
             finite = np.abs(w[np.isfinite(w)]) if w.dtype.kind == "f" else np.abs(w)
             np.testing.assert_allclose(g.astype(np.float64), w, rtol=0, atol=4e-3 * max(1.0, *finite.ravel(), 1.0))
+
+
+@together()
+@pytest.mark.parametrize(("chip", "stages", "alone"), [("sm_80", 2, False), ("sm_86", 2, True), ("sm_120", 2, True)])
+def test_copies_through_stages_before_more_workgroups(chip: str, stages: int, alone: bool) -> None:
+    """With one stage, strips would wait in registers."""
+    grid = TARGETS[f"cuda:{chip}"].limits.grid
+    shape = next(s for s in grid.mma_shapes if s.of is bf16 and s.into is f32)
+    tile = mma.choose(4096, 4096, 4096, 1, grid, shape, math.inf).staged(grid, 4096)
+    assert (tile.rows, tile.columns, tile.stages) == (128, 128, stages) and tile.swizzled
+    assert (tile.shared > grid.shared_share(tile.threads)) == alone
