@@ -36,7 +36,7 @@ def test_threads_draw_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
             threads.append(threading.current_thread().name)
             return shared.normal(size=shape)
 
-    monkeypatch.setattr(parameters, "LEAST_SHARED", 1)
+    monkeypatch.setattr(parameters, "LEAST_DEFERRED", 1)
     model = zt.Sequential([L.Input((5,)), L.Dense(7, kernel_initializer="he_normal"), L.Dense(
         6, kernel_initializer=Users()), L.Dense(4, kernel_initializer="he_normal")], seed=3)
     first, _, theirs, _, last, _ = model.compile("cpu").get_weights()

@@ -15,7 +15,7 @@ from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import Plan
-from ztorch.runtime.executable import HostProgram
+from ztorch.runtime.host_program import HostProgram
 from ztorch.runtime.loaded_program import BoundCall, MemoryCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec, TensorSpec
 

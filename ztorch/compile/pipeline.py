@@ -31,7 +31,7 @@ from ztorch.compile.description import describe_program
 from ztorch.compile.device_code import device_code
 from ztorch.compile.kernels import lowered_before
 from ztorch.compile.memory_sizes import byte_count
-from ztorch.compile.parameters import initial_parameters
+from ztorch.compile.parameters import begun_parameters, initial_parameters
 from ztorch.compile.targeting import target_for
 from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
@@ -99,7 +99,9 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
         return _interpreted(compiled, device)
     at("load")
     need_room(compiled.spec, place.ordinal)
-    return start(compiled.spec, compiled.code, compiled.params, threads, place.ordinal)
+    params, first = begun_parameters(compiled.spec, compiled.placed.states,
+                                     [data for _, data in compiled.placed.constants])
+    return start(compiled.spec, compiled.code, params, threads, place.ordinal, first)
 
 
 def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: Target, name: str,

@@ -20,7 +20,7 @@ from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.memory_sizes import byte_count
-from ztorch.compile.parameters import initial_parameters
+from ztorch.compile.parameters import begun_parameters
 from ztorch.compile.targeting import target_for
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Value
@@ -77,7 +77,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     spec, code, constants = parts
     at("load")
     need_room(spec, place.ordinal)
-    return start(spec, code, initial_parameters(spec, states, constants), threads, place.ordinal)
+    params, first = begun_parameters(spec, states, constants)
+    return start(spec, code, params, threads, place.ordinal, first)
 
 
 def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:

@@ -64,6 +64,17 @@ class Initializer(Named, family="initializer", such_as="zeros"):
             return random
         return stream(self.seed or 0, type(self).__name__)
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether the stream alone decides the values, so that they may be drawn at any time and
+        beside others. An initializer of a user may share its numbers with others.
+
+        Examples:
+            >>> Initializer.get("glorot_uniform").is_independent
+            True
+        """
+        return type(self).__module__.startswith("ztorch.initializers.")
+
     def write(self, out: np.ndarray, random: np.random.Generator) -> None:
         """Writes the initial values of a weight in a model. A subclass may implement Keras'
         `__call__(self, shape, dtype=None)` instead of `fill`.

@@ -30,6 +30,13 @@ class AsMatrix(Initializer, abstract=True):
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         return self.initializer((self.rows, math.prod(shape) // self.rows), random).reshape(shape)
 
+    def write(self, out: np.ndarray, random: np.random.Generator) -> None:
+        self.initializer.write(out.reshape(self.rows, -1), random)
+
+    @property
+    def is_independent(self) -> bool:
+        return self.initializer.is_independent
+
 
 class MultiHeadAttention(Layer):
     """Multi-head attention: each position gathers values from the positions that its query matches.

@@ -47,11 +47,12 @@ class States:
         return self.dtype if self.exact else self.narrowed(weight) or self.dtype
 
     def leaf(self, name: str, shape: tuple[int, ...], d: DType | str,
-             first: Callable[[], Any], in_threads: bool = False, **more: Any) -> Value:
+             first: Callable[[], Any],
+             deferred: Callable[[], Callable[[], Any] | None] | None = None, **more: Any) -> Value:
         """The state with this name. The first call creates it; `first` is called when values are
-        needed, with `in_threads` maybe beside others."""
+        needed, or what `deferred` returns then."""
         if name not in self.leaves:
-            data = FirstValue(first, dtype(d).working, in_threads) if self.data else None
+            data = FirstValue(first, dtype(d).working, deferred) if self.data else None
             self.leaves[name] = leaf("state", name, shape, d, data, **more)
         return self.leaves[name]
 
@@ -134,7 +135,7 @@ class Context:
         """The state of a weight, which training updates."""
         return self.states.leaf(self.states.name(weight), weight.shape,
                                 self.states.kept_as(weight), weight.first_value,
-                                weight.draws_in_threads, kind="weight", trainable=weight.trains)
+                                weight.drawn_later, kind="weight", trainable=weight.trains)
 
     def keep(self, name: str, new: Value, axis: int) -> Value:
         """Writes keys or values of some rows to a cache, if there is one; `axis` has the positions.

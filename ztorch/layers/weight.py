@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -61,10 +62,23 @@ class FirstValue:
 
     draw: Callable[[], Any]
     dtype: np.dtype | type
-    in_threads: bool = False  # whether it may be called beside others, in any order
+    # Returns a rule for this value that may be called later and beside others; None: there is none.
+    deferred: Callable[[], Callable[[], Any] | None] | None = None
 
     def __call__(self) -> np.ndarray:
         return np.asarray(self.draw(), self.dtype)
+
+    def later(self) -> FirstValue | None:
+        """A rule for the value of now that may be called later, in any thread."""
+        draw = self.deferred() if self.deferred else None
+        return None if draw is None else FirstValue(draw, self.dtype)
+
+
+def _drawn(initializer: Initializer, shape: Shape, seed: int, path: str) -> np.ndarray:
+    # Large blocks are pages of their own, which the system gets back at once.
+    drawn = aligned(4 * math.prod(shape)).view(np.float32).reshape(shape)
+    initializer.write(drawn, stream(seed, path))
+    return drawn
 
 
 class Weight(StandIn):
@@ -130,17 +144,15 @@ class Weight(StandIn):
         return self._drawn() if self._home is None and self._value is None else self.value
 
     def _drawn(self) -> np.ndarray:
-        # Large blocks are pages of their own, which the system gets back at once.
-        drawn = aligned(4 * self.size).view(np.float32).reshape(self.shape)
-        self.initializer.write(drawn, stream(self.layer.model_seed, self.path))
-        return drawn
+        return _drawn(self.initializer, self.shape, self.layer.model_seed, self.path)
 
-    @property
-    def draws_in_threads(self) -> bool:
-        """Whether the first value may be drawn beside others, in any order: an initializer of this
-        package draws it, and nothing else reads the weight's stream."""
-        return self.has_first_value and type(self.initializer).__module__.startswith(
-            "ztorch.initializers.")
+    def drawn_later(self) -> Callable[[], np.ndarray] | None:
+        """What draws the first value, whatever happens to the weight until then. None if it must be
+        drawn now."""
+        if self.has_first_value and self.initializer.is_independent:
+            return functools.partial(_drawn, self.initializer, self.shape, self.layer.model_seed,
+                                     self.path)
+        return None
 
     @property
     def version(self) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -12,15 +11,17 @@ import numpy as np
 
 from ztorch.backends.library import load_library
 from ztorch.config import positive
-from ztorch.dtypes import DType, storage_dtype
+from ztorch.dtypes import DType
 from ztorch.errors import DeviceError
 from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 from ztorch.locks import new_lock
-from ztorch.runtime.loaded_program import BoundCall, LoadedProgram, MemoryCall, NativeSteps
+from ztorch.runtime.first_values import FirstValues
+from ztorch.runtime.host_program import HostProgram
+from ztorch.runtime.loaded_program import BoundCall, MemoryCall, NativeSteps
 from ztorch.runtime.native_call import NativeCall
-from ztorch.runtime.spec import FunctionSpec, ProgramSpec, StateSpec
+from ztorch.runtime.spec import FunctionSpec, ProgramSpec
 from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
 
 # Work is measured in estimated cycles of one worker. A barrier takes about 100 to 300 cycles while
@@ -29,76 +30,6 @@ SHARED_KERNEL_CYCLES = 6_000  # mean work of a kernel for which sharing is worth
 TRIED_KERNEL_CYCLES = 1_000  # mean work of a kernel for which trials decide whether to share
 WORKER_CYCLES = 150_000  # work for each further worker, which must be woken: some 50 microseconds
 AWAKE_CYCLES = 20_000  # work for each further worker if all are awake
-# Least size of a state that is shared without a copy. To copy a smaller one takes under 0.1 ms, but
-# after sharing, the program copies all of its params before it next changes them.
-SHARED_STATE_BYTES = 1 << 20
-
-
-class _SharedParams:
-    """Params that others read, with NumPy's array interface. As long as something holds such an
-    array, the program moves to other memory before it writes a state."""
-
-    __slots__ = ("__array_interface__", "__weakref__", "params")
-
-    def __init__(self, params: np.ndarray):
-        self.params = params
-        interface = params.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], True)}
-
-
-class HostProgram(LoadedProgram):
-    """A program whose states are in memory of this process."""
-
-    _params: np.ndarray
-    _shared_params: weakref.ref[_SharedParams] | None = None
-
-    @property
-    def params(self) -> np.ndarray:
-        return self._params
-
-    def shared_state(self, name: str) -> np.ndarray | None:
-        state = self.states[name]
-        if state.nbytes < SHARED_STATE_BYTES or state.order is not None:
-            return None
-        with self.lock:
-            shared = self._shared_params and self._shared_params()
-            if shared is None:
-                shared = _SharedParams(self._params)
-                self._shared_params = weakref.ref(shared)
-            return np.asarray(shared)[state.offset:state.offset + state.nbytes]
-
-    def prepare_run(self, function: FunctionSpec) -> None:
-        super().prepare_run(function)
-        if self._shared_params is not None and function.changes_weights:
-            self._copy_if_shared()
-
-    def _copy_if_shared(self) -> None:
-        """Copies params to other memory if something shares the states."""
-        if self._shared_params is not None and self._shared_params() is not None:
-            params = aligned(self._params.nbytes)
-            params[:] = self._params
-            self._move(params)
-        self._shared_params = None
-
-    def _move(self, params: np.ndarray) -> None:
-        """Replaces the block of params."""
-        self._params = params
-
-    def _read_state(self, state: StateSpec) -> np.ndarray:
-        return state.read(self._params).copy()
-
-    def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
-        self._copy_if_shared()
-        state.write(self._params, value)
-
-    def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
-        block = np.ctypeslib.as_array((ctypes.c_uint8 * state.nbytes).from_address(memory))
-        target = block.view(storage_dtype(state.dtype).numpy).reshape(state.shape)
-        if into_state:
-            self._copy_if_shared()
-            state.write(self._params, target)
-        else:
-            target[...] = state.read(self._params)
 
 
 class Executable(HostProgram):
@@ -112,10 +43,12 @@ class Executable(HostProgram):
             usable core.
         adopt: Whether the program takes over the block of params, which must come from `aligned`,
             instead of copying it, which takes as long as reading the weights. Default: `False`.
+        first: First values that params lack. Default None: it has all.
     """
 
     def __init__(self, spec: ProgramSpec, code: bytes, params: np.ndarray | None = None,
-                 threads: int | None = None, *, adopt: bool = False):
+                 threads: int | None = None, *, adopt: bool = False,
+                 first: FirstValues | None = None):
         check_processor(spec)
         super().__init__(spec, code, spec.where, spec.memory_bytes)
         if adopt and params is not None:
@@ -124,6 +57,8 @@ class Executable(HostProgram):
             self._params = aligned(spec.params_bytes)
             if params is not None:
                 self._params[:] = params
+        if first is not None:
+            self.draw_later(first)
         self.arena = aligned(spec.arena_bytes)
         self._calls: weakref.WeakSet[NativeCall] = weakref.WeakSet()
         self._calls_lock = new_lock()  # held while calls are created or moved

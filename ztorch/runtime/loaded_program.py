@@ -74,6 +74,8 @@ class LoadedProgram(ABC):
     def refresh(self) -> None:
         """Computes derived states from the current weights. The caller holds the lock."""
         self.stale = False
+        if PREPARE not in self.functions:
+            return
         if self._prepare is None:
             self._prepare = self.bind(PREPARE)
         self._prepare.run()

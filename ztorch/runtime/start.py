@@ -7,12 +7,13 @@ import numpy as np
 from ztorch.errors import OutOfMemory
 from ztorch.host import processor
 from ztorch.runtime.executable import Executable
+from ztorch.runtime.first_values import FirstValues
 from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.spec import ProgramSpec
 
 
 def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | None = None,
-          ordinal: int | None = None) -> LoadedProgram:
+          ordinal: int | None = None, first: FirstValues | None = None) -> LoadedProgram:
     """Loads a program on this CPU, or on a device of its backend.
 
     Args:
@@ -22,9 +23,13 @@ def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | Non
         threads: The largest number of workers of a run on the CPU. Default None: the setting, or
             one for each usable core.
         ordinal: The number of the device. Default None: the first one.
+        first: First values that params lack: on a CPU, they are drawn when something needs them.
+            Default None: it has all.
     """
     if spec.backend == "cpu":
-        return Executable(spec, code, params, threads, adopt=True)
+        return Executable(spec, code, params, threads, adopt=True, first=first)
+    if first is not None:
+        first.write(params)
     from ztorch.backends.registry import open_device  # not needed on the CPU
     from ztorch.runtime.remote import Remote
 
