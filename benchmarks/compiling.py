@@ -1,6 +1,7 @@
 """CPU seconds to compile models of the zoo, with training: in a first process, whose cache is
 empty, and in a second: `python -m benchmarks.compiling [--only unet,lenet] [--before CHECKOUT]`.
 
+Weights of large models are drawn after `compile`, when something first reads them, and not counted.
 With another checkout of ztorch the two take turns, and the table has the seconds of both. Each
 number is the least of a few turns: CPU time only grows when others use the machine.
 """
@@ -75,7 +76,8 @@ def main() -> None:
             f"# CPU seconds to compile models with training, {facts['date']}", "",
             f"`python -m benchmarks.compiling` on {facts['cpu']}, {facts['SIMD level']}; load "
             f"average at the start {facts['load average at the start']}. First process with an "
-            "empty cache, second with the cache of the first; imports are not counted. The least "
+            "empty cache, second with the cache of the first; imports are not counted, nor is the "
+            "drawing of weights that large models put off. The least "
             f"of {asked.turns} turns.", "",
             *("| " + " | ".join(row) + " |" for row in rows), ""]), encoding="utf-8")
 
