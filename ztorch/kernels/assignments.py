@@ -37,6 +37,12 @@ class AssignmentRules(CallRules):
     def _run_augassign(self, s: ast.AugAssign) -> None:
         if self._run_update(s, s.target):
             return
+        known = self.env.get(s.target.id) if isinstance(s.target, ast.Name) else None
+        if isinstance(s.target, ast.Name) and known and known.fixed and isinstance(
+                known.value, LoopTensor) and known.value.shape:
+            name, new = s.target.id, ast.unparse(ast.BinOp(s.target, s.op, s.value))
+            raise self.source.error(s, f"{name} cannot be changed in place: {known.fixed}",
+                                    f"write {name} = {new}")
         target = ast.copy_location(ast.parse(ast.unparse(s.target), mode="eval").body, s.target)
         for n in ast.walk(target):
             ast.copy_location(n, s.target)
