@@ -92,7 +92,7 @@ PREDICTS = {
     "ztorch.files.schema", "ztorch.files.kinds", "ztorch.files.parsing", "ztorch.terminal", "ztorch.terminal.work_line", "ztorch.names",
     "ztorch.backends", "ztorch.host.processor", "ztorch.backends.library",
     "ztorch.runtime.loaded_program", "ztorch.runtime.start", "ztorch.runtime.native_call",
-    "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable",
+    "ztorch.runtime", "ztorch.files.container", "ztorch.runtime.executable", "ztorch.runtime.host_program",
     "ztorch.runtime.load", "ztorch.runtime.manifest", "ztorch.runtime.program_checks",
     "ztorch.runtime.spec",
     "ztorch.runtime.state_order",

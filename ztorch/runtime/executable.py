@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from ztorch.host import processor
 from ztorch.host.memory import aligned
 from ztorch.host.settings import current
 from ztorch.locks import new_lock
-from ztorch.runtime.first_values import FirstValues
 from ztorch.runtime.host_program import HostProgram
 from ztorch.runtime.loaded_program import BoundCall, MemoryCall, NativeSteps
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec
 from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
+
+if TYPE_CHECKING:
+    from ztorch.runtime.first_values import FirstValues
 
 # Work is measured in estimated cycles of one worker. A barrier takes about 100 to 300 cycles while
 # workers are awake, and tens of microseconds if one of them sleeps.

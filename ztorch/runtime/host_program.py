@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztorch.dtypes import storage_dtype
 from ztorch.host.memory import aligned
-from ztorch.runtime.first_values import FirstValues
 from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.spec import FunctionSpec, StateSpec
+
+if TYPE_CHECKING:
+    from ztorch.runtime.first_values import FirstValues
 
 # Least size of a state that is shared without a copy. To copy a smaller one takes under 0.1 ms, but
 # after sharing, the program copies all of its params before it next changes them.

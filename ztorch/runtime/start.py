@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ztorch.errors import OutOfMemory
 from ztorch.host import processor
 from ztorch.runtime.executable import Executable
-from ztorch.runtime.first_values import FirstValues
 from ztorch.runtime.loaded_program import LoadedProgram
 from ztorch.runtime.spec import ProgramSpec
+
+if TYPE_CHECKING:
+    from ztorch.runtime.first_values import FirstValues
 
 
 def start(spec: ProgramSpec, code: bytes, params: np.ndarray, threads: int | None = None,
