@@ -224,11 +224,11 @@ class MultiHeadAttention(Layer):
             if decoding is not None:
                 attention_mask, causal = decoding.seen(), False
             attention_mask = _both(attention_mask, *(masks if decoding is None else ()))
-            weights = kept = OPS.attention_weights(q, k, attention_mask, causal)
+            weights = used_weights = OPS.attention_weights(q, k, attention_mask, causal)
             if context.training and self.dropout:
                 seed, step, stream = context.random(self.seed)
-                kept = OPS.dropout(weights, self.dropout, seed, step, stream)
-            together = OPS.transpose(OPS.matmul(kept, repeated_heads(v, q)), (0, 2, 1, 3))
+                used_weights = OPS.dropout(weights, self.dropout, seed, step, stream)
+            together = OPS.transpose(OPS.matmul(used_weights, repeated_heads(v, q)), (0, 2, 1, 3))
             y = self._projected("output", OPS.reshape(
                 together, (*together.shape[:2], together.shape[2] * together.shape[3])), context)
             return context.padding.declare(y, context.padding.of(query)), weights

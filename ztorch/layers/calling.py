@@ -79,10 +79,11 @@ def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> Non
     passed the context."""
     if layer.adopter is None and layer is not getattr(context, "stepped", None):
         caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
-        made = f"{type(layer).__name__}(...)"
+        construction = f"{type(layer).__name__}(...)"
+        construction = f"self.adopt({construction})" if passed else construction
         raise ConfigError(f"{caller} calls layer {layer.name!r} without adopting it; write "
-                          f"self.{layer.name} = {f'self.adopt({made})' if passed else made} in its "
-                          "__init__, so that its weights belong to the model")
+                          f"self.{layer.name} = {construction} in its __init__, so that its "
+                          "weights belong to the model")
     if context is None:
         raise ConfigError(f"layer {current_layer()!r} calls layer {layer.name!r} without its "
                           f"context; write {layer.name}(x, context)")

@@ -128,8 +128,8 @@ class Context:
     def write(self, weight: Weight, value: Value) -> None:
         """Sets a weight after this step, such as a moving average. Ignored outside of training."""
         if self.training:
-            kept = value if self.stepped is None else OPS.stop_gradient(value)
-            self.updates[self.stored(weight)] = kept
+            constant = value if self.stepped is None else OPS.stop_gradient(value)
+            self.updates[self.stored(weight)] = constant
 
     def stored(self, weight: Weight) -> Value:
         """The state of a weight, which training updates."""

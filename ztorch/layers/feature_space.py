@@ -134,8 +134,8 @@ class FeatureSpace(FeatureKinds):
             data: A dict of columns, or a data frame.
         """
         columns = {key: self._column(key, data) for key in self.features}
-        made = self._made({key: column for key, (column, _) in columns.items()})
-        out = {key: np.asarray(x) for key, x in made.items()}
+        features = self._made({key: column for key, (column, _) in columns.items()})
+        out = {key: np.asarray(x) for key, x in features.items()}
         if all(single for _, single in columns.values()):
             out = {key: x[0] for key, x in out.items()}
         if self.output_mode == "dict":
@@ -164,10 +164,10 @@ class FeatureSpace(FeatureKinds):
             if isinstance(feature.preprocessor, Hashing) and feature.dtype != "string":
                 raise Unsupported(f"feature {key!r}: a hash of integers cannot be part of a "
                                   f"model{_WAY_OUT}")
-        made = self._made(self.get_inputs())
-        if self.output_mode == "dict" or len(made) == 1:
-            return made if self.output_mode == "dict" else next(iter(made.values()))
-        return Concatenate()([*made.values()])
+        features = self._made(self.get_inputs())
+        if self.output_mode == "dict" or len(features) == 1:
+            return features if self.output_mode == "dict" else next(iter(features.values()))
+        return Concatenate()([*features.values()])
 
     def _made(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """The features of columns, or of Inputs, in Keras' order: by name, with crosses last."""

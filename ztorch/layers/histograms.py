@@ -159,8 +159,8 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
                             (batch, *grid, channels, pixels))
         counts = category_counts(tiles, "count", TONES, d=d)
         if self.clip_limit:
-            kept = OPS.minimum(counts, self.clip_limit * pixels / TONES)
-            counts = kept + OPS.sum(counts - kept, -1, True) / TONES
+            clipped_counts = OPS.minimum(counts, self.clip_limit * pixels / TONES)
+            counts = clipped_counts + OPS.sum(counts - clipped_counts, -1, True) / TONES
         totals = OPS.cumsum(counts, -1)
         below = OPS.min(totals, -1, True)
         span = pixels - below

@@ -51,8 +51,8 @@ class CopiedModel(ClassModel, Layer, abstract=True):
                      config.get("trainable", True))
         if config.get("inputs_are") == "list":  # Inputs of the same name are told apart by a dict
             model.wiring = replace(model.wiring, inputs_are="list")
-        made: Self = model
-        return made
+        copy: Self = model
+        return copy
 
     def to_json(self, **options: Any) -> str:
         """Describes the model and its layers as JSON, without weights.
@@ -121,8 +121,8 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             left_out = ("_traced", "_traced_of", "_output", "_programs", "calls")
             state = {k: v for k, v in vars(self).items() if k not in left_out}
             return _blank, (type(self),), state
-        kept = [(w.value, w.trainable) for w in self.weights] if self._traced else None
-        return _again, (type(self), self.get_config(), kept)
+        weights_before = [(w.value, w.trainable) for w in self.weights] if self._traced else None
+        return _again, (type(self), self.get_config(), weights_before)
 
     def __copy__(self) -> Self:  # layers belong to one model
         return copy.deepcopy(self)

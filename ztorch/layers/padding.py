@@ -85,12 +85,12 @@ class ZeroPadding2D(SpatialLayer):
 
 def cropped(x: Value, pairs: Any) -> Value:
     """x without the first and last elements of the axes between batch and channels."""
-    kept = tuple(n - a - b for n, (a, b) in zip(x.shape[1:-1], pairs, strict=True))
-    if min(kept) < 1:
+    sizes = tuple(n - a - b for n, (a, b) in zip(x.shape[1:-1], pairs, strict=True))
+    if min(sizes) < 1:
         raise shape_error(f"cropping {pairs} leaves nothing of inputs", x.shape[1:],
                           fix="crop less")
     return OPS.slice(x, (0, *(a for a, _ in pairs), 0), (1,) * x.rank,
-                     (x.shape[0], *kept, x.shape[-1]))
+                     (x.shape[0], *sizes, x.shape[-1]))
 
 
 class Cropping1D(SpatialLayer):

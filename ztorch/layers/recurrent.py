@@ -155,15 +155,15 @@ class RecurrentLayer(Layer, abstract=True):
             states, before = carried
             x, counts = element
             output, new = self.step(x, states, context)
-            kept = output
+            shown_output = output
             if counts is not None:
                 new = map_tree(lambda v, old: where(counts, v, old), new, states)
                 last = flatten(new)[0][own] if own is not None else where(counts, output, before)
-                kept = (where(counts, output, OPS.zeros_like(output))
-                        if self.zero_output_for_mask else last)
+                shown_output = (where(counts, output, OPS.zeros_like(output))
+                                if self.zero_output_for_mask else last)
                 output = last
             return ((new, output if carries_output else None),
-                    kept if self.return_sequences else None)
+                    shown_output if self.return_sequences else None)
 
         known, terms = dict(context.updates), len(context.losses)
         (last, output), every = scan(turn, (states, before), (rows, counts),

@@ -188,10 +188,10 @@ class AlphaDropout(Layer):
             return x
         seed, step, stream = context.random(self.seed)
         ones = OPS.full(x.shape, 1.0, x.dtype)
-        kept = OPS.dropout(ones, rate=self.rate, seed=seed, step=step, stream=stream,
+        mask = OPS.dropout(ones, rate=self.rate, seed=seed, step=step, stream=stream,
                            noise_shape=_noise_for(x, self.noise_shape)) > 0.0
         a = ((1 - self.rate) * (1 + self.rate * self.lowest**2)) ** -0.5
-        return OPS.where(kept, x, self.lowest) * a - a * self.lowest * self.rate
+        return OPS.where(mask, x, self.lowest) * a - a * self.lowest * self.rate
 
 
 class ActivityRegularization(Layer):

@@ -105,8 +105,8 @@ class RandomPosterization(AugmentationLayer):
         bits = OPS.cast(OPS.floor(draws[0] * (high - low)), "int32") + low
         lost = OPS.broadcast_to(BITS - bits, x.shape)
         levels = OPS.cast(rescaled(x, self.value_range, BYTES), "int32")
-        kept = OPS.shift_left(OPS.shift_right(levels, lost), lost)
-        return rescaled(OPS.cast(kept, x.dtype), BYTES, self.value_range)
+        high_bits = OPS.shift_left(OPS.shift_right(levels, lost), lost)
+        return rescaled(OPS.cast(high_bits, x.dtype), BYTES, self.value_range)
 
 
 class Solarization(AugmentationLayer):

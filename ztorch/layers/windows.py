@@ -97,8 +97,8 @@ def _size_modulo(mask: Mask, remainder: int, modulus: int) -> Value:
 def _between(x: Value, axis: int, before: int, after: int, fill: Any) -> Value:
     """x with elements added before and after it along an axis; negative counts remove elements."""
     if after < 0:
-        kept = [slice(None)] * axis
-        x = x[tuple(kept) + (slice(0, x.shape[axis] + after),)]  # noqa: RUF005
+        part = [slice(None)] * axis
+        x = x[tuple(part) + (slice(0, x.shape[axis] + after),)]  # noqa: RUF005
     if not before and after <= 0:
         return x
     low, high = [0] * x.rank, [0] * x.rank

@@ -7,7 +7,7 @@ from typing import Any
 
 from ztorch.dtypes import ComplexDType, boolean
 from ztorch.errors import Unsupported
-from ztorch.graph.op import OPS, normal_axes, shape_error
+from ztorch.graph.op import OPS, normal_axes
 from ztorch.graph.value import Value
 from ztorch.ops.complex_elements import size
 from ztorch.ops.complex_parts import number
@@ -149,10 +149,10 @@ def prod(x: ComplexValue, axis: Axes = None, keepdims: bool = False,
     """The product along axes, by repeated halving."""
     x = _typed(x, dtype)
     axes = normal_axes(axis, len(x.shape))
-    kept = [k for k in range(len(x.shape)) if k not in axes]
+    remaining_axes = [k for k in range(len(x.shape)) if k not in axes]
     count = math.prod(x.shape[k] for k in axes)
-    rows = x.each("transpose", (*kept, *axes)).each(
-        "reshape", (*(x.shape[k] for k in kept), count))
+    rows = x.each("transpose", (*remaining_axes, *axes)).each(
+        "reshape", (*(x.shape[k] for k in remaining_axes), count))
     if not count:
         rows = number(OPS.zeros((*rows.shape[:-1], 1), rows.real.dtype), 1)
     while rows.shape[-1] > 1:
@@ -161,7 +161,7 @@ def prod(x: ComplexValue, axis: Axes = None, keepdims: bool = False,
         rest = rows[..., 2 * half:]
         rows = ComplexValue(*(OPS.concat(p, r, axis=-1) for p, r in (
             (pairs.real, rest.real), (pairs.imag, rest.imag)))) if rest.shape[-1] else pairs
-    shape = [1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k in kept]
+    shape = [1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes]
     return rows.each("reshape", tuple(shape))
 
 
@@ -170,9 +170,9 @@ def cumprod(x: ComplexValue, axis: int | None = None, dtype: Any = None,
             include_initial: bool = False) -> ComplexValue:
     """The products of all elements up to each: those of the last 1, 2, 4 ... in turn."""
     x = _typed(x, dtype)
-    if axis is None and x.rank > 1:
-        raise shape_error("ops.cumprod needs an axis for a tensor of shape", x.shape)
-    [a] = normal_axes(0 if axis is None else axis, x.rank)
+    if axis is None:
+        x, axis = x.each("ravel"), 0
+    [a] = normal_axes(axis, x.rank)
     before, n, step = (slice(None),) * a, x.shape[a], 1
     while step < n:
         start, end, most = ((*before, slice(*ends)) for ends in (

@@ -86,9 +86,9 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
     slices = tuple(slice_leaf(v, k) for k, v in enumerate(sequences))
     result = traced(f, "zt.ops.scan", unflatten(state_tree, iter(carries)),
                     unflatten(row_tree, iter(slices)))
-    new, kept = pair_of("zt.ops.scan", result)
+    new, outputs = pair_of("zt.ops.scan", result)
     news = checked_state("zt.ops.scan", new, state_tree, carries)
-    outs, out_tree = flatten(kept)
+    outs, out_tree = flatten(outputs)
     last, stacks = loop(Body(trip_count, reverse, carries, slices, (), news,
                              tuple(as_value(v) for v in outs)), inits, sequences)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))

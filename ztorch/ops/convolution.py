@@ -59,8 +59,8 @@ def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilatio
     after = tuple(n + k - 1 - a - m for n, k, a, m in zip(
         counts, size, before, g.shape[1:-1], strict=True))
     start = tuple(max(0, -a) for a in before)
-    kept = tuple(m - f - max(0, -b) for m, f, b in zip(g.shape[1:-1], start, after, strict=True))
-    g = OPS.slice(g, (0, *start, 0), (1,) * g.rank, (g.shape[0], *kept, g.shape[-1]))
+    lengths = tuple(m - f - max(0, -b) for m, f, b in zip(g.shape[1:-1], start, after, strict=True))
+    g = OPS.slice(g, (0, *start, 0), (1,) * g.rank, (g.shape[0], *lengths, g.shape[-1]))
     padding = tuple((max(0, a), max(0, b)) for a, b in zip(before, after, strict=True))
     return conv(g, kernel, 1, padding, dilation, groups)
 

@@ -57,16 +57,16 @@ def of_keras(name: str, signature: inspect.Signature
         return _listed if names[:1] == ["xs"] else None
 
     def translated(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
-        made = {renamed.get(key, key) if key not in names else key: x for key, x in attrs.items()}
+        named = {renamed.get(key, key) if key not in names else key: x for key, x in attrs.items()}
         for key, values in neutral.items():
-            if key in made and key not in names:
-                value = made.pop(key)
+            if key in named and key not in names:
+                value = named.pop(key)
                 if value not in values:
                     raise Unsupported(f"ops.{name}({key}={value!r}): only "
                                       f"{' or '.join(map(repr, values))} is supported")
-        while len(args) < len(by_place) and by_place[len(args)] in made:
-            args = (*args, made.pop(by_place[len(args)]))
-        return ORDERED[name](args, made) if name in ORDERED else (args, made)
+        while len(args) < len(by_place) and by_place[len(args)] in named:
+            args = (*args, named.pop(by_place[len(args)]))
+        return ORDERED[name](args, named) if name in ORDERED else (args, named)
 
     return translated
 
@@ -123,7 +123,7 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
     if len(named) < len(args) + len(attrs) or not {"x", "indices"} <= named.keys():
         return args, attrs  # the op raises the error
     x, indices, axis = named["x"], named["indices"], named.get("axis", LOOKUPS[name])
-    shape = getattr(x, "shape", None)
+    shape: Any = getattr(x, "shape", None)
     shape = np.shape(x) if shape is None else shape
     if axis is None:
         shape, axis = (None if None in shape else math.prod(shape),), 0

@@ -11,7 +11,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.reduction import Axes
+from ztorch.ops.reduction import Axes, ones_in
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 _X, _LESS = Sample(((3, 4),)), Sample(((2, 3, 4),), {"axis": (0, 2), "q": 0.3, "keepdims": True})
@@ -29,7 +29,7 @@ def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_
     axes = normal_axes(axis, x.rank)
     others = tuple(a for a in range(x.rank) if a not in axes)
     rest = tuple(x.shape[a] for a in others)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else rest
+    shape = ones_in(x.shape, axes) if keepdims else rest
     if not x.size:
         return OPS.full((*shares.shape, *shape), math.nan, x.dtype)
     rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (math.prod(rest), -1))

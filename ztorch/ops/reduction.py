@@ -22,9 +22,17 @@ def _infer(x: Value, axes: tuple[int, ...]) -> tuple[tuple[int, ...], DType]:
     return tuple(n for k, n in enumerate(x.shape) if k not in axes), x.dtype
 
 
+def ones_in(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with size 1 along axes.
+
+    >>> ones_in((4, 3, 5), (0, 2))
+    (1, 3, 1)
+    """
+    return tuple(1 if k in axes else n for k, n in enumerate(shape))
+
+
 def _spread(o: Any, g: Value, x: Value, axes: tuple[int, ...]) -> Value:
-    kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
-    return o.broadcast_to(o.reshape(g, kept), x.shape)
+    return o.broadcast_to(o.reshape(g, ones_in(x.shape, axes)), x.shape)
 
 
 def _extreme_grad(o: Any, g: Value, y: Value, x: Value, axes: tuple[int, ...]) -> tuple:
@@ -65,8 +73,7 @@ def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     if math.prod(x.shape[a] for a in axes) == 0 and which in ("max", "min"):
         raise shape_error(f"ops.{which} of no elements is undefined; got", x.shape)
     y = _OPS[which](x, axes=axes) if axes else x
-    kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
-    return OPS.reshape(y, kept) if keepdims else y
+    return OPS.reshape(y, ones_in(x.shape, axes)) if keepdims else y
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
@@ -150,8 +157,7 @@ def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
         rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (
             *(x.shape[k] for k in others), math.prod(x.shape[k] for k in axes)))
         y = _arg_extreme(rows, -1, False, extreme)
-        kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
-        return OPS.reshape(y, kept) if keepdims else y
+        return OPS.reshape(y, ones_in(x.shape, axes)) if keepdims else y
     [a] = axes
     n = x.shape[a]
     position = OPS.iota(x.shape, a, "int32")
@@ -166,8 +172,8 @@ def _arg_numpy(function: Any) -> Any:
         axes = normal_axes(axis, x.ndim)
         rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(
             *(n for k, n in enumerate(x.shape) if k not in axes), -1)
-        kept = [1 if k in axes else n for k, n in enumerate(x.shape)]
-        return function(rows, -1).reshape(kept) if keepdims else function(rows, -1)
+        y = function(rows, -1)
+        return y.reshape(ones_in(x.shape, axes)) if keepdims else y
 
     return positions
 

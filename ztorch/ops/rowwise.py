@@ -110,8 +110,8 @@ def sparsemax(x: Value, axis: int = -1) -> Value:
         return x
     ordered = OPS.sort(OPS.stop_gradient(below), axis, descending=True)
     rank = OPS.cast(OPS.iota(x.shape, axis), ordered.dtype) + 1.0
-    kept = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a prefix of each row
-    least = OPS.min(OPS.where(kept, ordered, 0.0), axis, True)
+    support = OPS.greater(rank * ordered + 1.0, OPS.cumsum(ordered, axis))  # a prefix of each row
+    least = OPS.min(OPS.where(support, ordered, 0.0), axis, True)
     inside = OPS.logical_not(OPS.less(below, least))  # NaN is inside, so that it spreads
     rest = (OPS.sum(OPS.where(inside, below, 0.0), axis, True) - 1.0) / OPS.sum(
         OPS.cast(inside, below.dtype), axis, True)

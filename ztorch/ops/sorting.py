@@ -30,25 +30,28 @@ _SAMPLES = (Sample(((3, 5),), {}, -9.0, 9.0, "fsu"), Sample(((2, 7, 3),), {"axis
 
 
 @op(*_SAMPLES, numpy=_order_numpy)
-def argsort(x: Value, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
+def argsort(x: Value, axis: int | None = -1, descending: bool = False,
+            stable: bool = True) -> Value:
     """The positions that bring x into order along an axis.
 
     The order is stable, and NaN comes last.
 
     Args:
         x: Tensor of any dtype.
-        axis: Axis to sort along. Default: `-1`.
+        axis: Axis to sort along. `None` sorts the flattened tensor. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
         stable: Whether equal elements must keep their order. They always do. Default: `True`.
 
     Returns:
-        An int32 tensor of the shape of `x`.
+        An int32 tensor of the shape of `x`, a vector without an axis.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.argsort(np.array([3.0, 1.0, 2.0]))
         array([1, 2, 0], dtype=int32)
     """
+    if axis is None:
+        x, axis = OPS.ravel(x), 0
     [a] = normal_axes(axis, x.rank)
     n = x.shape[a]
     if x.size == 0 or n == 1:
@@ -66,23 +69,25 @@ def _as_rows(x: Value, axis: int, descending: bool) -> Value:
 
 
 @op(*_SAMPLES, numpy=_sort_numpy)
-def sort(x: Value, axis: int = -1, descending: bool = False, stable: bool = True) -> Value:
+def sort(x: Value, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Value:
     """x in order along an axis. NaN comes last, in both directions.
 
     Args:
         x: Tensor of any dtype.
-        axis: Axis to sort along. Default: `-1`.
+        axis: Axis to sort along. `None` sorts the flattened tensor. Default: `-1`.
         descending: Whether the largest element comes first. Default: `False`.
         stable: Whether equal elements must keep their order. They always do. Default: `True`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`, a vector without an axis.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.sort(np.array([3.0, np.nan, 2.0]), descending=True)
         array([ 3.,  2., nan])
     """
+    if axis is None:
+        x, axis = OPS.ravel(x), 0
     order = argsort(x, axis, descending)
     return OPS.take_along_axis(x, order, axis, True)
 

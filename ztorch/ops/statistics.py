@@ -10,7 +10,15 @@ import numpy as np
 from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.reduction import REDUCTION_SAMPLES, Axes, max_, min_, sum_, widened
+from ztorch.ops.reduction import (
+    REDUCTION_SAMPLES,
+    Axes,
+    max_,
+    min_,
+    ones_in,
+    sum_,
+    widened,
+)
 
 
 @op(*REDUCTION_SAMPLES, Sample(((4, 3),), {"axis": 0}, dtypes="su"), numpy=np.mean)
@@ -175,6 +183,7 @@ def norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bool = Fa
         powers = OPS.power(OPS.where(zero, 1.0, size / scale), ord)
         total = sum_(OPS.where(zero, 0.0 if ord > 0 else math.inf, powers), axis, True)
         y = root(total, ord) * scale
-    shape = tuple(1 if k in normal_axes(axis, x.rank) else n for k, n in enumerate(x.shape))
-    kept = tuple(n for k, n in enumerate(shape) if k not in normal_axes(axis, x.rank))
-    return OPS.cast(OPS.reshape(y, shape if keepdims else kept), x.dtype)
+    axes = normal_axes(axis, x.rank)
+    shape = ones_in(x.shape, axes) if keepdims else tuple(
+        n for k, n in enumerate(x.shape) if k not in axes)
+    return OPS.cast(OPS.reshape(y, shape), x.dtype)

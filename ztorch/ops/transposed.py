@@ -35,8 +35,8 @@ def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str =
     for place in np.ndindex(*size):
         y[window_slices(place, lengths, stride, dilation)] += x @ kernel[place].T
     cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
-    kept = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(ends, cuts, strict=True)))
-    return y[kept]
+    middle = (slice(None), *(slice(a, n - b) for n, (a, b) in zip(ends, cuts, strict=True)))
+    return y[middle]
 
 
 @op(Sample(((2, 4, 3), (3, 2, 3)), {"stride": 2}),

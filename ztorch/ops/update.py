@@ -61,8 +61,8 @@ def fused_adam_step(weight: Value, gradient: Value, m: Value, v: Value, step: Va
     count = OPS.cast(as_value(step, weight), weight.dtype)
     rate = OPS.cast(as_value(learning_rate, weight), weight.dtype)
     scaled = rate * OPS.sqrt(_bias(beta_2, count)) / _bias(beta_1, count)
-    kept = weight - weight * (rate * weight_decay) if weight_decay else weight
-    return kept - m * scaled / (OPS.sqrt(v) + epsilon), m, v
+    decayed = weight - weight * (rate * weight_decay) if weight_decay else weight
+    return decayed - m * scaled / (OPS.sqrt(v) + epsilon), m, v
 
 
 def _bias(beta: float, count: Value) -> Value:

@@ -229,7 +229,7 @@ def _side_by_side(x: Value, axes: Shape, size: Shape, stride: Shape, counts: Sha
     used = tuple(of[a][0] * of[a][1] if a in of else n for a, n in enumerate(x.shape))
     x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, used)
     split: list[int] = []
-    kept: list[int] = []
+    window_shape: list[int] = []
     plain: list[int] = []
     place: dict[int, int] = {}
     for a, n in enumerate(used):
@@ -237,9 +237,9 @@ def _side_by_side(x: Value, axes: Shape, size: Shape, stride: Shape, counts: Sha
         if a in of:
             place[a] = len(split) + 1
         split += of[a][:2] if a in of else (n,)
-        kept += (of[a][0], of[a][2]) if a in of else (n,)
+        window_shape += (of[a][0], of[a][2]) if a in of else (n,)
     x = OPS.reshape(x, tuple(split))
-    x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, tuple(kept))
+    x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, tuple(window_shape))
     return OPS.transpose(x, (*plain, *(place[a] for a in axes)))
 
 

@@ -112,7 +112,8 @@ def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         A float tensor without those axes.
     """
-    known, missing = _without(*as_floats(x), 0.0)
+    [x] = as_floats(x)
+    known, missing = _without(x, 0.0)
     return OPS.sum(known, axis, keepdims) / _count(missing, known, axis, keepdims)
 
 

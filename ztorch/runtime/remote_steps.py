@@ -126,9 +126,9 @@ class SeveralBatches(ABC):
                 (self._output_buffer, at) for at in self.outputs.offsets(k)]}
             first, *others = (x for _, x in self._program.launches(self._function, places))
             launches += [first._replace(barrier=True), *others]
-        made = _Run(self._device.record(self._program.module, launches),
-                    self._copied_in(count)[1], self.outputs.first(count))
-        return self._runs.setdefault(count, made)
+        run = _Run(self._device.record(self._program.module, launches),
+                   self._copied_in(count)[1], self.outputs.first(count))
+        return self._runs.setdefault(count, run)
 
     def __del__(self) -> None:
         if not hasattr(self, "_runs") or self._device.closed:
