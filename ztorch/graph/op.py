@@ -213,8 +213,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
     """Arguments of one shape and one dtype; numbers take the dtype of the first tensor. The first
     `dtypes_from` arguments keep their own dtype, such as the condition of `where`."""
-    likes = [a for a in args[dtypes_from:] if isinstance(a, Value)]
-    like = likes[0] if likes else None
+    like = next((a for a in args[dtypes_from:] if isinstance(a, Value)), None)
     values = [as_value(a, like if k >= dtypes_from else None) for k, a in enumerate(args)]
     typed = values[dtypes_from:]
     for v in typed:
@@ -226,10 +225,9 @@ def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
 
 
 def _spread(v: Value, shape: tuple[int, ...]) -> Value:
-    if v.shape == shape:
-        return v
-    filled = v.op.name == "full"  # filling the whole shape needs no broadcast
-    return OPS.full(shape, v.attrs["value"], v.dtype) if filled else OPS.broadcast_to(v, shape)
+    if v.op.name == "full" and v.shape != shape:  # filling the whole shape needs no broadcast
+        return OPS.full(shape, v.attrs["value"], v.dtype)
+    return OPS.broadcast_to(v, shape) if v.shape != shape else v
 
 
 def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
@@ -239,15 +237,14 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
     axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
         if not hasattr(a, "__index__"):
-            raise shape_error(f"axis {a!r} is not an integer",
-                              fix="count axes from 0, or with negative numbers from the last")
+            raise shape_error(f"axis {a!r} is not an integer", fix="use whole numbers, such as -1")
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",
                               fix=f"use {-rank} to {rank - 1}")
-    numbers = sorted(int(a) % rank for a in axes)
-    if len({*numbers}) < len(numbers):
+    numbers = tuple(sorted({int(a) % rank for a in axes}))
+    if len(numbers) < len(axes):
         raise shape_error(f"axis {axis} names an axis twice", fix="name each axis once")
-    return tuple(numbers)
+    return numbers
 
 
 def public_ops() -> Iterator[Public]:

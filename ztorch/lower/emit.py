@@ -39,10 +39,8 @@ class Emitter:
     # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # vectors are read and written at multiples of their length
-    # Whether every second element is taken from two vectors, not gathered.
-    deinterleaves: bool = False
-    # Whether no element is in a border, except where its index alone decides it.
-    borderless: bool = False
+    deinterleaves: bool = False  # every second element is taken from two vectors, not gathered
+    borderless: bool = False  # no element is in a border, except where its index alone decides it
     # For each value in a local array, the loops of whose iterations it holds one alone, so that
     # its positions do not depend on them.
     absent_loops: Mapping[Value, Sequence[Var]] = field(default_factory=dict)

@@ -68,10 +68,9 @@ class Tile(Block):
 
     def banded(self, shared_bytes: int, element: int, has_epilogue: bool) -> Tile:
         """The tile with the fewest bands that fit in shared memory."""
-        fitting = (tile for n in range(1, self.thread_rows + 1) if self.thread_rows % n == 0
-                   and (tile := replace(self, bands=n)).shared(element, has_epilogue)
-                   <= shared_bytes)
-        return next(fitting, self)
+        tiles = (replace(self, bands=n) for n in range(1, self.thread_rows + 1)
+                 if self.thread_rows % n == 0)
+        return next((t for t in tiles if t.shared(element, has_epilogue) <= shared_bytes), self)
 
 
 TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
