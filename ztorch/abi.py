@@ -131,6 +131,7 @@ _FIELDS = (
     ControlField("outputs", "address", 4, "addresses of the outputs,"),
     ControlField("params", "address", 4, "the block of states and constants,"),
     ControlField("arena", "address", 4, "and the block of everything else"),
+    ControlField("lone", "i32", 4, "whether one worker runs loops of short kernels"),
 )
 _BYTES = {"i32": 4, "u32": 4, "i64": 8, "address": 8}
 _NUMPY = {"i32": "<i4", "u32": "<u4", "i64": "<i8", "address": "<u8"}

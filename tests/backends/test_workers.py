@@ -115,7 +115,7 @@ def test_saved_artifacts_find_the_fields_where_they_were() -> None:
     assert abi.CONTROL_OFFSETS == {
         "generation": 0, "arrived": 64, "phase": 128, "sleepers": 192, "workers": 200, "spin": 208,
         "syscall": 216, "waker": 224, "busy": 228, "caller": 232, "body": 256, "inputs": 264, "outputs": 272, "params": 280,
-        "arena": 288}
+        "arena": 288, "lone": 296}
     assert abi.WORKER_ENTRY == "zt_worker"
 
 

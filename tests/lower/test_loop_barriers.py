@@ -19,7 +19,7 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
-from ztorch.lower.barriers import LoopSpan, barriers_before, runs_of
+from ztorch.lower.barriers import LoopSpan, barriers_before, lone_loops, runs_of
 from ztorch.lower.locations import Location
 
 
@@ -96,6 +96,13 @@ def test_loops_inside_one_another_run_in_order() -> None:
         steps, [LoopSpan(0, 2, 2), LoopSpan(1, 2, 3)], lambda at: True)]
     assert order == [("a", 0), ("b", 100), ("b", 96), ("b", 92), ("a", 8), ("b", 108), ("b", 104),
                      ("b", 100), ("c",)]
+
+
+def test_one_worker_may_run_loops_whose_kernels_are_short() -> None:
+    """But not those of large kernels, without barriers, of few iterations, or inside such a loop."""
+    loops = [LoopSpan(0, 2, 50), LoopSpan(1, 2, 9), LoopSpan(2, 3, 50), LoopSpan(3, 4, 50), LoopSpan(4, 5, 3)]
+    work = [(1e3, 50, True), (1e3, 450, True), (1e6, 50, True), (1e3, 50, False), (1e3, 3, True)]
+    assert [loop.lone for loop in lone_loops(loops, work)] == [True, False, False, False, False]
 
 
 def recurrent(turns: int, checkpoint: int | None = None) -> Graph:

@@ -244,3 +244,32 @@ def test_the_scale_of_a_normalization_is_computed_once() -> None:
     assert [k.name.partition("_")[0] for k in program.explain().kernels] == ["k0"]
     y = program.predict(np.full((4, 64), 7.0, np.float32))
     np.testing.assert_allclose(y, (7 - 1) * 3 / 1.5 + 0.5, rtol=1e-6)
+
+
+def growing(x: Any) -> Any:
+    """A loop that ends early, around one that does not."""
+    def step(state: Any) -> Any:
+        return zt.ops.scan(lambda s, row: (zt.ops.tanh(s + row) * 1.5, None), state, length=9, xs=zt.ops.zeros((9, 1, 8)))[0] + 0.1
+
+    return zt.ops.while_loop(lambda s: zt.ops.max(s) < 0.9, step, x * 0.01, max_steps=20)
+
+
+@pytest.mark.parametrize("device", ["cpu", "c"])
+@pytest.mark.parametrize("body", [[L.Bidirectional(L.LSTM(24)), L.Dense(3)], [L.Reshape((8,)), L.Lambda(growing), L.Dense(3)]])
+def test_one_worker_may_run_loops_of_short_kernels(device: str, body: list[Any]) -> None:
+    model = zt.Sequential([L.Input((12, 16) if len(body) == 2 else (8, 1)), *body], seed=1)
+    program = model.compile(device, batch_size=4, loss="mse", optimizer="sgd", threads=3)
+    first = program.executable.states_snapshot()
+    results = []
+    for count in (1, 3, -3, -2):
+        call = program.executable.bind("train")
+        program.executable.restore(first)
+        for k, array in enumerate(call.inputs.values()):
+            array[...] = np.random.default_rng(k).normal(size=array.shape) if array.ndim > 1 else 1
+        call.workers = count
+        for _ in range(20):
+            call()
+        assert call.workers == abs(count)
+        results.append([np.array(w) for w in program.get_weights()])
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -45,6 +45,7 @@ class Workers:
         self.control = ctypes.c_void_p(self.block.ctypes.data)
         self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])
         self._busy.value, self._gone = BUSY["starting"], False
+        self._lone = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["lone"])
         self.library = library  # the workers wait in its code between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
@@ -53,17 +54,19 @@ class Workers:
             threading.Thread(target=run, args=(self.control, number, 0), daemon=True,
                              name=f"ztorch-worker-{number}").start()
 
-    def run(self, library: LoadedLibrary, once: Callable[[], object], frame: Any) -> None:
+    def run(self, library: LoadedLibrary, once: Callable[[], object], frame: Any,
+            lone: bool = False) -> None:
         """Runs a function of a library on all workers.
 
         Args:
             library: The library.
             once: Calls the function with `frame`.
             frame: The arguments of the function; the control block is one of them.
+            lone: Whether one worker runs loops of short kernels. Default: `False`.
         """
         with self.lock:
             library.pools.add(self)
-            self._busy.value = BUSY["yes"]
+            self._busy.value, self._lone.value = BUSY["yes"], lone
             frame[FRAME_SLOTS["control"]] = self.control.value
             try:
                 once()

@@ -137,7 +137,8 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
     ids = itertools.count()  # of pointers
     moving: dict[tuple[Pointer, tuple[int, ...]], int] = {}  # by the loops that move them
     loops: list[dict[str, Any]] = [
-        {"id": n, "trip_count": loop.trip_count, "pointers": [], "proceed": None}
+        {"id": n, "trip_count": loop.trip_count, "pointers": [], "proceed": None,
+         "lone": loop.lone}
         for n, loop in enumerate(plan.loops)]
     begins: dict[int, list[int]] = {}  # numbers of loops, by their first step
     for n, loop in enumerate(plan.loops):
@@ -166,15 +167,18 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
             if proceed is not None:
                 loops[n]["proceed"] = pointer(proceed, open_loops, fixed)
             open_loops.append(n)
-            steps.append({"kind": "begin", "loop": loops[n], "fixed": fixed})
+            steps.append({"kind": "begin", "loop": loops[n], "fixed": fixed,
+                          "lone": any(loops[n]["lone"] for n in open_loops)})
         kernel = kernels.rendered[kernels.number(step.kernel)]
         fixed = []
         numbers = [pointer(place, open_loops, fixed) for place in step.locations]
         steps.append({"kind": "call", "symbol": kernel["symbol"], "pointers": numbers,
-                      "fixed": fixed, "barrier": step.barrier})
+                      "fixed": fixed, "barrier": step.barrier,
+                      "lone": any(loops[n]["lone"] for n in open_loops)})
         while open_loops and plan.loops[open_loops[-1]].end == k + 1:
             steps.append({"kind": "end", "loop": loops[open_loops.pop()], "fixed": []})
     return {"symbol": symbol, "steps": steps, "loops": loops, "flushes": _flushes(plan),
+            "lone": any(loop.lone for loop in plan.loops),
             "repeats": STEPS_ENTRY.format(symbol) if repeats(plan.name) else ""}
 
 

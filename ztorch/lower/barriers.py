@@ -4,11 +4,12 @@ since the last barrier."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ztorch.abi import runs
 from ztorch.lower.locations import Location
+from ztorch.lower.tuning import LONE_CYCLES, LONE_ITERATIONS
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class LoopSpan:
     end: int  # number of the kernel after the last one
     trip_count: int  # iterations, at most
     proceed: Location | None = None  # of a bool; the loop ends once it is false
+    lone: bool = False  # whether one worker may run it while the others wait
 
 
 Step = TypeVar("Step", bound=Any)  # has `locations`
@@ -66,6 +68,27 @@ def barriers_before(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSp
             touched[:] = tested(k, iterations)
         touched += current
     return barriers
+
+
+def lone_loops(loops: Sequence[LoopSpan], work: Sequence[tuple[float, int, bool]]
+               ) -> list[LoopSpan]:
+    """The loops, marked where one worker may run them alone: there, workers meet more often than
+    some machines can do it. Whether it is faster is found out while the program runs.
+
+    Args:
+        loops: Loops around kernels, outer ones first.
+        work: For each kernel its cycles, how often it runs, and whether there is a barrier before
+            it.
+    """
+    spans: list[LoopSpan] = []
+    for loop in loops:
+        inside = work[loop.first:loop.end]
+        meetings = sum(runs for _, runs, barrier in inside if barrier)
+        cycles = sum(cycles * runs for cycles, runs, _ in inside)
+        within = any(s.lone and s.first <= loop.first < s.end for s in spans)
+        spans.append(replace(loop, lone=not within and loop.trip_count >= LONE_ITERATIONS and (
+            cycles < meetings * LONE_CYCLES)))
+    return spans
 
 
 def runs_of(steps: Sequence[Step], loops: Sequence[LoopSpan], goes_on: Callable[[Location], bool]

@@ -13,7 +13,7 @@ from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
-from ztorch.lower.barriers import LoopSpan, barriers_before, runs_of
+from ztorch.lower.barriers import LoopSpan, barriers_before, lone_loops, runs_of
 from ztorch.lower.fuse import fuse
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.params import Params
@@ -88,8 +88,12 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     accesses = [list(zip(s.locations, s.writes, strict=True)) for s in steps]
     barriers = barriers_before(accesses, loops)
     steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, barriers, strict=True)]
-    return Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
+    plan = Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
                 placement.arena, placement.buffers, loops)
+    if limits.grid is not None:
+        return plan
+    work = [(s.cycles, n, s.barrier) for s, n in zip(steps, plan.run_counts(), strict=True)]
+    return replace(plan, loops=lone_loops(loops, work))
 
 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int], limits: Limits,

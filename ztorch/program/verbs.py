@@ -61,7 +61,10 @@ class Verbs:
         has only that one."""
         return None
 
-    takes_given = False  # whether batches of data are steps; else they are joined to one size
+    @property
+    def takes_given(self) -> bool:
+        """Whether batches of data are steps; else they are joined to one size."""
+        return False
 
     def rows_given(self, x: Any) -> int | None:
         """The batch size of a step, if it is that of batches in x; None: that of `compile`."""
@@ -143,8 +146,7 @@ class Verbs:
             NonFiniteLoss: The loss became NaN or infinite, unless `nan="ignore"`.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
             >>> history = program.fit(np.ones((16, 4)), np.ones(16), epochs=2, verbose=0)
@@ -203,8 +205,7 @@ class Verbs:
             DataError: The data do not fit the model.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
             >>> x, y = np.ones((16, 4)), np.ones(16)
@@ -248,8 +249,7 @@ class Verbs:
             DataError: x has more rows than a batch of the program, or does not fit the model.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
             >>> before = program.train_on_batch(np.ones((8, 4)), np.ones(8))
@@ -283,8 +283,7 @@ class Verbs:
             DataError: x has more rows than a batch of the program, or does not fit the model.
 
         Examples:
-            >>> import numpy as np
-            >>> import ztorch as zt
+            >>> import numpy as np, ztorch as zt
             >>> model = zt.Sequential([zt.layers.Input((4,)), zt.layers.Dense(1)])
             >>> program = model.compile("cpu", batch_size=8, optimizer="adam", loss="mse")
             >>> program.test_on_batch(np.zeros((8, 4)), np.ones(8))

@@ -110,7 +110,7 @@ class Executable(HostProgram):
         if self.threads == 1 or not low <= function.cycles < TRIED_CYCLES:
             return None
         return WorkerTrials(self.workers_for(function), self.threads, function.cycles, 0.0,
-                            single=True)
+                            single=True, loops=bool(function.loops))
 
 
 def check_processor(spec: ProgramSpec) -> None:
@@ -172,7 +172,7 @@ class HostCall(BoundCall):
     @property
     def workers(self) -> int:
         """The number of threads that share a run."""
-        return self._native.workers
+        return abs(self._native.workers)
 
     @workers.setter
     def workers(self, count: int) -> None:

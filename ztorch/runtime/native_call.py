@@ -35,7 +35,7 @@ class NativeCall:
                  workers: int):
         self.inputs: Any = (ctypes.c_size_t * max(len(function.inputs), 1))()
         self.outputs: Any = (ctypes.c_size_t * max(len(function.outputs), 1))()
-        self.workers = workers
+        self.workers = workers  # negative: as many, of which one runs loops of short kernels
         self.trials: WorkerTrials | None = None  # of numbers of workers, for batch after batch
         self.call_trials: WorkerTrials | None = None  # the same for single runs
         self._library, self._symbol = library, function.symbol
@@ -97,7 +97,8 @@ class NativeCall:
     def _run_shared(self, once: Callable[[], object]) -> None:
         from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        workers(self.workers, self._library).run(self._library, once, self._frame)
+        workers(abs(self.workers), self._library).run(self._library, once, self._frame,
+                                                      lone=self.workers < 0)
 
 
 def floats_at(address: int, count: int) -> np.ndarray:

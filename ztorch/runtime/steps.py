@@ -42,7 +42,8 @@ class HostSteps(NativeSteps):
         cycles = call.function.cycles
         if native.trials is None:
             native.trials = WorkerTrials(native.workers, call.program.threads, cycles,
-                                         cycles * FIRST_SECONDS)
+                                         cycles * FIRST_SECONDS,
+                                         loops=bool(call.function.loops))
         self._trials = native.trials  # the native call outlives these steps
 
     @classmethod

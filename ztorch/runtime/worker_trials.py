@@ -40,6 +40,8 @@ class WorkerTrials:
         guess: The assumed seconds of a run before the first measurement.
         single: Whether native calls are single runs, several of which make a trial.
             Default: `False`.
+        loops: Whether there are loops that one worker may run by itself while others wait. Such a
+            number of workers is negative. Default: `False`.
 
     Examples:
         >>> trials = WorkerTrials(rule=1, most=2, cycles=1e5, guess=1e-3)
@@ -50,10 +52,11 @@ class WorkerTrials:
     """
 
     def __init__(self, rule: int, most: int, cycles: float, guess: float,
-                 single: bool = False):
+                 single: bool = False, loops: bool = False):
         counts = {rule: None}  # in the order of trials
         if most > 1 and cycles < TRIED_CYCLES:
             counts |= {max(1, min(most, int(cycles / AWAKE_CYCLES) + 1)): None, 1: None}
+            counts |= {-n: None for n in counts if loops and n > 1}
         self._untried = list(counts)[1:]
         # Least number and seconds of native calls in a trial.
         self._min_trial = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)

@@ -95,12 +95,10 @@ def model_of(file: OnnxFile, sizes: Mapping[str, int] | None = None,
     inputs = [Input(row, None if port.dtype.is_float else port.dtype.long, name=plain(port.name),
                     batch_size=graph.fixed_batch)
               for port, row in zip(file.inputs, rows, strict=True)]
-    model: Model
-    if len(inputs) == len(graph.outputs) == 1:
-        model = Sequential([inputs[0], graph], name=model_name)
-    else:
-        model = Model(inputs[0] if len(inputs) == 1 else inputs,
-                      graph(inputs[0] if len(inputs) == 1 else inputs), name=model_name)
+    x = inputs[0] if len(inputs) == 1 else inputs
+    one_each = len(inputs) == len(graph.outputs) == 1
+    model: Model = Sequential([inputs[0], graph], name=model_name) if one_each else Model(
+        x, graph(x), name=model_name)
     model.build()
     return model
 

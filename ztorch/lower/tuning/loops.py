@@ -6,6 +6,17 @@ from ztorch.lower.tuning.table import CHOSEN, row
 
 _CODE_SIZE = "chosen by the size of the code"
 
+# -- loops of kernels -----------------------------------------------------------------------------
+
+LONE_CYCLES = row(
+    "LONE_CYCLES", 12000, "cycles of one worker between two barriers",
+    "the least work from which on workers always share a loop; below it trials decide",
+    "on Zen 4, an LSTM of 100 steps, one row and 128 units, two workers, its input product shared: "
+    "on two dies 363 us in shared loops, 311 in lone ones; on one die 215 and 311")
+LONE_ITERATIONS = row(
+    "LONE_ITERATIONS", 8, "iterations",
+    "the shortest loop that one worker runs by itself", CHOSEN)
+
 # -- elementwise work and reductions ---------------------------------------------------------------
 
 SHARED_ITERATION_ELEMENTS = row(
