@@ -102,12 +102,11 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     [x] = as_floats(x)
     if not x.size:
         return OPS.full(labels.shape, 0.0, x.dtype)
-    # Only the element of the label has the largest one and the logarithm subtracted. If all had,
-    # they would all be kept until these are known.
+    # The logarithm of a row is subtracted from one element: from all, each would have to be kept
+    # until it is known. The largest is subtracted from all, so one kernel has both sums.
     wide = widened(x)
-    largest = OPS.stop_gradient(OPS.max(wide, -1, True))
-    total = OPS.log(OPS.sum(OPS.exp(wide - largest), -1))
-    loss = total - (at_label(wide, labels) - OPS.squeeze(largest, -1))
+    below = wide - OPS.stop_gradient(OPS.max(wide, -1, True))
+    loss = OPS.log(OPS.sum(OPS.exp(below), -1)) - at_label(below, labels)
     known = OPS.logical_and(labels >= 0, labels < x.shape[-1])
     return OPS.cast(OPS.where(known, loss, 0.0), x.dtype)
 
