@@ -13,7 +13,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.lower.index import Atom, Index, LoadedIndex, Var
 
 
-class Scope(Protocol):
+class EmissionScope(Protocol):
     """What a view needs of the scope of emission that it is made by."""
 
     b: Builder
@@ -33,7 +33,7 @@ class Scope(Protocol):
 class ElementView:
     """The arguments of the value that is emitted, and operations on indices."""
 
-    e: Scope
+    e: EmissionScope
     v: Value
     where: Operand | None
 
