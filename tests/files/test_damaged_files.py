@@ -136,13 +136,33 @@ def test_compressed_and_encrypted_members_are_refused() -> None:
             members(bytes(data), "lies.zt")
 
 
-def test_sizes_that_a_file_cannot_hold() -> None:
+def npz_packed(x: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, x=x)
+    return file.getvalue()
+
+
+def shared_by_many(data: bytes, count: int) -> bytes:
+    """A zip of one member whose directory lists it many times."""
+    begin, end = data.rindex(b"PK\1\2"), data.rindex(b"PK\5\6")
+    entry = data[begin:end]
+    return data[:begin] + entry * count + struct.pack(
+        "<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(entry) * count, begin, 0)
+
+
+def test_sizes_that_a_file_cannot_hold(tmp_path: Path) -> None:
     """An array that claims more than deflating can win, and members that share their bytes."""
     data = bytearray(npz(x=np.zeros(2)))
     at = data.index(b"PK\1\2") + 24  # the size of the member in the directory
     data[at:at + 4] = (1101 * len(data)).to_bytes(4, "little")
     with pytest.raises(WeightsError, match="array 'x' claims"):
         unpack(bytes(data), "lies.npz")
+    bomb = shared_by_many(npz_packed(np.zeros(100_000)), 400)
+    (tmp_path / "bomb.npz").write_bytes(bomb)
+    with pytest.raises(WeightsError, match="array 'x' claims 800128 bytes, more than the file can hold"):
+        unpack(bomb, "bomb.npz")
+    with pytest.raises(DataError, match="array 'x' claims 800128 bytes, more than the file can hold"):
+        read_arrays(tmp_path / "bomb.npz")
     kept = io.BytesIO()
     with zipfile.ZipFile(kept, "w") as archive:
         archive.writestr("a", b"\0" * 1000)

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from ztorch.errors import DataError
+from ztorch.files.npz import need_real_sizes
 from ztorch.files.parsing import parsing
 
 
@@ -40,6 +41,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             return {"": _plain(content, name)}
         arrays = {}
         with content as stored:
+            need_real_sizes(stored.zip, os.path.getsize(name))
             for key in stored.files:
                 with parsing(name, DataError, *problem, member=f"array {key[:80]!r}"):
                     if f"{key}.npy" in stored.zip.namelist():

@@ -32,12 +32,27 @@ def unpack(data: bytes, where: str) -> dict[str, tuple[DType, np.ndarray]]:
     arrays = {}
     with (parsing(where, WeightsError, "is not a readable .npz file",
                   "write it again with numpy.savez"), zipfile.ZipFile(io.BytesIO(data)) as archive):
+        need_real_sizes(archive, len(data))
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            if member.file_size > _MOST_TIMES * len(data):
-                raise ValueError(f"array {name!r} claims {member.file_size} bytes")
             arrays[name] = _array(archive.read(member), name)
     return arrays
+
+
+def need_real_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """Raises a ValueError if the members claim more bytes than a file of this size can hold, such
+    as a thousand that share their bytes.
+
+    Args:
+        archive: The open file.
+        size: Its size in bytes.
+    """
+    claimed = 0
+    for member in archive.infolist():
+        claimed += member.file_size
+        if claimed > _MOST_TIMES * size:
+            raise ValueError(f"array {member.filename.removesuffix('.npy')!r} claims "
+                             f"{member.file_size} bytes, more than the file can hold")
 
 
 def _array(data: bytes, name: str) -> tuple[DType, np.ndarray]:
