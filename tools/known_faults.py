@@ -64,7 +64,7 @@ FAULTS = [
     Fault("runtime", "ztorch/runtime/state_order.py", "array.transpose(np.argsort(numbers))", "array.transpose(numbers)", "runtime/test_state_order.py"),
     Fault("runtime", "ztorch/runtime/executable.py", "if missing:", "if len(missing) > 1:", "runtime/test_executable.py"),
     Fault("runtime", "ztorch/runtime/executable.py", "SHARED_KERNEL_CYCLES * function.runs:\n            return 1\n        return", "SHARED_KERNEL_CYCLES:\n            return 1\n        return", "runtime/test_executable.py"),
-    Fault("runtime", "ztorch/runtime/executable.py", "return state.read(self._params).copy()", "return state.read(self._params)", "runtime/test_executable.py"),
+    Fault("runtime", "ztorch/runtime/host_program.py", "return state.read(self._params).copy()", "return state.read(self._params)", "runtime/test_executable.py"),
     Fault("runtime", "ztorch/runtime/program_checks.py", "if start < end:", "if start < end - 1:", "runtime/test_manifest.py"),
     Fault("runtime", "ztorch/runtime/program_checks.py", "if at >= len(tensors):", "if at > len(tensors):", "runtime/test_manifest.py"),
     Fault("runtime", "ztorch/runtime/program_checks.py", "if launch.entry >= len(spec.entries):", "if launch.entry > len(spec.entries):", "runtime/test_manifest.py"),
