@@ -108,7 +108,7 @@ def test_filled_like_others() -> None:
     (lambda: ops.squeeze(V, 0), ["axis=0", "(3, 4, 5)"]),
     (lambda: ops.moveaxis(V, (0, 0), (1, 2)), ["twice", "(0, 0)"]),
     (lambda: ops.moveaxis(V, (0, 1), 2), ["2 axes to 1"]),
-    (lambda: ops.expand_dims(V, (0, 0)), ["duplicate axis"]),
+    (lambda: ops.expand_dims(V, (0, 0)), ["axis (0, 0)", "twice"]),
     (lambda: ops.stack(V, constant(N)), ["one shape", "(3, 4)", "ops.concat"]),
     (lambda: ops.split(V, 0), ["0 parts"]), (lambda: ops.tile(V, -1), ["-1"]),
     (lambda: ops.repeat(V, (1, 2), 0), ["(1, 2)", "3 elements"]),

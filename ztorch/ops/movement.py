@@ -158,7 +158,5 @@ def expand_dims(x: Value, axis: int | tuple[int, ...]) -> Value:
     """
     count = len(axis) if isinstance(axis, (list, tuple)) else 1
     new = normal_axes(axis, x.rank + count)
-    if len(new) < count:
-        raise shape_error(f"ops.expand_dims got a duplicate axis in {axis} for", x.shape)
     sizes = iter(x.shape)
     return reshape(x, tuple(1 if k in new else next(sizes) for k in range(x.rank + count)))
