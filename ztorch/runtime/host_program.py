@@ -55,8 +55,8 @@ class HostProgram(LoadedProgram):
 
     def _draw(self) -> None:
         """Writes the values that params lack."""
-        if self._first is not None:
-            self._first.write(self._params)
+        if (first := self._first) is not None:  # read once: another thread may end it
+            first.write(self._params)
             self._first = None
 
     @property
@@ -94,14 +94,14 @@ class HostProgram(LoadedProgram):
         self._params = params
 
     def _read_state(self, state: StateSpec) -> np.ndarray:
-        if self._first is not None:
-            self._first.write_one(state.name, self._params)
+        if (first := self._first) is not None:
+            first.write_one(state.name, self._params)
         return state.read(self._params).copy()
 
     def _write_state(self, state: StateSpec, value: np.ndarray) -> None:
         self._copy_if_shared()
-        if self._first is not None:
-            self._first.forget(state.name)
+        if (first := self._first) is not None:
+            first.forget(state.name)
         state.write(self._params, value)
 
     def _copy_state(self, state: StateSpec, memory: int, into_state: bool) -> None:
