@@ -173,8 +173,8 @@ def full(shape: Shape, fill_value: complex, dtype: AnyDType | str | None = None,
             z: Tensor = compute("full", (sizes_of(shape), complex(number),
                                          complex_dtype(dtype or complex64)), {})
         return z
-    usual = {"b": boolean, "f": f32}.get(number.dtype.kind) or default_integer(device)
-    kind = dtype_named(dtype or usual)
+    kind = dtype_named(dtype or {"b": boolean, "f": f32}.get(number.dtype.kind)
+                       or default_integer(device))
     if kind.is_int:
         low, high = integer_range(kind)
         if not low <= number <= high:
