@@ -133,7 +133,7 @@ class RegisterTiles:
         columns = [Index.of(across) * (panels.size * lanes) + (panels.start + j) * lanes
                    + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
         return _ProductTile(bound, scopes, unflatten(Index.of(which), self.batch), first,
-                     [first + r for r in range(rows.size)], columns, at_row, across)
+                            [first + r for r in range(rows.size)], columns, at_row, across)
 
     # -- along k -----------------------------------------------------------------------------------
 
