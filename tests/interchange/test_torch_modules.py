@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,51 @@ def test_programs_of_torch_export_and_arrays() -> None:
     assert zt.load_torch(program).compile("cpu", batch_size=1).predict(a[0]).shape == (3, 2)
 
 
-def test_what_cannot_be_loaded() -> None:
-    class Fixed(torch.nn.Module):  # type: ignore[misc, name-defined]
+def test_a_module_that_fixes_its_batch_size() -> None:
+    class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, a: Any) -> Any:
-            return a.reshape(3, -1)
+            return a.reshape(3, 2, -1).flip(1)
+
+    a = np.arange(12, dtype="f4").reshape(3, 4)
+    with pytest.warns(UserWarning, match="Halves takes batches of 3 only"):
+        model = zt.load_torch(Halves(), a)
+    np.testing.assert_array_equal(model.predict(a), a.reshape(3, 2, 2)[:, ::-1])
+
+
+def test_a_layer_of_inputs_without_a_batch(tmp_path: Path) -> None:
+    class MeanOfNeighbours(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """A layer of a graph network: the mean over the edges that end in each node."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = torch.nn.Linear(6, 5)
+            self.register_buffer("scale", torch.linspace(1, 2, 5))
+
+        def forward(self, nodes: Any, senders: Any, receivers: Any) -> Any:
+            h = self.dense(nodes) * self.scale
+            sums = torch.zeros_like(h).index_add(0, receivers, h[senders])
+            counts = torch.zeros(len(nodes)).index_add(0, receivers, torch.ones(len(senders)))
+            return sums / counts.clamp(min=1)[:, None]
+
+    rng = np.random.default_rng(0)
+    arrays = (rng.normal(size=(10, 6)).astype("f4"), rng.integers(0, 10, 20), rng.integers(0, 10, 20))
+    net, inputs = MeanOfNeighbours(), tuple(map(torch.as_tensor, arrays))
+    exported = torch.export.export(net, inputs)
+    with pytest.raises(Unsupported, match=r"10 for 'nodes' and 20 for 'senders', .*; "
+                                          r"use zt\.torch_export\.load_layer\(path\), which"):
+        zt.load_torch(exported)
+    torch.export.save(exported, path := tmp_path / "net.pt2")
+    layer = zt.torch_export.load_layer(path)
+    want = net(*inputs)
+    np.testing.assert_allclose(layer([zt.tensor(x) for x in arrays]).numpy(), want.detach(), rtol=1e-5, atol=1e-6)
+    assert {w.name: w.trainable for w in layer.weights} == {
+        "dense.weight": True, "dense.bias": True, "scale": False}
+
+
+def test_what_cannot_be_loaded() -> None:
+    class Branches(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, a: Any) -> Any:
+            return a if a.sum() > 0 else -a
 
     class Total(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, a: Any) -> Any:
@@ -68,7 +110,8 @@ def test_what_cannot_be_loaded() -> None:
             (lambda: zt.load_torch("net.pt"), ConfigError, r"takes a torch\.nn\.Module, not a str"),
             (lambda: zt.load_torch(net), ConfigError, r"needs an example of each input: zt\.load_torch\(net, x\)"),
             (lambda: zt.load_torch(net, 3.0), ConfigError, "an example has no axes"),
-            (lambda: zt.load_torch(Fixed(), torch.ones(3, 4)), Unsupported, "cannot export Fixed for any batch size"),
+            (lambda: zt.load_torch(net, (torch.ones(3, 4),)), ConfigError, r"is a tuple, .* zt\.load_torch\(net, a, b\)"),
+            (lambda: zt.load_torch(Branches(), torch.ones(3, 4)), Unsupported, "cannot export Branches"),
             (lambda: zt.load_torch(Total(), torch.ones(3, 4)), Unsupported, r"module Total: the output 'sum_1' of"),
             (lambda: zt.load_model(net), ConfigError, r"not Linear\(.*\); zt\.load_torch\(module, x\) takes")):
         with pytest.raises(kind, match=message):

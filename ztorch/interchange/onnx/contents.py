@@ -95,6 +95,8 @@ class OnnxFile:
     nodes: tuple[NodeSpec, ...]
     arrays: dict[str, np.ndarray | StoredCodes]  # initializers
     infer: Callable[[], dict[str, Port]]  # shapes of inner tensors, inferred by the package onnx
+    frozen: frozenset[str] = frozenset()  # initializers that do not train
+    without_batch: str = "zt.onnx.load_layer(path)"  # what loads such a file without a batch
 
 
 @dataclass
@@ -127,7 +129,7 @@ def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
     for port in file.inputs:
         if not port.dims:
             raise Unsupported(f"{file.path}: the input {port.name!r} has no axes, so it has no "
-                              "batch; zt.onnx.load_layer(path) takes files without a batch")
+                              f"batch; {file.without_batch} takes inputs without a batch")
         first = port.dims[0]
         port_by_size.setdefault(first if isinstance(first, int) else sizes.get(first or ""), port)
     size = next((n for n in port_by_size if n is not None), None)
@@ -138,6 +140,5 @@ def batch_of(file: OnnxFile, sizes: Mapping[str, int]) -> int | None:
         hint = f"pass sizes={{{axis!r}: {size}}} if all have {size} rows, or " if axis else ""
         raise Unsupported(f"{file.path}: axis 0 of its inputs is {listing}, but it must be the "
                           "batch, which is the same for all inputs; "
-                          f"{hint}use zt.onnx.load_layer(path), which takes inputs without a "
-                          "batch")
+                          f"{hint}use {file.without_batch}, which takes inputs without a batch")
     return size

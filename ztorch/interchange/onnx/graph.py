@@ -144,7 +144,7 @@ class OnnxGraph(Layer):
             if name not in self.stored:
                 weight = self.stored[name] = self.add_weight(name, array.shape, "zeros", trainable)
                 weight.value = array
-            self.stored[name].trainable &= trainable
+            self.stored[name].trainable &= trainable and name not in self.file.frozen
             value = context.read(self.stored[name])
             return OPS.cast(value, file_dtype or array.dtype) if self.keeps_floats else value
 

@@ -157,13 +157,14 @@ def _imported(graph: BatchedGraph, rows: Sequence[tuple[int, ...]], batch: int =
         if isinstance(error, ArtifactError):
             raise
         raise ShapeError(f"{error}. The batch, the first axis of each input, has one row "
-                         "here; zt.onnx.load_layer(path) takes files without a batch") from error
+                         f"here; {graph.file.without_batch} takes inputs without a "
+                         "batch") from error
     for name, y in zip(graph.outputs, results, strict=True):
         if y.shape[:1] != (batch,):
             raise Unsupported(f"{path}: the output {name!r} of shape {y.shape} has no row for "
                               f"each of {batch} in the batch, the first axis of inputs; outputs="
-                              "[...] of others leaves it out, and zt.onnx.load_layer(path) takes "
-                              "files without a batch")
+                              f"[...] of others leaves it out, and {graph.file.without_batch} "
+                              "takes inputs without a batch")
         for declared in graph.file.outputs:
             if declared.name == name:
                 _warn_if_shape_differs(path, declared, y.shape)

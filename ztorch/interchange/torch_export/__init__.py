@@ -1,8 +1,8 @@
-"""Programs of torch.export (.pt2): `zt.torch_export.load` reads a model, without PyTorch;
-`zt.load_torch` takes a module in memory."""
+"""Programs of torch.export (.pt2): `zt.torch_export.load` reads a model, `load_layer` any graph,
+without PyTorch; `zt.load_torch` takes a module in memory."""
 
 from __future__ import annotations
 
-from ztorch.interchange.torch_export.load import load
+from ztorch.interchange.torch_export.load import load, load_layer
 
-__all__ = ["load"]
+__all__ = ["load", "load_layer"]

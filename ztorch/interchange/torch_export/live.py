@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +26,9 @@ def load_torch(module: Any, *inputs: Any, sizes: Mapping[str, int] | None = None
     """Loads a model from a PyTorch module. It compiles, trains and exports like any other.
 
     PyTorch's own `torch.export` traces the module, as `module.eval()` computes: without dropout,
-    and with the stored statistics of BatchNormalization. Any batch size works. For other axes of
-    varying size, and to read a file without PyTorch, see `zt.torch_export.load`.
+    and with the stored statistics of BatchNormalization. Any batch size works. Where the code of
+    the module fixes it, a warning says so, and batches are as large as in the example. For other
+    axes of varying size, and to read a file without PyTorch, see `zt.torch_export.load`.
 
     Args:
         module: A `torch.nn.Module`, or the program that `torch.export.export` returned, which takes
@@ -70,26 +73,50 @@ def load_torch(module: Any, *inputs: Any, sizes: Mapping[str, int] | None = None
 
 
 def _example(torch: Any, x: Any) -> Any:
-    """An example of two rows: PyTorch takes a batch of one for a constant."""
+    """A tensor of PyTorch with the shape and dtype of an example."""
+    if isinstance(x, tuple | list):
+        raise ConfigError(f"zt.load_torch: an example is a {type(x).__name__}, but must be a "
+                          "tensor; several inputs are arguments: zt.load_torch(net, a, b)")
     x = x.detach() if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x))
     if x.ndim == 0:
         raise ConfigError("zt.load_torch: an example has no axes; its first one is the batch")
-    return torch.cat([x[:1], x[:1]]) if len(x) == 1 else x
+    return x
 
 
 def _exported(torch: Any, module: Any, examples: list[Any]) -> Any:
-    """The program of a module, for any batch size."""
+    """The program of a module, for any batch size if its code allows."""
     batch = torch.export.Dim("batch")
+    # PyTorch takes a batch of one for a constant.
+    rows = [torch.cat([x, x]) if len(x) == 1 else x for x in examples]
+    name, size = type(module).__name__, len(examples[0])
+    with _evaluating(module):
+        try:
+            return torch.export.export(module, tuple(rows),
+                                       dynamic_shapes=tuple({0: batch} for _ in rows))
+        except Exception as error:  # whatever the code of the module raises
+            reason = _first_line(error)
+        try:
+            exported = torch.export.export(module, tuple(examples))
+        except Exception as error:
+            raise Unsupported(
+                f"torch.export cannot export {name} ({_first_line(error)}); change its forward, "
+                "or pass torch.export.export(...) of your own") from error
+    warnings.warn(f"zt.load_torch: {name} takes batches of {size} only, as in the example, for "
+                  f"torch.export finds no program for any size ({reason})", stacklevel=4)
+    return exported
+
+
+@contextmanager
+def _evaluating(module: Any) -> Iterator[None]:
+    """Has a module compute as in evaluation meanwhile."""
     was_training = {m for m in module.modules() if m.training}
     module.eval()
     try:
-        return torch.export.export(module, tuple(examples), dynamic_shapes=tuple(
-            {0: batch} for _ in examples))
-    except Exception as error:  # whatever the code of the module raises
-        reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-        raise Unsupported(
-            f"torch.export cannot export {type(module).__name__} for any batch size ({reason}); "
-            "change its forward, or pass torch.export.export(...) of your own") from error
+        yield
     finally:
         for m in was_training:
             m.training = True
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200].rstrip(".")

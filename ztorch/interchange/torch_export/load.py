@@ -11,6 +11,7 @@ from ztorch.errors import ArtifactError, Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec, OnnxFile, StoredCodes
 from ztorch.interchange.onnx.faults import UnsupportedNode, unsupported
 from ztorch.interchange.onnx.load import model_of
+from ztorch.interchange.onnx.load_layer import layer_of
 from ztorch.interchange.onnx.protobuf import Port
 from ztorch.interchange.torch_export import calls as _calls  # noqa: F401 (fills CALLS)
 from ztorch.interchange.torch_export.archive import CallSpec, ExportedProgram, damage, read
@@ -26,8 +27,10 @@ from ztorch.interchange.torch_export.translation import (
     Translation,
     key_of,
 )
+from ztorch.layers.layer import Layer
 from ztorch.model.model import Model
 
+_LAYER_CALL = "zt.torch_export.load_layer(path)"
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 
 
@@ -69,11 +72,37 @@ def model_of_program(program: ExportedProgram, sizes: Mapping[str, int] | None, 
     """The model in a program; see `load`."""
     with damage(program.path):
         file = _translate(program)
-    model = model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)
-    for label, weight in model.named_weights().items():
-        if label.removeprefix("graph/") in program.frozen:
-            weight.trainable = False
-    return model
+    return model_of(file, sizes=sizes, name=name, keep_dtypes=keep_dtypes)
+
+
+@checked
+def load_layer(path: str | os.PathLike[str], *, name: str = "graph") -> Layer:
+    """Loads a program of torch.export as a layer for tensors of the shapes it was exported with,
+    none of which needs a batch: the nodes and edges of a graph, or a function of arrays.
+
+    Floats keep the dtypes of the program. Its float32 parameters are weights.
+
+    Args:
+        path: The file.
+        name: The name of the layer. Default: `"graph"`.
+
+    Returns:
+        A layer that takes a list of the inputs and returns the output, or a dict of several.
+
+    Raises:
+        ArtifactError: The file is not such a program, or is damaged.
+        Unsupported: It has calls that ztorch cannot import; the message lists all of them.
+
+    Examples:
+        ```python
+        torch.export.save(torch.export.export(net.eval(), (nodes, senders, receivers)), "net.pt2")
+        y = zt.torch_export.load_layer("net.pt2")([nodes, senders, receivers])
+        ```
+    """
+    program = read(path)
+    with damage(program.path):
+        file = _translate(program)
+    return layer_of(file, {}, name=name)
 
 
 def _translate(program: ExportedProgram) -> OnnxFile:
@@ -97,7 +126,7 @@ def _translate(program: ExportedProgram) -> OnnxFile:
     except Unsupported as error:
         raise Unsupported(f"{program.path}: {error}") from None
     return OnnxFile(program.path, {"": OPSET}, _ports(program), outputs, tuple(translation.nodes),
-                    translation.arrays, dict)
+                    translation.arrays, dict, program.frozen, _LAYER_CALL)
 
 
 def _start(program: ExportedProgram) -> Translation:
