@@ -74,13 +74,13 @@ class BorrowedCalls:
 
     def __init__(self, pool: CallPool, verb: str):
         self.buckets = pool.buckets
-        self._pool, self._verb = pool, verb
+        self._pool, self.verb = pool, verb
         self._borrowed: dict[str, deque[BorrowedCall]] = defaultdict(deque)
 
     def fitting(self, sizes: Sequence[int]) -> BoundCall:
         """A call of the smallest bucket that holds these sizes. Where runs may overlap, two take
         turns: one is filled while the other one runs."""
-        function = self.buckets.function(self._verb, sizes)
+        function = self.buckets.function(self.verb, sizes)
         turns = self._borrowed[function]
         if not turns:
             turns.append(self._pool.borrow(function))

@@ -14,6 +14,7 @@ from ztorch.feed.columns import reads_in_place, store
 from ztorch.feed.sequences import Ragged
 
 if TYPE_CHECKING:
+    from ztorch.feed.other_sizes import LentStates
     from ztorch.feed.scores import EpochScores
     from ztorch.runtime.loaded_program import BoundCall, NativeSteps
 
@@ -29,6 +30,12 @@ class Batch(NamedTuple):
     weight: float  # of its scores in those of an epoch
     rows: Rows  # which rows they are
     lengths: dict[str, np.ndarray]  # their sizes along axes that vary
+    states: LentStates | None = None  # those of another program, for the run
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the host may continue during a run."""
+        return self.call.overlaps and self.states is None
 
     @property
     def steps(self) -> int:
@@ -45,7 +52,11 @@ class Batch(NamedTuple):
 
     def run(self) -> None:
         """Runs the call."""
-        self.call()
+        if self.states is None:
+            self.call()
+        else:
+            with self.states:
+                self.call()
 
     def add_to(self, scores: EpochScores) -> float:
         """Adds the scores of the call to those of an epoch; returns its loss."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +19,15 @@ from ztorch.feed.staging import Batch
 
 if TYPE_CHECKING:
     from ztorch.feed.call_pool import BorrowedCalls
+    from ztorch.feed.other_sizes import LentStates, OtherSizes
+    from ztorch.runtime.loaded_program import BoundCall
 
 Piece = tuple[Columns, np.ndarray | None]  # x and y, and the weights of their rows
 
 
 class StreamBatches:
-    """Batches of any size from an iterator. Larger ones than a step's are cut; smaller ones are
-    joined, or steps of their own.
+    """Batches of any size from an iterator, cut and joined to that of a step, or steps of their
+    own.
 
     A source that counts its passes in an attribute `epoch`, as those of `zt.data` do, is told
     which pass comes next. So a resumed run gets the batches that it would have got. Where an epoch
@@ -37,16 +40,18 @@ class StreamBatches:
         with_targets: Whether batches must hold y; False to predict.
         class_weight: The weight of each class. Default: `None`.
         as_given: Whether smaller batches are steps of their own. Default: `False`.
+        other_sizes: Runs given batches that do not fit a program; None: larger ones are cut.
+            Default: `None`.
     """
 
     def __init__(self, adapter: DataAdapter, source: Iterable[Any], batch_size: int,
                  with_targets: bool, class_weight: Mapping[int, float] | None = None,
-                 as_given: bool = False):
+                 as_given: bool = False, other_sizes: OtherSizes | None = None):
         self._adapter = adapter
         self._source = source
         self._with_targets = with_targets
         self._class_weight = class_weight
-        self.batch_size, self._as_given = batch_size, as_given
+        self.batch_size, self._as_given, self._other_sizes = batch_size, as_given, other_sizes
         self.steps = _known_steps(source, batch_size, as_given)  # or after an epoch
         self._next_pass: int | None = None  # for a source that counts passes
         self._pieces: Iterator[Piece] | None = None  # of the pass that is under way
@@ -75,10 +80,15 @@ class StreamBatches:
                 continue
             rows = rows_of(columns)
             self._adapter.need_whole_batches(rows, self.batch_size)
-            call = calls.fitting(self._adapter.sizes(columns))
-            weight = self._adapter.stage(call, columns, weights)
-            yield Batch(call, rows, weight, slice(first_row, first_row + rows),
-                        self._adapter.lengths(columns))
+            sizes = self._adapter.sizes(columns)
+            borrowed: AbstractContextManager[tuple[BoundCall, LentStates | None]] = (
+                self._other_sizes.call(sizes)
+                if self._other_sizes and not calls.buckets.take_rows(calls.verb, rows) else
+                nullcontext((calls.fitting(sizes), None)))
+            with borrowed as (call, states):
+                weight = self._adapter.stage(call, columns, weights)
+                yield Batch(call, rows, weight, slice(first_row, first_row + rows),
+                            self._adapter.lengths(columns), states)
             done, first_row = done + 1, first_row + rows
             if rows < self.batch_size and steps is None and not self._as_given:
                 break
@@ -90,7 +100,9 @@ class StreamBatches:
         the pass has ended."""
         if self._as_given:
             piece = self._next()
-            return ({}, None) if piece is None else _rows_from(
+            if piece is None:
+                return {}, None
+            return piece if self._other_sizes else _rows_from(
                 piece, 0, self._put_back(piece, self.batch_size))
         parts: list[Piece] = []
         filled = 0

@@ -32,6 +32,11 @@ class Stretch:
         self.steps = 0  # that were run
         self.weight = float(count * rows)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the host may continue during a run."""
+        return self.call.overlaps
+
     def start(self) -> None:
         """Starts a run that overlaps the host's work until `finish`."""
         self._native.start(self._order, self._first, self._count)

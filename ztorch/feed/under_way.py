@@ -25,7 +25,7 @@ class UnderWay:
 
     def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
         """Runs the call of a batch. With `ahead`, it may still run when this returns."""
-        if ahead and batch.call.overlaps:
+        if ahead and batch.overlaps:
             batch.start()
             self._begun.append((step, batch))
             self.finish(1)

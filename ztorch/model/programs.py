@@ -102,6 +102,16 @@ class ModelPrograms:
         size = positive("batch_size", batch_size or self.compiled.buckets.batch_size)
         return self._other(function, size, weighted)
 
+    def for_rows(self, program: Program, function: str, rows: int) -> Program:
+        """A program that runs a function as `program` does, on batches of at least so many rows; of
+        exactly so many where the function combines them."""
+        weighted = next((key for (_, _, key), other in self._others.items() if other is program),
+                        ())
+        exact = function in self.compiled.metadata.whole_batches
+        sizes = [size for size, verb, key in self._others
+                 if key == weighted and size >= rows and {*_NEEDED[function]} <= {*_NEEDED[verb]}]
+        return self._other(function, rows if exact else min(sizes, default=rows), dict(weighted))
+
     def _other(self, function: str, size: int, weighted: Mapping[str, int]) -> Program:
         key = tuple(sorted(weighted.items()))
         for verb, needed in _NEEDED.items():
@@ -111,6 +121,7 @@ class ModelPrograms:
                      if k not in _TRAINING or k in _NEEDED[function]}
         more = {"weighted": weighted} if weighted else {}
         program = self._make(**{**arguments, "batch_size": size, "decode": False, **more})
+        program.relatives = weakref.ref(self)
         self._others[size, function, key] = program
         return program
 
@@ -128,10 +139,7 @@ class ModelPrograms:
 def hand_over(source: Program, target: Program) -> None:
     """Copies all that training depends on from another program: weights, optimizer,
     random numbers, the epoch and the history. States of rows stay, since batches differ."""
-    states = source.executable.states_snapshot()
-    target.executable.restore({
-        name: states[name] for name, state in target.executable.states.items()
-        if name in states and states[name].shape == tuple(state.shape) and state.role != "memory"})
+    target.take_states(source)
     target.resume(source.training_state(), source.resumed)
     target.stop_training = source.stop_training
 

@@ -85,10 +85,13 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
         if self._programs is None and self._late is None:
             self.compile()
         x = can_be_looked_at(x)
-        batch_size = self.rows_given(x) if batch_size is None and steps else batch_size
+        counted = steps is not None or callbacks is not None  # whether batches are
+        as_given = counted and batch_size is None and self.takes_given
+        batch_size = self.rows_given(x) if as_given else batch_size
         self.learn_shapes(x, batch_size=batch_size)
         with self.running("predict", batch_size) as program:
-            return program.predict_for(self, x, batch_size, verbose, steps, callbacks, out)
+            return program.predict_for(
+                self, x, batch_size, verbose, steps, callbacks, out, as_given)
 
     def predict_on_batch(self, x: Any, out: Any = None) -> Any:
         """Computes the model's outputs for one batch of rows.
@@ -117,15 +120,12 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             return program.predict_on_batch(x, out)
 
     def size_for(self, x: Any, function: str) -> int | None:
-        """The batch size that one call of a function on all rows of x needs; None: that of
-        `compile`."""
+        """The batch size that one call on all rows of x needs; None: that of `compile`."""
         from ztorch.feed.row_shapes import row_count
 
         self.compile_if_due(function)
-        rows = row_count(x)
-        if self.program is None or rows is None or rows <= self.program.batch_size:
-            return None
-        return rows
+        rows, program = row_count(x), self.program
+        return None if rows is None or program is None or rows <= program.batch_size else rows
 
     def generate(self, prompt: Any, length: int, **options: Any) -> Any:
         """Continues a sequence of numbers. The model must be compiled with `decode`.

@@ -29,11 +29,12 @@ _USER = 5  # frames from a warning in `as_callbacks` up to the user's call of `p
 
 def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int | str,
             steps: int | None, callbacks: Callback | Iterable[Callback] | None,
-            as_declared: Callable[[Any], Any], out: Any) -> Any:
+            as_declared: Callable[[Any], Any], out: Any, as_given: bool) -> Any:
     """Outputs of a program for all rows of x, or for the first `steps` batches of a size.
 
     `predicted` is the model or program that was called. Callbacks and the result are in the form of
-    `as_declared`. The other arguments are those of `Program.predict`.
+    `as_declared`. With `as_given`, each batch of an iterator is a step. The other arguments are
+    those of `Program.predict`.
     """
     into: dict[str, np.ndarray] = {}
     read: Iterable[Any] = ()  # arrays of x
@@ -44,7 +45,9 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
         if out is not None:
             raise Unsupported("predict(out=...) of an iterator, whose number of rows is not known; "
                               "pass its rows as an array")
-        source, rows = StreamBatches(adapter, as_stream(adapter, x, size, False), size, False), 0
+        other_sizes = program.other_sizes("predict") if as_given else None
+        source, rows = StreamBatches(adapter, as_stream(adapter, x, size, False), size, False,
+                                     None, as_given, other_sizes), 0
     else:
         columns = adapter.inputs(x)
         source = ArrayBatches(adapter, columns, None, size)

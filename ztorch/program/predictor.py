@@ -68,8 +68,8 @@ class Predictor(Stateful):
         return self.predict_for(self, x, batch_size, verbose, steps, callbacks, out)
 
     def predict_for(self, predicted: Any, x: Any, batch_size: int | None, verbose: int | str,
-                    steps: int | None, callbacks: Any, out: Any) -> Any:
-        """The result of `predict`. `predicted` is the model that callbacks see."""
+                    steps: int | None, callbacks: Any, out: Any, as_given: bool = False) -> Any:
+        """The result of `predict`; `predicted` is the model that callbacks see."""
         need_batch_size("predict", batch_size)
         size = checked_batch_size(batch_size, self.buckets)
         if steps is None and callbacks is None:
@@ -82,7 +82,8 @@ class Predictor(Stateful):
                 return self._predict_batch(columns, out)
         from ztorch.program.predicting import predict
 
-        y = predict(self, predicted, x, size, verbose, steps, callbacks, self._as_declared, out)
+        y = predict(self, predicted, x, size, verbose, steps, callbacks, self._as_declared, out,
+                    as_given)
         return y if out is None else out
 
     def predict_on_batch(self, x: Any, out: Any = None) -> Any:

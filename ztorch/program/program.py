@@ -49,9 +49,6 @@ class Program(Verbs, Predictor):
     """
 
     explainer: Callable[[str, bool], Any] | None = None  # explains the kernels of a function
-    # Returns the programs of the model that this one was compiled from; None if it no longer
-    # exists.
-    relatives: Callable[[], Any] | None = None
 
     def running(self, function: str, batch_size: int | None = None,
                 weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:

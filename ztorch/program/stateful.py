@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ztorch.program.running_optimizer import RunningOptimizer
 from ztorch.program.weight_access import Path, WeightAccess
 
 if TYPE_CHECKING:
+    from ztorch.feed.other_sizes import OtherSizes
     from ztorch.layers.weight import Weight
     from ztorch.runtime.loaded_program import LoadedProgram
     from ztorch.runtime.snapshot import Curves, Metadata, Snapshot, Training
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 class Stateful(WeightAccess):
     """A program with the state of a training run."""
+
+    # Returns the programs of the model that this one was compiled from; None if it no longer
+    # exists.
+    relatives: Callable[[], Any] | None = None
 
     def __init__(self, executable: LoadedProgram, metadata: Metadata,
                  weights: Mapping[str, Weight] | None = None):
@@ -87,6 +93,31 @@ class Stateful(WeightAccess):
         self.epoch, self.epochs_trained = training.epoch, training.passes
         self.seed, self._resumed, self._curves = training.seed, resumed, training.history
         vars(self).pop("history", None)  # created again from the curves on demand
+
+    def take_states(self, source: Stateful) -> None:
+        """Copies the states of another program of the model: weights, slots, random numbers.
+
+        Args:
+            source: The program. States of rows stay its own, since batches differ.
+        """
+        states = source.executable.states_snapshot()
+        self.executable.restore({
+            name: states[name] for name, state in self.executable.states.items()
+            if name in states and states[name].shape == tuple(state.shape)
+            and state.role != "memory"})
+
+    def other_sizes(self, function: str) -> OtherSizes | None:
+        """Runs a function on batches of sizes that the program was not compiled for; None where its
+        model no longer exists.
+
+        Args:
+            function: The function, such as "train".
+        """
+        from ztorch.feed.other_sizes import OtherSizes
+
+        programs = None if self.relatives is None else self.relatives()
+        return None if programs is None else OtherSizes(
+            self, function, functools.partial(programs.for_rows, self, function))
 
     @checked
     def save(self, path: Path) -> None:

@@ -100,9 +100,9 @@ class Verbs:
         Args:
             x: Rows to train on: an array of shape (rows, *input_shape), anything NumPy reads, or an
                 iterator of (x, y) or (x, y, sample_weight) batches. In a model compiled without a
-                batch size each batch is a step, as in Keras; one larger than the first of a
-                generator is cut. Otherwise batches are cut and joined to the size of steps. For
-                several inputs, a list in their order or a dict by their names.
+                batch size each batch is a step, as in Keras; one that is larger than all before it
+                compiles the model for its size. Otherwise batches are cut and joined to the size of
+                steps. For several inputs, a list in their order or a dict by their names.
             y: Targets, one per row of x; for several outputs, a list or dict. Omitted if x is an
                 iterator. Default: `None`.
             batch_size: The batch size of a step; None: that of `compile`. A program has only its

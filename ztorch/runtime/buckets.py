@@ -93,6 +93,11 @@ class Buckets:
         """The function of the bucket with exactly these sizes."""
         return verb + self._suffixes[sizes]
 
+    def take_rows(self, verb: str, rows: int) -> bool:
+        """Whether a function takes a batch of so many rows, padded where it may be."""
+        padded = verb not in self._whole_batches
+        return rows in self._sizes[0] or (padded and rows < self.batch_size)
+
     def function(self, verb: str, sizes: Sequence[int]) -> str:
         """The function of the smallest bucket in which these sizes fit."""
         if verb in self._whole_batches and sizes[0] not in self._sizes[0]:
