@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, KernelError
 from ztorch.lower.schedule import parse
 
 
@@ -65,9 +65,30 @@ def test_hints_change_schedules_and_no_result() -> None:
     assert "hint kind=rows is not followed: this can be product" in explanation
     explanation = zt.kernel(product.function, hints=zt.Hints(shared_memory=64)).on("vulkan").explain(x, w)
     assert "hint shared_memory=64 is not followed: the kernel needs more" in explanation
-    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5}):
+    for wrong in ({"tile": (1,)}, {"workgroup": 0}, {"kind": "two words"}, {"shared_memory": -1}, {"tensor_cores": 2}, {"unroll": 1.5},
+                  {"workgroup": (8, 8)}, {"stages": True}):
         with pytest.raises(ConfigError, match=f"the hint {next(iter(wrong))}="):
             zt.Hints(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_kind_that_no_machine_has_is_an_error() -> None:
+    """One that others have is not."""
+    @zt.kernel(hints=zt.Hints(kind="grid_row"))
+    def halves(x):
+        return x * 0.5
+
+    for machine, own in (("cpu", "elements"), ("vulkan", "grid_elements")):
+        with pytest.raises(ConfigError, match=f"'grid_row' is no loop nest; did you mean 'grid_rows'.*; this can be {own}, and others are"):
+            halves.on(machine).explain(np.ones(8, np.float32))
+
+
+def test_arguments_of_the_decorator() -> None:
+    def halves(x):
+        return x * 0.5
+
+    for wrong in ({"max_steps": 0}, {"max_steps": "many"}, {"max_steps": True}, {"hints": {"tile": (1, 2)}}):
+        with pytest.raises(KernelError, match=f"kernel halves: {next(iter(wrong))}=.* must be"):
+            zt.kernel(halves, **wrong)
 
 
 def test_vectors_are_no_longer_than_the_axis() -> None:

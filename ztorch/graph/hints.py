@@ -47,7 +47,7 @@ class Hints:
 
     def __post_init__(self) -> None:
         for name, x in self.given.items():
-            numbers = x if isinstance(x, tuple) else (x,)
+            numbers = x if name == "tile" and isinstance(x, tuple) else (x,)
             if name == "tile" and not (isinstance(x, tuple) and len(x) in (2, 3)):
                 raise ConfigError(f"the hint tile={x!r} must be two or three numbers, such as "
                                   "(64, 32)")
@@ -57,8 +57,9 @@ class Hints:
                 raise ConfigError(f"the hint kind={x!r} must be the name of a loop nest, such as "
                                   "'rows'")
             if name not in ("tensor_cores", "kind") and not all(
-                    isinstance(n, int) and n > 0 for n in numbers):
-                raise ConfigError(f"the hint {name}={x!r} must be above 0")
+                    type(n) is int and n > 0 for n in numbers):
+                raise ConfigError(f"the hint {name}={x!r} must be "
+                                  f"{'integers' if name == 'tile' else 'an integer'} above 0")
 
     @property
     def given(self) -> dict[str, Any]:

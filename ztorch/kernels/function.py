@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,11 @@ class KernelFunction:
     def __init__(self, function: Callable[..., Any], max_steps: int | None = None,
                  signature: Signature | None = None, hints: Hints | None = None):
         self.source: Source = source_of(function)
+        label = f"kernel {self.source.name}"
+        if max_steps is not None and not (type(max_steps) is int and max_steps > 0):
+            raise KernelError(f"{label}: max_steps={max_steps!r} must be an integer above 0")
+        if not isinstance(hints, Hints | None):
+            raise KernelError(f"{label}: hints={hints!r} must be such as zt.Hints(workgroup=128)")
         self.function = function
         self.max_steps = max_steps
         self.signature = signature
@@ -100,9 +106,7 @@ class KernelFunction:
             arguments: Values, or numbers and tuples that are compiled in, by name.
             numbers: Names of values that represent Python numbers. Default: `()`.
         """
-        if self.hints is None:
-            return self._translated(arguments, numbers)[0]
-        with self.hints.scope(self.source.name):
+        with self.hints.scope(self.source.name) if self.hints else nullcontext():
             return self._translated(arguments, numbers)[0]
 
     def _translated(self, arguments: dict[str, Any], numbers: Collection[str]
@@ -290,9 +294,7 @@ def kernel(function: Callable[..., Any] | str | None = None, *, max_steps: int |
         array([[1., 2., 3.],
                [1., 2., 3.]])
     """
-    if isinstance(function, str):
-        signature = parse_signature(function)
-        return lambda f: KernelFunction(f, max_steps, signature, hints)
-    if function is None:
-        return lambda f: KernelFunction(f, max_steps, None, hints)
-    return KernelFunction(function, max_steps, None, hints)
+    if callable(function):
+        return KernelFunction(function, max_steps, None, hints)
+    signature = None if function is None else parse_signature(function)
+    return lambda f: KernelFunction(f, max_steps, signature, hints)

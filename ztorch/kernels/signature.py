@@ -11,6 +11,7 @@ from ztorch.dtypes import DType, dtype
 from ztorch.errors import KernelError, UnknownName
 
 _PART = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*)?(\[[^\]]*\])?\s*(,|$)")
+_EXAMPLE = "'f32[b, n], f32[n] -> f32[b, n]'"
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,14 @@ def parse_signature(text: str) -> Signature:
     >>> parse_signature("f32[b, n], f32 -> f32[b, n]").arguments[0].dims
     ('b', 'n')
     """
+    if not isinstance(text, str):
+        raise KernelError(f"zt.kernel takes a function or a signature, not {text!r}; write a "
+                          f"signature like {_EXAMPLE}")
     left, arrow, right = text.partition("->")
-    return Signature(_types(left, text), _types(right, text) if arrow else ())
+    results = _types(right, text)
+    if arrow and not results:
+        raise KernelError(f"the signature {text!r} has no results; write it like {_EXAMPLE}")
+    return Signature(_types(left, text), results)
 
 
 def _types(part: str, text: str) -> tuple[ArrayType, ...]:
@@ -99,7 +106,7 @@ def _types(part: str, text: str) -> tuple[ArrayType, ...]:
         match = _PART.match(part, position)
         if match is None or match.end() == position or not (match[1] or match[2]):
             raise KernelError(f"the signature {text!r} cannot be read at {part[position:]!r}; "
-                              "write it like 'f32[b, n], f32[n] -> f32[b, n]'")
+                              f"write it like {_EXAMPLE}")
         kinds.append(_type(match[1], match[2], text))
         position = match.end()
     return tuple(kinds)

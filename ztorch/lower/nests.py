@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from ztorch.errors import Unsupported
+from ztorch.errors import ConfigError, Unsupported, nearest
 from ztorch.graph.hints import hints_of
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
@@ -41,6 +41,11 @@ def propose(region: Region, limits: Limits) -> Hinted:
                          "needs more")
     known = {s.kind: s for s in reversed(offered or [*proposals(region, limits)])}
     *_, first = known.values()
+    if hints.kind and hints.kind not in schedule.KINDS:
+        raise ConfigError(f"the hint kind={hints.kind!r} is no loop nest"
+                          f"{nearest(hints.kind, schedule.KINDS)}; this can be "
+                          f"{' or '.join(reversed(known))}, and others are "
+                          f"{', '.join(sorted(schedule.KINDS.keys() - known))}")
     chosen = known.get(hints.kind or first.kind)
     if chosen is None:
         unmet.append(f"hint kind={hints.kind} is not followed: this can be "
