@@ -30,7 +30,8 @@ def without_a_barrier(x):
     for _, thread in zt.threads(1, 32):
         own = zt.shared(32, x.dtype)
         own[thread] = x[thread]
-        out[thread] = own[31 - thread]
+        if x[thread] > 0.0:  # without this, the race is seen while compiling
+            out[thread] = own[31 - thread]
     return out
 
 

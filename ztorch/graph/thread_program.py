@@ -179,6 +179,18 @@ def statements_of(body: Sequence[ThreadStatement]) -> Iterator[ThreadStatement]:
             yield from statements_of((*s.yes, *s.no))
 
 
+def reads_unwritten(program: ThreadProgram) -> ThreadStatement | None:
+    """The first statement that reads a shared array which no statement writes, if there is one."""
+    own = {a.name for a in program.shared}
+    reads: dict[str, ThreadStatement] = {}
+    for s in statements_of(program.body):
+        if isinstance(s, StoreElement) or (isinstance(s, AtomicUpdate) and s.how == "exchange"):
+            own.discard(s.array)
+        elif isinstance(s, (LoadElement, AtomicUpdate)):
+            reads.setdefault(s.array, s)
+    return next((s for name, s in reads.items() if name in own), None)
+
+
 def values_of(s: ThreadStatement) -> list[Value]:
     """The values that a statement holds, its result first."""
     return [v for x in vars(s).values() for v in (x if isinstance(x, tuple) else (x,))

@@ -40,6 +40,7 @@ class TileArithmetic:
 
     def __init__(self, dtypes: Sequence[DType]):
         self.float = f64 if f64 in dtypes else f32  # of Python's floats that depend on a loop
+        self.unwritten: set[Value] = set()  # of np.empty: their elements have no values
 
     def tile(self, x: Any) -> LoopTensor:
         """A number, an index or a tile as a tile."""
@@ -48,6 +49,8 @@ class TileArithmetic:
         if isinstance(x, Affine) and x.terms:
             return self._counted(x)
         x = x.const if isinstance(x, Affine) else x
+        if not isinstance(x, NUMBERS):
+            raise BadOperand(f"{x!r} is not a number or array")
         d = boolean if isinstance(x, bool) else self.float
         if isinstance(x, int) and d is not boolean:
             d = next((d for d in (i32, i64, u64) if _fits(x, d)), self.float)
@@ -115,10 +118,16 @@ class TileArithmetic:
         if name == "power":
             return self._power(a, b, d)
         if d is boolean:
-            if name not in _LOGICAL:  # sums of truths count them
-                d = i32
-            else:
+            # As in NumPy; Python's bools, such as `i > 2` of a counter, are numbers.
+            in_numpy = any(isinstance(x, LoopTensor) and not x.weak for x in (a, b))
+            if name == "sub" and in_numpy:
+                raise BadOperand("- takes numbers, not bools; write ^, or np.int32(n)")
+            if name in _LOGICAL:
                 name = _LOGICAL[name]
+            elif name in ("add", "mul") and in_numpy:
+                name = "logical_or" if name == "add" else "logical_and"
+            else:
+                d = i32
         return self.apply(name, a, b, dtype=d)
 
     def _power(self, a: Any, b: Any, d: DType) -> LoopTensor:

@@ -11,7 +11,7 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.patterns import Update, element_update, flag, variable_update
-from ztorch.kernels.reading import BadIndex, ElementIndex, index_of
+from ztorch.kernels.reading import BadIndex, ElementIndex, check_inside, index_of
 from ztorch.kernels.scope import Variable
 from ztorch.kernels.sums import extreme_over, sum_over
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
@@ -73,7 +73,8 @@ class AssignmentRules(CallRules):
                                             "take its elements: a, b = x[0], x[1]")
                 count = len(x) if isinstance(x, (tuple, range)) else 1
                 of = "" if source is None else f": {ast.unparse(source)}"
-                raise self.source.error(target, f"{len(target.elts)} variables for {count} "
+                names = f"{len(target.elts)} variable{'s' * (len(target.elts) != 1)}"
+                raise self.source.error(target, f"{names} for {count} "
                                         f"{'value' if count == 1 else 'values'}{of}")
             for t, part in zip(target.elts, x, strict=True):
                 self._assign(s, t, part)
@@ -170,11 +171,16 @@ class AssignmentRules(CallRules):
             raise self.source.error(
                 target, f"{name} cannot be written: {old.fixed or 'it is not an array'}",
                 "write to an array that the function makes, such as np.empty_like(x)")
+        if reduction is not None:
+            self.check_written(target, old.value)
         index = index_of(self.value(target.slice), old.value.shape)
         self.mark_parts([name])
         inner = self.parallel(old.depth)
+        condition = self.condition(old.masks)
         try:
-            self.store(name, index, new, self.condition(old.masks), inner, reduction)
+            if condition is True:
+                check_inside(index, old.value.shape)
+            self.store(name, index, new, condition, inner, reduction)
         except BadIndex as error:
             raise self.source.error(target, str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from ztorch.kernels.expressions import ExpressionRules, Method
 from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, cast_rule
 from ztorch.kernels.library_ops import apply_op, library_op
 from ztorch.kernels.scope import Loop, Variable
-from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
+from ztorch.kernels.thread_functions import THREAD_FUNCTIONS, atomic_add
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.unsupported_syntax import INSTEAD_OF_FUNCTIONS
 from ztorch.kernels.writing import reduce_iterations
@@ -32,14 +33,26 @@ class CallRules(ExpressionRules):
         if isinstance(test, (LoopTensor, Affine)):
             raise self.source.error(s, "assert can only test compile-time constants")
         if not test:
-            raise self.source.error(s, f"the assertion fails"
-                                    f"{': ' + str(self.value(s.msg)) if s.msg else ''}")
+            parts = s.msg.values if isinstance(s.msg, ast.JoinedStr) else [s.msg] if s.msg else []
+            words = [str(self.value(p.value if isinstance(p, ast.FormattedValue) else p))
+                     for p in parts]
+            message = "".join([": " * bool(words), *words])
+            raise self.source.error(s, f"the assertion fails{message}")
+
+    def instead_of_unused(self, node: ast.expr) -> str:
+        """What to write instead of an expression whose value is not used."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.UnaryOp):
+            return f"write {ast.unparse(node.operand.operand)} += 1"
+        if isinstance(node, ast.Attribute) and callable(self.value(node)):
+            return f"call it: {ast.unparse(node)}()"
+        return "assign it, or delete the line"
 
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)
         if _is_one_of(function, THREAD_FUNCTIONS):
+            other = ("; in other loops write array[index] += x" if function is atomic_add else "")
             raise self.source.error(node, f"zt.{function.__name__} is for threads", "use it in a "
-                                    "loop: for block, thread in zt.threads(...)")
+                                    f"loop: for block, thread in zt.threads(...){other}")
         generator = node.args[0] if len(node.args) == 1 and isinstance(
             node.args[0], ast.GeneratorExp) else None
         if generator is not None:
@@ -64,6 +77,10 @@ class CallRules(ExpressionRules):
             if not args[0].shape:
                 raise self.source.error(node, "a number has no length")
             return args[0].shape[0]
+        if isinstance(function, (LoopTensor, Affine, tuple, *NUMBERS)):
+            raise self.source.error(node, f"{ast.unparse(node.func)} is a value, and no function",
+                                    "write x.shape[axis]" if ast.unparse(node.func).endswith(
+                                        ".size") else "leave out the parentheses")
         rule = _rule_of(function)
         if rule is not None:
             return self._call_rule(node, rule, *args, **named)
@@ -81,6 +98,9 @@ class CallRules(ExpressionRules):
         except TypeError as error:
             # Without the name of the internal function.
             problem = str(error).partition("() ")[2] or str(error)
+            if "positional argument" in problem:
+                names = [*inspect.signature(rule).parameters][1:]  # without the arithmetic
+                problem = f"its arguments are ({', '.join(names)})"
             for theirs, ours in (("dim", "axis"), ("keepdim", "keepdims")):  # of PyTorch
                 problem += f"; write {ours}" if problem.endswith(f"'{theirs}'") else ""
             raise self.source.error(node, f"{ast.unparse(node.func)}: {problem}") from None
@@ -117,14 +137,16 @@ def _instead_of(function: Any) -> str:
     """What to write instead of a call."""
     if _is_one_of(function, (enumerate, zip)):
         return "loop over range(len(x)) and read x[i]"
+    if _is_one_of(function, (any, all)):
+        return f"write np.{function.__name__}(...)"
     name = getattr(function, "__name__", "")
     # A function of a random generator is a method.
     module = getattr(function, "__module__", None) or type(
         getattr(function, "__self__", None)).__module__
-    for known in (name, module):
+    for known in (name, module, module.partition(".")[0]):
         if known in INSTEAD_OF_FUNCTIONS:
             return INSTEAD_OF_FUNCTIONS[known]
-    if name in REGISTRY and module.startswith("numpy"):
+    if name in REGISTRY and module.partition(".")[0] in ("numpy", "torch", "jax", "scipy"):
         return f"write zt.ops.{name}(...)"
     return ("call functions of numpy and math that docs/kernel_functions.md lists, ops of zt.ops, "
             "other kernels, or functions of your own without decorators")

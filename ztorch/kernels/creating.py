@@ -49,6 +49,14 @@ def _like(number: Any) -> FunctionRule:
     return rule
 
 
+def _unwritten(rule: FunctionRule) -> FunctionRule:
+    def empty(a: TileArithmetic, *args: Any, **named: Any) -> Any:
+        array = rule(a, *args, **named)
+        a.unwritten.add(array.value)
+        return array
+    return empty
+
+
 def _arange(a: TileArithmetic, *ends: Any, dtype: Any = None) -> Any:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
     if not all(isinstance(n, (Affine, int)) for n in (start, stop)) or not isinstance(step, int):
@@ -96,6 +104,7 @@ def _numbers(x: Any) -> Iterator[Any]:
 
 
 CREATING: dict[Any, FunctionRule] = {
-    np.zeros: _filled(0), np.empty: _filled(0), np.ones: _filled(1), np.full: _full,
-    np.zeros_like: _like(0), np.empty_like: _like(0), np.ones_like: _like(1), np.arange: _arange,
+    np.zeros: _filled(0), np.empty: _unwritten(_filled(0)), np.ones: _filled(1), np.full: _full,
+    np.zeros_like: _like(0), np.empty_like: _unwritten(_like(0)), np.ones_like: _like(1),
+    np.arange: _arange,
     **{f: _of_known(f) for f in (np.linspace, np.eye)}, np.array: _array}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import boolean
 from ztorch.errors import KernelError, ZtorchError, nearest
 from ztorch.graph.op import OPS, REGISTRY, constant
 from ztorch.kernels.arithmetic import NUMBERS
@@ -16,7 +17,14 @@ from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.reading import BadIndex, index_of
 from ztorch.kernels.tile_functions import BadCall
 from ztorch.kernels.tiles import Affine, LoopTensor
-from ztorch.kernels.unsupported_syntax import INSTEAD, INSTEAD_OF_METHODS, kind_of
+from ztorch.kernels.unsupported_syntax import (
+    INSTEAD,
+    INSTEAD_OF_METHODS,
+    INSTEAD_OF_NAMES,
+    kind_of,
+)
+
+_UNDEFINED = "set it before, or make it an argument of the kernel"
 
 
 class Method:
@@ -69,15 +77,15 @@ class ExpressionRules(ConditionRules):
         if node.id == "<range>":
             return range
         try:
-            return _known_object(self.source.lookup(node.id))
+            return known_object(self.source.lookup(node.id))
         except KeyError:
             if node.id in self.local_names:
                 raise self.source.error(
                     node, f"{node.id} has no value here: it is set only inside a loop or a branch",
                     "set it before") from None
             raise self.source.error(
-                node, f"{node.id} is not defined" + (nearest(node.id, self.env) or "; set it "
-                "before, or make it an argument of the kernel")) from None
+                node, f"{node.id} is not defined" + (nearest(node.id, self.env) or
+                f"; {INSTEAD_OF_NAMES.get(node.id, _UNDEFINED)}")) from None
 
     @property
     def local_names(self) -> set[str]:
@@ -107,7 +115,7 @@ class ExpressionRules(ConditionRules):
             if keyword.arg is not None:
                 values[keyword.arg] = x
             elif isinstance(x, dict):
-                values.update({name: _known_object(y) for name, y in x.items()})
+                values.update({name: known_object(y) for name, y in x.items()})
             else:
                 raise self.source.error(keyword.value, "only a dict can be spread with **")
         return values
@@ -118,7 +126,7 @@ class ExpressionRules(ConditionRules):
             if isinstance(of, (Affine, *NUMBERS)):
                 raise self.source.error(node, f"a number has no attribute {node.attr}")
             try:
-                return _known_object(getattr(of, node.attr))
+                return known_object(getattr(of, node.attr))
             except AttributeError:
                 if isinstance(of, tuple):
                     raise self.source.error(
@@ -126,9 +134,9 @@ class ExpressionRules(ConditionRules):
                         "make an array of its final size, such as np.empty(n, x.dtype), and write "
                         "to its elements") from None
                 owner = getattr(of, "__name__", repr(of))
-                in_ops = of is np and node.attr in REGISTRY
-                hint = f"; write zt.ops.{node.attr}(...)" if in_ops else nearest(node.attr, dir(of))
-                raise self.source.error(node, f"{owner} has no {node.attr}{hint}") from None
+                raise self.source.error(
+                    node, f"{owner} has no {node.attr}{_instead_of_attribute(of, node.attr)}"
+                ) from None
         simple = {"shape": of.shape, "ndim": len(of.shape), "dtype": of.dtype,
                   "size": int(np.prod(of.shape))}
         if node.attr in simple:
@@ -137,6 +145,7 @@ class ExpressionRules(ConditionRules):
             return METHODS["transpose"](self.arithmetic, of)
         if node.attr not in METHODS:
             hint = INSTEAD_OF_METHODS.get(node.attr) or (
+                f"; write np.{node.attr}(x)" if getattr(np, node.attr, None) in FUNCTIONS else
                 f"; write zt.ops.{node.attr}(...)" if node.attr in REGISTRY else nearest(
                     node.attr, [*METHODS, *simple, "T"], likeness=0.7))
             raise self.source.error(node, f"arrays have no {node.attr} in kernels{hint}")
@@ -150,13 +159,22 @@ class ExpressionRules(ConditionRules):
             return FUNCTIONS[np.matmul](self.arithmetic, a, b)
         if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(node.op, ast.Add):
             return a + b
+        if isinstance(a, tuple) and isinstance(b, int) and isinstance(node.op, ast.Mult) and all(
+                isinstance(x, NUMBERS) for x in a):
+            return a * b
+        for n, x in ((node.left, a), (node.right, b)):
+            if isinstance(x, tuple):
+                raise self.source.error(n, f"{ast.unparse(n)} is a tuple, and operators take "
+                                        "numbers and arrays", "take one of its elements, or write "
+                                        "np.array(...)")
         self.check_shapes(node, a, b)
         return self.arithmetic.binary(node.op, a, b)
 
     def _operand(self, node: ast.expr) -> Any:
         x = self.value(node)
         if not isinstance(x, (LoopTensor, Affine, tuple, *NUMBERS)):
-            raise self.source.error(node, f"{x!r} is not a number or array")
+            raise self.source.error(node, f"{x!r} is not a number or array", "compute the real and "
+                                    "the imaginary parts" if isinstance(x, complex) else "")
         return x
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
@@ -166,6 +184,9 @@ class ExpressionRules(ConditionRules):
         if isinstance(node.op, ast.USub):
             if isinstance(x, NUMBERS):
                 return -x
+            if isinstance(x, LoopTensor) and x.dtype is boolean and not x.weak:
+                raise self.source.error(node, "- takes numbers, not bools",
+                                        "write ~, or np.int32(n)")
             return x.times(-1) if isinstance(x, Affine) else self.arithmetic.apply("neg", x)
         if isinstance(node.op, ast.Invert):
             if isinstance(x, int):
@@ -185,15 +206,23 @@ class ExpressionRules(ConditionRules):
             of = self._table(node, of)
         if not isinstance(of, LoopTensor):
             try:
-                return of[key]
+                return known_object(of[key])
             except (TypeError, IndexError, KeyError) as error:
                 raise self.source.error(node, str(error)) from None
+        self.check_written(node, of)
         variable = self.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
         changes = variable.changes if variable else len(self.loops)
         try:
             return self.read(of, changes, index_of(key, of.shape))
         except BadIndex as error:
             raise self.source.error(node, str(error)) from None
+
+    def check_written(self, node: ast.Subscript, array: LoopTensor) -> None:
+        """Raises an error if no element of an array has a value yet."""
+        if array.value in self.arithmetic.unwritten:
+            name = ast.unparse(node.value)
+            raise self.source.error(node, f"{name} is read before any of its elements is written",
+                                    "make it with np.zeros, or write its elements first")
 
     def _table(self, node: ast.Subscript, numbers: tuple[Any, ...]) -> LoopTensor:
         """A tuple of numbers as an array, which can be indexed by run-time values."""
@@ -208,7 +237,17 @@ class ExpressionRules(ConditionRules):
                        for n in (node.lower, node.upper, node.step)))
 
 
-def _known_object(x: Any) -> Any:
+def _instead_of_attribute(of: Any, name: str) -> str:
+    """What to write instead of an attribute that an object lacks."""
+    if of is np:
+        return f"; write zt.ops.{name}(...)" if name in REGISTRY else nearest(name, dir(of))
+    if name in INSTEAD_OF_NAMES:
+        return f"; {INSTEAD_OF_NAMES[name]}"
+    in_numpy = getattr(of, "__name__", "") == "ztorch" and getattr(np, name, None) in FUNCTIONS
+    return f"; write np.{name}(...)" if in_numpy else nearest(name, dir(of))
+
+
+def known_object(x: Any) -> Any:
     """An object from outside as a value of a kernel."""
     if isinstance(x, np.generic):
         return LoopTensor(OPS.full((), x.item(), str(x.dtype)))

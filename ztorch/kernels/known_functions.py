@@ -135,7 +135,9 @@ def _where(a: TileArithmetic, condition: Any, x: Any, y: Any) -> Any:
 
 
 def _clip(a: TileArithmetic, x: Any, low: Any, high: Any) -> Any:
-    return a.apply("minimum", a.apply("maximum", x, low), high)
+    for name, bound in (("maximum", low), ("minimum", high)):
+        x = x if bound is None else a.apply(name, x, bound)
+    return x
 
 
 def _float_power(a: TileArithmetic, x: Any, y: Any) -> Any:

@@ -91,7 +91,8 @@ class LoopRules(AssignmentRules):
                     "top of the kernel", "put the condition inside of the loop")))
             if not isinstance(x, (Affine, int)):
                 raise self.source.error(s.iter, f"range takes integers, not {x!r}",
-                                        "divide by //" if isinstance(x, float) else "")
+                                        "divide by //" if isinstance(x, float) else
+                                        "take one of them" if isinstance(x, tuple) else "")
         length = Affine.of(stop).plus(start, -1)
         longest = length.range[1] if step > 0 else length.range[0]
         count = len(range(0, longest, step))
@@ -144,8 +145,10 @@ class LoopRules(AssignmentRules):
         names = [t.id for t in targets if isinstance(t, ast.Name)]
         if len(names) != len(targets) or not (together or len(names) == len(extents)):
             raise self.source.error(s.target, f"{len(targets)} counters, but zt.grid gets "
-                                    f"{len(extents)} sizes", "give each counter its number of "
-                                    "iterations, or take all as one tuple")
+                                    f"{len(extents)} size{'s' * (len(extents) != 1)}",
+                                    "write zt.grid(*x.shape)" if isinstance(extents[0], tuple)
+                                    else "give each counter its number of iterations, or take all "
+                                    "as one tuple")
         if not all(isinstance(n, int) for n in extents):
             shaped = any(isinstance(n, LoopTensor) and n.shape for n in extents)
             raise self.source.error(s.iter, "the extents of zt.grid must be known while compiling",

@@ -68,9 +68,11 @@ def _key_of_each_axis(keys: Any, shape: tuple[int, ...]) -> list[Any]:
     """The keys, with slices for axes that have none, and None for new axes."""
     items = list(keys) if isinstance(keys, tuple) else [keys]
     count = sum(k is not None and k is not Ellipsis for k in items)
+    if count and not shape:
+        raise BadIndex("a number has no elements; leave out the index")
     if count > len(shape):
         raise BadIndex(f"{count} indices, but the array has the shape {list(shape)}; write "
-                       f"{len(shape) or 'no'} of them")
+                       f"{len(shape)} of them")
     rest = [slice(None)] * (len(shape) - count)
     for n, key in enumerate(items):
         if key is Ellipsis:
@@ -228,6 +230,14 @@ def _moved(value: Value, axis: int, place: Affine) -> tuple[Value, list[LoopVar 
         labels = [v for v, _ in steps]
     flipped = tuple(axis + k for k, v in enumerate(labels) if v in back)
     return (OPS.flip(value, flipped) if flipped else value), labels
+
+
+def check_inside(index: ElementIndex, shape: Sequence[int]) -> None:
+    """Raises a BadIndex if a place that is not data leaves an axis of an array."""
+    for place, n in zip(index.places, shape, strict=True):
+        low, high = place.range if isinstance(place, Affine) else (0, 0)
+        if low < 0 or (high >= n and isinstance(place, Affine)):
+            raise BadIndex(outside(low, high, n))
 
 
 def outside(low: int, high: int, n: int) -> str:

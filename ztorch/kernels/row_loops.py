@@ -229,7 +229,7 @@ class RowRules(ThreadRules):
             stride = math.prod(rows.extents[k + 1:])
             place = OPS.floor_divide(number, stride) if stride > 1 else number
             place = OPS.remainder(place, n) if k else place
-            self.memory.bounds[place] = (0, n - 1)
+            self.memory.bounds[place], self.memory.places.counts[place] = (0, n - 1), n
             if (rows.firsts[k], rows.steps[k]) != (0, 1):
                 place = place * rows.steps[k] + rows.firsts[k]
             places.append(LoopTensor(place, (), weak=True))

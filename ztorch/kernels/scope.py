@@ -11,7 +11,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import TileArithmetic
 from ztorch.kernels.known_places import with_known_places
-from ztorch.kernels.reading import ElementIndex, needs_lookup, read
+from ztorch.kernels.reading import ElementIndex, check_inside, needs_lookup, read
 from ztorch.kernels.source import Source
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
@@ -144,6 +144,8 @@ class Scope:
                 row = loop.sequential.sequence(OPS.transpose(outside.value, tuple(order)))
                 axes = tuple(v for v in outside.axes if v is not twin)
                 return LoopTensor(row, axes, outside.weak)
+        if counters and not self.masks:
+            check_inside(index, tile.shape)
         index = replace(index, places=tuple(
             self.arithmetic.tile(p) if isinstance(p, Affine) and counters & {*p.terms} else p
             for p in index.places))

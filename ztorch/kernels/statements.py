@@ -73,10 +73,12 @@ class StatementRules(LoopRules):
             if called is print or called is breakpoint:
                 raise self.source.error(s, f"{called.__name__} has no meaning in compiled code",
                                         "run the kernel as plain Python: kernel.debug(...)")
-            raise self.source.error(s, "the value is not used", "assign it, or delete the line")
+            raise self.source.error(s, "the value is not used", self.instead_of_unused(s.value))
 
     def _run_return(self, s: ast.Return) -> None:
-        raise self.source.error(s, "return is inside a loop or a branch",
+        at_the_top = any(s is x for x in self.source.tree.body)
+        raise self.source.error(s, "statements follow return" if at_the_top else
+                                "return is inside a loop or a branch",
                                 "return once, at the end of the function")
 
     def _run_if(self, s: ast.If) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,11 @@ class ThreadCalls(ThreadNumbers):
                 rule = getattr(self, f"_{known.__name__}")
                 return rule(node, *args, **named)
         except TypeError as error:
-            raise self.source.error(node, f"{ast.unparse(node.func)}: {error}") from None
+            problem = str(error)
+            if known is not None and known in threads.THREAD_FUNCTIONS:
+                names = ", ".join(inspect.signature(known).parameters)
+                problem = f"its arguments are ({names})" if names else "it takes no arguments"
+            raise self.source.error(node, f"{ast.unparse(node.func)}: {problem}") from None
         if known is threads.threads:
             raise self.source.error(node, "a loop over threads is inside another one",
                                     "for several axes write zt.threads((4, 4), (8, 8))")
@@ -72,7 +77,8 @@ class ThreadCalls(ThreadNumbers):
     def _update(self, node: ast.Call, reduction: str) -> LoopTensor:
         if node.keywords or len(node.args) != (4 if reduction == "cas" else 3):
             names = "array, index, expected, x" if reduction == "cas" else "array, index, x"
-            raise self.source.error(node, f"zt.atomic_{reduction} takes ({names})")
+            raise self.source.error(node, f"zt.atomic_{reduction} takes ({names})",
+                                    "the index is a number, or a tuple of one for each axis")
         array, place = self.target(node, node.args[0], self.value(node.args[1]))
         d = array.dtype
         if d.bits < 32 or d is boolean:
@@ -112,6 +118,7 @@ class ThreadCalls(ThreadNumbers):
         return own
 
     def _barrier(self, node: ast.Call) -> None:
+        self.memory.places.met()
         self.memory.lines[barrier := Barrier()] = self.source, node
         self.statements.append(barrier)
 
@@ -134,6 +141,7 @@ class ThreadCalls(ThreadNumbers):
 
     def _exchanged(self, node: ast.Call, x: LoopTensor, lane: Value | int) -> LoopTensor:
         result = self.memory.leaf(x.dtype)
+        self.memory.places.met()
         self.memory.lines[exchange := Exchange(result, x.value, lane)] = self.source, node
         self.statements.append(exchange)
         return LoopTensor(result, (), x.weak)

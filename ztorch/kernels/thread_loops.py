@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ztorch.dtypes import DType
 from ztorch.graph.thread_kernel import parted
-from ztorch.graph.thread_program import ThreadArray, ThreadProgram
+from ztorch.graph.thread_program import ThreadArray, ThreadProgram, reads_unwritten
 from ztorch.graph.threads import THREADS, THREADS_RESULT
 from ztorch.graph.value import Value
 from ztorch.kernels.control_flow import thread_without_jumps
@@ -47,7 +49,10 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
 
     def body(memory: ThreadMemory, *ids: Value) -> ThreadRules:
         rules = ThreadRules(t.source, t, memory)
-        memory.places.counts.update(zip(ids, (blocks, size), strict=True))
+        places = memory.places
+        places.counts.update(zip(ids, (blocks, size), strict=True))
+        threads = np.arange(size)
+        places.values.update(zip(ids, (0 * threads, threads), strict=True))
         for target, v, shape in zip(targets, ids, shapes, strict=True):
             _number(rules, target, LoopTensor(v, (), weak=True), shape)
         rules.run(thread_without_jumps(t.source, s.body))
@@ -90,6 +95,10 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
         source, node = memory.lines[statement]
         raise source.error(node, "not all threads of the block come here, but all must: what is "
                            "around it depends on the thread", "put it outside of that")
+    if (statement := reads_unwritten(program)) is not None:
+        source, node = memory.lines[statement]
+        raise source.error(node, f"{ast.unparse(node)} uses an array of the threads that nothing "
+                           "writes before", "a new one has no values: write its elements first")
     value = THREADS(*order, program=program)
     for k, name in enumerate(memory.written):
         old = t.env[name]

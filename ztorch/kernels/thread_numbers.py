@@ -24,6 +24,7 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
 from ztorch.kernels.calls import CallRules
+from ztorch.kernels.expressions import known_object
 from ztorch.kernels.reading import BadIndex, outside
 from ztorch.kernels.source import Source
 from ztorch.kernels.thread_places import ThreadPlaces
@@ -155,13 +156,15 @@ class ThreadNumbers(CallRules):
             of = self._table(node, of)
         if not isinstance(of, LoopTensor):
             try:
-                return of[key]
+                return known_object(of[key])
             except (TypeError, IndexError, KeyError) as error:
                 raise self.source.error(node, str(error)) from None
         array = self._current(node.value, of)
         result = self.memory.leaf(of.dtype)
         place = self._place(node, of, key)
         self.memory.places.read[result] = place
+        if not self.nested and array not in self.memory.own:
+            self.memory.places.check_order(self.source, node, self.memory.name_of(array), place)
         self.statements.append(LoadElement(result, self.memory.name_of(array), place))
         return LoopTensor(result)
 
@@ -174,7 +177,8 @@ class ThreadNumbers(CallRules):
         """The place of an element in the flat array."""
         keys = key if isinstance(key, tuple) else (key,)
         if len(keys) != len(array.shape):
-            raise self.source.error(node, f"{len(keys)} indices for an array of "
+            raise self.source.error(node, f"{len(keys)} {'index' if len(keys) == 1 else 'indices'} "
+                                    "for an array of "
                                     f"{len(array.shape)} axes, {list(array.shape)}",
                                     f"{self.who} takes one element")
         flat: Any = None
@@ -207,13 +211,14 @@ class ThreadNumbers(CallRules):
         """Writes an element."""
         array, place = self.target(target, target.value, self.value(target.slice))
         new = self.arithmetic.cast(self.number(target, x), array.dtype)
-        is_own = array.value in self.memory.own
-        if not self.nested and not is_own and self.memory.places.collide(
-                self.memory.thread, place, new.value):
-            raise self.source.error(
-                target, f"all threads of a block write {ast.unparse(target)}, each its own value",
-                "use an atomic update, or a condition such as `if thread == 0`")
-        self.statements.append(StoreElement(self.memory.name_of(array.value), place, new.value))
+        name, places = self.memory.name_of(array.value), self.memory.places
+        if not self.nested and array.value not in self.memory.own:
+            if places.collide(self.memory.thread, place, new.value):
+                raise self.source.error(
+                    target, f"all threads of a block write {ast.unparse(target)}, each its own "
+                    "value", "use an atomic update, or a condition such as `if thread == 0`")
+            places.check_order(self.source, target, name, place, writes=True)
+        self.statements.append(StoreElement(name, place, new.value))
 
     def target(self, node: ast.expr, array: ast.expr, key: Any) -> tuple[LoopTensor, Value]:
         """An array that may be written, and the place of an element."""
@@ -276,17 +281,18 @@ class ThreadNumbers(CallRules):
         return self._all_of(node.values, is_and)
 
     def _all_of(self, nodes: list[ast.expr], is_and: bool) -> Any:
-        """Whether all conditions hold, or one of them. Later ones are only evaluated if needed."""
+        """The operand of `and` or `or` that decides. Later ones are only evaluated if needed."""
         first, *rest = nodes
         x = self.value(first)
         if not isinstance(x, (LoopTensor, Affine)):
             return self._all_of(rest, is_and) if rest and bool(x) == is_and else x
-        test = self.arithmetic.truth(x)
         if not rest:
-            return test
+            return x
+        test = self.arithmetic.truth(x)
+        own = not is_and if test is x else x
 
         def later() -> Any:
-            return self.arithmetic.truth(self._all_of(rest, is_and))
+            return self._all_of(rest, is_and)
 
-        return self.chosen(test, later, lambda: False) if is_and else self.chosen(
-            test, lambda: True, later)
+        return self.chosen(test, later, lambda: own) if is_and else self.chosen(
+            test, lambda: own, later)

@@ -1,16 +1,45 @@
 """What is known of the places of elements that each thread reads or writes.
 
 Only what every thread certainly does is judged: accesses outside of loops and branches, at places
-that are sums of the numbers of the thread and its block.
+that are computed from the numbers of the thread and its block alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from ztorch.graph.thread_bounds import Bounds
 from ztorch.graph.value import Value, topological
+from ztorch.kernels.source import Source
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
+    "floor_divide": np.floor_divide, "remainder": np.remainder, "bitwise_xor": np.bitwise_xor,
+    "minimum": np.minimum, "maximum": np.maximum}
+
+
+@dataclass(frozen=True)
+class Access:
+    """What each thread of a block does to one element of an array."""
+
+    source: Source
+    node: ast.expr
+    writes: bool
+    threads: dict[int, int]  # a thread by its place; the last one of several
+
+    @property
+    def verb(self) -> str:
+        return "writes" if self.writes else "reads"
+
+    @property
+    def line(self) -> int:
+        """The line in the user's file."""
+        return self.source.first_line + self.node.lineno - 1
 
 
 @dataclass
@@ -19,6 +48,10 @@ class ThreadPlaces:
 
     counts: dict[Value, int] = field(default_factory=dict)  # how many values each number has
     read: dict[Value, Value] = field(default_factory=dict)  # elements that were read: their places
+    # The values that numbers have in the threads of the first block.
+    values: dict[Value, np.ndarray] = field(default_factory=dict)
+    # What all threads did since they last met, by the name of the array.
+    accesses: dict[str, list[Access]] = field(default_factory=dict)
 
     def reach(self, place: Value) -> Bounds | None:
         """The smallest and the largest value of a place, both of which occur; None: unknown."""
@@ -37,6 +70,43 @@ class ThreadPlaces:
         sum_ = _terms(place, self.counts)
         return sum_ is not None and self.counts.get(number, 1) > 1 and (
             self._depends(new, number) and not any(self._depends(v, number) for v in sum_[0]))
+
+    def met(self) -> None:
+        """Threads have met, so that what they did before is done."""
+        self.accesses.clear()
+
+    def check_order(self, source: Source, node: ast.expr, array: str, place: Value,
+                    writes: bool = False) -> None:
+        """Raises an error if another thread accesses the same element, one of them writes, and
+        they have not met in between."""
+        values = self._values(place) if self.values else None
+        if values is None:
+            return
+        size = next(iter(self.values.values())).shape
+        places = np.broadcast_to(values, size).tolist()
+        this = Access(source, node, writes, {e: t for t, e in enumerate(places)})
+        earlier = self.accesses.setdefault(array, [])
+        for other in earlier:
+            if other.writes == writes:  # two writes of one value are none
+                continue
+            for thread, element in enumerate(places):
+                if other.threads.get(element, thread) != thread:
+                    raise source.error(
+                        node, f"thread {thread} {this.verb} {ast.unparse(node)}, which thread "
+                        f"{other.threads[element]} {other.verb} in line {other.line}, and nothing "
+                        "says which comes first", "put zt.barrier() between the two lines"
+                        if this.line != other.line else "read it into a variable, and put "
+                        "zt.barrier() before the write")
+        earlier.append(this)
+
+    def _values(self, v: Value) -> Any:
+        """The value in each thread of the first block; None: unknown."""
+        if v in self.values:
+            return self.values[v]
+        if v.op.name == "full" and v.dtype.is_int:
+            return np.int64(v.attrs["value"])
+        parts = [self._values(x) for x in v.args] if v.op.name in _FUNCTIONS else [None]
+        return None if any(x is None for x in parts) else _FUNCTIONS[v.op.name](*parts)
 
     def _depends(self, v: Value, number: Value) -> bool:
         return any(part is number or (part in self.read and self._depends(self.read[part], number))

@@ -93,7 +93,7 @@ class ThreadRules(ThreadFolds):
         before = len(self.statements)
         self.value(s.value)
         if not isinstance(s.value, ast.Call) or len(self.statements) == before:
-            raise self.source.error(s, "the value is not used", "assign it, or delete the line")
+            raise self.source.error(s, "the value is not used", self.instead_of_unused(s.value))
 
     def _run_return(self, s: ast.Return) -> None:
         raise self.source.error(s, "return is in the body of a thread", "let threads write "

@@ -28,9 +28,20 @@ def _places(x: LoopTensor, axis: Any) -> tuple[int, ...]:
         return tuple(range(loops, loops + rank))
     axes = axis if isinstance(axis, tuple) else (axis,)
     for k in axes:
-        if not isinstance(k, int) or not -rank <= k < rank:
+        if type(k) is not int or not -rank <= k < rank:
             raise BadCall(f"axis {k!r} is not an axis of an array of shape {list(x.shape)}")
+    if len({k % rank for k in axes}) < len(axes):
+        raise BadCall(f"an axis occurs twice in {axes}")
     return tuple(loops + k % rank for k in axes)
+
+
+def _place(x: LoopTensor, axis: Any, more: int = 0) -> int:
+    """The axis of the tensor that is one axis of the tile, or of one with more axes."""
+    rank = len(x.shape) + more
+    if type(axis) is not int or not -rank <= axis < rank:
+        shape = f"an array of shape {list(x.shape)}" + (" and one axis more" if more else "")
+        raise BadCall(f"axis {axis!r} is not an axis of {shape}")
+    return len(x.axes) + axis % rank
 
 
 def _counting(d: DType) -> DType:
@@ -43,18 +54,18 @@ def _reduction(name: str) -> FunctionRule:
     def rule(a: TileArithmetic, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         x = a.tile(x)
         places = _places(x, axis)
-        if not places:
+        if not places and not name.startswith("a"):
             return x
-        value = x.value
+        value = x.value if x.shape or not name.startswith("a") else a.truth(x).value
         if name in ("sum", "prod"):
             value = OPS.cast(value, _counting(value.dtype))
         if name == "mean" and not value.dtype.is_float:
             value = OPS.cast(value, a.float)
         if name.startswith("arg"):
             if axis is None:
-                value = OPS.reshape(value, (*[v.extent for v in x.axes], -1))
-                places = (len(x.axes),)
-            y = getattr(OPS, name)(value, axis=places[0], keepdims=keepdims)
+                value = OPS.reshape(x.value, (*[v.extent for v in x.axes], -1))
+            at = len(x.axes) if axis is None else _place(x, axis)
+            y = getattr(OPS, name)(value, axis=at, keepdims=keepdims)
             return LoopTensor(OPS.cast(y, i32), x.axes)
         return LoopTensor(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
     return rule
@@ -106,7 +117,7 @@ def _along(name: str, default: int | None = -1) -> FunctionRule:
         if axis is None:
             x, axis = _reshape(a, x, -1), 0
         value = OPS.cast(x.value, _counting(x.dtype)) if name == "cumsum" else x.value
-        y = getattr(OPS, name)(value, axis=_places(x, axis)[0])
+        y = getattr(OPS, name)(value, axis=_place(x, axis))
         return LoopTensor(OPS.cast(y, i32) if name == "argsort" else y, x.axes)
     return rule
 
@@ -117,22 +128,24 @@ def _outer(a: TileArithmetic, x: Any, y: Any) -> Any:
 
 
 def _swapaxes(a: TileArithmetic, x: Any, first: int, second: int) -> Any:
-    order = list(range(len(x.shape)))
-    order[first], order[second] = order[second], order[first]
-    return _transpose(a, x, tuple(order))
+    x = a.tile(x)
+    one, other = (_place(x, k) for k in (first, second))
+    order = list(range(x.value.rank))
+    order[one], order[other] = other, one
+    return LoopTensor(OPS.transpose(x.value, tuple(order)), x.axes)
 
 
 def _expand(a: TileArithmetic, x: Any, axis: int) -> Any:
     x = a.tile(x)
     shape = list(x.shape)
-    shape.insert(axis % (len(shape) + 1), 1)
+    shape.insert(_place(x, axis, 1) - len(x.axes), 1)
     return _reshape(a, x, tuple(shape))
 
 
 def _split(a: TileArithmetic, x: Any, parts: Any, axis: int = 0) -> tuple[LoopTensor, ...]:
     """Parts of a tile, one after the other: a number of equal ones, or where they begin."""
     x = a.tile(x)
-    at = _places(x, axis)[0]
+    at = _place(x, axis)
     size = x.value.shape[at]
     if isinstance(parts, int):
         if parts < 1 or size % parts:
@@ -151,11 +164,13 @@ def _split(a: TileArithmetic, x: Any, parts: Any, axis: int = 0) -> tuple[LoopTe
 def _joined(name: str) -> FunctionRule:
     """Tiles put together along an axis, which may be a new one."""
     def rule(a: TileArithmetic, xs: Any, axis: int = 0) -> Any:
+        if not isinstance(xs, (tuple, list)) or not xs:
+            raise BadCall("this takes a tuple of arrays")
         tiles = [a.tile(x) for x in xs]
         d, axes = a.common(tiles), union(t.axes for t in tiles)
-        rank = len(tiles[0].shape) + (name == "stack")
+        at = _place(tiles[0], axis, name == "stack") - len(tiles[0].axes)
         values = [full(a.cast(t, d), axes) for t in tiles]
-        return LoopTensor(getattr(OPS, name)(*values, axis=len(axes) + axis % rank), axes)
+        return LoopTensor(getattr(OPS, name)(*values, axis=len(axes) + at), axes)
     return rule
 
 

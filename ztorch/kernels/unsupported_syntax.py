@@ -24,12 +24,27 @@ INSTEAD_OF_METHODS = {
     "tolist": "; read its elements", "flatten": "; write x.reshape(x.size)",
     "ravel": "; write x.reshape(x.size)", "fill": "; write np.full(n, value, x.dtype)",
     "nonzero": "; shapes are known while compiling: use np.where(mask, x, 0.0)",
-    "numel": "; write x.size", "dim": "; write x.ndim", "clone": "; write x.copy()"}
+    "numel": "; write x.size", "dim": "; write x.ndim", "clone": "; write x.copy()",
+    "unsqueeze": "; write np.expand_dims(x, axis)", "squeeze": "; write x.reshape(...)",
+    "permute": "; write np.transpose(x, axes)", "mm": "; write x @ y", "bmm": "; write x @ y",
+    **dict.fromkeys(("float", "half", "to", "type"), "; write x.astype(np.float32)"),
+    **dict.fromkeys(("contiguous", "detach", "cpu", "cuda", "numpy"), "; leave it out")}
+_THREADS = "number threads yourself: for block, thread in zt.threads(blocks, size)"
+# What to write instead of a name of other languages for kernels.
+INSTEAD_OF_NAMES = {
+    **dict.fromkeys(("cuda", "tl", "triton", "threadIdx", "blockIdx", "blockDim", "program_id"),
+                    _THREADS),
+    "prange": "write range(...), whose iterations run at once if they are independent",
+    **dict.fromkeys(("syncthreads", "__syncthreads", "sync"), "write zt.barrier()"),
+    **dict.fromkeys(("shuffle_down", "shuffle_up"), "write zt.shuffle(x, lane)"),
+    **dict.fromkeys(("torch", "F", "jnp", "jax", "tf", "numba"),
+                    "write functions of numpy and math, or ops of zt.ops")}
 # What to write instead of a function; by its name, or that of its module.
 INSTEAD_OF_FUNCTIONS = {
     "random": "draw the numbers outside, and pass them as an argument",
     "numpy.random": "draw the numbers outside, and pass them as an argument",
     "time": "read the time outside, and pass it as an argument",
+    "cuda": _THREADS, "numba": _THREADS, "triton": _THREADS,
     **dict.fromkeys(("nonzero", "unique", "argwhere", "flatnonzero"), "the size of its result is "
                     "data, but shapes are known while compiling: make the largest that it can be")}
 
