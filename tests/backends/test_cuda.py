@@ -226,6 +226,12 @@ def test_why_there_is_no_device(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     fake.__dict__["cuInit"] = absent
     assert backend.refusal() == "NVIDIA's driver is not installed (Absent for libcuda)"
 
+    def no_library() -> None:
+        raise OSError("cannot open shared object file")
+
+    monkeypatch.setattr(cuda_calls, "driver", no_library)
+    assert backend.refusal() == f"NVIDIA's driver is not installed (no {cuda_calls.LIBRARY})"
+
     def missing() -> None:
         raise ModuleNotFoundError("no such module")
 

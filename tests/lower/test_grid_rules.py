@@ -95,12 +95,13 @@ def test_threads_that_share_a_result() -> None:
 
 def test_rows_that_threads_hold_are_read_once() -> None:
     """And nothing is stored between passes: where all threads have as much of all rows, 32 elements at most. Else
-    a pass that stores loads one at a time, and one that only adds up eight where that divides its share."""
-    for columns, loads, buffers in ((64, 4, 0), (8192, 8, 0), (63, 4, 0), (16384, 9, 1)):
+    exponentials lie in the output; a pass that stores loads one at a time, and one that only adds up eight where that
+    divides its share."""
+    for columns, loads in ((64, 4), (8192, 8), (63, 4), (16384, 10)):
         [plan, *_] = plan_of(Graph({"y": ops.softmax(x(512, columns))}), grid(subgroup=32))
         [step] = plan.steps
         assert sum(i.opcode == "load" and i.attrs["mem"] in ("m0", "m1") for i in step.kernel.body) == loads
-        assert len(plan.buffers) == buffers
+        assert not plan.buffers
     assert proposed(ops.sum(x(512, 64), -1), grid(subgroup=32)).endswith("turns(held=0)")  # which is one pass
 
 

@@ -1,4 +1,5 @@
-"""Values that several passes over a row need, such as the exponentials of a softmax, lie in a local array."""
+"""Values that several passes over a row need, such as the exponentials of a softmax, lie in a local array, or where
+the result will be."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower import tuning
+
+LONG = tuning.LOCAL_ROW_BYTES // 4 + 3  # float32 numbers that are too many for a local array
 
 
 def exponentials(x: Value, *, axes: tuple[int, ...] = (-1,)) -> Value:
@@ -27,7 +30,8 @@ def job(shape: tuple[int, ...], dtype: str = "float32", axes: tuple[int, ...] = 
 
 
 JOBS = {"rows": job((5, 37)), "one": job((70,)), "double": job((3, 4, 19), "float64"),
-        "half": job((3, 33), "float16"), "two axes": job((4, 3, 21), axes=(1, 2))}
+        "half": job((3, 33), "float16"), "two axes": job((4, 3, 21), axes=(1, 2)),
+        "long": job((3, LONG)), "columns": job((7, 3), axes=(0,))}
 
 
 @together()
@@ -45,19 +49,25 @@ def test_results_in_the_interpreter(name: str) -> None:
 
 
 def test_rules() -> None:
-    """Short rows take no memory; long ones, and columns, lie in buffers; so do rows that others read."""
+    """Exponentials take no memory, unless others read them, or no result can replace them element by element."""
     limits = TARGETS["avx2"].limits
     most = tuning.LOCAL_ROW_BYTES // 4
 
-    def arena(y: Value) -> int:
-        return plan_of(Graph({"y": y}), limits)[0].arena
+    def arena(y: Value, **others: Value) -> int:
+        return plan_of(Graph({"y": y}, others), limits)[0].arena
 
     def x(*shape: int) -> Value:
         return leaf("input", "x", shape, "float32")
 
-    assert arena(exponentials(x(64, most))) == 0
-    assert arena(exponentials(x(64, most + 1))) >= 64 * (most + 1) * 4
-    assert arena(exponentials(x(64, 512), axes=(0,))) >= 64 * 512 * 4
+    long, rows = x(64, LONG), 64 * LONG * 4
+    assert arena(exponentials(x(64, most))) == arena(exponentials(long)) == 0
+    assert arena(exponentials(x(64, 512), axes=(0,))) == 0
+    assert arena(ops.cast(exponentials(long), "float16")) >= rows  # a result of two bytes
+    e = ops.exp(long)
+    assert arena(ops.sum(e * ops.sum(e, -1, keepdims=True), -1)) >= rows  # a result for each row
+    state = leaf("state", "w", long.shape, "float32", np.zeros(long.shape, np.float32), kind="weight")
+    e = ops.exp(state)
+    assert arena(x(1), w=state * e / ops.sum(e, -1, keepdims=True)) >= rows  # its old value is still needed
     e = ops.exp(x(64, most))
     plan, _ = plan_of(Graph({"y": e / ops.sum(e, -1, keepdims=True), "e": e}), limits)
     assert [m.space for m in plan.steps[0].kernel.memories] == ["global"] * 3

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib.util
+import sys
 from typing import Any
 
 from ztorch.backends.handles import DeviceInfo
@@ -14,9 +17,15 @@ TEXT = "c"  # the chip name of PTX compiled from CUDA C++, which runs on every c
 EARLY_VERSION = 12030  # the first driver with edges of graphs by which launches start early
 
 
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"  # of NVIDIA's driver
+
+
 @functools.cache
 def driver() -> Any:
-    """The driver's functions; ModuleNotFoundError if the package is not installed."""
+    """The driver's functions; ModuleNotFoundError if the package is not installed, OSError if the
+    driver is not."""
+    if importlib.util.find_spec("cuda.bindings") is not None:  # else the import says so
+        ctypes.CDLL(LIBRARY)  # where it is missing, the package takes 60 ms to find that out
     from cuda.bindings import driver
 
     return driver

@@ -20,7 +20,8 @@ def assemble(text: str, target: Target) -> bytes:
     """The object file of a module, from the cache if it holds one.
 
     For another architecture, LLVM runs in a child process, because it aborts the process if it
-    cannot select an instruction. After thousands of modules, LLVM runs there for this one, too.
+    cannot select an instruction. It runs there for this architecture, too, if the target asks for
+    that, and after thousands of modules.
     """
     key = text, canonical_text(_options(target)), llvm_identity(), _source()
     return cached(key, lambda: _emit(text, target))
@@ -32,7 +33,8 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _emit(text: str, target: Target) -> bytes:
-    if target.arch == NATIVE and (llvm.modules_compiled() < MOST_MODULES_HERE or _is_embedded()):
+    here = llvm.modules_compiled() < MOST_MODULES_HERE and not target.llvm_in_child
+    if target.arch == NATIVE and (here or _is_embedded()):
         return llvm.object_file(text, _options(target))
     from ztorch.codegen.llvm_child import object_file_in_child  # most programs need no child
 

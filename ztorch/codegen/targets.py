@@ -48,6 +48,7 @@ class Target:
     emits_source: bool = False  # whether C libraries can include the text itself
     llvm_opt_level: int = 1  # optimization level of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # whether LLVM runs loop strength reduction
+    llvm_in_child: bool = False  # whether LLVM runs in a process of its own, and leaves no memory
     template_root: str = ""  # parent of a third party's template folders; empty: ours
 
     def on_device(self, limits: Mapping[str, Any]) -> Target:

@@ -39,6 +39,10 @@ from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
 from ztorch.terminal.work_line import at, counted
 
+# Params from which on LLVM runs in a child process, which takes some 0.1 s to start. Here it would
+# leave 80 to 100 MB beside them for good.
+LARGE_PARAMS = 1 << 28  # bytes
+
 
 @dataclass(frozen=True)
 class CpuCode:
@@ -52,6 +56,8 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
              watch: Watch) -> CpuCode:
     """Renders, assembles and links a program."""
     symbols = {name: function.symbol for name, function in spec.functions.items()}
+    if spec.params_bytes >= LARGE_PARAMS:
+        target = replace(target, llvm_in_child=True)
     module = RenderedModule(plans, target, symbols)
     text = module.text()
     watch.done("text", text)

@@ -13,16 +13,14 @@ from ztorch.graph.memory import plan as place_buffers
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.buffers import buffers_of, label, memory_of
+from ztorch.lower.buffers import buffers_of, label, memory_of, reads_at
 from ztorch.lower.grid.rows import stored_between_passes
-from ztorch.lower.index import Index
 from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
-from ztorch.lower.positions import unflatten
-from ztorch.lower.region import COPY, Region, map_region, real_reads, view_of
+from ztorch.lower.reduction import Phases
+from ztorch.lower.region import COPY, Region, map_region
 from ztorch.lower.rewrites.histories import Histories
 from ztorch.lower.rewrites.overwritten import Overwritten, is_stack
-from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT, buffer_reads
 from ztorch.lower.waves import bounds
 
 Buffers = dict[tuple[Value, int], ArenaBuffer]  # by value and time; -k: unused, of region k
@@ -49,12 +47,16 @@ class Placement:
         self._again: dict[Value, list[Location]] = {}  # its locations when it is stored again
         self._unused: dict[tuple[int, Value], Location] = {}  # scratch for results stored again
         self._writers: dict[Value, list[int]] = {}  # regions that store a buffer in the arena
+        self._kept_in: dict[Value, Value] = {}  # a value between passes: its result
         self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
         self.histories = Histories(self.regions, limits.buffer_align)
         self._read: dict[Region, list[Value]] = {}
+        news = [*graph.updates.values()]
         for region in (r for r in self.regions if r.kind == "reduce"):
             late = stored_between_passes(region, limits)
-            region.stores += [v for v in late if v not in region.stores]
+            region.stores += (kept := [v for v in late if v not in region.stores])
+            self._kept_in |= Phases(region).replaced(kept, [
+                v for v in region.stores if memory_of(v) is v and v not in news])
         self._carry_states()
         self._place_updates()
         if in_outputs:
@@ -133,7 +135,7 @@ class Placement:
             copy = region.members[0]
             if copy.op is not COPY or copy not in slots or len(region.members) > 1:
                 continue
-            for source, at in self._reads_at(region, copy):  # none for a fill
+            for source, at in reads_at(region, copy):  # none for a fill
                 buffer = memory_of(source)
                 maker = makers.get(buffer)
                 if maker is not None and (maker.kind in PLAIN or is_stack(buffer)) and (
@@ -166,7 +168,7 @@ class Placement:
         if region.kind == "reduce" and not region.is_row(new):
             return False
         for v in region.members:
-            for source, at in self._reads_at(region, v):
+            for source, at in reads_at(region, v):
                 if source is state and at != region.flat[new]:
                     return False
         return True
@@ -175,7 +177,7 @@ class Placement:
         self._place_leaves()
         for k, region in enumerate(self.regions):
             for v in buffers_of(region):
-                if v not in self.locations and memory_of(v) is v:
+                if v not in self.locations and v not in self._kept_in and memory_of(v) is v:
                     self._writers.setdefault(v, []).append(k)
         buffers = self._buffers()
         offsets, total = place_buffers(list(buffers.values()))
@@ -242,6 +244,7 @@ class Placement:
         for v, part in self.parts.items():
             start = self.locations[part.buffer].offset + part.start
             self.locations[v] = Location("arena", start, self._bytes(v))
+        self.locations |= {v: self.locations[w] for v, w in self._kept_in.items()}
         for region in self.regions:
             for v in region.stores:
                 buffer_location = first.get(memory_of(v), self.locations[memory_of(v)])
@@ -261,6 +264,7 @@ class Placement:
 
     def at(self, number: int, v: Value) -> Location:
         """The location of a value when the region of this number runs."""
+        v = self._kept_in.get(v, v)
         if (number, v) in self._unused:
             return self._unused[number, v]
         m = memory_of(v)
@@ -279,22 +283,6 @@ class Placement:
         """The outside values that a region reads."""
         if region not in self._read:
             self._read[region] = list(dict.fromkeys(
-                source for v in region.members for source, _ in self._reads_at(region, v)
+                source for v in region.members for source, _ in reads_at(region, v)
                 if source not in region.flat))
         return self._read[region]
-
-    def _reads_at(self, region: Region, v: Value) -> list[tuple[Value, Index]]:
-        if v.op.kind in ("result", "threads_result", "attention_result") or (
-                v.op is RECURRENCE_RESULT):
-            return []
-        if v.op is RECURRENCE:  # no element may write over values that all elements read
-            return [(source, at if at.mentions(region.outer) or region.size == 1 else
-                     Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-        if v.op.kind not in ("attention", "attention_gradient", "contract", "loop", "scatter",
-                             "threads", "winograd"):
-            return real_reads(v, region.index(v))
-        bases = []
-        for a in v.args:  # a product reads all over its operands; so do loops and threads
-            if base := view_of(a, unflatten(Index(), a.shape)):
-                bases.append((base[0], Index((), -1)))
-        return bases

@@ -86,9 +86,12 @@ class Phases:
         return self._known[v]
 
     def _of_source(self, v: Value) -> int:
-        x = v.args[0]
-        base = view_of(x, unflatten(self.region.full, x.shape))
+        base = self._source(v)
         return self.ready.get(base[0], 0) if base else 0
+
+    def _source(self, v: Value) -> tuple[Value, Index] | None:
+        """What a reduction reads, and its position."""
+        return view_of(v.args[0], unflatten(self.region.full, v.args[0].shape))
 
     def passes(self, target: Container[Value]) -> Iterator[tuple[int, list[Value], list[Value]]]:
         """The passes that are not empty: number, full members of `target` that are stored in it,
@@ -115,9 +118,7 @@ class Phases:
             readers = [w for w in self.region.members if w is not v and w.op.kind == "map" and any(
                 s is v for s, _ in self._reads(w))] if v.op.kind == "map" else []
             reduces = [w for w in self.region.members if w.op.kind == "reduce"
-                       and (base := view_of(w.args[0], unflatten(self.region.full,
-                                                                 w.args[0].shape)))
-                       and base[0] is v]
+                       and (base := self._source(w)) and base[0] is v]
             passes = {self.ready[w] for w in readers if not self.region.is_row(w)}
             passes |= {self.ready[w] - 1 for w in reduces} | {self.ready[v]}
             if not self.region.is_row(v) and len(passes) > 1 and self.cost(v) > RECOMPUTE_SLOTS:
@@ -137,6 +138,23 @@ class Phases:
                 size * storage_dtype(v.dtype).bytes <= LOCAL_ROW_BYTES)
 
         return [v for v in self.used_later() if v not in self.region.stores and fits(v)]
+
+    def replaced(self, kept: Sequence[Value], results: Sequence[Value]) -> dict[Value, Value]:
+        """Values between passes that need no buffers of their own, each with the result in whose
+        place it is kept. The last pass reads each element there before it stores the result."""
+        last = [w for w in results if w not in kept and not self._once(w)
+                and self.ready[w] == self.count - 1]
+        pairs: dict[Value, Value] = {}
+        for v in kept:
+            readers = [at for w in self.region.members if w.op.kind == "map"
+                       for s, at in self._reads(w) if s is v]
+            readers += [base[1] for w in self.region.members if w.op.kind == "reduce"
+                        and (base := self._source(w)) and base[0] is v]
+            home = next((w for w in last if w not in pairs.values() and w.dtype == v.dtype
+                         and w.size == v.size and self.region.flat[w] == self.region.flat[v]), None)
+            if home is not None and all(at == self.region.flat[v] for at in readers):
+                pairs[v] = home
+        return pairs
 
     def cost(self, v: Value) -> int:
         """Issue slots to recompute one element from per-row values."""

@@ -243,9 +243,11 @@ def _is_or_nears_optimizer(device: Any) -> bool:
     optimizer than to any device; the error then mentions optimizers."""
     if is_optimizer(device) or not isinstance(device, str):
         return is_optimizer(device)
+    if (backend := device.partition(":")[0]) in ("auto", "cpu"):
+        return False  # before a search for installed backends, which takes 10 ms
     from ztorch.runtime.devices import device_names
 
     devices = device_names()
-    return device.partition(":")[0] not in devices and (
+    return backend not in devices and (
         max(agreement(name, device) for name in Optimizer.known)
         > max(agreement(name, device) for name in devices))

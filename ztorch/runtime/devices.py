@@ -16,7 +16,6 @@ from ztorch.host.choices import choices
 from ztorch.host.settings import current
 from ztorch.machines.backends import before_cpu, computes
 from ztorch.machines.chips import CHIPS
-from ztorch.machines.gpus import gpu_by_short_name
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
 
@@ -226,6 +225,8 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
             raise _elsewhere(device, _level(level).reason)
         return ResolvedDevice(level, "cpu", 0, "" if row is None else row.name)
     if not registry.is_known(kind):
+        from ztorch.machines.gpus import gpu_by_short_name  # a table that errors alone need
+
         gpu = gpu_by_short_name(str(device))
         if gpu is not None:
             raise UnknownName(f"unknown device {device!r}; name the code that it runs: "

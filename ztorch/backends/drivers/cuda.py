@@ -38,6 +38,8 @@ class Cuda(GpuBackend):
             cuda_calls.driver()
         except ModuleNotFoundError:
             return "cuda-bindings is not installed; pip install 'ztorch[cuda]'"
+        except OSError:
+            return f"NVIDIA's driver is not installed (no {cuda_calls.LIBRARY})"
         return ""
 
     def _start(self) -> str:
