@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cases.grid import job
@@ -44,6 +46,20 @@ def test_tiles_lie_abreast_where_their_lines_would_leave_the_cache() -> None:
     schedules = [plan_of(Graph({"y": ops.transpose(leaf("input", "x", (rows, 64), f32)) * 2.0}),
                          TARGETS["avx2"].limits)[0].steps[0].schedule for rows in (255, 256)]
     assert [getattr(s, "abreast", 0) for s in schedules] == [1, 2]
+
+
+@pytest.mark.parametrize(("shape", "l2_bytes", "prefetches"), [
+    ((17, 70), 4096, 1), ((40, 24), 2048, 2), ((17, 70), 8192, 0)])
+def test_far_sources_are_prefetched(shape: tuple[int, int], l2_bytes: int, prefetches: int) -> None:
+    """By groups of tiles, and by the single ones behind them; the last tiles have none ahead."""
+    one = job(lambda x: ops.transpose(x) * 2.0, shape)
+    near = TARGETS["avx2"].limits
+    far = replace(near, processor=near.processor._replace(l2_bytes=l2_bytes))
+    [step] = plan_of(one.alone("j"), far)[0].steps
+    text = "transpose lanes(8) abreast(2)"
+    kernel = plan_of(one.alone("j"), far, schedules={step.key: text})[0].steps[0].kernel
+    assert sum(i.opcode == "prefetch" for i in kernel.body) == 8 * prefetches
+    agree(one, interpreted(one, far, schedules={step.key: text}, workers=2))
 
 
 def test_axes_that_no_loops_divide() -> None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ztorch.graph.body import SLICE
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -21,7 +22,13 @@ from ztorch.lower.loops import evaluate, spread, widest
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.schedule import TransposeSchedule
-from ztorch.lower.tuning import L1_SHARE, LINE_BYTES, TILES_ABREAST_MAX, TRANSPOSE_EXTENT
+from ztorch.lower.tuning import (
+    L1_SHARE,
+    LINE_BYTES,
+    TILES_ABREAST_MAX,
+    TILES_AHEAD,
+    TRANSPOSE_EXTENT,
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     shape, along = pattern.shape, pattern.along
     outer = [Var(f"o{k}", n) for k, n in enumerate(shape[:-1]) if k != along]
     rows, columns = shape[along], shape[-1]
-    tile = _Tile(b, region, pattern, memory, target, outer, lanes)
+    far = pattern.source in memory and (pattern.source.attrs.get("role") == SLICE
+                                        or pattern.source.nbytes > limits.processor.l2_bytes)
+    tile = _Tile(b, region, pattern, memory, target, outer, lanes, TILES_AHEAD if far else 0)
     count = math.prod(v.extent for v in outer)
     done = 0
     for height, abreast in ((lanes, s.abreast), (lanes, 1), (1, 1)):
@@ -151,9 +160,11 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 class _Tile:
     def __init__(self, b: Builder, region: Region, pattern: TransposePattern,
                  memory: Mapping[Value, str], target: Mapping[Value, str], outer: Sequence[Var],
-                 lanes: int):
+                 lanes: int, ahead: int):
+        """`ahead`: how many tiles along a row the source is prefetched; 0: not at all."""
         self.b, self.region, self.pattern = b, region, pattern
         self.memory, self.target, self.outer, self.lanes = memory, target, outer, lanes
+        self.ahead = ahead
 
     def row_of_tiles(self, bound: dict[Var, Operand], rows: Sequence[Operand], height: int,
                      tiles: int, columns: int) -> None:
@@ -161,6 +172,8 @@ class _Tile:
         b, lanes = self.b, self.lanes
         if tiles:
             with b.loop(0, tiles) as k:
+                if self.ahead and height == lanes:
+                    self._prefetch(bound, rows[0], b.mul(k, lanes), columns)
                 for row in rows:
                     self.one(bound, row, height, b.mul(k, lanes), lanes, columns)
         if columns > tiles * lanes:
@@ -191,6 +204,18 @@ class _Tile:
             scope.known[self.pattern.source, source_position, None] = rows[i]
             evaluate(scope, self.region.members, self.region, {self.region.outer: at},
                      self.target)
+
+    def _prefetch(self, bound: dict[Var, Operand], row: Operand, column: Operand,
+                  columns: int) -> None:
+        """Prefetches the lines that a later tile reads: they are too far apart for a processor to
+        foresee."""
+        down = Var("r", self.pattern.shape[self.pattern.along] - self.lanes + 1)
+        across = Var("c", columns - self.lanes + 1)
+        e = Emitter(self.b, self.memory, {**bound, down: row, across: column})
+        for j in range(self.lanes):
+            at = source_at(self.region, self.pattern,
+                           self._at(Index.of(down), Index.of(across) + j))
+            e.prefetch(self.pattern.source, at + at.factor(across) * self.ahead * self.lanes)
 
     def _mask(self, count: int) -> Operand | None:
         b = self.b
