@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tests.cases.attention import fed
 from tests.cases.proposals import AVX2, x
 from tests.cases.schedules import JOBS
-from tests.parity import Job, agree, interpreted, plan_of
+from tests.parity import HERE, Job, Module, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
@@ -21,7 +22,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import tuning
 from ztorch.lower.cpu.left_operand import plain
 from ztorch.lower.cpu.tiling import choose, in_blocks_along_k, most_block_rows
-from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.schedule import IllegalSchedule, ProductSchedule
 from ztorch.machines.processors import ANY, processor
 
 
@@ -31,9 +32,60 @@ def test_blocks_of_rows_cover_the_remainder(block: int, depth: int) -> None:
     along k in parts of 5 leave three."""
     one = JOBS["product"]
     key = plan_of(one.alone("j"), AVX2)[0].steps[-1].key
-    text = (f"product tile(rows=2, vectors=2) block(rows={block}, depth={depth}) prefetch(1) unroll(3) "
+    text = (f"product tile(rows=2, vectors=2) block(rows={block}, depth={depth}, pack=0) prefetch(1) unroll(3) "
             "epilogue(inline=0)")
     agree(one, interpreted(one, AVX2, schedules={key: text}, workers=3), terms=13)
+
+
+@pytest.mark.parametrize(("name", "block", "depth"), [
+    ("product", 2, 0), ("product", 3, 5), ("product", 4, 0), ("product", 7, 13), ("product", 10, 6),
+    ("windows", 2, 0), ("windows", 5, 4), ("windows", 100, 12), ("batch of products", 2, 0)])
+@pytest.mark.parametrize("rows", [2, 3])
+def test_the_first_tile_of_a_block_copies_its_panel(name: str, block: int, depth: int, rows: int) -> None:
+    """It may be one of the lower tiles behind the others. Later tiles read no more of the right operand,
+    and all bits are the same."""
+    one = JOBS[name]
+    step = plan_of(one.alone("j"), AVX2)[0].steps[-1]
+    assert isinstance(step.schedule, ProductSchedule)
+    block = min(block, one.graph.roots[0].shape[-2])
+    changed = replace(step.schedule, tile_rows=rows, block_rows=block, block_depth=depth, block_pack=1, prefetch=2)
+    got = interpreted(one, AVX2, schedules={step.key: repr(changed)}, workers=3)
+    agree(one, got, terms=36)
+    np.testing.assert_array_equal(got[0], interpreted(one, AVX2)[0])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(25, 37, 41), (64, 64, 33), (49, 16, 100), (100, 50, 7), (31, 129, 64)])
+def test_copied_panels_of_odd_shapes(m: int, n: int, k: int) -> None:
+    """Compiled, with masked columns and rows that fill no tile: the bits of tiles that read in place."""
+    graph = Graph({"y": ops.relu(ops.matmul(x(m, k), leaf("input", "b", (k, n), f32)))})
+    one = Job(graph, fed(graph))
+    for level in HERE:
+        limits = TARGETS[level].limits
+        step = plan_of(one.alone("j"), limits)[0].steps[-1]
+        assert isinstance(step.schedule, ProductSchedule)
+        down = math.ceil(m / step.schedule.tile_rows)
+        if level == "scalar" or down < 2:
+            continue
+        results = []
+        for block, pack in ((1, 0), (down, 1), (2, 1)):
+            text = repr(replace(step.schedule, block_rows=block, block_pack=pack))
+            results.append(Module([one], level, schedules={step.key.partition("/")[2]: text}).run(0, 2)[0])
+        agree(one, [results[1]], terms=k)
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize(("k", "changes", "match"), [
+    (5000, {}, r"block\(pack=1\) needs 320000 bytes of 262144"),
+    (50, {"block_rows": 1}, r"block\(pack=1\) needs block\(rows=...\) of 2 or more"),
+    (50, {"block_pack": 2}, r"block\(pack=...\) must be between 0 and 1, not 2")])
+def test_copies_of_panels_are_refused_by_name(k: int, changes: dict[str, int], match: str) -> None:
+    graph = Graph({"y": ops.matmul(x(30, k), leaf("input", "b", (k, 16), f32))})
+    step = plan_of(graph, AVX2)[0].steps[-1]
+    assert isinstance(step.schedule, ProductSchedule)
+    text = repr(replace(step.schedule, **{"tile_vectors": 2, "block_rows": 2, "block_pack": 1, **changes}))
+    with pytest.raises(IllegalSchedule, match=match):
+        plan_of(graph, AVX2, schedules={step.key: text})
 
 
 @pytest.mark.parametrize("depth", [1, 4, 6, 12, 24, 36])

@@ -39,11 +39,11 @@ ZEN3 = replace(AVX2, processor=processor("zen3"))
 
 
 def test_a_tile_fills_the_registers_but_one() -> None:
-    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 4, 1)
-    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 4, 1)  # 4 x 3 takes all 16
+    assert choose(96, 32, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 0, 4, 1)
+    assert choose(96, 96, 96, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 0, 4, 1)  # 4 x 3 takes all 16
     wide = choose(97, 96, 96, TARGETS["avx512"].limits, f32)
     assert registers(wide.tile_rows, wide.tile_vectors) <= 32 < registers(wide.tile_rows + 2, wide.tile_vectors)
-    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 0, 4, 1)
+    assert choose(9, 9, 9, TARGETS["scalar"].limits, f32) == ProductSchedule(3, 3, 1, 0, 0, 0, 4, 1)
 
 
 def test_tiles_of_one_height_are_half_the_code() -> None:
@@ -177,30 +177,44 @@ def test_few_rows_read_weights_that_never_change_in_16_bits() -> None:
     assert read(1, frozen=False) is f32
 
 
-def packs(m: int, n: int, k: int, limits: Limits) -> bool:
-    graph = prepare(Graph({"y": ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))}), limits)
-    return packed_columns(graph.outputs["y"].args[1]) > 0
+def packs(m: int, n: int, k: int, limits: Limits) -> str:
+    """Where the right operand of a product is packed: before it, or in its blocks."""
+    a, b = leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32)
+    graph = prepare(Graph({"y": ops.matmul(a, b)}), limits)
+    schedule = plan_of(graph, limits)[0].steps[-1].schedule
+    assert isinstance(schedule, ProductSchedule)
+    before = packed_columns(graph.outputs["y"].args[1]) > 0
+    assert not (before and schedule.block_pack)
+    return "before" if before else "block" if schedule.block_pack else ""
 
 
 @pytest.mark.parametrize(("m", "n", "k", "wanted"), [
-    (24, 512, 512, True), (23, 512, 512, False),  # 256 of 512 rows stay: twice too many
-    (12, 1024, 1024, True), (11, 1024, 1024, False),
-    (500, 500, 500, False),  # rows that share no power of two stay, all of them
-    (24, 1024, 32, True), (23, 1024, 32, False), (24, 1024, 31, False),  # whole pages apart
-    (48, 1536, 129, False),
-    (512, 500, 500, True), (512, 260, 500, False),  # larger than the L2 cache, and many rows
-    (384, 512, 17, True), (383, 512, 17, False), (384, 512, 16, False),  # the L1 cache has 16 lines for them
+    (24, 512, 512, "block"), (23, 512, 512, ""),  # the L1 cache has 16 lines for 512 rows
+    (12, 1024, 1024, "block"), (11, 1024, 1024, ""), (12, 1024, 9, "block"), (12, 1024, 8, ""),  # whole pages apart
+    (500, 500, 500, ""),  # rows that share no power of two stay, all of them
+    (48, 1536, 129, "block"), (384, 512, 17, "block"), (384, 512, 16, ""),
+    (512, 500, 500, "before"), (512, 260, 500, ""),  # larger than the L2 cache, and many rows
+    (256, 512, 512, "block"), (257, 512, 512, "before"),  # left rows that fill the L2 cache, or more
+    (24, 512, 4096, "block"), (24, 512, 4097, "before"),  # a panel that fills the stack, or more
 ])
-def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: bool) -> None:
+def test_a_right_operand_that_evicts_itself_is_packed(m: int, n: int, k: int, wanted: str) -> None:
     assert packs(m, n, k, ZEN3) == wanted
 
 
 def test_packing_depends_on_the_processor() -> None:
-    assert packs(32, 512, 512, ZEN3) and not packs(32, 512, 512, AVX2)
-    assert not packs(32, 512, 512, replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20)))
+    larger = replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20))
+    assert [packs(400, 512, 512, limits) for limits in (ZEN3, larger)] == ["before", "block"]
     narrow, wide = (replace(TARGETS[level].limits, processor=processor("zen5")) for level in ("avx2", "avx512"))
-    assert packs(64, 512, 512, narrow) and not packs(64, 512, 512, wide)
-    assert not packs(383, 512, 784, wide) and packs(512, 512, 784, wide)  # each vector is a line
+    assert [packs(64, 512, 512, limits) for limits in (narrow, wide)] == ["block", ""]  # each vector is a line
+    assert [packs(m, 512, 784, wide) for m in (383, 512)] == ["", "before"] and packs(512, 600, 512, wide) == "block"
+
+
+@pytest.mark.parametrize(("m", "n", "k", "rows"), [(384, 512, 17, 64), (96, 48, 65, 6), (25, 16, 65, 3)])
+def test_all_rows_read_one_copy_of_a_panel_unless_too_few_are_left_to_share(m: int, n: int, k: int, rows: int) -> None:
+    far = replace(AVX2, processor=ANY._replace(l1_bytes=4096))
+    [step] = plan_of(Graph({"y": ops.matmul(x(m, k), leaf("input", "b", (k, n), f32))}), far)[0].steps
+    assert isinstance(step.schedule, ProductSchedule)
+    assert (step.schedule.block_rows, step.schedule.block_pack, step.schedule.prefetch) == (rows, 1, 0)
 
 
 def test_a_right_operand_that_needs_a_copy_is_packed() -> None:

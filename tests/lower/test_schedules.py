@@ -45,7 +45,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 # Parts of random schedules: legal and illegal numbers.
 NUMBERS: dict[str, tuple[int, ...]] = {
     "tile_rows": (1, 2, 3, 5, 6, 8, 16, 24, 32, 64), "tile_vectors": (1, 2, 3, 4, 6),
-    "block_rows": (1, 2, 3, 7), "block_depth": (0, 0, 1, 5, 9), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),
+    "block_rows": (1, 2, 3, 7), "block_depth": (0, 0, 1, 5, 9), "block_pack": (0, 1), "prefetch": (0, 1, 8, 33), "unroll": (1, 2, 3, 4, 8, 16), "places": (1, 2, 3, 5, 8, 9),
     "epilogue_inline": (0, 1), "lanes": POWERS[:5], "share": (0, 1, 2, 3), "parts": (1, 2, 3, 5, 8), "columns": (1, 2, 3, 4, 8),
     "threads": (1, 7, 32, 64, 100, 256), "width": (1, 2, 4), "vectors": (1, 2, 3, 8, 9),
     "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "abreast": (1, 2, 3), "edge": (7, 8, 16, 32),
@@ -181,7 +181,7 @@ def test_text_that_is_not_a_schedule() -> None:
 
 
 AVX2 = TARGETS["avx2"].limits
-PRODUCT = "product tile(rows=6, vectors=2) block(rows=1, depth=0) prefetch(0) unroll(4) epilogue(inline=1)"
+PRODUCT = "product tile(rows=6, vectors=2) block(rows=1, depth=0, pack=0) prefetch(0) unroll(4) epilogue(inline=1)"
 
 
 REFUSED = [

@@ -78,7 +78,7 @@ def test_a_race_separates_slow_schedules_from_fast_ones() -> None:
     model = zt.Sequential([L.Input((64,)), L.Dense(64)])
     _, kernel, _ = product_of(model, target, 64)
     rule = kernel.proposal()
-    slow = parse("product tile(rows=1, vectors=1) block(rows=1, depth=0) prefetch(0) unroll(1) epilogue(inline=1)")
+    slow = parse("product tile(rows=1, vectors=1) block(rows=1, depth=0, pack=0) prefetch(0) unroll(1) epilogue(inline=1)")
     fast_seconds, slow_seconds = KernelBenchmark(
         [kernel.with_schedule(s).step() for s in (rule, slow)], target, 1).seconds(5)
     assert 0 < fast_seconds < slow_seconds / 1.5

@@ -41,7 +41,7 @@ DAMAGED = [
     (b"[]", "must be an object"), (b"{}", "work is missing"), (b"[" * 20000, "is not a schedule"),
     (b" " * 70000, "more than 65536 bytes"),
     ({"threads": -1}, "threads is -1"), ({"work": "../x"}, "work is"), ({"seconds": 1e9}, "seconds is"),
-    ({"schedule": "product tile(rows=99, vectors=2) block(rows=1, depth=0) prefetch(0) unroll(4) epilogue(inline=1)"},
+    ({"schedule": "product tile(rows=99, vectors=2) block(rows=1, depth=0, pack=0) prefetch(0) unroll(4) epilogue(inline=1)"},
      r"tile\(rows=99\) must be one of"),
     ({"schedule": "transpose lanes(8) abreast(1)"}, "its kinds are product"), ({"schedule": "fast"}, "no schedule of kind"),
 ]

@@ -1,7 +1,7 @@
 """Schedules: how a kernel is computed, as values that can be printed, parsed and set by the user.
 A schedule is a kind and its directives, such as
 
-    product tile(rows=6, vectors=2) block(rows=4, depth=0) prefetch(8) unroll(4) epilogue(inline=1)
+    product tile(rows=6, vectors=2) block(rows=4, depth=0, pack=1) prefetch(0) unroll(4) ...
 
 Rules propose a schedule for each region; another legal one may replace it. A schedule determines
 the order of work and the layout of memory, but never results, except for rounding.
@@ -62,6 +62,7 @@ class ProductSchedule(Schedule):
     tile_vectors: int  # columns of a register tile, in vectors
     block_rows: int  # row tiles per panel of B, which prefetch the next panel; 1: no blocks
     block_depth: int  # steps along k of a part of the panel, which the L1 cache holds; 0: all
+    block_pack: int  # 1: the first tile of a block copies the panel, and the others read the copy
     prefetch: int  # prefetch distance of B in steps along k; 0: no prefetch
     unroll: int  # steps along k in one iteration of the k loop
     epilogue_inline: int  # 1: unrolled over the rows of a tile; 0: a loop over a local array
@@ -250,9 +251,8 @@ _DIRECTIVE = re.compile(r"\s*([a-z]+)\(([^()]*)\)")
 def parse(text: str) -> Schedule:
     """The schedule of a text, as `repr` writes it.
 
-    >>> parse("product tile(rows=6, vectors=2) block(rows=1, depth=0) prefetch(8) unroll(4) "
-    ...       "epilogue(inline=1)").tile(8)
-    '6x16'
+    >>> parse("rows lanes(8) sums(4, 1) columns(1)").lanes
+    8
     """
     kind, _, rest = text.strip().partition(" ")
     if kind not in KINDS or not kind:

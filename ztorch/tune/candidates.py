@@ -22,7 +22,7 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 # schedule of the previous one.
 STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "product": (("tile_rows", "tile_vectors"), ("unroll", "prefetch"), ("block_rows",),
-                ("block_depth",), ("epilogue_inline",)),
+                ("block_pack",), ("block_depth",), ("epilogue_inline",)),
     "elements": (("order", "share"), ("lanes",)),
     "transpose": (("lanes", "abreast"),),
     "rows": (("sums",), ("columns",), ("lanes",)),
@@ -51,6 +51,7 @@ VALUES: dict[str, Iterable[int]] = {
     "tile_vectors": range(1, TILE_VECTORS_MAX + 1),
     "block_rows": POWERS,
     "block_depth": (0, 128, 256, 512),
+    "block_pack": (0, 1),
     "prefetch": (0, PREFETCH_STEPS // 2, PREFETCH_STEPS, 2 * PREFETCH_STEPS),
     "unroll": (2, 4, 8),
     "epilogue_inline": (0, 1),

@@ -15,9 +15,11 @@ from ztorch.lower.cpu.register_tiles import RegisterTiles
 from ztorch.lower.cpu.strides import (
     comes_from_afar,
     kept_for_iterations,
+    packs_in_block,
     row_distance,
     step_distance,
 )
+from ztorch.lower.cpu.tile_blocks import panel_refusal
 from ztorch.lower.cpu.tiling import (
     choose,
     estimated_cycles,
@@ -68,7 +70,8 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor),
-               comes_from_afar(product.args[1]))
+               comes_from_afar(product.args[1]),
+               panel == 0 and packs_in_block(product.args[1], m, product.dtype, limits))
     s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]),
                           lanes * summing(product.dtype).bytes, limits.processor)
     members = sum(v.op is not COPY for v in region.members)
@@ -97,7 +100,7 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
                 "the right operand is packed in, or be a multiple of them")
     for name, value, least, most in (
             ("block(rows=...)", s.block_rows, 1, m), ("block(depth=...)", s.block_depth, 0, k),
-            ("prefetch(...)", s.prefetch, 0, PREFETCH_MAX),
+            ("block(pack=...)", s.block_pack, 0, 1), ("prefetch(...)", s.prefetch, 0, PREFETCH_MAX),
             ("unroll(...)", s.unroll, 1, UNROLL_MAX),
             ("epilogue(inline=...)", s.epilogue_inline, 0, 1)):
         if not least <= value <= most:
@@ -107,7 +110,8 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     most = most_block_rows(s, lanes * summing(product.dtype).bytes)
     if s.block_depth and s.block_rows > most:
         return f"block(rows={s.block_rows}, depth={s.block_depth}) may have {most} rows at most"
-    return ""
+    right = product.args[1]
+    return panel_refusal(s, right, columns > 0, lanes * right.dtype.bytes) if s.block_pack else ""
 
 
 def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], float]:

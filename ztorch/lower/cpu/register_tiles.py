@@ -3,6 +3,7 @@
 Without blocks along k a tile multiplies all of its rows and columns at once. With them, the tiles
 of a row block pass over one part of k after another: the part of the panel stays in the L1 cache,
 and sums wait in a local array. They are added in the same order, so the results are the same bits.
+The first tile of a block may copy the panel for the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.parts_of_k import PartOfK, outer_loops, parts_of_k
 from ztorch.lower.cpu.product_operand import ProductOperand
+from ztorch.lower.cpu.tile_blocks import BlockPanel, TilePlace, tiles_of_block
 from ztorch.lower.cpu.tile_prefetch import (
     distant_readers,
     far_results,
@@ -91,24 +93,21 @@ class RegisterTiles:
         """All tiles of one width. Workers share the pairs of a row block and a panel: a block reads
         its panel once from an outer cache, and its tiles prefetch the next panel meanwhile."""
         blocks = math.ceil(self.tiling.down / self.schedule.block_rows)
+        of, steps = self.product.args[1].dtype, math.prod(self.depths)
+        panel = None if not self.schedule.block_pack else BlockPanel(
+            self.b, self._name("panel"), of, steps, panels.size, self.tiling.lanes)
         with self._shared(blocks, panels.count) as (batch, at_block, at_panel):
+            block = at_block if blocks > 1 else None
             if self.schedule.block_depth:
-                self._in_parts(batch, at_block if blocks > 1 else None, at_panel, panels)
+                self._in_parts(batch, block, at_panel, panels, panel)
                 return
-            for rows, at_row, number in self._of_block(at_block if blocks > 1 else None):
-                self._whole(self._tile(batch, at_row, at_panel, rows, panels), number)
+            for place in self._of_block(block, panel):
+                self._whole(self._tile(batch, place.at_row, at_panel, place.rows, panels), place)
 
-    def _of_block(self, at_block: Operand | None) -> Iterator[tuple[Run, Operand, Operand]]:
-        """The tiles of a row block; None: the only one. A tile is given by its run, its number in
-        the run, and its number in the block."""
-        b, block, before = self.b, self.schedule.block_rows, 0
-        first = b.const(0, b.index) if at_block is None else b.mul(at_block, block)
-        for rows in self.tiling.rows:
-            begin = b.max(b.sub(first, before), 0)
-            end = b.min(b.sub(b.add(first, block), before), rows.tiles)
-            with b.loop(*((0, rows.tiles) if at_block is None else (begin, end))) as at_row:
-                yield rows, at_row, b.sub(b.add(at_row, before), first)
-            before += rows.tiles
+    def _of_block(self, at_block: Operand | None,
+                  panel: BlockPanel | None = None) -> Iterator[TilePlace]:
+        """The tiles of a row block; None: the only one."""
+        return tiles_of_block(self.b, self.tiling, self.schedule.block_rows, at_block, panel)
 
     @contextmanager
     def _shared(self, down: int, across: int) -> Iterator[tuple[Operand, Operand, Operand]]:
@@ -137,12 +136,12 @@ class RegisterTiles:
 
     # -- along k -----------------------------------------------------------------------------------
 
-    def _whole(self, tile: _ProductTile, number: Operand | None = None) -> None:
-        """A tile over all of k. `number` is its number in its row block, if there are blocks."""
+    def _whole(self, tile: _ProductTile, place: TilePlace | None = None) -> None:
+        """A tile over all of k. `place` is its place in its row block, if there are blocks."""
         b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
         height, width = len(tile.rows), len(tile.columns)
         sums = [[b.var(summing(d), lanes, 0.0) for _ in range(width)] for _ in range(height)]
-        self._add(tile, sums, PartOfK(0, 0, self.depths[0]), number)
+        self._add(tile, sums, PartOfK(0, 0, self.depths[0]), place)
         if self.schedule.epilogue_inline or height == 1:
             for r in range(height):
                 for j in range(width):
@@ -154,7 +153,7 @@ class RegisterTiles:
         self._finish_rows(tile, array, start)
 
     def _in_parts(self, batch: Operand, at_block: Operand | None, at_panel: Operand,
-                  panels: Run) -> None:
+                  panels: Run, panel: BlockPanel | None) -> None:
         """The tiles of a row block and a panel, over one part of k after another."""
         b, lanes, of = self.b, self.tiling.lanes, summing(self.product.dtype)
         block = min(self.schedule.block_rows, self.tiling.down)
@@ -163,18 +162,18 @@ class RegisterTiles:
         with b.loop(0, block * each) as k:
             b.store(array, b.mul(k, lanes), zero)
         for part in parts_of_k(b, self.depths, self.schedule):
-            for rows, at_row, number in self._of_block(at_block):
-                tile = self._tile(batch, at_row, at_panel, rows, panels)
-                start, width = b.mul(number, each * lanes), panels.size
+            for place in self._of_block(at_block, panel):
+                tile = self._tile(batch, place.at_row, at_panel, place.rows, panels)
+                start, width = b.mul(place.number, each * lanes), panels.size
                 sums = [[b.var(of, lanes, b.load(array, start, (r * width + j) * lanes, lanes))
-                         for j in range(width)] for r in range(rows.size)]
-                self._add(tile, sums, part, number)
+                         for j in range(width)] for r in range(place.rows.size)]
+                self._add(tile, sums, part, place)
                 self._keep(sums, array, start)
-        for rows, at_row, number in self._of_block(at_block):
-            tile = self._tile(batch, at_row, at_panel, rows, panels)
-            self._finish_rows(tile, array, b.mul(number, each * lanes))
+        for place in self._of_block(at_block):
+            tile = self._tile(batch, place.at_row, at_panel, place.rows, panels)
+            self._finish_rows(tile, array, b.mul(place.number, each * lanes))
 
-    def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, number: Operand | None) -> None:
+    def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
         """Adds the products of a part of k to the sums of a tile."""
         b, lanes = self.b, self.tiling.lanes
         a_of, b_of = self.product.args
@@ -204,26 +203,34 @@ class RegisterTiles:
                               for s, column in zip(inner, tile.columns, strict=True)]
                     lines = [(*tile.where, row, along) for row in tile.rows]
                     left = ProductOperand(inner[0], a_of, lines, depth)
+                    panel = place.panel if place else None
+                    copied = panel.start(inner[0], along) if panel else None
                     for u in range(times):
-                        self._step(left, rights, u, now)
+                        self._step(left, rights, u, now, place, copied)
                     if self.far_rows:
                         left.prefetch_next_rows(tile.down, tile.across)
-                    if number is not None:
+                    if place is not None:
                         prefetch_next_panel(
-                            b, rights, tile.across, number, times,
+                            b, rights, tile.across, place.number, times,
                             min(self.schedule.block_rows, self.tiling.down), vector_bytes)
                     for line, values in zip(sums, now, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
 
-    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int,
-              now: _Sums) -> None:
-        """One step along k for the whole tile."""
-        of = summing(self.product.dtype)
-        if self.schedule.prefetch:
-            for operand in rights:
-                operand.prefetch(step + self.schedule.prefetch)
-        right = [self.b.cast(x.at(0, step), dtype=of) for x in rights]
+    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int, now: _Sums,
+              place: TilePlace | None, start: Operand | None) -> None:
+        """One step along k for the whole tile. `start` is that of the copied panel."""
+        of, panel = summing(self.product.dtype), place.panel if place else None
+        if place is None or panel is None or start is None or place.fills:
+            if self.schedule.prefetch:
+                for operand in rights:
+                    operand.prefetch(step + self.schedule.prefetch)
+            vectors = [x.at(0, step) for x in rights]
+            if panel is not None and start is not None:
+                panel.store(start, step, vectors)
+        else:
+            vectors = panel.load(start, step)
+        right = [self.b.cast(x, dtype=of) for x in vectors]
         for r, line in enumerate(now):
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
@@ -233,8 +240,12 @@ class RegisterTiles:
 
     def _array(self, vectors: int, d: DType) -> str:
         """A local array for sums."""
+        return self.b.memory(self._name("tile"), d, vectors * self.tiling.lanes, "local", "rw")
+
+    def _name(self, kind: str) -> str:
+        """The name of another local array."""
         self.arrays += 1
-        return self.b.memory(f"tile{self.arrays}", d, vectors * self.tiling.lanes, "local", "rw")
+        return f"{kind}{self.arrays}"
 
     def _keep(self, sums: _Sums, array: str, start: Operand) -> None:
         """Stores sums to a local array."""

@@ -7,12 +7,21 @@ import math
 from ztorch.dtypes import DType
 from ztorch.graph.body import SHARED, SLICE
 from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import AccessPattern
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import view_of
 from ztorch.lower.tuning import (
+    BLOCK_PANEL_BYTES,
     FREE_WAYS,
     LINE_BYTES,
+    PACK_DEPTH_PAGES,
+    PACK_OVERFLOW,
+    PACK_ROWS,
+    PACK_ROWS_BLOCK,
+    PACK_ROWS_MIN,
+    PACK_ROWS_NEAR,
+    PACK_ROWS_PAGES,
     PAGE_BYTES,
     PREFETCH_SHARE,
     PREFETCH_STEPS,
@@ -105,3 +114,66 @@ def step_distance(left: Value) -> int:
         return 0
     apart = bases[1][1] - bases[0][1]
     return 0 if apart.terms else abs(apart.const) * left.dtype.bytes
+
+
+def has_bad_rows(b: Value, m: int, d: DType, limits: Limits) -> bool:
+    """Whether packing a right operand pays for a product of m rows: it is large, or its rows cause
+    conflict misses. A row stride that has a large power of two in common with the size of a cache
+    way maps all rows of a panel to few sets, and each tile of rows reads the panel again. Vectors
+    that are cache lines are read once for so many multiply-adds that the L2 cache keeps up.
+
+    Args:
+        b: The right operand.
+        m: Rows of the product.
+        d: The dtype of the product.
+        limits: The machine.
+    """
+    (k, n), cpu = b.shape[-2:], limits.processor
+    if m >= PACK_ROWS and b.nbytes > cpu.l2_bytes:
+        return True
+    distance = row_distance(b) if is_readable(b) else n * b.dtype.bytes
+    if limits.lanes(d) * b.dtype.bytes >= LINE_BYTES:
+        return False
+    if m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
+        return True
+    if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
+        return True
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    rows_held: float = cpu.l2_ways * way_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    # Pages are allocated at random, so some sets fill up early. Wider vectors miss less often.
+    rows_held *= limits.lanes(d) * b.dtype.bytes / LINE_BYTES
+    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
+
+
+def packs_in_block(b: Value, m: int, d: DType, limits: Limits) -> bool:
+    """Whether the first tile of each column of tiles copies its panel of a right operand. The L2
+    cache holds the rows of the left operand, so that one block has all of them, and L1 cannot hold
+    the lines of a panel where they are.
+
+    Args:
+        b: The right operand.
+        m: Rows of the product.
+        d: The dtype of the product.
+        limits: The machine.
+    """
+    k, cpu, vector_bytes = b.shape[-2], limits.processor, limits.lanes(d) * b.dtype.bytes
+    too_large = m * k * d.bytes > cpu.l2_bytes or 2 * k * vector_bytes > BLOCK_PANEL_BYTES
+    if b.rank != 2 or too_large or not is_readable(b):
+        return False
+    distance = row_distance(b)
+    least = PACK_ROWS_BLOCK if distance % PAGE_BYTES else PACK_ROWS_MIN
+    conflicts = vector_bytes < LINE_BYTES and k > lines_held(distance, cpu)
+    return (conflicts and m >= least) or has_bad_rows(b, m, d, limits)
+
+
+def offsets_of(v: Value) -> Index | None:
+    """The offsets of a matrix's elements, if they are affine in its row and column."""
+    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
+    return base[1] if base is not None and base[1].is_affine else None
+
+
+def is_readable(v: Value) -> bool:
+    """Whether a product can read its right operand in place: offsets are affine and the elements of
+    a row are contiguous."""
+    at, n = offsets_of(v), v.shape[-1]
+    return at is not None and (n == 1 or at.factor(Var(f"d{v.rank - 1}", n)) == 1)

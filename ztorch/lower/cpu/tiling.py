@@ -16,6 +16,7 @@ from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     BLOCK_DEPTH_SHARE,
     BLOCK_ITERATIONS,
+    BLOCK_PANEL_BYTES,
     BLOCK_SUMS_BYTES,
     BLOCK_TILES,
     COPY_SHARE,
@@ -70,7 +71,8 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 @functools.lru_cache(PRODUCTS_KEPT)
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            access: AccessPattern | None = None, panel: int = 0,
-           distance: int = 0, own_rows: bool = False, far: bool = False) -> ProductSchedule:
+           distance: int = 0, own_rows: bool = False, far: bool = False,
+           pack: bool = False) -> ProductSchedule:
     """The schedule of an m x n x k product with the least estimated time.
 
     The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
@@ -91,6 +93,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         own_rows: Whether workers share rows if that takes little longer. Default: `False`.
         far: Whether B comes from an outer cache or from memory, although the L2 cache could hold
             it. Default: `False`.
+        pack: Whether the first tile of a block copies the panel of B. Default: `False`.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
@@ -99,18 +102,23 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     own = best(even=True) if own_rows and m >= OWN_ROWS_MIN else (math.inf, 1, 1)
     if own_rows := own[0] <= OWN_ROWS_COST * time:
         _, rows, width = own
-    panel_in_l1 = k * width * lanes * d.bytes <= cpu.l1_bytes * L1_SHARE
+    panel_bytes = k * width * lanes * d.bytes
     tiles = tiling(rows, width, m, n, lanes, packed, access)
+    panels = math.ceil(n / (lanes * width))
+    pack = pack and not own_rows and tiles.down > 1 and panel_bytes <= BLOCK_PANEL_BYTES
     l2_bytes = int(cpu.l2_bytes * L2_SHARE)
     fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
     if own_rows:
         fits = 1
+    elif pack:
+        fits = math.ceil(tiles.down / min(tiles.down // 2, math.ceil(BLOCK_ITERATIONS / panels)))
     elif k * n * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
-        tile_count = tiles.down * math.ceil(n / (lanes * width))
-        fits = max(1, tile_count // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+        iterations = tiles.down * panels
+        fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+    near = pack or m == 1 or panel_bytes <= cpu.l1_bytes * L1_SHARE
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
-        prefetch=0 if panel_in_l1 or m == 1 else steps_ahead(distance, cpu),
+        block_pack=int(pack), prefetch=0 if near else steps_ahead(distance, cpu),
         unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
         if m == 1 and panel else K_UNROLL, epilogue_inline=1)
 

@@ -13,7 +13,13 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.l1_conflicts import padded_copy, padded_rows, pays_to_pad
 from ztorch.lower.cpu.left_operand import access_pattern
 from ztorch.lower.cpu.packed_panels import pack, panel_columns
-from ztorch.lower.cpu.strides import lines_held, row_distance, step_distance
+from ztorch.lower.cpu.strides import (
+    has_bad_rows,
+    is_readable,
+    offsets_of,
+    packs_in_block,
+    step_distance,
+)
 from ztorch.lower.cpu.tiling import choose, copy_cycles, product_cycles
 from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.grid.mma import shape_for
@@ -36,13 +42,6 @@ from ztorch.lower.tuning import (
     L1_SHARE,
     LINE_BYTES,
     NARROW_ROWS,
-    PACK_DEPTH_PAGES,
-    PACK_OVERFLOW,
-    PACK_ROWS,
-    PACK_ROWS_MIN,
-    PACK_ROWS_NEAR,
-    PACK_ROWS_PAGES,
-    PAGE_BYTES,
     PRODUCT_DEPTH,
     SPLIT_DEPTH,
     WINDOW_ROWS,
@@ -81,7 +80,7 @@ class ProductRewrites:
             return self._on_grid(v, limits.grid)
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
-                               COPY(b) if _offsets(b) is None else b)
+                               COPY(b) if offsets_of(b) is None else b)
         if (parts := transformed(v, without_copies(a), fixed, limits)) is not None:
             left, right, image = parts
             at_points = self.prepared(v.op(left, right), fixed)
@@ -102,9 +101,9 @@ class ProductRewrites:
         fits_l1 = size <= limits.processor.l1_bytes * L1_SHARE
         stored = self.derived is not None and self.derived.lasts(b)
         packed_once = fixed and (self.often or stored) and not fits_l1
-        large = m >= PACK_ROWS and size > limits.processor.l2_bytes
-        must_copy = not _readable(b)
-        if b.rank == 2 and (packed_once or large or _has_conflict_misses(b, v, limits) or (
+        must_copy = not is_readable(b)
+        bad = has_bad_rows(b, m, v.dtype, limits) and not packs_in_block(b, m, v.dtype, limits)
+        if b.rank == 2 and (packed_once or bad or (
                 must_copy and not fits_l1
                 and n % panel_columns(b, m, limits, v.dtype) == 0)):
             columns = panel_columns(b, m, limits, v.dtype)
@@ -252,42 +251,9 @@ def _left(v: Value, limits: Limits) -> Value:
     return COPY(a) if across or best not in access.heights else bare
 
 
-def _has_conflict_misses(b: Value, v: Value, limits: Limits) -> bool:
-    """Whether packing the right operand pays because its rows cause conflict misses: a row stride
-    that has a large power of two in common with the size of a cache way maps all rows of a panel to
-    few sets, and each tile of rows reads the panel again. Vectors that are cache lines are read
-    once for so many multiply-adds that the L2 cache keeps up."""
-    (k, n), m, cpu = b.shape, v.shape[-2], limits.processor
-    distance = row_distance(b) if _readable(b) else n * b.dtype.bytes
-    if limits.lanes(v.dtype) * b.dtype.bytes >= LINE_BYTES:
-        return False
-    if m >= PACK_ROWS_NEAR and k > lines_held(distance, cpu):
-        return True
-    if distance % PAGE_BYTES == 0 and m >= PACK_ROWS_PAGES and k >= PACK_DEPTH_PAGES:
-        return True
-    way_bytes = cpu.l2_bytes // cpu.l2_ways
-    rows_held: float = cpu.l2_ways * way_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
-    # Pages are allocated at random, so some sets fill up early. Wider vectors miss less often.
-    rows_held *= limits.lanes(v.dtype) * b.dtype.bytes / LINE_BYTES
-    return m >= PACK_ROWS_MIN and k > rows_held and m * k >= PACK_OVERFLOW * rows_held
-
-
 def _product_of(v: Value, a: Value, b: Value) -> Value:
     """The same product with other operands, which may have fewer bits."""
     if (a, b) == v.args:
         return v
     attrs = v.attrs if {a.dtype, b.dtype} == {v.dtype} else {"dtype": v.dtype}
     return Value(v.op, (a, b), attrs, v.shape, v.dtype)
-
-
-def _offsets(v: Value) -> Index | None:
-    """The offsets of a matrix's elements, if they are affine in its row and column."""
-    base = view_of(v, [Index.of(Var(f"d{k}", n)) for k, n in enumerate(v.shape)])
-    return base[1] if base is not None and base[1].is_affine else None
-
-
-def _readable(v: Value) -> bool:
-    """Whether a product can read its right operand in place: offsets are affine and the elements of
-    a row are contiguous."""
-    at, n = _offsets(v), v.shape[-1]
-    return at is not None and (n == 1 or at.factor(Var(f"d{v.rank - 1}", n)) == 1)

@@ -51,6 +51,9 @@ BLOCK_SUMS_BYTES = row(
     "BLOCK_SUMS_BYTES", 1 << 18, "bytes",
     "the most sums of a block that wait on the stack for the next part of k: a part of the L2 "
     "cache, and of the stacks of threads", CHOSEN)
+BLOCK_PANEL_BYTES = row(
+    "BLOCK_PANEL_BYTES", 1 << 18, "bytes",
+    "the largest panel of B that a block copies to the stack: see BLOCK_SUMS_BYTES", CHOSEN)
 FREE_WAYS = row(
     "FREE_WAYS", 2, "ways of the L1 cache",
     "the ways of a set that rows of A which are whole pages apart leave to B",
@@ -180,6 +183,14 @@ PACK_ROWS_NEAR = row(
     "a vector is shorter than a cache line",
     "on Zen 4 at AVX2, gradients of 512 x 512 with k of 128: 694 us become 616, of 768 x 512 "
     "1.14 ms become 0.93; 128 rows are level")
+PACK_ROWS_BLOCK = row(
+    "PACK_ROWS_BLOCK", 24, "rows",
+    "the fewest rows for which the first tile of a block copies its panel of a right operand, if "
+    "its rows cause conflict misses in the L1 cache and are not whole pages apart",
+    "on Zen 4 at AVX2, against panels read in place or packed before: 24 x 512 x 256 61 us become "
+    "58, 48 x 512 x 256 119 become 112, 48 x 3072 x 768 3.00 ms become 2.05, 512 x 512 x 512 2.43 "
+    "become 2.38; 12 x 512 x 256 is level. Copies by blocks of a part of the rows lose: 1,152 x "
+    "256 x 1,568 takes 9.6 ms, 9.1 packed before")
 PACK_OVERFLOW = row(
     "PACK_OVERFLOW", 96, "rows",
     "a panel is packed from this product of rows and overflows of the cache on, if a vector is a "
