@@ -202,9 +202,11 @@ def _call(spec: CallSpec, translation: Translation, memory: SharedMemory, path: 
     results: Result
     try:
         if target is None:
-            if (of_complex := call.has_complex) and key not in COMPLEX_CALLS:
-                raise Unsupported("it computes with complex numbers")
-            results = (COMPLEX_CALLS if of_complex else CALLS)[key](call)
+            registry = COMPLEX_CALLS if call.has_complex else CALLS
+            if key not in registry:
+                numbers = "complex" if registry is COMPLEX_CALLS else "real"
+                raise Unsupported(f"it computes with {numbers} numbers")
+            results = registry[key](call)
         else:
             memory.write(spec, translation)
             results = translation.tensors[target].name

@@ -106,10 +106,10 @@ def _exponential(n: Node) -> Result:
 
 
 _OWN = (
-    "copysign", "erfc", "erfinv", "exp2", "expm1", "fmax", "fmin", "gcd", "heaviside", "hypot",
-    "i0", "inner", "isclose", "isin", "isneginf", "isposinf", "kron", "lcm", "log10", "log1p",
-    "log2", "logaddexp2", "logdet", "nanmean", "nansum", "nextafter", "rot90", "signbit", "sinc",
-    "trace", "trapezoid")
+    "copysign", "erfc", "erfinv", "exp2", "expm1", "floor_divide", "fmax", "fmin", "gcd",
+    "heaviside", "hypot", "i0", "inner", "isclose", "isin", "isneginf", "isposinf", "kron", "lcm",
+    "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logdet", "nanmean", "nansum", "nextafter",
+    "remainder", "rot90", "signbit", "sinc", "trace", "trapezoid")
 
 
 @node(*_OWN, domain="ztorch")

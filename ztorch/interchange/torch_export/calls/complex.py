@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from ztorch.dtypes import f32
 from ztorch.interchange.torch_export.translation import (
     CALLS,
     CallTensor,
@@ -19,7 +22,9 @@ from ztorch.interchange.torch_export.translation import (
 def _parts(c: OperatorCall, x: CallTensor) -> tuple[str, str]:
     """The real and the imaginary part of a tensor."""
     if not x.is_complex:
-        return x.name, c.node("Sub", x.name, x.name)
+        d = c.result.dtype if c.result.dtype.is_float else f32
+        name = x.name if x.dtype.is_float else c.cast(x, d)
+        return name, c.node("Mul", name, c.number(0, x.dtype if x.dtype.is_float else d))
     real, imag = (c.node("Gather", x.name, c.constant(np.int64(k)), axis=-1) for k in (0, 1))
     return real, imag
 
@@ -75,6 +80,14 @@ def _size(c: OperatorCall) -> Result:
 def _angle(c: OperatorCall) -> Result:
     real, imag = _parts(c, c.tensor())
     return c.nodes("Atan2", [imag, real], 1, domain="ztorch")[0]
+
+
+@call("angle")
+def _angle_of_real(c: OperatorCall) -> Result:
+    x, d = c.cast(c.tensor(), c.result.dtype), c.result.dtype
+    zero = c.number(0, d)
+    y = c.node("Where", c.node("Less", x, zero), c.number(math.pi, d), zero)
+    return c.node("Where", c.node("IsNaN", x), x, y)
 
 
 @call("mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar", of_complex=True)
@@ -165,7 +178,7 @@ _LINEAR = [
     "reshape", "permute", "transpose.int", "unsqueeze", "squeeze.dim", "squeeze.dims",
     "flatten.using_ints", "select.int", "slice.Tensor", "cat", "stack", "roll", "flip",
     "expand", "repeat", "clone", "contiguous", "alias", "detach", "detach_",
-    "constant_pad_nd", "lift_fresh_copy",
+    "constant_pad_nd", "pad", "lift_fresh_copy",
     "index_select", "split.Tensor", "unbind.int", "gather", "index.Tensor", "cumsum", "tril",
     "triu", "where.self", "unfold", "diagonal", "trace", "expand_as", "view_as", "narrow",
     "movedim.int", "movedim.intlist", "unflatten.int", "chunk", "tile", "take", "take_along_dim",
@@ -176,6 +189,8 @@ _LINEAR = [
 def _each_part(c: OperatorCall) -> Result:
     """Linear operators act on the real and the imaginary parts alike; real tensors among the
     arguments have an imaginary part of 0."""
+    if c.op in ("constant_pad_nd", "pad") and c.get("value"):
+        c.unsupported("padding of complex numbers with a number other than 0")
     tensors = c.tensors
     split = {x.name: _parts(c, x) for x in tensors if x.is_complex or x.dtype.is_float}
     real, imag = (CALLS[key_of(c.spec)](c.with_tensors({

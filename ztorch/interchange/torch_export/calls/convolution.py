@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
+from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 
 def _each(c: OperatorCall, name: str, axes: int, default: int | None = None) -> list[int]:
@@ -19,36 +20,55 @@ def _each(c: OperatorCall, name: str, axes: int, default: int | None = None) -> 
 @call("conv1d", "conv2d", "conv3d", "conv1d.padding", "conv2d.padding", "conv3d.padding",
       "convolution")
 def _conv(c: OperatorCall) -> Result:
-    x = c.tensor("input")
-    axes = x.rank - 2
+    axes = _axes(c)
     if c.get("transposed", False):
-        return _transposed(c, x)
+        return _transposed(c, axes)
     padding: Any = c.get("padding", 0)
     attrs: dict[str, Any] = {}
     if isinstance(padding, str):
         attrs["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
     else:
         attrs["pads"] = _each(c, "padding", axes, 0) * 2
-    return c.node("Conv", *_operands(c, x), strides=_each(c, "stride", axes, 1),
-                  dilations=_each(c, "dilation", axes, 1), group=c.get("groups", 1), **attrs)
+    return _batched(c, axes, lambda x: c.node(
+        "Conv", x, *_parameters(c), strides=_each(c, "stride", axes, 1),
+        dilations=_each(c, "dilation", axes, 1), group=c.get("groups", 1), **attrs))
 
 
-def _operands(c: OperatorCall, x: CallTensor) -> list[str]:
+def _parameters(c: OperatorCall) -> list[str]:
     bias = c.get("bias")
-    return [x.name, c.x("weight"), *([] if bias is None else [bias.name])]
+    return [c.x("weight"), *([] if bias is None else [bias.name])]
 
 
 @call("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
 def _conv_transpose(c: OperatorCall) -> Result:
-    return _transposed(c, c.tensor("input"))
+    return _transposed(c, _axes(c))
 
 
-def _transposed(c: OperatorCall, x: CallTensor) -> str:
-    axes = x.rank - 2
-    return c.node("ConvTranspose", *_operands(c, x), strides=_each(c, "stride", axes, 1),
-                  pads=_each(c, "padding", axes, 0) * 2, group=c.get("groups", 1),
-                  output_padding=_each(c, "output_padding", axes, 0),
-                  dilations=_each(c, "dilation", axes, 1))
+def _transposed(c: OperatorCall, axes: int) -> str:
+    return _batched(c, axes, lambda x: c.node(
+        "ConvTranspose", x, *_parameters(c), strides=_each(c, "stride", axes, 1),
+        pads=_each(c, "padding", axes, 0) * 2, group=c.get("groups", 1),
+        output_padding=_each(c, "output_padding", axes, 0),
+        dilations=_each(c, "dilation", axes, 1)))
+
+
+def _axes(c: OperatorCall) -> int:
+    """The number of axes along which the windows of an operator move."""
+    return next((int(digit) for digit in c.op if digit.isdigit()), c.tensor(_image(c)).rank - 2)
+
+
+def _image(c: OperatorCall) -> str:
+    """The argument that holds images."""
+    return "self" if "self" in c.spec.inputs else "input"
+
+
+def _batched(c: OperatorCall, axes: int, operate: Callable[[str], str]) -> str:
+    """The result of an operator on a batch of images, or on one image as a batch of one."""
+    x = c.tensor(_image(c))
+    if x.rank == axes + 2:
+        return operate(x.name)
+    first = c.ints(0)
+    return c.node("Squeeze", operate(c.node("Unsqueeze", x.name, first)), first)
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -59,10 +79,6 @@ def _window(c: OperatorCall, axes: int) -> dict[str, Any]:
     return {"kernel_shape": kernel, "pads": _each(c, "padding", axes, 0) * 2,
             "strides": _each(c, "stride", axes) if c.get("stride") else kernel,
             "ceil_mode": int(c.get("ceil_mode", False))}
-
-
-def _axes(c: OperatorCall) -> int:
-    return next(int(digit) for digit in c.op if digit.isdigit())
 
 
 @call(*(f"max_pool{n}d{form}" for n in (1, 2, 3) for form in ("", "_with_indices")))
@@ -88,15 +104,6 @@ def _average_pool(c: OperatorCall) -> Result:
         count_include_pad=int(bool(divisor) or c.get("count_include_pad", True))))
     share = math.prod(window["kernel_shape"]) / (divisor or 1)
     return c.node("Mul", y, c.number(share, c.tensor().dtype)) if divisor else y
-
-
-def _batched(c: OperatorCall, axes: int, pooled: Any) -> str:
-    """Pools a batch of images, or one image as a batch of one."""
-    x = c.tensor()
-    if x.rank == axes + 2:
-        return pooled(x.name)
-    first = c.ints(0)
-    return c.node("Squeeze", pooled(c.node("Unsqueeze", x.name, first)), first)
 
 
 # -- resampling ------------------------------------------------------------------------------------
@@ -159,7 +166,7 @@ def _unfold(c: OperatorCall) -> Result:
       *(f"_upsample_nearest_exact{n}d.{overload}" for n in (1, 2, 3)
         for overload in ("vec", "default")))
 def _upsample(c: OperatorCall) -> Result:
-    x = c.tensor("input" if "input" in c.spec.inputs else "self")
+    x = c.tensor(_image(c))
     size, factors = c.get("output_size"), c.get("scale_factors")
     if factors is None:
         scales = [c.get(name) for name in ("scales_d", "scales_h", "scales", "scales_w")]

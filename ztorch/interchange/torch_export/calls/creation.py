@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ztorch.dtypes import f64
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 
@@ -52,22 +53,35 @@ def _range(c: OperatorCall) -> Result:
 
 @call("linspace")
 def _linspace(c: OperatorCall) -> Result:
-    return _between(c)
+    return _as_result(c, _between(c))
 
 
 def _between(c: OperatorCall) -> str:
-    d, steps = c.result.dtype, c.get("steps")
-    count = c.number(steps, d)
-    index = c.node("Range", c.number(0, d), count, c.number(1, d))
+    """Floats at equal distances, counted from the nearer end as PyTorch does, so that both ends are
+    exact."""
+    d = c.result.dtype if c.result.dtype.is_float else f64
+    zero, one = c.number(0, d), c.number(1, d)
+    count = c.number(c.get("steps"), d)
+    index = c.node("Range", zero, count, one)
     start, end = c.number(c.get("start"), d), c.number(c.get("end"), d)
-    last = c.node("Max", c.node("Sub", count, c.number(1, d)), c.number(1, d))
-    step = c.node("Div", c.node("Sub", end, start), last)
-    return c.node("Add", start, c.node("Mul", index, step))
+    last = c.node("Sub", count, one)
+    step = c.node("Div", c.node("Sub", end, start), c.node("Max", last, one))
+    from_end = c.node("Sub", last, index)
+    return c.node("Where", c.node("LessOrEqual", index, from_end),
+                  c.node("Add", start, c.node("Mul", index, step)),
+                  c.node("Sub", end, c.node("Mul", from_end, step)))
 
 
 @call("logspace")
 def _powers_between(c: OperatorCall) -> Result:
-    return c.node("Pow", c.number(c.get("base", 10.0), c.result.dtype), _between(c))
+    exponents, d = _between(c), c.result.dtype
+    base = c.number(c.get("base", 10.0), d if d.is_float else f64)
+    return _as_result(c, c.node("Pow", base, exponents))
+
+
+def _as_result(c: OperatorCall, y: str) -> str:
+    d = c.result.dtype
+    return y if d.is_float else c.node("Cast", y, to=d.onnx)
 
 
 # -- windows and frequencies -----------------------------------------------------------------------

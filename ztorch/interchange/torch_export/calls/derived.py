@@ -64,7 +64,7 @@ def _logit(c: OperatorCall) -> Result:
 def _cross(c: OperatorCall) -> Result:
     axis = c.get("dim", -1 if c.op == "linalg_cross" else None)
     if axis is None:
-        c.unsupported("the first axis of three elements; say dim=")
+        axis = c.tensor().dims.index(3)
 
     def rotated(x: str, by: int) -> str:
         return c.node("Gather", x, c.constant(np.roll(np.arange(3), by)), axis=axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import boolean, f32
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 # Operators that ONNX has too, by its names.
@@ -14,8 +14,7 @@ _PLAIN = {
     "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
     "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
     "round": "Round", "sign": "Sign", "sgn": "Sign", "reciprocal": "Reciprocal",
-    "hardswish": "HardSwish", "mish": "Mish", "selu": "Selu", "isnan": "IsNaN", "isinf": "IsInf",
-    "bitwise_not": "BitwiseNot"}
+    "hardswish": "HardSwish", "mish": "Mish", "selu": "Selu", "bitwise_not": "BitwiseNot"}
 
 
 @call(*_PLAIN)
@@ -25,6 +24,15 @@ def _plain(c: OperatorCall) -> Result:
         return c.node("Not", x.name)
     floats = not x.dtype.is_float and c.result.dtype.is_float
     return c.node(_PLAIN[c.op], c.cast(x, c.result.dtype) if floats else x.name)
+
+
+@call("isnan", "isinf", "isfinite")
+def _is_number(c: OperatorCall) -> Result:
+    x, (nan, inf) = c.tensor(), ("IsNaN", "IsInf")
+    name = x.name if x.dtype.is_float else c.cast(x, f32)
+    if c.op != "isfinite":
+        return c.node(nan if c.op == "isnan" else inf, name)
+    return c.node("Not", c.node("Or", c.node(nan, name), c.node(inf, name)))
 
 
 @call("round.decimals")
@@ -120,8 +128,8 @@ def _clamp(c: OperatorCall) -> Result:
 @call("threshold")
 def _threshold(c: OperatorCall) -> Result:
     x = c.tensor()
-    above = c.node("Greater", x.name, c.number(c.get("threshold"), x.dtype))
-    return c.node("Where", above, x.name, c.number(c.get("value"), x.dtype))
+    low = c.node("LessOrEqual", x.name, c.number(c.get("threshold"), x.dtype))  # NaN is not
+    return c.node("Where", low, c.number(c.get("value"), x.dtype), x.name)
 
 
 @call("softshrink", "hardshrink")
@@ -151,16 +159,12 @@ def _truncated(c: OperatorCall) -> Result:
     return c.node("Sub", x, integers) if c.op == "frac" else integers
 
 
-@call("isfinite")
-def _is_finite(c: OperatorCall) -> Result:
-    return c.node("Not", c.node("Or", c.node("IsNaN", c.x()), c.node("IsInf", c.x())))
-
-
 @call("nan_to_num")
 def _numbers(c: OperatorCall) -> Result:
     x, d = c.x(), c.tensor().dtype
-    largest = float(np.finfo(d.working).max)
-    for name, value, infinite in (("posinf", largest, np.inf), ("neginf", -largest, -np.inf)):
+    if not d.is_float:
+        return x
+    for name, value, infinite in (("posinf", d.largest, np.inf), ("neginf", -d.largest, -np.inf)):
         same = c.node("Equal", x, c.number(infinite, d))
         x = c.node("Where", same, c.number(c.get(name, value), d), x)
     return c.node("Where", c.node("IsNaN", x), c.number(c.get("nan", 0.0), d), x)

@@ -53,16 +53,23 @@ def _linear(c: OperatorCall) -> Result:
     return y if bias is None else c.node("Add", y, bias.name)
 
 
-@call("addmm", "baddbmm")
-def _added(c: OperatorCall) -> Result:
+@call("addmm", "baddbmm", "addmv", "addbmm", "addr")
+def _added_product(c: OperatorCall) -> Result:
     x = c.tensor()
     a, b = [name for name in c.spec.inputs if name not in ("self", "alpha", "beta")]
-    y = c.node("MatMul", c.x(a), c.x(b))
+    if c.op == "addr":
+        y = c.node("Mul", c.node("Unsqueeze", c.x(a), c.ints(1)), c.x(b))
+    else:
+        y = c.node("MatMul", c.x(a), c.x(b))
+    if c.op == "addbmm":
+        y = c.node("ReduceSum", y, c.ints(0), keepdims=0)
     alpha, beta = c.get("alpha", 1), c.get("beta", 1)
     if alpha != 1:
         y = c.node("Mul", y, c.number(alpha, x.dtype))
-    added = x.name if beta == 1 else c.node("Mul", x.name, c.number(beta, x.dtype))
-    return c.node("Add", y, added)
+    if beta == 0:  # PyTorch does not read x then, whose numbers may be undefined
+        return y
+    return c.node("Add", y, x.name if beta == 1 else c.node(
+        "Mul", x.name, c.number(beta, x.dtype)))
 
 
 @call("outer", "ger")

@@ -43,20 +43,21 @@ def _distance(c: OperatorCall) -> Result:
 
 @call("soft_margin_loss")
 def _soft_margin(c: OperatorCall) -> Result:
-    return _total(c, c.node("Softplus", c.node("Neg", c.node("Mul", c.x(), c.x("target")))))
+    product = c.node("Mul", *c.promoted("self", "target")[0])
+    return _total(c, c.node("Softplus", c.node("Neg", product)))
 
 
 @call("margin_ranking_loss")
 def _ranking(c: OperatorCall) -> Result:
-    order = c.node("Mul", c.x("target"), c.node("Sub", c.x("input1"), c.x("input2")))
-    return _total(c, _below_margin(c, c.get("margin", 0.0), order))
+    (target, a, b), _ = c.promoted("target", "input1", "input2")
+    return _total(c, _below_margin(c, c.get("margin", 0.0), c.node(
+        "Mul", target, c.node("Sub", a, b))))
 
 
 @call("hinge_embedding_loss", "cosine_embedding_loss")
 def _pair_loss(c: OperatorCall) -> Result:
     """A loss of pairs that should be equal (target 1) or differ (target -1)."""
-    target, d = c.x("target"), c.result.dtype
-    one = c.number(1, d)
+    target, d = c.tensor("target"), c.result.dtype
     if c.op == "hinge_embedding_loss":
         equal_loss, different_loss = c.x(), _below_margin(c, c.get("margin", 1.0), c.x())
     else:
@@ -68,9 +69,10 @@ def _pair_loss(c: OperatorCall) -> Result:
         least = c.number(1e-12, d)
         sizes = [c.node("Add", product(x, x), least) for x in (a, b)]
         cosine = c.node("Div", product(a, b), c.node("Sqrt", c.node("Mul", *sizes)))
-        equal_loss = c.node("Sub", one, cosine)
+        equal_loss = c.node("Sub", c.number(1, d), cosine)
         different_loss = c.node("Relu", c.node("Sub", cosine, c.number(c.get("margin", 0.0), d)))
-    return _total(c, c.node("Where", c.node("Equal", target, one), equal_loss, different_loss))
+    equal = c.node("Equal", target.name, c.number(1, target.dtype))
+    return _total(c, c.node("Where", equal, equal_loss, different_loss))
 
 
 @call("triplet_margin_loss")

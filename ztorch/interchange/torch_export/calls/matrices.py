@@ -41,7 +41,8 @@ def _singular_values(c: OperatorCall, x: CallTensor) -> str:
 
 def _tolerance(c: OperatorCall, x: CallTensor, values: str) -> str:
     """The singular value up to which PyTorch treats them as 0, with an axis of one element."""
-    atol, rtol = c.get("atol"), c.get("rtol", c.get("rcond", c.get("tol")))
+    default = 1e-15 if c.op == "pinverse" else None
+    atol, rtol = c.get("atol"), c.get("rtol", c.get("rcond", c.get("tol", default)))
     if c.op == "linalg_matrix_rank" and "tol" in c.spec.inputs:
         atol, rtol = rtol, 0.0
     if rtol is None:
@@ -112,7 +113,7 @@ def _norm_along(c: OperatorCall, order: Any, axes: list[int]) -> str:
 
     if order == "fro":
         y = reduced("ReduceL2", x.name, rows, columns)
-    elif abs(order) in (1, math.inf) if isinstance(order, (int, float)) else False:
+    elif order in (1, -1, math.inf, -math.inf):
         summed, reduced_axis = (rows, columns) if abs(order) == 1 else (columns, rows)
         y = reduced("ReduceMax" if order > 0 else "ReduceMin",
                     reduced("ReduceSum", c.node("Abs", x.name), summed), reduced_axis)
@@ -130,12 +131,12 @@ def _norm_along(c: OperatorCall, order: Any, axes: list[int]) -> str:
 
 @call("linalg_cond")
 def _condition(c: OperatorCall) -> Result:
-    x, order = _matrix(c), c.get("p")
-    if order is None or order == 2:
-        s = _singular_values(c, x)
-        return c.node("Div", c.node("ReduceMax", s, c.ints(-1), keepdims=0),
-                      c.node("ReduceMin", s, c.ints(-1), keepdims=0))
-    return c.unsupported(f"the condition number of order {order!r}")
+    x, order = _matrix(c), c.get("p", 2)
+    if order not in (2, -2):
+        c.unsupported(f"the condition number of order {order!r}")
+    s = _singular_values(c, x)
+    ends = [c.node(op, s, c.ints(-1), keepdims=0) for op in ("ReduceMax", "ReduceMin")]
+    return c.node("Div", *ends[::1 if order == 2 else -1])
 
 
 @call("svd")
@@ -178,22 +179,6 @@ def _by_factor(c: OperatorCall) -> Result:
 
 
 # -- products and tensor inverses ------------------------------------------------------------------
-
-
-@call("addmv", "addbmm", "addr")
-def _added_product(c: OperatorCall) -> Result:
-    x = c.tensor()
-    a, b = [name for name in c.spec.inputs if name not in ("self", "alpha", "beta")]
-    if c.op == "addr":
-        y = c.node("Mul", c.node("Unsqueeze", c.x(a), c.ints(1)), c.x(b))
-    else:
-        y = c.node("MatMul", c.x(a), c.x(b))
-    if c.op == "addbmm":
-        y = c.node("ReduceSum", y, c.ints(0), keepdims=0)
-    alpha, beta = c.get("alpha", 1), c.get("beta", 1)
-    y = y if alpha == 1 else c.node("Mul", y, c.number(alpha, x.dtype))
-    return c.node("Add", y, x.name if beta == 1 else c.node("Mul", x.name,
-                                                            c.number(beta, x.dtype)))
 
 
 @call("linalg_vecdot", "inner")

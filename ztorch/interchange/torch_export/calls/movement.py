@@ -68,7 +68,7 @@ def _unsqueeze(c: OperatorCall) -> Result:
     return c.node("Unsqueeze", c.x(), c.ints(c.get("dim")))
 
 
-@call("expand", "expand_copy")
+@call("expand", "expand_copy", "broadcast_to")
 def _expand(c: OperatorCall) -> Result:
     sizes = [1 if n == -1 else n for n in c.get("size")]  # 1: as it is
     return c.node("Expand", c.x(), c.ints(*sizes))
@@ -77,11 +77,6 @@ def _expand(c: OperatorCall) -> Result:
 @call("view_as", "reshape_as")
 def _view_as(c: OperatorCall) -> Result:
     return c.node("Reshape", c.x(), c.node("Shape", c.x("other")))
-
-
-@call("broadcast_to")
-def _broadcast(c: OperatorCall) -> Result:
-    return c.node("Expand", c.x(), c.ints(*c.get("size")))
 
 
 @call("broadcast_tensors")
@@ -217,7 +212,8 @@ def _turned(c: OperatorCall) -> Result:
 
 @call("cat", "concat", "concatenate")
 def _concat(c: OperatorCall) -> Result:
-    parts = [x for x in c.get("tensors") if x.dims != (0,)]  # PyTorch skips these
+    tensors = c.get("tensors")
+    parts = [x for x in tensors if x.dims != (0,)] or tensors[:1]  # PyTorch skips these
     return c.node("Concat", *(c.cast(x, c.result.dtype) for x in parts),
                   axis=axis_of(c, parts[0]))
 

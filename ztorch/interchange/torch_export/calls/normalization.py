@@ -16,9 +16,11 @@ def _scale_and_shift(c: OperatorCall, channels: int | str) -> list[str]:
 
 @call("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
 def _batch_norm(c: OperatorCall) -> Result:
-    if c.get("training", False):
+    if not c.get("training", False):
+        return _normalized(c)
+    if c.get("running_mean") is not None:
         c.unsupported("the statistics of the batch, in training; export module.eval()")
-    return _normalized(c)
+    return _batch_statistics(c)
 
 
 def _normalized(c: OperatorCall) -> str:
@@ -30,7 +32,8 @@ def _normalized(c: OperatorCall) -> str:
 
 @call("_native_batch_norm_legit.no_stats")
 def _batch_statistics(c: OperatorCall) -> Result:
-    """A normalization by the statistics of the input, as in the decomposition of InstanceNorm."""
+    """A normalization by the statistics of the input: of a BatchNorm that tracks none, or as in the
+    decomposition of InstanceNorm."""
     x = c.tensor("input")
     over = c.ints(0, *range(2, x.rank))
     centered = c.node("Sub", x.name, c.node("ReduceMean", x.name, over, keepdims=1))
@@ -93,7 +96,8 @@ def _softmax(c: OperatorCall) -> Result:
 @call("_weight_norm", "_weight_norm_interface")
 def _weight_norm(c: OperatorCall) -> Result:
     v, axis = c.tensor("v"), c.get("dim", 0)
-    axes = [k for k in range(v.rank) if k != axis % v.rank]
+    left_out = -1 if axis == -1 else axis % v.rank  # -1: none
+    axes = [k for k in range(v.rank) if k != left_out]
     size = c.node("ReduceL2", v.name, c.ints(*axes), keepdims=1)
     return c.node("Mul", v.name, c.node("Div", c.x("g"), size))
 

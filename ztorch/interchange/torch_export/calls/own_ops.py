@@ -27,7 +27,7 @@ def _of_one(c: OperatorCall) -> Result:
 
 
 _PAIRS = ("copysign.Tensor", "copysign.Scalar", "gcd", "lcm", "fmax", "fmin", "nextafter",
-          "hypot", "logaddexp2", "kron")
+          "hypot", "logaddexp", "logaddexp2", "kron")
 
 
 @call(*_PAIRS, "heaviside")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import boolean, i32
+from ztorch.interchange.torch_export.calls.own_ops import ztorch_op
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 _PAIRS = {"mul": "Mul", "maximum": "Max", "minimum": "Min", "max": "Max", "min": "Min"}
@@ -45,13 +46,11 @@ def _quotient(c: OperatorCall) -> Result:
     mode = "floor" if c.op == "floor_divide" else c.get("rounding_mode")
     if mode is None and not d.is_float:
         a, b = (c.node("Cast", x, to=c.result.dtype.onnx) for x in (a, b))
-    if mode == "floor" and d.is_int:
-        a = c.node("Sub", a, c.node("Mod", a, b))
+    if mode == "floor":
+        return ztorch_op(c, "floor_divide", a, b)
     y = c.node("Div", a, b)
     if mode is None or d.is_int:
         return y
-    if mode == "floor":
-        return c.node("Floor", y)
     return c.node("Mul", c.node("Sign", y), c.node("Floor", c.node("Abs", y)))
 
 
@@ -77,19 +76,9 @@ def _between(c: OperatorCall) -> Result:
     return c.node("Add", x, c.node("Mul", weight, c.node("Sub", end, x)))
 
 
-@call("logaddexp")
-def _log_add_exp(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    gap = c.node("Neg", c.node("Abs", c.node("Sub", a, b)))
-    return c.node("Add", c.node("Max", a, b), c.node("Softplus", gap))
-
-
 @call(*(f"remainder.{overload}" for overload in (*_BOTH, "Scalar_Tensor")))
 def _remainder(c: OperatorCall) -> Result:
-    (a, b), d = c.promoted("self", "other")
-    if d.is_int:
-        return c.node("Mod", a, b)
-    return c.node("Sub", a, c.node("Mul", c.node("Floor", c.node("Div", a, b)), b))
+    return ztorch_op(c, "remainder", *c.promoted("self", "other")[0])
 
 
 @call(*(f"fmod.{overload}" for overload in _BOTH))
@@ -106,9 +95,12 @@ def _power(c: OperatorCall) -> Result:
 
 @call(*(f"{op}.{overload}" for op in (*_COMPARISONS, "ne") for overload in _BOTH))
 def _comparison(c: OperatorCall) -> Result:
-    (a, b), _ = c.promoted("self", "other")
-    return c.node("Not", c.node("Equal", a, b)) if c.op == "ne" else c.node(
-        _COMPARISONS[c.op], a, b)
+    (a, b), d = c.promoted("self", "other")
+    if c.op == "ne":
+        return c.node("Not", c.node("Equal", a, b))
+    if d is boolean and c.op != "eq":  # ONNX does not order booleans
+        a, b = (c.node("Cast", x, to=i32.onnx) for x in (a, b))
+    return c.node(_COMPARISONS[c.op], a, b)
 
 
 @call(*_LOGIC, "logical_not")
@@ -164,6 +156,8 @@ _INTEGERS = {"add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "Div", "mod":
 def _integers(c: OperatorCall) -> Result:
     values: list[Any] = [c.get(name) for name in c.spec.inputs]
     names = [v.name if isinstance(v, CallTensor) else c.constant(np.int64(v)) for v in values]
+    if c.op == "floordiv":  # ONNX's Div truncates
+        names[0] = c.node("Sub", names[0], c.node("Mod", *names))
     return c.node(_INTEGERS[c.op], *names)
 
 

@@ -97,7 +97,8 @@ def norm_of(c: OperatorCall, order: float, x: CallTensor,
     if math.isinf(order):
         return reduced("ReduceMax" if order > 0 else "ReduceMin", size)
     if order == 0:
-        c.unsupported("a norm of order 0")
+        nonzero = c.node("Not", c.node("Equal", x.name, c.number(0, x.dtype)))
+        return reduced("ReduceSum", c.node("Cast", nonzero, to=x.dtype.onnx))
     powers = c.node("Pow", size, c.number(order, x.dtype))
     return c.node("Pow", reduced("ReduceSum", powers), c.number(1 / order, x.dtype))
 
