@@ -11,6 +11,7 @@ from tests.machines.ptx.parse import parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, plan_of
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import DType, f32, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -22,6 +23,14 @@ Make = Callable[..., Value]
 
 def plain(a: Value, b: Value) -> Value:
     return ops.matmul(a, b)
+
+
+def transposed(a: Value, b: Value) -> Value:
+    return ops.matmul(a, ops.transpose(b))
+
+
+def with_units(units: int) -> Limits:
+    return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
 
 
 def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:

@@ -62,8 +62,9 @@ class Thread:
                 self.values[i.dest.id] = self.values[i.args[0].id]
             elif i.opcode == "copy_tile":
                 size = math.prod(i.attrs["box"]) * self.kernel.memory(i.attrs["mem"]).dtype.bytes
-                for k in range(i.attrs["cluster"]):
-                    to = k if i.attrs["cluster"] > 1 else self.group
+                cluster, apart = i.attrs["cluster"], i.attrs["apart"]
+                first = self.group // (cluster * apart) * cluster * apart + self.group % apart
+                for to in range(first, first + cluster * apart, apart) if cluster > 1 else [self.group]:
                     yield "bring", i.attrs["barriers"], self.of(i.args[1]), size << 8 | to
             elif i.opcode.startswith("mbarrier_"):
                 if i.args:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
-from tests.cases.products import Make, bound, job, step_of, through_text
+from tests.cases.products import Make, bound, job, step_of, through_text, with_units
 from tests.cases.ring_schedules import played
 from tests.machines.ptx.parse import PtxError
 from tests.parity import Job, interpreted, plan_of
@@ -23,11 +23,6 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.ir.tile_maps import tile_maps
 from ztorch.lower.schedule import IllegalSchedule
-
-
-def with_units(units: int) -> Limits:
-    return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
-
 
 ONE, TWO, HOPPER = with_units(1), with_units(2), TARGETS["cuda:sm_90a"].limits
 IMAGES, KERNEL = (2, 12, 12, 64), (3, 3, 64, 64)
@@ -65,44 +60,51 @@ def of_halving_kernel(x: Value, g: Value) -> Value:
 # Patches that fit and that reach over edges, in one strip for all rows of a window or not; and how many sums a result has.
 CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
     (same, (IMAGES, KERNEL), f16,
-     "tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(1) taps(3) patch(1, 8, 16)", TWO),
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=2) cluster(rows=1, columns=1) taps(3) patch(1, 8, 16)", TWO),
     (same, (IMAGES, KERNEL), bf16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 8)", TWO),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(2, 4, 8)", TWO),
     (same, (IMAGES, KERNEL), f16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(4) taps(1) patch(1, 8, 8)", TWO),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=4, columns=1) taps(1) patch(1, 8, 8)", TWO),
     (valid, ((2, 11, 9, 128), (4, 2, 128, 72)), f16,
-     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 16, 4)", TWO),
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(1) patch(1, 16, 4)", TWO),
     (halving, (IMAGES, KERNEL), bf16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(1, 8, 8)", TWO),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 8, 8)", TWO),
     (lambda x, w: ops.conv(x, w, padding=((2, 1), (1, 2)), stride=2), ((3, 8, 12, 64), (5, 4, 64, 64)), f16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=2) cluster(1) taps(1) patch(2, 4, 8)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=2) cluster(rows=1, columns=1) taps(1) patch(2, 4, 8)", ONE),
     (of_halving_kernel, ((4, 8, 8, 64), (4, 4, 4, 64)), f16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(2, 4, 4)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(2, 4, 4)", ONE),
     (lambda x, w: ops.relu(ops.conv(x, w, padding="same", dilation=2) + 1), ((1, 9, 8, 64), (3, 3, 64, 64)), f16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(8, 8)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(8, 8)", ONE),
     (same, ((3, 40, 64), (5, 64, 64)), f16,  # sequences
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(5) patch(8, 8)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(5) patch(8, 8)", ONE),
     (same, ((2, 2, 4, 8, 64), (3, 1, 3, 64, 64)), f16,  # volumes
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 2, 4, 8)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(1, 2, 4, 8)", ONE),
     (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (16, 128))),  # heads side by side
                              ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))), ((2, 2, 8, 64), (2, 2, 8, 64)), f16,
-     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(1) patch(2, 8)", TWO),
     (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (64, 128))),  # lines of a panel shared
                              ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (64, 128))), ((2, 2, 32, 64), (2, 2, 32, 64)), f16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)", TWO),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(1) patch(1, 32)", TWO),
     (lambda x, g: ops.matmul(ops.transpose(x), ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 128))),
      ((16, 128), (2, 2, 8, 64)), f16,
-     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(1) patch(2, 8)", TWO),
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(1) patch(2, 8)", TWO),
+    (lambda x, g: ops.matmul(ops.transpose(ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (16, 256))),  # panels of both shared
+                             ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (16, 256))), ((2, 4, 8, 64), (2, 4, 8, 64)), f16,
+     "tile(rows=128, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(1) patch(2, 8)", TWO),
+    (same, (IMAGES, (3, 3, 64, 128)), f16,  # lines of both, those of two images or of rows of one
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(1) patch(2, 8, 8)", TWO),
+    (same, (IMAGES, (3, 3, 64, 128)), bf16,
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(3) patch(1, 4, 32)", TWO),
     (of_images, (IMAGES, KERNEL), f16,
-     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(1, 4, 32)", TWO),
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(1, 4, 32)", TWO),
     (of_images, ((2, 6, 5, 128), (3, 3, 64, 128)), bf16,
-     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(2, 8, 4)", ONE),
+     "tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(2, 8, 4)", ONE),
     (of_kernel, (IMAGES, IMAGES), f16,
-     "tile(rows=192, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 12, 4)", ONE),
+     "tile(rows=192, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(2, 12, 4)", ONE),
     (of_kernel, ((2, 8, 8, 128), (2, 8, 8, 128)), bf16,
-     "tile(rows=128, columns=128) stages(2) epilogue(bands=2) cluster(1) taps(1) patch(1, 8, 4)", ONE),
+     "tile(rows=128, columns=128) stages(2) epilogue(bands=2) cluster(rows=1, columns=1) taps(1) patch(1, 8, 4)", ONE),
     (of_kernel, ((2, 8, 8, 128), (2, 8, 8, 128)), f16,
-     "tile(rows=192, columns=128) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(2, 4, 4)", TWO),
+     "tile(rows=192, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(2, 4, 4)", TWO),
 ]
 
 
@@ -153,7 +155,7 @@ def test_threads_copy_zeros_for_borders(make: Make, shapes: tuple, limits: Limit
     ("sums that are not waited for", r"wgmma\.wait_group\.sync\.aligned 0;", "")])
 def test_a_broken_convolution_is_detected(name: str, old: str, new: str) -> None:
     one = job(same, IMAGES, KERNEL, d=f16)
-    text = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 4, 8)"
+    text = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(2, 4, 8)"
     step = step_of(one, ONE, text)
     with pytest.raises((PtxError, AssertionError)):
         np.testing.assert_array_equal(through_text(one, step, "sm_90a", old, new),
@@ -187,14 +189,14 @@ def test_gradients_of_kernels_are_divided_between_images() -> None:
     assert (np.abs(got.astype(np.float64) - want) <= bound(one, f16, 300)).all()
 
 
-SCHEDULE = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 8, 8)"
+SCHEDULE = "grid_windows tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(1, 8, 8)"
 
 
 @pytest.mark.parametrize(("old", "new", "why"), [
     (r"patch\(1, 8", "patch(8", "must have 3 sizes"), ("taps.3", "taps(2", r"must be 1 or 3"),
     ("8, 8", "16, 8", r"must have tile\(rows=...\) positions"), (r"1, 8, 8", "1, 64, 1", "1 lines apart, no multiple of 8"),
     (r"stages.2", "stages(9", "must be 2 to 8|bytes of shared memory"), ("stages.2", "stages(1", "must be at least 2"),
-    (r"cluster.1", "cluster(3", "must be 1, or 2 or 4 where")])
+    (r"cluster.rows=1", "cluster(rows=3", "must be 1 x 1 or one of")])
 def test_what_no_convolution_can_have(old: str, new: str, why: str) -> None:
     one = job(same, IMAGES, KERNEL, d=f16)
     assert re.search(old, SCHEDULE)
@@ -204,9 +206,9 @@ def test_what_no_convolution_can_have(old: str, new: str, why: str) -> None:
 
 def test_gradients_of_kernels_use_complete_patches() -> None:
     one = job(of_kernel, IMAGES, IMAGES, d=f16)
-    for schedule, why in (("192, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(1, 8, 8)", "must divide"),
-                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(3) patch(2, 12, 4)", "must be 192"),
-                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(1) taps(1) patch(1, 6, 2)", "multiple of 16")):
+    for schedule, why in (("192, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(1, 8, 8)", "must divide"),
+                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(2, 12, 4)", "must be 192"),
+                          ("64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 6, 2)", "multiple of 16")):
         with pytest.raises(IllegalSchedule, match=why):
             step_of(one, ONE, f"grid_windows tile(rows={schedule}")
 
@@ -217,7 +219,7 @@ def test_strips_of_positions_leave_room_for_stages() -> None:
     heads = ops.reshape(ops.transpose(g, (0, 2, 1, 3)), (4096, 768))
     step = plan_of(Graph({"y": ops.matmul(ops.transpose(x), heads)}), HOPPER)[0].steps[0]
     assert repr(step.schedule) == (
-        "grid_windows tile(rows=128, columns=192) stages(6) epilogue(bands=1) cluster(2) taps(1) patch(1, 32)")
+        "grid_windows tile(rows=128, columns=192) stages(6) epilogue(bands=1) cluster(rows=2, columns=2) taps(1) patch(1, 32)")
 
 
 def test_a_strip_serves_all_rows_of_a_window() -> None:
@@ -225,7 +227,7 @@ def test_a_strip_serves_all_rows_of_a_window() -> None:
     x, w = (8, 56, 56, 64), (3, 3, 64, 64)
     step = step_of(job(same, x, w, d=bf16), with_units(4))
     assert repr(step.schedule) == (
-        "grid_windows tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(2) taps(3) patch(4, 8, 8)")
+        "grid_windows tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(4, 8, 8)")
     assert [m.box for m in tile_maps(step.kernel)] == [(64, 8, 4, 10), (64, 32, 1, 1)]
 
 

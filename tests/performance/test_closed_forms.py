@@ -53,7 +53,7 @@ def test_what_a_ring_brings_from_the_cache() -> None:
         graph = Graph({"y": ops.matmul(a, ops.transpose(b))})
         limits = target("cuda:sm_90a").on_device({"compute_units": 6}).limits
         [step] = plan_of(graph, limits)[0].steps
-        text = f"grid_roles tile(rows=128, columns=128) stages(3) epilogue(bands=2) cluster({cluster})"
+        text = f"grid_roles tile(rows=128, columns=128) stages(3) epilogue(bands=2) cluster(rows={cluster}, columns=1)"
         [step] = plan_of(graph, limits, schedules={step.key: text})[0].steps
         words = renderer(target("cuda:sm_90a"))
         p = predict_kernel(*in_words(step.kernel, target("cuda:sm_90a"), words), H200)
@@ -61,18 +61,22 @@ def test_what_a_ring_brings_from_the_cache() -> None:
         assert p.copies_pending == 2 and p.flops == pytest.approx(2 * 512 * 256 * 256, rel=0.01)
 
 
-@pytest.mark.parametrize("shape", [(4096, 4096, 128), (768, 768, 768), (512, 4096, 1024)])
-def test_clusters_are_chosen_where_faster(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(("shape", "clusters"), [
+    ((4096, 4096, 128), "41 21 11"), ((768, 768, 768), "41 21 11"), ((512, 4096, 1024), "22 41 11"), ((768, 3072, 4096), "22 21 11")])
+def test_clusters_are_chosen_where_faster(shape: tuple[int, int, int], clusters: str) -> None:
     hopper = target("cuda:sm_90a")
     m, n, k = shape
     graph = Graph({"y": ops.matmul(leaf("input", "a", (m, k), f16), leaf("input", "b", (k, n), f16))})
     [step] = plan_of(graph, hopper.limits)[0].steps
     shared = repr(step.schedule)
-    assert "cluster(4)" in shared
-    smaller = (shared.replace("cluster(4)", f"cluster({n})") for n in (2, 1))
-    four, two, one = (predict_kernel(*in_words(plan_of(graph, hopper.limits, schedules={step.key: s})[0].steps[0].kernel, hopper,
-                                               renderer(hopper)), H200).seconds for s in (shared, *smaller))
-    assert four < two < 0.96 * one
+    best, *others = (f"cluster(rows={down}, columns={along})" for down, along in clusters.split())
+    assert best in shared
+    predictions = [predict_kernel(*in_words(plan_of(graph, hopper.limits, schedules={step.key: s})[0].steps[0].kernel, hopper,
+                                            renderer(hopper)), H200) for s in (shared, *(shared.replace(best, s) for s in others))]
+    first, second, alone = (p.l2_bytes for p in predictions)
+    assert first < second < 0.96 * alone
+    first, second, alone = (p.seconds for p in predictions)
+    assert first <= second < 0.96 * alone
 
 
 def test_a_copy_is_one_transaction_a_request_at_the_rate_of_memory() -> None:

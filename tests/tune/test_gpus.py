@@ -42,7 +42,7 @@ def kernel_of(function: Graph, target: Target = HOPPER) -> RegionKernel:
 def test_the_model_is_the_clock_of_a_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poor schedule in place of the rules' is found out, by the times that `explain` predicts."""
     kernel = kernel_of(graph())
-    poor = parse("grid_roles tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(1)")
+    poor = parse("grid_roles tile(rows=64, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1)")
     monkeypatch.setattr(RegionKernel, "proposal", lambda self: poor)
     clock = PredictedClock(HOPPER, gpu("H200"))
     clock.most = 3

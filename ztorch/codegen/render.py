@@ -99,7 +99,7 @@ class Renderer:
         """The data of a kernel for the frame's template: its body as text, and its declarations."""
         memories = {m.name: (str(k), m) for k, m in enumerate(kernel.memories)}
         maps = tile_maps(kernel)
-        lines = [self._line(i, memories, maps) for i in kernel.body]
+        lines = [self._line(i, memories, maps, kernel.cluster) for i in kernel.body]
         counters = [i.dest for i in kernel.body if i.opcode == "loop"]
         body, above = _split("\n".join(lines))
         registers = {"values": self._values(kernel)} if self.target.declares_registers else {}
@@ -179,7 +179,7 @@ class Renderer:
         return [VectorType(t, e, n) for (t, e), n in types.items()]
 
     def _line(self, instr: Instr, memories: dict[str, tuple[str, Memory]],
-              maps: tuple[TileMap, ...]) -> str:
+              maps: tuple[TileMap, ...], cluster: int) -> str:
         """The text of an instruction, from the cached text with its marks replaced."""
         operands = (instr.dest, *instr.args)
         attrs = instr.attrs
@@ -192,11 +192,13 @@ class Renderer:
             if attrs.get(name):
                 m = memories[attrs[name]][1]
                 key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled, m.streamed
+        if instr.opcode == "copy_tile":
+            key += (attrs["cluster"] == cluster,)
         rendered = self._texts.get(key)
         if rendered is None:
             if len(self._texts) >= MAX_CACHED_TEXTS:  # constants are part of the key
                 self._texts.clear()
-            rendered = self._texts[key] = self._render(instr, memories)
+            rendered = self._texts[key] = self._render(instr, memories, cluster)
         text, marks = rendered
         numbers: list[str | int] = []
         for mark in marks:
@@ -210,8 +212,8 @@ class Renderer:
                 numbers.append(self.spelling.offset(attrs[name], instr.args[0].dtype.bits))
         return text % tuple(numbers)
 
-    def _render(self, instr: Instr,
-                memories: dict[str, tuple[str, Memory]]) -> tuple[str, list[int | str]]:
+    def _render(self, instr: Instr, memories: dict[str, tuple[str, Memory]],
+                cluster: int) -> tuple[str, list[int | str]]:
         """Calls the macro; returns the text with %s for each mark, and the marks in order."""
         word = self.word(instr)
         if word is None:
@@ -227,7 +229,7 @@ class Renderer:
             if attrs.get(name):
                 attrs[name] = f"\x01{mark}\x02"
         if instr.opcode == "copy_tile":
-            attrs["map"] = "\x01T\x02"
+            attrs |= {"map": "\x01T\x02", "whole": attrs["cluster"] == cluster}
         text = str(word(*views, **attrs)).strip("\n")
         parts = _MARK.split("  " + text if not text.startswith("L") else text)
         return ("%s".join(part.replace("%", "%%") for part in parts[::2]),

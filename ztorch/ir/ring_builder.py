@@ -43,7 +43,7 @@ class Rings(Expressions):
     def copy_tile(self, mem: str, index: Arg, source: str, at: Sequence[Operand],
                   extents: Sequence[int], pitches: Sequence[int], box: Sequence[int],
                   barriers: str, barrier: Arg, off: int = 0, source_off: int = 0,
-                  cluster: int = 1) -> None:
+                  cluster: int = 1, apart: int = 1) -> None:
         """Start to copy a box of the global memory `source` to the swizzled memory `mem`.
 
         Args:
@@ -59,11 +59,12 @@ class Rings(Expressions):
             off: Added to the index. Default: 0.
             source_off: The source's first element. Default: 0.
             cluster: Workgroups of the cluster that all receive the box. Default: 1.
+            apart: The distance of their numbers. Default: 1.
         """
         self._token("copy_tile", self._place(index), self._place(barrier), *at, mem=mem, off=off,
                     source=source, source_off=source_off, barriers=barriers,
                     extents=tuple(extents), pitches=tuple(pitches), box=tuple(box),
-                    cluster=cluster)
+                    cluster=cluster, apart=apart)
 
     def team_barrier(self, count: int) -> None:
         """Wait for a team of `count` threads of the workgroup."""

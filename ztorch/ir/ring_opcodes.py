@@ -29,10 +29,11 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     # Coordinates and tuples begin with the innermost axis, along which a box is a line of swizzled
     # memory. Element (x, y, ...) of the source is at source_off + x * pitches[0] + ...
     "copy_tile": (2, "start to copy a box of a read-only global memory to swizzled shared memory, "
-                  "counted by a barrier; zeros outside of the extents. With a `cluster` also to "
-                  "its other workgroups (index, index of the barrier, coordinates)",
+                  "counted by a barrier; zeros outside of the extents. With a `cluster` to so "
+                  "many workgroups of it that are `apart` from one another (index, index of the "
+                  "barrier, coordinates)",
                   ("mem", "off", "source", "source_off", "barriers", "extents", "pitches", "box",
-                   "cluster"), {"variadic": True, "cost": 8}),
+                   "cluster", "apart"), {"variadic": True, "cost": 8}),
     "team_barrier": (0, "a barrier of a fixed team of `count` threads", ("count",), {}),
     "cluster_barrier": (0, "a barrier of all threads of a cluster", (), {}),
     "thread_registers": (0, "the threads of a warpgroup have `count` registers from here on, fewer "

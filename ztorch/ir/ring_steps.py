@@ -129,16 +129,18 @@ class RingSteps(Registers):
             raise self.fail(at, "race: there is no barrier after the mbarrier_init")
 
     def _elsewhere(self, at: int, threads: np.ndarray, places: np.ndarray, size: int,
-                   cluster: int) -> list[np.ndarray]:
-        """The same indices in the memory of each workgroup of a cluster, the first workgroup first;
-        only the workgroup's own indices if the cluster is 1."""
+                   cluster: int, apart: int = 1) -> list[np.ndarray]:
+        """The same indices in the memory of so many workgroups of a cluster that are `apart` from
+        one another, the first workgroup first; only the workgroup's own indices if it is 1."""
         if cluster == 1:
             return [places]
         if len(self.group) // self.size % cluster:
             raise self.fail(at, f"{len(self.group) // self.size} workgroups are not a multiple of "
                                 f"the cluster of {cluster}")
         group = self.group[threads, 0]
-        return [places + (group // cluster * cluster + k - group) * size for k in range(cluster)]
+        reached = cluster * apart
+        first = group // reached * reached + group % apart
+        return [places + (first + k * apart - group) * size for k in range(cluster)]
 
     def _mbarrier_init(self, at: int, instr: Instr) -> Step:
         key, attrs = self.key(instr.args[0]), instr.attrs
@@ -208,7 +210,7 @@ class RingSteps(Registers):
     def _copy_tile(self, at: int, instr: Instr) -> Step:
         attrs, (to, barrier, *corner) = instr.attrs, map(self.key, instr.args)
         target, source = self.stores[attrs["mem"]], self.stores[attrs["source"]]
-        cluster, size = attrs["cluster"], target.spec.size
+        cluster, apart, size = attrs["cluster"], attrs["apart"], target.spec.size
         # The outermost axis first: the lines of the target are contiguous.
         offsets = np.indices(attrs["box"][::-1]).reshape(len(attrs["box"]), -1)[::-1]
 
@@ -218,8 +220,8 @@ class RingSteps(Registers):
                 attrs["off"] + np.array([0, offsets.shape[1] - 1])), None)
             first = np.broadcast_to(first, (self.threads, 2))[threads, 0]
             counters = self._elsewhere(at, threads, own, len(ring.count) // max(
-                1, len(self.group) // self.size), cluster)
-            targets = self._elsewhere(at, threads, first, size, cluster)
+                1, len(self.group) // self.size), cluster, apart)
+            targets = self._elsewhere(at, threads, first, size, cluster, apart)
             for n, thread in enumerate(threads):
                 place = [int(self._each(self.regs[c])[thread]) + o for c, o in zip(
                     corner, offsets, strict=True)]

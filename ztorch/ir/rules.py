@@ -41,7 +41,7 @@ ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
     "panel": lambda r, v: is_int(v) and 0 <= v < 1 << (r.kernel.index.bits - 1),
     "pitch": lambda r, v: is_int(v) and 0 < v < 1 << (r.kernel.index.bits - 1),
     "pending": lambda r, v: is_int(v) and 0 <= v < MAX_LANES,
-    **dict.fromkeys(("elements", "count", "cluster"),
+    **dict.fromkeys(("elements", "count", "cluster", "apart"),
                     lambda r, v: is_int(v) and 0 < v <= MAX_LANES),
     "bytes": lambda r, v: is_int(v) and 0 < v < 1 << 20,
     **dict.fromkeys(("extents", "pitches", "box"), lambda r, v: isinstance(v, tuple) and all(

@@ -18,6 +18,7 @@ MAX_SCHEDULES = 10  # measured schedules of a stage, the most promising ones
 MAX_ORDER_AXES = 3  # all loop orders are tried for nests of at most this many axes
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
+CLUSTER = "cluster_rows", "cluster_columns"
 # The fields that each stage varies together, by kind of schedule. A stage starts from the best
 # schedule of the previous one.
 STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -34,8 +35,8 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "grid_matrix": (("tile_rows", "tile_columns"), ("subgroups_down", "subgroups_across"),
                     ("tile_depth", "stages"), ("epilogue_bands",)),
     "grid_async": (("tile_rows", "tile_columns"), ("stages", "epilogue_bands")),
-    "grid_roles": (("tile_rows", "tile_columns"), ("cluster", "epilogue_bands"), ("stages",)),
-    "grid_windows": (("tile_columns", "taps"), ("cluster", "epilogue_bands"), ("stages",)),
+    "grid_roles": (("tile_rows", "tile_columns"), (*CLUSTER, "epilogue_bands"), ("stages",)),
+    "grid_windows": (("tile_columns", "taps"), (*CLUSTER, "epilogue_bands"), ("stages",)),
     "grid_rows": (("team_rows", "team_ways"), ("width", "turns_held")),
     "grid_elements": (("threads", "width"),),
     "grid_transpose": (("threads", "edge"),),
@@ -70,7 +71,8 @@ VALUES: dict[str, Iterable[int]] = {
     "subgroups_down": (1, 2, 4, 8),
     "subgroups_across": (1, 2, 4, 8),
     "stages": range(1, 7),
-    "cluster": (1, 2, 4),
+    "cluster_rows": (1, 2, 4),
+    "cluster_columns": (1, 2),
     "taps": range(1, 10),
     "team_rows": (1, 2, 4, 8, 16, 32, 64, 128, 256),
     "team_ways": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),

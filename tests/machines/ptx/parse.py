@@ -10,7 +10,7 @@ from typing import Any
 
 BITS = {"pred": 1, "b8": 8, "s8": 8, "u8": 8, "b16": 16, "s16": 16, "u16": 16, "f16": 16, "bf16": 16,
         "b32": 32, "s32": 32, "u32": 32, "f32": 32, "b64": 64, "s64": 64, "u64": 64, "f64": 64}
-SPECIAL = re.compile(r"%(n?ctaid|n?tid)\.[xyz]|%laneid")
+SPECIAL = re.compile(r"%(n?ctaid|n?tid)\.[xyz]|%laneid|%cluster_ctarank")
 
 
 class PtxError(Exception):

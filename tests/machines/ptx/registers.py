@@ -122,6 +122,8 @@ class Registers:
             return np.array([self.places[name]], RAW[bits])
         if name == "%laneid":
             return (self.number % self.size % WARP).astype(RAW[bits])
+        if name == "%cluster_ctarank":
+            return (self.block % self.entry.cluster).astype(RAW[bits])
         which, axis = name.removeprefix("%").split(".")
         k = "xyz".index(axis)
         extent = self.grid if "cta" in which else self.entry.workgroup

@@ -44,6 +44,11 @@ class Patch:
         return (self.taps - 1) * self.step
 
     @property
+    def box_lines(self) -> dict[Var, int]:
+        """The lines of a box that holds the strip, by part."""
+        return {**self.sizes, self.outermost: self.sizes[self.outermost] + self.reach}
+
+    @property
     def shift(self) -> int:
         """Lines from one position of a window to the next."""
         return self.step * self.positions // self.sizes[self.outermost]
@@ -77,6 +82,25 @@ class WindowTile(RolesTile):
         return self.patch.lines * panels
 
     @property
+    def left_panels(self) -> int:
+        """Panels of a strip of the left operand, each of which is a box."""
+        return self.left_lines // self.patch.lines
+
+    @property
+    def panels_shared(self) -> bool:
+        """Whether workgroups that share a strip of the left operand copy whole panels of it."""
+        return self.left_panels % self.cluster_columns == 0
+
+    @property
+    def shared_part(self) -> tuple[Var, int] | None:
+        """The outermost part of a box of the left operand with several lines, of which each
+        workgroup that shares it copies so many; None if these are not whole lines."""
+        v, size = next((v, n) for v, n in self.patch.box_lines.items() if n > 1)
+        share, rest = divmod(size, self.cluster_columns)
+        lines = share * self.patch.lines // size
+        return None if rest or lines % REPEAT else (v, share)
+
+    @property
     def right_size(self) -> int:
         """Elements of the strip of the right operand, for one position of a window."""
         return self.columns * self.depth
@@ -107,7 +131,8 @@ class WindowTile(RolesTile):
         read = depth * (self.rows + self.teams * self.columns) * size
         right = self.repeats * self.right_size * size
         products = self.rows * self.columns * depth / grid.unit.products
-        from_l2 = (self.stage_bytes - right + right / self.cluster) / grid.unit.l2_bytes
+        left = (self.stage_bytes - right) / self.cluster_columns
+        from_l2 = (left + right / self.cluster_rows) / grid.unit.l2_bytes
         strip = max(products, from_l2, (products + grid.unit.copy_cycles) / self.stages)
         shared = (self.stage_bytes + read) / grid.unit.shared_bytes
         tiles = self.down(w) * math.ceil(n / self.columns) * batch

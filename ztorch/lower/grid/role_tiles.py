@@ -43,7 +43,8 @@ class GridRolesSchedule(Schedule):
     tile_columns: int  # columns of a workgroup
     stages: int  # strips in shared memory at once
     epilogue_bands: int  # parts of a tile that pass through shared memory one after another
-    cluster: int  # workgroups that share strips of the right operand
+    cluster_rows: int  # workgroups below one another, which share strips of the right operand
+    cluster_columns: int  # workgroups beside one another, which share strips of the left operand
 
     def tile(self, lanes: int) -> str:
         return f"{self.tile_rows}x{self.tile_columns}roles"
@@ -53,7 +54,17 @@ class GridRolesSchedule(Schedule):
 class RolesTile(AsyncTile):
     """A tile; its `threads` are those that multiply."""
 
-    cluster: int = 1
+    cluster_rows: int = 1
+    cluster_columns: int = 1
+
+    @property
+    def cluster(self) -> int:
+        return self.cluster_rows * self.cluster_columns
+
+    def sharing(self, side: int) -> tuple[int, int]:
+        """How many workgroups share a strip of an operand, and the distance of their numbers."""
+        below, beside = self.cluster_rows, self.cluster_columns
+        return (below, beside if below > 1 else 1) if side else (beside, 1)
 
     @property
     def teams(self) -> int:
@@ -117,7 +128,7 @@ class TeamRegisters:
 def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTile:
     depth = SWIZZLE_LINE // shape.of.bytes
     return RolesTile(s.tile_rows, s.tile_columns, depth, shape, grid.subgroup, s.stages,
-                     s.epilogue_bands, s.cluster).padded(grid)
+                     s.epilogue_bands, s.cluster_rows, s.cluster_columns).padded(grid)
 
 
 def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
@@ -145,26 +156,28 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     assert grid is not None
     rows, columns = like.tile_rows, like.tile_columns
     k = product.args[0].shape[-1]
-    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1), cut[0], grid)
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1, 1), cut[0], grid)
     # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
     if grid.compute_units > 1 and k > tile.depth:
         down, along = math.ceil(product.shape[-2] / rows), math.ceil(product.shape[-1] / columns)
         tiles = math.prod(product.shape[:-2]) * down * along
-        tile = clustered(tile, tiles, lambda t: _shares(t, product.shape[-2]), grid)
+        tile = clustered(tile, tiles, lambda t: _shares(t, *product.shape[-2:]), grid)
     staged = _staged(tile, grid, k)
     return None if staged is None else GridRolesSchedule(
-        rows, columns, staged.stages, staged.bands, tile.cluster)
+        rows, columns, staged.stages, staged.bands, tile.cluster_rows, tile.cluster_columns)
 
 
 def clustered(tile: Staged, tiles: int, shares: Callable[[Staged], bool],
               grid: GridLimits) -> Staged:
-    """The same in the largest clusters that can share strips, and take no more rounds of so many
-    tiles than workgroups alone."""
+    """The same in the clusters that read the fewest bytes from the shared cache, of those that can
+    share strips and take no more rounds of so many tiles than workgroups alone."""
     def rounds(cluster: int) -> int:
         return math.ceil(tiles / (cluster * clusters_at_once(grid, cluster)))
 
-    fit = [replace(tile, cluster=c) for c in CLUSTERS if rounds(c) <= rounds(1) or c == 2]
-    return next((t for t in fit if shares(t)), tile)
+    fit = [replace(tile, cluster_rows=down, cluster_columns=along) for down, along in CLUSTERS
+           if rounds(down * along) <= rounds(1) or down * along == 2]
+    return min(filter(shares, fit), default=tile,
+               key=lambda t: t.rows / t.cluster_columns + t.columns / t.cluster_rows)
 
 
 def clusters_at_once(grid: GridLimits, cluster: int) -> int:
@@ -180,12 +193,16 @@ def clusters_at_once(grid: GridLimits, cluster: int) -> int:
     return max(1, grid.compute_units // GPC_UNITS * (GPC_UNITS // cluster))
 
 
-def _shares(tile: RolesTile, m: int) -> bool:
-    """Whether all tiles of m rows can be assigned to clusters, and each workgroup has whole panels
-    of a strip of the right operand to copy, or lines of them. One panel is not worth sharing."""
-    down, lines = math.ceil(m / tile.rows), SWIZZLE_REPEAT // SWIZZLE_LINE
-    return tile.cluster == 1 or (down % tile.cluster == 0 and tile.columns > tile.depth and not (
-        tile.depth % (tile.cluster * lines) or tile.columns % (tile.cluster * lines)))
+def _shares(tile: RolesTile, m: int, n: int) -> bool:
+    """Whether all tiles of m rows and n columns can be assigned to clusters, and each workgroup has
+    whole panels of a strip to copy, or lines of them. One panel is not worth sharing."""
+    repeat = SWIZZLE_REPEAT // SWIZZLE_LINE
+    return all(cluster == 1 or (
+        math.ceil(extent / length) % cluster == 0 and other > tile.depth and not (
+            tile.depth % (cluster * repeat) or other % (cluster * repeat)))
+        for cluster, extent, length, other in (
+            (tile.cluster_rows, m, tile.rows, tile.columns),
+            (tile.cluster_columns, n, tile.columns, tile.rows)))
 
 
 class StripBox(NamedTuple):
@@ -230,10 +247,18 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     tile = tile_of(s, cut[0], limits.grid)
     if why := refusal_team(tile, limits):
         return why
-    if s.cluster not in (1, *CLUSTERS) or not _shares(tile, product_of(region).shape[-2]):
-        return (f"cluster({s.cluster}) must be 1, or 2 or 4 where so many divide the tiles below "
-                "one another and the lines of a strip of several panels")
-    return ""
+    return refusal_cluster(tile, _shares(tile, *product_of(region).shape[-2:]))
+
+
+def refusal_cluster(tile: RolesTile, shares: bool) -> str:
+    """Why workgroups cannot be in such clusters; empty if they can. `shares`: all tiles can, and
+    each workgroup has whole lines to copy."""
+    down, along = tile.cluster_rows, tile.cluster_columns
+    if (down, along) in ((1, 1), *CLUSTERS) and shares:
+        return ""
+    return (f"cluster(rows={down}, columns={along}) must be 1 x 1 or one of "
+            f"{', '.join(f'{a} x {b}' for a, b in CLUSTERS)}, and divide the tiles below and "
+            "beside one another and the lines of their strips")
 
 
 def refusal_team(tile: RolesTile, limits: Limits) -> str:

@@ -4,8 +4,8 @@ them. Barriers with phases hand stages over: a full stage when its bytes have ar
 when all its readers have arrived. So the next tile is copied while a tile is finished, and no
 thread waits for anything else.
 
-Workgroups of a cluster have tiles below one another. Each copies its share of the strip of the
-right operand to all of them.
+Workgroups of a cluster have tiles below and beside one another. Each copies its share of the strip
+of the right operand to those below and above, and of the left one to those beside it.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Raster:
     def __init__(self, product: Value, tile: RolesTile, down: int, step: int):
         """`down` is the number of tiles below one another, `step` the difference of their numbers.
         """
-        self.tile, self.cluster, self.step = tile, tile.cluster, step
-        self.down = down // tile.cluster
-        self.along = math.ceil(product.shape[-1] / tile.columns)
+        self.tile, self.step = tile, step
+        self.down = down // tile.cluster_rows
+        self.along = math.ceil(product.shape[-1] / tile.columns) // tile.cluster_columns
         self.count = math.prod(product.shape[:-2]) * self.down * self.along
         self.raster_rows = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
@@ -84,9 +84,16 @@ class Raster:
         batch_number, rest = b.div(number, each), b.rem(number, each)
         inside = b.rem(rest, band)
         row = b.add(b.mul(b.div(rest, band), self.raster_rows), b.rem(inside, self.raster_rows))
-        row = b.add(b.mul(row, self.cluster), b.rem(g, self.cluster))
-        return (batch_number, b.mul(row, self.step),
-                b.mul(b.div(inside, self.raster_rows), self.tile.columns))
+        column = b.div(inside, self.raster_rows)
+        down, along = member_of(b, self.tile, g)
+        return (batch_number, b.mul(b.add(b.mul(row, self.tile.cluster_rows), down), self.step),
+                b.mul(b.add(b.mul(column, self.tile.cluster_columns), along), self.tile.columns))
+
+
+def member_of(b: Builder, tile: RolesTile, g: Operand) -> tuple[Operand, Operand]:
+    """The row and the column of a workgroup in its cluster."""
+    rank = b.rem(g, tile.cluster)
+    return b.div(rank, tile.cluster_columns), b.rem(rank, tile.cluster_columns)
 
 
 class RingPlace:
@@ -170,9 +177,10 @@ class RolesNest(AsyncStrips):
         b, tile = self.b, self.roles
         assert self.boxes is not None
         (batch_number, *starts), k = place
+        members = member_of(b, tile, g)[::-1]  # among those that share a strip of each operand
         for side, (strip, boxes) in enumerate(zip(self.strips, self.boxes, strict=True)):
-            cluster = tile.cluster if side else 1
-            length, member = tile.columns if side else tile.rows, b.rem(g, cluster)
+            cluster, apart = tile.sharing(side)
+            length, member = tile.columns if side else tile.rows, members[side]
             for share in shares_of(length, tile, cluster, boxes.along_k):
                 begin = b.add(b.mul(member, share.distance), share.begin)
                 deeper = b.mul(member, share.distance_along_k)
@@ -182,7 +190,7 @@ class RolesNest(AsyncStrips):
                             self.memory[boxes.source],
                             boxes.at(b.add(starts[side], begin), b.add(k, deeper), batch_number),
                             boxes.extents, boxes.pitches, boxes.box(share.lines), self.full, stage,
-                            source_off=boxes.first, cluster=cluster)
+                            source_off=boxes.first, cluster=cluster, apart=apart)
 
     def _consume(self, g: Operand, first: Operand, clusters: int, t: Operand) -> None:
         b, tile, shape = self.b, self.roles, self.tile.shape

@@ -16,13 +16,12 @@ from ztorch.ir.ring_rules import MAX_AXES, MAX_BOX
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid import mma
 from ztorch.lower.grid.patches import REPEAT, Patch, WindowTile
-from ztorch.lower.grid.role_tiles import clustered, fitting, refusal_team
+from ztorch.lower.grid.role_tiles import clustered, fitting, refusal_cluster, refusal_team
 from ztorch.lower.grid.window_axes import WindowAxes, windows_of
 from ztorch.lower.index import Var
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import (
-    CLUSTERS,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
     WINDOW_COLUMNS,
@@ -41,7 +40,8 @@ class GridWindowsSchedule(Schedule):
     tile_columns: int  # columns of a workgroup
     stages: int  # strips in shared memory at once
     epilogue_bands: int  # parts of a tile that pass through shared memory one after another
-    cluster: int  # workgroups that share strips of the right operand
+    cluster_rows: int  # workgroups below one another, which share strips of the right operand
+    cluster_columns: int  # workgroups beside one another, which share strips of the left operand
     taps: int  # positions of a window that read the same strip of the left operand
     patch: tuple[int, ...]  # of positions, along each axis of the images
 
@@ -73,7 +73,8 @@ def tile_of(s: GridWindowsSchedule, shape: MmaShape, w: WindowAxes, grid: GridLi
         sizes = {tap[1]: sizes.pop(tap[1]), **sizes}
     patch = Patch(sizes, tap[0] if tap else None, tap[2] if tap else 0)
     tile = WindowTile(s.tile_rows, s.tile_columns, patch.positions if deep else line, shape,
-                      grid.subgroup, s.stages, s.epilogue_bands, s.cluster, patch, deep)
+                      grid.subgroup, s.stages, s.epilogue_bands, s.cluster_rows, s.cluster_columns,
+                      patch, deep)
     return tile.padded(grid)
 
 
@@ -105,12 +106,13 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
             continue
         tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
         if grid.compute_units > 1:
-            tile = clustered(tile, tiles, lambda t: _shares(t, w), grid)
+            tile = clustered(tile, tiles, lambda t: _shares(t, w, n), grid)
         each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
         time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
         if time < (best.cycles if best else math.inf):
             best = Estimate(time, tiles, replace(
-                s, stages=tile.stages, epilogue_bands=tile.bands, cluster=tile.cluster))
+                s, stages=tile.stages, epilogue_bands=tile.bands, cluster_rows=tile.cluster_rows,
+                cluster_columns=tile.cluster_columns))
     return best
 
 
@@ -123,7 +125,7 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
         alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
         for rows in alone:
             patches = _divided(w.spatial) if w.contiguous[0] else _powers(w.spatial, rows)
-            each = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, taps, patch)
+            each = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, 1, taps, patch)
                     for patch in patches)
             tiles = ((tile_of(s, shape, w, grid).patch, s) for s in each
                      if not _refusal(tile_of(s, shape, w, grid), w))
@@ -155,19 +157,21 @@ def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
     yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
 
 
-def _shares(tile: WindowTile, w: WindowAxes) -> bool:
-    """Whether all tiles can be assigned to clusters, and each workgroup has whole lines of a strip
-    of the right operand to copy."""
-    line = SWIZZLE_LINE // tile.shape.of.bytes
-    if tile.down(w) % tile.cluster:
+def _shares(tile: WindowTile, w: WindowAxes, n: int) -> bool:
+    """Whether all tiles of n columns can be assigned to clusters, and each workgroup has whole
+    lines of both strips to copy."""
+    line, cluster = SWIZZLE_LINE // tile.shape.of.bytes, tile.cluster_rows
+    if tile.down(w) % cluster or math.ceil(n / tile.columns) % tile.cluster_columns:
+        return False
+    if tile.cluster_columns > 1 and not tile.panels_shared and tile.shared_part is None:
         return False
     if not w.contiguous[1]:
-        return tile.columns % (tile.cluster * REPEAT) == 0
-    if tile.columns // line % tile.cluster == 0:
+        return tile.columns % (cluster * REPEAT) == 0
+    if tile.columns // line % cluster == 0:
         return True
     lines = tile.patch.sizes[w.k[-1]] if tile.deep else tile.depth
     together = not tile.deep or (lines == tile.depth and tile.patch.tap is None)
-    return together and lines % (tile.cluster * REPEAT) == 0
+    return together and lines % (cluster * REPEAT) == 0
 
 
 def _refusal(tile: WindowTile, w: WindowAxes) -> str:
@@ -204,9 +208,8 @@ def refusal(s: GridWindowsSchedule, region: Region, limits: Limits) -> str:
     tile = tile_of(s, shape, w, limits.grid)
     if why := _refusal(tile, w) or refusal_team(tile, limits):
         return why
-    if s.cluster not in (1, *CLUSTERS) or not _shares(tile, w):
-        return (f"cluster({s.cluster}) must be 1, or 2 or 4 where so many divide the tiles below "
-                "one another, and the lines of a strip")
+    if why := refusal_cluster(tile, _shares(tile, w, product.shape[-1])):
+        return why
     if s.stages > ROLES_STAGES_MOST or s.stages < ROLES_STAGES_LEAST:
         return f"stages({s.stages}) must be {ROLES_STAGES_LEAST} to {ROLES_STAGES_MOST}"
     return ""

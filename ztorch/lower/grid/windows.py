@@ -18,7 +18,7 @@ from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.patches import WindowTile
-from ztorch.lower.grid.roles import Corner, Raster, RolesNest, workers
+from ztorch.lower.grid.roles import Corner, Raster, RolesNest, member_of, workers
 from ztorch.lower.grid.strips import Strip
 from ztorch.lower.grid.window_axes import Boxed, Parts, WindowAxes
 from ztorch.lower.grid.window_tiles import GridWindowsSchedule, cut_of, tile_of
@@ -129,39 +129,49 @@ class WindowsNest(RolesNest):
 
     def copy_strips(self, g: Operand, place: Place, stage: Operand) -> None:
         b, tile, w = self.b, self.cut, self.windows
-        (left, right), (near, far) = w.operands, self.strips
-        start = b.mul(stage, near.size)
-        lines = dict(self.patch.sizes)
-        lines[self.patch.outermost] += self.patch.reach
-        if not tile.deep:
-            self._copy_box(left, {w.k[-1]: self.line, **lines}, place, near.name, start, stage)
-        elif self.patch.tap:
-            self._copy_box(left, {w.m[-1]: self.line, **lines}, place, near.name, start, stage)
-        else:
-            for n in range(0, tile.rows, self.line):
-                at = {**place, **_moved(b, place, w.m, n)}
-                self._copy_box(left, {w.m[-1]: self.line, **lines}, at, near.name,
-                               b.add(start, n // self.line * near.panel), stage)
+        (left, right), far = w.operands, self.strips[1]
+        down, along = member_of(b, tile, g)
+        self._copy_left(left, along, place, stage)
         for number in range(tile.repeats):
             at = dict(place)
             if self.patch.tap and not tile.deep:
                 at[self.patch.tap] = b.const(number, b.index)
             begin = b.add(b.mul(stage, far.size), number * tile.right_size)
-            self._copy_right(right, g, at, begin, stage)
+            self._copy_right(right, down, at, begin, stage)
 
-    def _copy_right(self, right: Boxed, g: Operand, place: Place, begin: Operand,
-                    stage: Operand) -> None:
-        """Copies the workgroup's share of a strip of the right operand to its whole cluster:
+    def _copy_left(self, left: Boxed, rank: Operand, place: Place, stage: Operand) -> None:
+        """Copies the workgroup's share of a strip of the left operand to those that share it:
         panels, or lines of each."""
+        b, tile, w, near = self.b, self.cut, self.windows, self.strips[0]
+        sharing, panels, lines = tile.sharing(0), tile.left_panels, self.patch.box_lines
+        inner = w.m[-1] if tile.deep else w.k[-1]
+        at, to = dict(place), b.mul(stage, near.size)
+        if sharing[0] > 1 and tile.panels_shared:
+            panels //= sharing[0]
+            first = b.mul(rank, panels)
+            at |= _moved(b, place, w.m, b.mul(first, self.line))
+            to = b.add(to, b.mul(first, near.panel))
+        elif sharing[0] > 1:
+            assert tile.shared_part is not None
+            v, lines[v] = tile.shared_part
+            at[v] = b.add(place[v], b.mul(rank, lines[v]))
+            to = b.add(to, b.mul(rank, math.prod(lines.values()) * self.line))
+        for n in range(panels):
+            self._copy_box(left, {inner: self.line, **lines},
+                           at | _moved(b, at, w.m, n * self.line) if n else at, near.name,
+                           b.add(to, n * near.panel), stage, *sharing)
+
+    def _copy_right(self, right: Boxed, rank: Operand, place: Place, begin: Operand,
+                    stage: Operand) -> None:
+        """The same of the right operand."""
         b, tile, w, far = self.b, self.cut, self.windows, self.strips[1]
-        column, cluster = w.n[-1], tile.cluster
-        rank = b.rem(g, cluster)
+        column, (cluster, apart) = w.n[-1], tile.sharing(1)
         if far.along_k:
             share = tile.columns // cluster
             first = b.mul(rank, share)
             self._copy_box(right, {w.k[-1]: self.line, column: share},
                            {**place, column: b.add(place[column], first)}, far.name,
-                           b.add(begin, b.mul(first, self.line)), stage, cluster)
+                           b.add(begin, b.mul(first, self.line)), stage, cluster, apart)
             return
         panels = tile.columns // self.line
         lines = dict(self.patch.sizes) if tile.deep else {w.k[-1]: tile.depth}
@@ -178,10 +188,10 @@ class WindowsNest(RolesNest):
         for n in range(panels):
             self._copy_box(right, {column: self.line, **lines},
                            at | _moved(b, at, w.n, n * self.line), far.name,
-                           b.add(to, n * far.panel), stage, cluster)
+                           b.add(to, n * far.panel), stage, cluster, apart)
 
     def _copy_box(self, x: Boxed, sizes: Mapping[Var, int], place: Place, to: str, index: Operand,
-                  stage: Operand, cluster: int = 1) -> None:
+                  stage: Operand, cluster: int = 1, apart: int = 1) -> None:
         """Copies a box: `sizes` along the inner axis, and then of lines, the outermost first."""
         b = self.b
         inner, *lines = sizes
@@ -196,7 +206,7 @@ class WindowsNest(RolesNest):
         axes, box = [*axes, *rest], [*box, *[1] * len(rest)]
         b.copy_tile(to, index, self.memory[x.source], [_value(b, a.at, place) for a in axes],
                     [a.extent for a in axes], [a.pitch for a in axes], box, self.full, stage,
-                    source_off=x.first, cluster=cluster)
+                    source_off=x.first, cluster=cluster, apart=apart)
 
     # -- rows ------------------------------------------------------------------------------------
 

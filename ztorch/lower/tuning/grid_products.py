@@ -169,10 +169,10 @@ ROLES_STAGES_LEAST = row(
     "the fewest stages of a ring: products read one, and copies fill the others", CHOSEN)
 ROLES_STAGES_MOST = row("ROLES_STAGES_MOST", 8, "stages", "the most stages of a ring", CHOSEN)
 CLUSTERS = row(
-    "CLUSTERS", (4, 2), "workgroups",
-    "the sizes of clusters that share strips of products, the best first",
+    "CLUSTERS", ((4, 1), (2, 2), (2, 1)), "workgroups below and beside one another",
+    "the clusters that share strips of products, the first of those that read the same bytes",
     "predicted: clusters of 4 read three quarters of the bytes of clusters of 2 from the shared "
-    "cache; not measured")
+    "cache, and with tiles of 192 columns 2 x 2 nine tenths of 4 x 1; not measured")
 GPC_UNITS = row(
     "GPC_UNITS", 16, "units",
     "the units of each part of a Hopper, at least; a cluster is in one part",
