@@ -55,6 +55,12 @@ def test_programs_of_torch_export_and_arrays() -> None:
     assert zt.load_torch(program).compile("cpu", batch_size=1).predict(a[0]).shape == (3, 2)
 
 
+def test_bags_of_rows_for_any_batch_size() -> None:
+    net, rows = torch.nn.EmbeddingBag(10, 4, mode="max"), np.arange(12).reshape(3, 4) % 10
+    model = zt.load_torch(net, rows[:2])
+    np.testing.assert_array_equal(model.predict(rows), net(torch.as_tensor(rows)).detach())
+
+
 def test_a_module_that_fixes_its_batch_size() -> None:
     class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, a: Any) -> Any:

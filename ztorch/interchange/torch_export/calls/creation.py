@@ -16,6 +16,11 @@ def _size(c: OperatorCall) -> Result:
     return c.node("Gather", shape, c.constant(np.int64(c.get("dim"))), axis=0)
 
 
+@call("sym_numel")
+def _count(c: OperatorCall) -> Result:
+    return c.node("Size", c.x())
+
+
 def _filled(c: OperatorCall, shape: str) -> str:
     kind = c.op.removeprefix("new_").removesuffix("_like").removesuffix("_permuted")
     value = {"zeros": 0, "ones": 1, "empty": 0}.get(kind)
