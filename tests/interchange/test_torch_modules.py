@@ -61,6 +61,29 @@ def test_bags_of_rows_for_any_batch_size() -> None:
     np.testing.assert_array_equal(model.predict(rows), net(torch.as_tensor(rows)).detach())
 
 
+def test_gradients_where_a_root_is_zero() -> None:
+    """PyTorch's gradients of norms and deviations are 0 where those are 0."""
+    class Roots(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [1.0, 2.0, 4.0]]))
+
+        def forward(self, x: Any) -> Any:
+            x = x + self.w
+            return (x.norm(dim=-1) + x.norm(3, dim=-1) + x.std(-1) + torch.std_mean(x, -1)[0]
+                    + torch.cdist(x, x).sum(-1))
+
+    net, x = Roots(), np.zeros((2, 3, 3), "f4")
+    want = net(torch.as_tensor(x))
+    model = zt.load_torch(net, x)
+    model.compile(zt.optimizers.SGD(1.0), "mse")
+    y = want.detach().numpy() - 1
+    before = net.w.detach().numpy().copy()
+    ((want - torch.as_tensor(y)) ** 2).mean().backward()
+    model.train_on_batch(x, y)
+    np.testing.assert_allclose(before - model.get_weights()[0], net.w.grad, rtol=1e-4, atol=1e-5)
+
+
 def test_a_module_that_fixes_its_batch_size() -> None:
     class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, a: Any) -> Any:

@@ -266,7 +266,8 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.hstack([x, x]) + torch.column_stack([x, x]), lambda x: torch.dstack([x, x]).roll(3),
     lambda x: torch.rot90(x, 1, (2, 3)) + x.flipud() + torch.atleast_3d(x),
     lambda x: F.avg_pool2d(x, 2, divisor_override=3) + x.argmax() + x[0].median() + torch.dist(x, x * 2),
-    lambda x: torch.copysign(x, -x) + torch.fmax(x, x * 2) + torch.heaviside(x, x) + torch.xlogy(x.round(), x.abs()),
+    lambda x: torch.copysign(x, -x) + torch.fmax(x, x * 2) + torch.heaviside(x, x) + torch.xlogy(x.round(), x.abs())
+    + torch.special.xlogy(x.round(), x.abs() + 1),
     lambda x: torch.erfinv(x.tanh() * 0.9) + torch.sinc(x) + torch.i0(x) + torch.special.ndtr(x),
     lambda x: torch.log1p(x.abs() * 1e-8) * 1e8 + torch.expm1(x * 1e-8) * 1e8 + torch.erfc(x.abs() + 5) * 1e11,
     lambda x: torch.isclose(x, x.round(), 0.1).float() + torch.isin(x.round(), torch.tensor([0.0, 1.0])),

@@ -7,6 +7,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.reduction import by_rows
 from ztorch.interchange.onnx.padded_tensors import is_padded, masked, standardized
+from ztorch.ops.statistics import root
 
 
 def _along_channels(v: Value, rank: int) -> Value:
@@ -96,7 +97,7 @@ def _lp_norm(n: Node) -> Result:
     x, axis = n.value(0), n.attr("axis", -1)
     x, unmasked = masked(n, x, (axis % x.rank,), 0), x
     norm = (OPS.sum(OPS.abs(x), axis, True) if n.attr("p", 2) == 1 else
-            OPS.sqrt(OPS.sum(x * x, axis, True)))
+            root(OPS.sum(x * x, axis, True)))
     return OPS.where(OPS.equal(norm, 0.0), 0.0, unmasked / norm)
 
 

@@ -13,6 +13,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.padded_tensors import is_padded, masked, padded_like, real_count
+from ztorch.ops.statistics import root
 
 _PLAIN = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
           "ReduceProd": "prod", "ReduceLogSumExp": "logsumexp", "ReduceSumSquare": "sum",
@@ -76,7 +77,7 @@ def _reduce(n: Node) -> Result:
     else:
         x = masked(n, x, _positive(x, axes), _NEUTRAL.get(n.op, lambda d: 0)(x.dtype))
         y = getattr(OPS, _PLAIN[n.op])(x, axis=axes, keepdims=keep)
-    y = OPS.sqrt(y) if n.op == "ReduceL2" else OPS.log(y) if n.op == "ReduceLogSum" else y
+    y = root(y) if n.op == "ReduceL2" else OPS.log(y) if n.op == "ReduceLogSum" else y
     return OPS.cast(y, dtype) if n.op in _IN_FLOATS else y
 
 

@@ -6,6 +6,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.ops.control import scan
+from ztorch.ops.statistics import root
 
 _COMBINED = {"LogCumSumExp": "logaddexp", "CumMax": "maximum", "CumMin": "minimum"}
 
@@ -103,6 +104,11 @@ def _exponential(n: Node) -> Result:
 
     y, _ = scan(square, y, OPS.arange(0, _SQUARES, dtype=x.dtype))
     return y
+
+
+@node("Root", domain="ztorch")
+def _root(n: Node) -> Result:
+    return root(n.value(0), n.attr("order"))
 
 
 _OWN = (

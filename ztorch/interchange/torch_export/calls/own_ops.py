@@ -78,7 +78,7 @@ def _area(c: OperatorCall) -> Result:
 
 @call(*(f"{op}.{form}" for op in ("xlogy", "special_xlog1py")
         for form in ("Tensor", "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")),
-      "special_xlog1py")
+      "special_xlog1py", "xlogy")
 def _times_log(c: OperatorCall) -> Result:
     """x log(y), which is 0 where x is 0, unless y is NaN."""
     (x, y), d = c.promoted("self", "other")

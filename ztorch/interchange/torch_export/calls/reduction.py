@@ -71,9 +71,14 @@ def _variance(c: OperatorCall) -> Result:
                    keepdims=int(c.get("keepdim", False)))
     variance = c.node("Div", total, c.number(float(count - correction), x.dtype))
     if c.op.endswith("_mean"):
-        spread = c.node("Sqrt", variance) if c.op == "std_mean" else variance
+        spread = _root(c, variance, 2) if c.op == "std_mean" else variance
         return [spread, c.node("ReduceMean", x.name, over, keepdims=int(c.get("keepdim", False)))]
-    return c.node("Sqrt", variance) if c.op == "std" else variance
+    return _root(c, variance, 2) if c.op == "std" else variance
+
+
+def _root(c: OperatorCall, total: str, order: float) -> str:
+    """The root of a sum of powers, with gradient 0 at 0, as PyTorch has it for norms."""
+    return c.nodes("Root", [total], 1, domain="ztorch", order=float(order))[0]
 
 
 def _count(c: OperatorCall, x: CallTensor, axes: list[int]) -> int:
@@ -100,7 +105,7 @@ def norm_of(c: OperatorCall, order: float, x: CallTensor,
         nonzero = c.node("Not", c.node("Equal", x.name, c.number(0, x.dtype)))
         return reduced("ReduceSum", c.node("Cast", nonzero, to=x.dtype.onnx))
     powers = c.node("Pow", size, c.number(order, x.dtype))
-    return c.node("Pow", reduced("ReduceSum", powers), c.number(1 / order, x.dtype))
+    return _root(c, reduced("ReduceSum", powers), order)
 
 
 @call("dist")
