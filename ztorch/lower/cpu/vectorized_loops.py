@@ -3,7 +3,7 @@ vector.
 
 An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
 masked lanes, so a short row takes one or two vectors, and no branch depends on its length. Loops
-that gather take their remainder one by one.
+that gather compute full vectors without masks, and then the remainder.
 Reductions have one accumulator per lane, combined after the loop.
 """
 
@@ -96,8 +96,7 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    assert n.end is not None
-    loop = _VectorizedLoop(i, n.end, instructions, kernel, known, limits)
+    loop = _VectorizedLoop(i, instructions, kernel, known, limits)
     return loop if loop.is_legal() else None
 
 
@@ -111,7 +110,6 @@ class _VectorizedLoop:
     """An innermost loop."""
 
     loop: Instr
-    end: Instr
     body: list[Instr]
     kernel: Kernel
     known: Mapping[int, Range]
@@ -206,21 +204,23 @@ class _VectorizedLoop:
         parts = {v: b.var(i.dest.dtype, lanes, self._neutral(i, lanes))
                  for v, i in self.updates.items()}
         start, stop, _ = self.loop.args
-        if self.gathers:  # a mask would cost more than a short loop over the remainder
+        if self.gathers:  # the remainder has no branch, which a processor could not predict
             rest = b.max(b.sub(stop, b.and_(b.sub(stop, start), lanes - 1)), start)
             with b.loop(start, rest, lanes) as counter:
                 self._iteration(b, counter, None, lanes, parts)
+            self._masked(b, rest, b.max(b.sub(stop, rest), 0), lanes, parts)
         else:
             with b.loop(start, stop, lanes) as counter:
-                left = b.cast(b.min(b.sub(stop, counter), lanes), dtype=i32)
-                self._iteration(b, counter, b.lt(b.iota(lanes, i32), left), lanes, parts)
+                self._masked(b, counter, b.min(b.sub(stop, counter), lanes), lanes, parts)
         for v, i in self.updates.items():
             opcode = COMBINED[i.opcode]
             variable = next(x for x in self.kernel.variables if x.id == v)
             b.set(variable, b.emit(opcode, b.get(variable), b.fold(opcode, b.get(parts[v]))))
-        if self.gathers:
-            b.body += [replace(self.loop, args=(rest, *self.loop.args[1:])), *self.body,
-                       replace(self.end, args=(self.end.args[0], rest, *self.end.args[2:]))]
+
+    def _masked(self, b: Builder, counter: Operand, left: Operand, lanes: int,
+                parts: Mapping[int, Operand]) -> None:
+        mask = b.lt(b.iota(lanes, i32), b.cast(left, dtype=i32))
+        self._iteration(b, counter, mask, lanes, parts)
 
     def _neutral(self, i: Instr, lanes: int) -> Operand:
         d, opcode = i.dest.dtype, COMBINED[i.opcode]
