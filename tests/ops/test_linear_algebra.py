@@ -66,6 +66,8 @@ def test_singular_matrices() -> None:
     ones = constant(np.ones((3, 3)))
     same(ops.det(ones), 0.0)
     same(ops.slogdet(ones), (np.float64(0.0), np.float64(-math.inf)))
+    assert evaluate([ops.logdet(ones)], {})[0] == -math.inf
+    assert np.isnan(evaluate([ops.logdet(constant(np.diag([1.0, -1.0])))], {})[0])
     assert not np.isfinite(evaluate([ops.inv(ones)], {})[0]).all()
     assert np.isnan(evaluate([ops.cholesky(-ones)], {})[0][0, 0])
 

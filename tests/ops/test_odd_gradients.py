@@ -42,6 +42,12 @@ def test_at_odd_points(name: str) -> None:
     np.testing.assert_allclose(slope, theirs.grad.numpy(), rtol=1e-12)
 
 
+def test_the_cube_root_is_steep_at_zero() -> None:
+    x = leaf("input", "x", (4,), f64)
+    [slope] = evaluate(gradients(ops.cbrt(x), [x]), {x: np.array([0.0, -0.0, -8.0, 27.0])})
+    np.testing.assert_allclose(slope, [INF, INF, 1 / 12, 1 / 27], rtol=1e-12)
+
+
 @pytest.mark.parametrize("order", [0.5, 1, 2, 3, INF])
 def test_norms_of_zeros(order: float) -> None:
     torch = references.torch()

@@ -194,7 +194,7 @@ def vdot(x1: Value, x2: Value) -> Value:
 
 @composition(Sample((np.array([[4.0, 1.0], [1.0, 3.0]]),)))
 def logdet(x: Value) -> Value:
-    """The logarithm of the determinant of matrices with a positive determinant.
+    """The logarithm of determinants: minus infinity of 0, NaN of negative ones.
 
     Args:
         x: Matrices `(..., n, n)`.
@@ -203,7 +203,7 @@ def logdet(x: Value) -> Value:
         A float tensor without the last two axes.
     """
     sign, logarithm = OPS.slogdet(x)
-    return OPS.where(sign > 0.0, logarithm, math.nan)
+    return OPS.where(sign < 0.0, math.nan, logarithm)
 
 
 @composition(Sample(((9,),), {"bins": 4, "range": (-2.0, 2.0)}), results=("counts", "edges"))

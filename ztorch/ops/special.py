@@ -153,8 +153,10 @@ def cbrt(x: Value) -> Value:
     size = OPS.abs(x)
     root = OPS.exp(OPS.log(OPS.where(size > 0.0, size, 1.0)) * (1.0 / 3.0))
     root = root - (root * root * root - size) / (root * root * 3.0)
-    as_it_is = OPS.logical_or(OPS.equal(size, 0.0), OPS.isinf(x))
-    return OPS.where(as_it_is, x, OPS.sign(x) * root)
+    root = OPS.where(OPS.isinf(x), x, OPS.sign(x) * root)
+    zero = OPS.equal(x, 0.0)
+    steep = OPS.sqrt(OPS.where(zero, x + 0.0, 1.0))  # 0, with an infinite slope; 0.0 for -0.0
+    return OPS.where(zero, steep, root)
 
 
 @composition(Sample(((3, 4),)))
