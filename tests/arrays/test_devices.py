@@ -113,6 +113,21 @@ def test_functions_gradients_and_steps(device: str) -> None:
         np.testing.assert_allclose(w.numpy(), want, rtol=1e-4)
 
 
+@zt.kernel
+def doubled(x):
+    return x * 2.0
+
+
+def test_a_kernel_on_a_device_takes_tensors_of_that_device(device: str) -> None:
+    """It ran where the tensors were."""
+    there = zt.tensor(A, device=device)
+    assert doubled.on(device)(there).device == device
+    with pytest.raises(DeviceError, match=f"kernel doubled: it is on cpu and x on {device}"):
+        doubled.on("cpu")(there)
+    with zt.allow_transfers():
+        assert doubled.on("cpu")(there).device == "cpu"
+
+
 def test_devices_do_not_mix_unless_allowed(device: str) -> None:
     here, there = zt.tensor(A), zt.tensor(A, device=device)
     for wrong, words in ((lambda: here + there, f"zt.ops.add: a is on cpu and b on {device}"),

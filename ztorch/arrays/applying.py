@@ -172,19 +172,23 @@ def allow_transfers() -> Iterator[None]:
         _transfers.reset(token)
 
 
-def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any]) -> str:
+def common_memory(name: str, labels: Sequence[str], operands: Sequence[Any],
+                  on: str | None = None) -> str:
     """The memory that a function computes in: the memory of its tensors, or the default memory.
 
     Args:
         name: The function's name, for the error.
         labels: The names of its arguments, for errors.
         operands: The arguments; some are tensors.
+        on: The device that the user asks for, if any. Default: `None`.
 
     Raises:
         DeviceError: The tensors are on several devices, outside of `allow_transfers`.
     """
     places = [(x.node.spec.memory, label) for label, x in zip(labels, operands, strict=True)
               if isinstance(x, Handle)]
+    if on is not None:
+        places.insert(0, (memory_of(on), "it"))
     if not places:
         return memory_of(default_device())
     first, label = places[0]

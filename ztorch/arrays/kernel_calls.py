@@ -81,19 +81,21 @@ def _results(call: Call, operands: tuple[Any, ...]) -> Any:
 
 
 def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
-              written: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> Any:
+              written: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+              within: str | None = None) -> Any:
     """The results of a kernel: tensors if an argument is a tensor, else arrays.
 
     Args:
         kernel: The kernel.
         arguments: Tensors, arrays and numbers, by name.
-        on: The device for NumPy arrays; `None` means the default one. Default: `None`.
+        on: The device; `None` means that of the tensors, or the default one. Default: `None`.
         written: The positional and keyword arguments as the user passed them, to cache the call for
             `on_known_kernel`. Default: `None`.
+        within: The device of a `zt.device` block around this, which `on` made. Default: `None`.
     """
     if on is not None:
         with device(on):
-            return on_kernel(kernel, arguments)
+            return on_kernel(kernel, arguments, within=on)
     inputs = {n: x for n, x in arguments.items() if not isinstance(x, _COMPILED_IN)}
     known = {n: x for n, x in arguments.items() if n not in inputs}
     name = f"kernel {kernel.source.name}"
@@ -105,7 +107,7 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
                               "tuples")
     if not tensors:
         raise KernelError(f"{name} takes no tensor; it needs at least one array as an argument")
-    place = common_memory(name, list(tensors), list(tensors.values()))
+    place = common_memory(name, list(tensors), list(tensors.values()), within)
     of_tensors = any(isinstance(x, Tensor) for x in inputs.values())
     operands = [x if type(x) is float else node_from(x, None, place, of_tensors, f"{name}: {n}")
                 for n, x in inputs.items()]
