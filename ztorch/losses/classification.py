@@ -59,19 +59,27 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
             model that ends in that activation is still computed from its logits. Default: `False`.
         label_smoothing: Fraction of the target that is spread evenly over all classes, from 0 to 1.
             Default: `0.0`.
+        axis: The axis of the classes; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> CategoricalCrossentropy(label_smoothing=0.1)
-        CategoricalCrossentropy(from_logits=False, label_smoothing=0.1)
+        CategoricalCrossentropy(from_logits=False, label_smoothing=0.1, axis=-1)
     """
 
     logits_of = "softmax"
 
+    def __init__(self, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1):
+        super().__init__(from_logits, label_smoothing)
+        self.axis = whole("CategoricalCrossentropy(axis=...)", axis, -(1 << 31))
+        if axis != -1:
+            self.logits_of = None  # of a softmax over the last axis
+
     def target(self, shape: Shape, d: DType) -> TargetSpec:
-        need_classes(self.name, shape)
+        need_classes(self.name, classes_last(self, shape))
         return TargetSpec(shape, d)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        y_true, y_pred = (OPS.moveaxis(v, self.axis, -1) for v in (y_true, y_pred))
         y = smoothed_classes(y_true, self.label_smoothing)
         return OPS.categorical_crossentropy(y, y_pred, from_logits)
 
@@ -84,6 +92,7 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
             model that ends in that activation is still computed from its logits. Default: `False`.
         ignore_class: Rows or positions with this label are ignored, such as -1 or 255. `None`
             ignores none. Default: `None`.
+        axis: The axis of the classes; axis 0 is the batch. Default: `-1`.
 
     Examples:
         >>> SparseCategoricalCrossentropy(ignore_class=255).ignore_class
@@ -92,12 +101,17 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
 
     logits_of = "softmax"
 
-    def __init__(self, from_logits: bool = False, ignore_class: int | None = None):
+    def __init__(self, from_logits: bool = False, ignore_class: int | None = None,
+                 axis: int = -1):
         self.from_logits = from_logits
+        self.axis = whole("SparseCategoricalCrossentropy(axis=...)", axis, -(1 << 31))
+        if axis != -1:
+            self.logits_of = None  # of a softmax over the last axis
         self.ignore_class = None if ignore_class is None else whole(
             "SparseCategoricalCrossentropy(ignore_class=...)", ignore_class, -(1 << 31))
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
+        shape = classes_last(self, shape)
         need_classes(self.name, shape)
         beyond = self.ignore_class is not None and not 0 <= self.ignore_class < shape[-1]
         return TargetSpec(shape[:-1], dtypes.i32, None if beyond else shape[-1])
@@ -106,6 +120,7 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
         return None if self.ignore_class is None else OPS.not_equal(y_true, self.ignore_class)
 
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
+        y_pred = OPS.moveaxis(y_pred, self.axis, -1)
         values = OPS.sparse_categorical_crossentropy(y_true, y_pred, from_logits)
         counted = self.counted(y_true)
         return values if counted is None else OPS.where(counted, values, 0.0)
@@ -207,6 +222,17 @@ class CategoricalHinge(Loss, names=("categorical_hinge",)):
     def values(self, y_true: Value, y_pred: Value, from_logits: bool) -> Value:
         right = OPS.sum(y_true * y_pred, axis=-1)
         return OPS.relu(OPS.max((1.0 - y_true) * y_pred, axis=-1) - right + 1.0)
+
+
+def classes_last(loss: CategoricalCrossentropy | SparseCategoricalCrossentropy,
+                 shape: Shape) -> Shape:
+    """The shape of predictions with their axis of classes moved to the end."""
+    rank = len(shape)
+    if not -rank < loss.axis < rank or not loss.axis:
+        raise ConfigError(f"loss {loss.name!r}: axis={loss.axis} is not an axis of classes of "
+                          f"predictions of shape {shape}; axis 0 is the batch")
+    axis = loss.axis % rank
+    return (*shape[:axis], *shape[axis + 1:], shape[axis])
 
 
 def smoothed_classes(y_true: Value, fraction: float) -> Value:

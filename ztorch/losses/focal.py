@@ -44,8 +44,8 @@ class BinaryFocalCrossentropy(ProbabilityLoss, names=("binary_focal_crossentropy
         if from_logits:
             p, entropy = OPS.sigmoid(y_pred), OPS.softplus(y_pred) - y_pred * y
         else:
-            p = OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
-            entropy = -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
+            p, clipped = y_pred, OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
+            entropy = -(y * OPS.log(clipped) + (1.0 - y) * OPS.log(1.0 - clipped))
         wrong = y * (1.0 - p) + (1.0 - y) * p  # 1 - the probability of the target
         focal = entropy * OPS.power(wrong, self.gamma)
         if self.apply_class_balancing:
