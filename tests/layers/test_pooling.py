@@ -98,6 +98,6 @@ def test_mistakes_are_named() -> None:
         L.MaxPooling2D(2, strides=0)
     with pytest.raises(ConfigError, match=r"ZeroPadding2D\(padding=...\) must be .* 2 axes"):
         L.ZeroPadding2D((1, 2, 3))
-    with pytest.raises(ConfigError, match=r"UpSampling2D\(interpolation='bicubic'\) must be "
-                                          "'nearest' or 'bilinear'"):
-        L.UpSampling2D(interpolation="bicubic")
+    with pytest.raises(ConfigError, match=r"UpSampling2D\(interpolation='cubic'\) must be "
+                                          "'nearest' or 'bilinear' or 'bicubic'"):
+        L.UpSampling2D(interpolation="cubic")

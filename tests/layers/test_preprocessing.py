@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from tests import references
 from tests.layers.against_keras import is_keras, plain
 from tests.layers.running import Traced
 from ztorch import layers as L
-from ztorch.errors import ConfigError, DataError, ShapeError
+from ztorch.errors import ConfigError, DataError, ShapeError, Unsupported
+from ztorch.interchange.keras import load_keras
 from ztorch.model.sequential import Sequential
 from ztorch.ops.images import weights_between
 
@@ -57,6 +59,29 @@ def test_too_small_images_are_enlarged_in_their_proportions() -> None:
     np.testing.assert_allclose(case.oracle()[0], want.numpy(), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_bicubic_is_torchs(data_format: str) -> None:
+    """Keras' own is that of its backend. TensorFlow and JAX, and PyTorch with antialias, have the
+    kernel of Keys with a = -1/2 and weights that sum to 1 at borders; a larger image has no aliases."""
+    torch = references.torch()
+    x = random.normal(size=(2, 3, 5, 4))
+    want = torch.nn.functional.interpolate(torch.tensor(x), scale_factor=(2, 3), mode="bicubic",
+                                           antialias=True).numpy()
+    of = {"data_format": data_format}
+    if data_format == "channels_last":
+        x, want = x.transpose(0, 2, 3, 1), want.transpose(0, 2, 3, 1)
+    for layer in (L.UpSampling2D((2, 3), interpolation="bicubic", **of),
+                  L.Resizing(10, 12, "bicubic", **of)):
+        np.testing.assert_allclose(Traced(layer, x).oracle()[0], want, rtol=1e-9, atol=1e-9)
+
+
+def test_bicubic_pixels_do_not_mix_with_padding() -> None:
+    model = Sequential([L.Input((None, 4, 1)), L.UpSampling2D(2, interpolation="bicubic"),
+                        L.GlobalAveragePooling2D()])
+    with pytest.raises(Unsupported, match="layer 'up_sampling2d' would mix padding"):
+        model.predict(np.zeros((2, 5, 4, 1)))
+
+
 @pytest.mark.parametrize(("length", "wanted", "antialias"), [(5, 9, False), (9, 4, False),
                                                              (9, 4, True), (1, 3, False), (4, 1, True)])
 def test_weights_between(length: int, wanted: int, antialias: bool) -> None:
@@ -67,6 +92,41 @@ def test_weights_between(length: int, wanted: int, antialias: bool) -> None:
         line = random.normal(size=length)
         at = (np.arange(wanted) + 0.5) * length / wanted - 0.5
         np.testing.assert_allclose(weights @ line, np.interp(at, np.arange(length), line))
+
+
+# -- Rescaling -------------------------------------------------------------------------------------
+
+
+RESCALING: dict[str, tuple[Any, Any]] = {
+    "lists": ([1, 2, 3], [0.0, 1.0, 2.0]), "arrays": (np.array([1, 2, 3]), np.array([0, 1, 2.5])),
+    "a number and an array": (0.5, np.arange(3)), "all axes": (np.full((1, 1, 1, 3), 2.0), [1.0]),
+    "pixels": (random.normal(size=(7, 9, 1)), np.float32(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", RESCALING)
+def test_rescaling_by_arrays_is_keras(name: str, tmp_path: Path) -> None:
+    keras, (scale, offset) = references.keras(), RESCALING[name]
+    x = random.normal(size=IMAGE)
+    want = np.asarray(keras.layers.Rescaling(scale, offset, dtype="float64")(x))
+    layer = L.Rescaling(scale, offset)
+    for own in (layer, L.Rescaling.from_config(layer.get_config())):
+        np.testing.assert_allclose(Traced(own, x).oracle()[0], want)
+    theirs = keras.Sequential([keras.layers.Input(IMAGE[1:]), keras.layers.Rescaling(scale, offset)])
+    theirs.save(path := str(tmp_path / "theirs.keras"))
+    np.testing.assert_allclose(load_keras(path).predict(x), want, rtol=1e-5, atol=1e-6)
+    Sequential([L.Input(IMAGE[1:]), layer]).save(path := str(tmp_path / "ours.keras"))
+    np.testing.assert_allclose(keras.models.load_model(path).predict(x, verbose=0), want, rtol=1e-5,
+                               atol=1e-6)
+
+
+def test_rescaling_keeps_shapes() -> None:
+    for wrong in ([1.0, 2.0], np.ones((2, 1, 1, 1)), np.ones((1, 2, 7, 9, 3)), []):
+        with pytest.raises(ShapeError, match="its offset does not broadcast with inputs"):
+            L.Rescaling(1.0, wrong)(np.ones(IMAGE))
+    for wrong in (["1"], [[1], [1, 2]], [np.inf], "2"):
+        with pytest.raises(ConfigError, match="or a list or array of them"):
+            L.Rescaling(wrong)
 
 
 # -- Normalization ---------------------------------------------------------------------------------
@@ -150,7 +210,7 @@ def test_mistakes_are_named() -> None:
         L.Normalization(mean=1.0)
     with pytest.raises(ConfigError, match=r"variance=\.\.\.\) must not contain negative numbers"):
         L.Normalization(mean=[0.0], variance=[-1.0])
-    with pytest.raises(ConfigError, match=r"mean=\.\.\.\) must be finite numbers"):
+    with pytest.raises(ConfigError, match=r"mean=\.\.\.\) must be a finite number, or a list"):
         L.Normalization(mean="much", variance=1.0)
     with pytest.raises(ShapeError, match=r"do not fit inputs: \(2,\) and \(3,\)"):
         Sequential([L.Input((3,)), L.Normalization(mean=[0.0, 1.0], variance=[1.0, 1.0])]).build()

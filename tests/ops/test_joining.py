@@ -95,6 +95,25 @@ def test_points_at_equal_distances_are_numpys_and_end_exactly(bounds: tuple) -> 
         assert got[0] == np.float32(bounds[0]) and got[-1] == np.float32(bounds[1])
 
 
+@pytest.mark.parametrize("how", [{}, {"endpoint": False}, {"axis": -1}, {"dtype": "int32"}])
+@pytest.mark.parametrize("bounds", [([0, 1], 3.0), (np.zeros((2, 3)), np.ones(3)), ([-5.5, 2], [4, 9])])
+def test_points_between_arrays_are_numpys(bounds: tuple, how: dict) -> None:
+    want = np.linspace(*bounds, 5, **{"dtype": "float32", **how})
+    got = [evaluate([OPS.linspace(*bounds, 5, **how)], {})[0], zt.linspace(*bounds, 5, **how).numpy(),
+           zt.linspace(zt.tensor(bounds[0]), bounds[1], 5, **how).numpy()]
+    for points in got:
+        assert points.dtype == want.dtype
+        np.testing.assert_allclose(points, want, rtol=1e-6, atol=1e-6)
+
+
+def test_points_between_other_numbers() -> None:
+    assert zt.linspace(-5, 0, 4, dtype="int32").tolist() == [-5, -4, -2, 0]  # rounded down, as in NumPy
+    want = np.linspace([0, 1j], 2, 3)
+    np.testing.assert_allclose(zt.linspace([0, 1j], 2, 3, dtype="complex64").numpy(), want)
+    x = zt.tensor([0.0, 1.0])
+    assert zt.grad(lambda x: (zt.linspace(x, 2.0, 3) ** 2).sum())(x).tolist() == [1.0, 3.5]
+
+
 def test_filled_like_others() -> None:
     x = constant(N)
     assert ops.full_like(x, 2.5, "float16").dtype.name == "f16"

@@ -65,7 +65,7 @@ _tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNo
     weakref.WeakKeyDictionary())
 
 
-def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool = False,
+def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = None,
                **keywords: Any) -> Any:
     """The output of a layer for tensors or arrays, with its current weights; see
     `Layer.__call__`."""
@@ -102,7 +102,7 @@ def _zeros(kind: Spec) -> TensorNode:
 
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
-                   inputs: tuple[Any, ...], training: bool) -> tuple[Any, list[Tensor]]:
+                   inputs: tuple[Any, ...], training: bool | None) -> tuple[Any, list[Tensor]]:
     """The output of a layer with the given weights; see `Layer.stateless_call`."""
     for weights in (trainable, non_trainable):
         if not isinstance(weights, (list, tuple)):
@@ -159,8 +159,8 @@ def _weight_node(weight: Weight, place: str) -> TensorNode:
     return known[place][1]
 
 
-def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, training: bool,
-            place: str, fixed: Mapping[str, Any] = _NOTHING,
+def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
+            training: bool | None, place: str, fixed: Mapping[str, Any] = _NOTHING,
             ) -> tuple[Any, dict[Weight, TensorNode]]:
     """The outputs of a layer, and its weights after the call."""
     leaves, tree = flatten(arguments)
@@ -187,7 +187,7 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments, 
     return tree_of_outputs, new
 
 
-def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool, place: str,
+def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None, place: str,
            masked: tuple[int, ...], fixed: Mapping[str, Any]) -> _Traced:
     """The layer traced for inputs of these specs; `masked` are the indices of inputs with a
     mask."""

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ztorch import dtypes
 from ztorch.arguments import explained
-from ztorch.arrays.creation import full
+from ztorch.arrays.creation import full, tensor
 from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.placement import device as on_device
 from ztorch.arrays.tensor import Tensor, compute
-from ztorch.dtypes import AnyDType
+from ztorch.dtypes import AnyDType, f64
 
 
 @explained
@@ -121,21 +122,23 @@ def arange(start: float, stop: float | None = None, step: float = 1,
     """
     are_ints = all(isinstance(x, (int, np.integer)) for x in (start, stop or 0, step))
     kind = dtype or (default_integer(device) if are_ints else "float32")
-    return _made(device, "arange", start, stop, step, dtype=kind)
+    return _created(device, "arange", start, stop, step, dtype=kind)
 
 
 @explained
-def linspace(start: complex, stop: complex, num: int = 50, endpoint: bool = True,
-             dtype: AnyDType | str = "float32", device: str | None = None) -> Tensor:
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True,
+             dtype: AnyDType | str = "float32", device: str | None = None, axis: int = 0
+             ) -> Tensor:
     """A number of evenly spaced values between two bounds.
 
     Args:
-        start: The first number.
-        stop: The last number.
+        start: The first number; or an array or a tensor of such.
+        stop: The last number; or an array or a tensor of such.
         num: The number of values. Default: `50`.
         endpoint: Whether `stop` is included. Default: `True`.
-        dtype: The dtype. Default: `"float32"`.
-        device: The device; `None` means the default one. Default: `None`.
+        dtype: The dtype. Values are rounded down to integers, as in NumPy. Default: `"float32"`.
+        device: The device; `None` means that of the bounds, or the default one. Default: `None`.
+        axis: Where the values lie, for arrays. Default: `0`.
 
     Returns:
         The tensor.
@@ -144,8 +147,29 @@ def linspace(start: complex, stop: complex, num: int = 50, endpoint: bool = True
         >>> import ztorch as zt
         >>> zt.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
+        >>> zt.linspace(zt.tensor([0.0, 1.0]), 2, 3).tolist()
+        [[0.0, 1.0], [1.0, 1.5], [2.0, 2.0]]
     """
-    return _made(device, "linspace", start, stop, num, endpoint, dtype=dtype)
+    bounds = (start, stop)
+    if not any(isinstance(x, Tensor) for x in bounds):
+        return _created(device, "linspace", *bounds, num, endpoint, dtype=dtype, axis=axis)
+    device = device or next(x for x in bounds if isinstance(x, Tensor)).device
+    kind = dtypes.dtype(dtype)
+    floats = kind if kind.is_float else f64
+    points = _between(*(x if isinstance(x, Tensor) else tensor(x, floats, device) for x in bounds),
+                      linspace(0.0, 1.0, num, endpoint, floats, device))
+    points = compute("moveaxis", (points, 0, axis), {})
+    return (compute("floor", (points,), {}) if kind.is_int else points).astype(kind)
+
+
+def _between(start: Tensor, stop: Tensor, shares: Tensor) -> Tensor:
+    """The points at these shares of the way between two tensors. Both ends are exact."""
+    shares = shares.reshape(-1, *(1,) * max(start.ndim, stop.ndim))
+    start, stop = start.astype(shares.dtype), stop.astype(shares.dtype)
+    span = stop - start
+    points: Tensor = compute("where", (shares < 0.5, start + span * shares,
+                                       stop - span * (1.0 - shares)), {})
+    return points
 
 
 @explained
@@ -168,10 +192,10 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: AnyDType | st
         >>> zt.eye(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    return _made(device, "eye", n_rows, n_cols, k, dtype=dtype)
+    return _created(device, "eye", n_rows, n_cols, k, dtype=dtype)
 
 
-def _made(device: str | None, op: str, *args: Any, **attrs: Any) -> Tensor:
+def _created(device: str | None, op: str, *args: Any, **attrs: Any) -> Tensor:
     with placed(device):
         result: Tensor = compute(op, args, attrs)
     return result

@@ -194,6 +194,7 @@ class Graph:
     outputs: dict[str, Value]  # by the names of ports
     updates: dict[str, Value] = field(default_factory=dict)  # by the names of states
     recomputed: tuple[str, ...] = ()  # paths of layers: the backward pass computes them again
+    declared: tuple[Value, ...] = ()  # inputs that the function takes even if it does not read them
 
     @property
     def roots(self) -> list[Value]:
@@ -213,7 +214,7 @@ class Graph:
 
     @functools.cached_property
     def _nodes(self) -> list[Value]:
-        return topological(self.roots)
+        return topological([*self.roots, *self.declared])
 
     def leaves(self, role: str) -> list[Value]:
         """The leaves of a role ("input", "state" or "constant"), in order of creation."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+ARRAYS = ("__numpy__", "__tensor__")  # the classes of arrays in configs
+
 
 def histories(node: Any) -> list[tuple[str, int, int]]:
     """The tensors that a layer is called on, each as (layer, call, number)."""
@@ -59,7 +61,7 @@ def arguments(x: Any, tensors: dict[Any, Any]) -> Any:
         return slice(*(arguments(config[end], tensors) for end in ("start", "stop", "step")))
     if kind == "__ellipsis__":
         return Ellipsis
-    if kind in ("__numpy__", "__tensor__"):
+    if kind in ARRAYS:
         return np.asarray(config["value"], config["dtype"])
     return x
 

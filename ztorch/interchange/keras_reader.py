@@ -11,7 +11,7 @@ from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
 from ztorch.interchange import keras_ops
 from ztorch.interchange.keras_arguments import accepted_arguments, may_be_left_out, short
-from ztorch.interchange.keras_graph import arguments, histories, unwrapped, without_masks
+from ztorch.interchange.keras_graph import ARRAYS, arguments, histories, unwrapped, without_masks
 from ztorch.interchange.keras_policies import common_policy, own_dtype
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
@@ -149,6 +149,8 @@ class KerasReader:
         kind, config = value.get("class_name"), value.get("config")
         if kind == "function" and (registered := own_function(str(config))) is not None:
             return registered
+        if kind in ARRAYS:
+            return arguments(value, {})
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
             known = inspect.signature(Initializer.known[kind].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()

@@ -2,7 +2,8 @@
 
 Each example gets its own random numbers. They depend only on the program's seed, the step and the
 layer's position in the model (or its own seed), so runs can be reproduced and resumed bit for bit.
-Prediction and evaluation leave images unchanged.
+Prediction and evaluation leave images unchanged. Called on images outside of a program, a layer
+changes them, unless it gets `training=False`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class AugmentationLayer(SpatialLayer, abstract=True):
     numbers per image.
     """
 
+    default_training = True  # as in Keras: a call on images of its own changes them
     draws = 1  # random numbers per example that `transformed` takes
 
     def __init__(self, seed: int | None = None, data_format: str | None = None, **common: Any):

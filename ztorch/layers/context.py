@@ -85,7 +85,7 @@ class Context:
     (32, 4)
     """
 
-    training: bool = False  # true in the training step only
+    training: bool | None = False  # the mode; None: each layer's own, outside of a program
     states: States = field(default_factory=States)
     updates: dict[Value, Value] = field(default_factory=dict)  # new value of each changed state
     probabilities: dict[Value, tuple[str, Value]] = field(default_factory=dict)  # and their logits
@@ -221,11 +221,11 @@ class Context:
             self.ranges[x] = Range(low, high, current_layer())
 
     @contextmanager
-    def calling(self, training: bool | None) -> Iterator[None]:
-        """In this block a layer is called: in `training` mode if given, and with the weights that
-        layers without a context use."""
+    def calling(self, training: bool | None, default: bool | None = None) -> Iterator[None]:
+        """In this block a layer is called: in `training` mode if given, otherwise in that of its
+        caller, or its `default`; and with the weights that layers without a context use."""
         before, token = self.training, tracing.set(self)
-        self.training = before if training is None else bool(training)
+        self.training = next((m for m in (training, before, default) if m is not None), None)
         try:
             yield
         finally:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from ztorch.config import number, positive
 from ztorch.dtypes import DType, dtype
@@ -238,8 +241,9 @@ class Rescaling(Layer):
     It also accepts integers, such as the bytes of images.
 
     Args:
-        scale: Factor of every element.
-        offset: Added to every element after scaling. Default: `0.0`.
+        scale: Factor of every element: a number, or a list or array that broadcasts with inputs,
+            such as a factor for each channel.
+        offset: Added after scaling, in the same form. Default: `0.0`.
         **common: `name`, `trainable` and `input_shape`, as for every `Layer`.
 
     Input shape:
@@ -252,15 +256,46 @@ class Rescaling(Layer):
         >>> from ztorch import Sequential
         >>> Sequential([Input((8, 8, 3), dtype="uint8"), Rescaling(1 / 255)]).output_shape
         (None, 8, 8, 3)
+        >>> Rescaling([0.5, 2.0], 1.0)(np.ones((1, 2))).tolist()
+        [[1.5, 3.0]]
     """
 
     supports_masking = True
 
-    def __init__(self, scale: float, offset: float = 0.0, **common: Any):
+    def __init__(self, scale: Any, offset: Any = 0.0, **common: Any):
         super().__init__(**common)
-        self.scale = number("Rescaling(scale=...)", scale)
-        self.offset = number("Rescaling(offset=...)", offset)
+        self.scale = finite_numbers("Rescaling(scale=...)", scale)
+        self.offset = finite_numbers("Rescaling(offset=...)", offset)
 
     def call(self, x: Value, context: Context) -> Value:
+        for name, numbers in (("scale", self.scale), ("offset", self.offset)):
+            if not _broadcasts(np.shape(numbers), (1, *x.shape[1:])):
+                raise shape_error(f"its {name} does not broadcast with inputs:", np.shape(numbers),
+                                  x.shape[1:], fix="pass a number for each channel, or one for all")
         y = OPS.cast(x, context.dtype) * self.scale
         return y + self.offset if self.offset else y
+
+
+def finite_numbers(label: str, numbers: Any) -> Any:
+    """A number, or an array as nested lists, in a form for configs; or a ConfigError that begins
+    with the label.
+
+    >>> finite_numbers("Rescaling(scale=...)", np.array([1.0, 2.0]))
+    [1.0, 2.0]
+    """
+    if isinstance(numbers, Real):
+        return number(label, numbers)
+    try:
+        array = np.asarray(numbers)
+    except ValueError:  # of lists of different lengths
+        array = np.array(None)
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ConfigError(f"{label} must be a finite number, or a list or array of them, not "
+                          f"{numbers!r}")
+    return array.astype(np.float64).tolist()
+
+
+def _broadcasts(shape: Shape, target: Shape) -> bool:
+    """Whether an array of a shape broadcasts to a target shape."""
+    return len(shape) <= len(target) and all(
+        n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False))

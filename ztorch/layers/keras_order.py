@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from ztorch.layers.layer import Layer
@@ -10,27 +10,34 @@ from ztorch.layers.symbol import LayerCall, SymbolicTensor, symbols
 from ztorch.layers.tree import LayerNode
 
 
-def layers_in_order(calls: list[LayerCall], ends: Any, with_inputs: bool = False) -> list[Layer]:
+def layers_in_order(calls: list[LayerCall], ends: Any, inputs: Iterable[LayerNode] = ()
+                    ) -> list[Layer]:
     """The layers of the calls that lead to these tensors, in Keras' order: those farthest from the
-    outputs first. `with_inputs` includes the Inputs."""
+    outputs first.
+
+    Args:
+        calls: The calls, in an order of dependency.
+        ends: The tensors.
+        inputs: The Inputs, if they count as layers. One that no call reads is as near as the
+            outputs. Default: `()`.
+    """
     depth: dict[LayerCall, int] = {}
-    of_layer: dict[LayerNode, int] = {}
+    of_layer: dict[LayerNode, int] = dict.fromkeys(inputs, 0)
     for call in reversed(calls):
         depth[call] = max(depth.get(call, 0), of_layer.get(call.layer, 0))
         of_layer[call.layer] = depth[call]
         for symbol in call.inputs:
             if symbol.call is not None:
                 depth[symbol.call] = max(depth.get(symbol.call, 0), depth[call] + 1)
-            elif with_inputs:
-                of_layer[symbol.layer] = max(of_layer.get(symbol.layer, 0), depth[call] + 1)
-    met = {layer: k for k, layer in enumerate(_met(_sorted_leaves(ends)))}
-    ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], met[layer]))
+            elif symbol.layer in of_layer:
+                of_layer[symbol.layer] = max(of_layer[symbol.layer], depth[call] + 1)
+    rank = {layer: k for k, layer in enumerate(_met(_sorted_leaves(ends)))}
+    ordered = sorted(of_layer, key=lambda layer: (-of_layer[layer], rank.get(layer, -1)))
     return cast("list[Layer]", ordered)  # only a Layer is ever called
 
 
 def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
-    """The layers, including Inputs, in the order of a walk back from the outputs.
-    """
+    """The layers, including Inputs, in the order of a walk back from the outputs."""
     seen: set[LayerCall] = set()
     layers: set[LayerNode] = set()
     stack = list(reversed(ends))

@@ -23,6 +23,7 @@ from ztorch.layers.naming import checked_name, need_shallow, snake_case
 from ztorch.layers.on_tensors import OnTensors, has_numbers, in_graph
 from ztorch.layers.own_policy import WithPolicy
 from ztorch.layers.plain_calls import (
+    default_training,
     is_plain,
     need_free,
     weight_arguments,
@@ -73,6 +74,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
     """
 
     needs_floats = False  # whether integers are an error
+    default_training: bool | None = None  # the mode where no caller and no program has one
     mixes_open_axes = ""  # why rows of an open axis may not be padded to a larger size
 
     def __init__(self, *, name: str | None = None, trainable: bool = True,
@@ -97,6 +99,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         if "call" in vars(cls):
             cls.is_plain = is_plain(cls.call)
             if cls.is_plain:
+                cls.default_training = default_training(cls.call)
                 cls.call = with_context(cls.call)  # type: ignore[method-assign]
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
@@ -118,6 +121,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             context: Context of the trace. `None` makes a new one. Default: `None`.
             **keywords: Other arguments of `call`; `mask`, the mask of the input, instead of the one
                 that travels with it; `training`, the mode, instead of that of the traced function.
+                Outside of a program it is the default of `call`'s own argument `training`; layers
+                that augment images change them then, as in Keras.
 
         Returns:
             The result of `call`.
@@ -139,6 +144,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         passed = context is not None
         if not passed and not symbolic:
             context = cast("Context | None", tracing.get())
+        default = None if "training" in keywords else self.default_training
         training = keywords.pop("training", None)
         with layer_scope(self.path or self.name):
             check_call(self, inputs, self.without_mask(keywords), None if symbolic else context)
@@ -148,7 +154,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         if inside:
             need_adopted(self, context, passed)
         context = context if context is not None else Context()
-        with layer_scope(self.path or self.name), context.calling(training):
+        with layer_scope(self.path or self.name), context.calling(training, default):
             if self.needs_floats:
                 need_floats(self, inputs[0])
             if "input_spec" in vars(self):

@@ -48,7 +48,7 @@ class OnTensors:
 
     def stateless_call(self, trainable_variables: Sequence[Any],
                        non_trainable_variables: Sequence[Any], *inputs: Any,
-                       training: bool = False) -> tuple[Any, list[Any]]:
+                       training: bool | None = None) -> tuple[Any, list[Any]]:
         """The output for given weights, as in Keras. The layer's own weights stay unchanged.
 
         `zt.grad` computes gradients of the output with respect to the weights.
@@ -57,8 +57,8 @@ class OnTensors:
             trainable_variables: A tensor or an array for each of `trainable_weights`.
             non_trainable_variables: One for each of `non_trainable_weights`.
             *inputs: Tensors or arrays, with the batch as their first axis.
-            training: Whether dropout and batch normalization behave as in training.
-                Default: `False`.
+            training: Whether dropout and batch normalization behave as in training. `None` means
+                the mode in which the layer is called alone; see `Layer.__call__`. Default: `None`.
 
         Returns:
             `(outputs, non_trainable_variables)`; the latter hold their values after the call.

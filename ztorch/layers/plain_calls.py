@@ -47,6 +47,16 @@ def is_plain(call: Callable[..., Any]) -> bool:
     return [p.name for p in parameters[1:2]] != ["context"]
 
 
+def default_training(call: Callable[..., Any]) -> bool | None:
+    """The default of the argument `training` of a method `call`; None if it has none.
+
+    >>> default_training(lambda self, x, training=True: x)
+    True
+    """
+    parameter = inspect.signature(call).parameters.get("training")
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+
 def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a context argument to a `call` without one."""
     signature = inspect.signature(call)

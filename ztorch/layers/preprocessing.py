@@ -15,6 +15,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.axes import checked_axes, example_axes
 from ztorch.layers.context import Context
+from ztorch.layers.core import finite_numbers
 from ztorch.layers.layer import Layer
 
 _LEAST_DEVIATION = 1e-7  # Keras' epsilon
@@ -57,8 +58,10 @@ class Normalization(Layer):
         if (mean is None) != (variance is None):
             raise ConfigError("Normalization takes mean and variance together, or neither and a "
                               "call of adapt(data)")
-        self.input_mean = None if mean is None else _numbers("mean", mean)
-        self.input_variance = None if variance is None else _numbers("variance", variance)
+        self.input_mean = None if mean is None else finite_numbers(
+            "Normalization(mean=...)", mean)
+        self.input_variance = None if variance is None else finite_numbers(
+            "Normalization(variance=...)", variance)
         if self.input_variance is not None and np.min(self.input_variance) < 0:
             raise ConfigError("Normalization(variance=...) must not contain negative numbers")
         self.invert = invert
@@ -157,17 +160,6 @@ class Normalization(Layer):
         mean, variance = (constant(np.broadcast_to(np.array(x), sizes).copy(), context.dtype)
                           for x in (self.input_mean, self.input_variance))
         return mean, variance
-
-
-def _numbers(argument: str, numbers: Any) -> Any:
-    """A number or nested lists of numbers, in a form for configs."""
-    try:
-        array = np.asarray(numbers, np.float64)
-    except (TypeError, ValueError):
-        array = np.array(np.nan)
-    if not np.isfinite(array).all():
-        raise ConfigError(f"Normalization({argument}=...) must be finite numbers, not {numbers!r}")
-    return array.tolist()
 
 
 def _batches(data: Any) -> Iterator[np.ndarray]:

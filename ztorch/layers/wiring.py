@@ -31,7 +31,7 @@ class Wiring:
     @cached_property
     def layers_and_inputs(self) -> list[Layer]:
         """The layers and the Inputs, in Keras' order."""
-        return layers_in_order(self.calls, self.outputs, with_inputs=True)
+        return layers_in_order(self.calls, self.outputs, self.inputs.values())
 
     @property
     def outputs_are(self) -> str:
@@ -126,7 +126,7 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
 
     Args:
         inputs: An Input, or a list or dict of Inputs. Outputs of layers may be inputs as well: the
-            model then starts there, with a new Input.
+            model then starts there, with a new Input. Outputs may leave out some inputs.
         outputs: A symbolic tensor, or a list or dict of several.
         model: Name of the model, for errors.
 
@@ -150,12 +150,6 @@ def find_wiring(inputs: Any, outputs: Any, model: str) -> Wiring:
     if not calls:
         raise ConfigError(f"model {model!r} has no layers between inputs and outputs; call one, "
                           "such as Dense(10)(x)")
-    used = {s for call in calls for s in call.inputs}
-    for name, declared in named.items():
-        if not any(declared is begins.get(s) for s in used):
-            raise ConfigError(f"model {model!r}: no output depends on input "
-                              f"{name or declared.name!r}; remove it from inputs, or call a layer "
-                              "on it")
     layers = layers_in_order(calls, ends)
     _need_names(layers, model)
     moved = {s: declared.symbol for s, declared in begins.items() if s is not declared.symbol}

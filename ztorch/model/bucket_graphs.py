@@ -69,7 +69,7 @@ class BucketTracer:
         x = model.leaves(batch_size, states.dtype, sizes)
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
-                                      context.memories)}
+                                      context.memories, declared=tuple(x.values()))}
         targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
                    for name, spec in self.targets.items()}
         objectives = self.objectives_for(outputs, targets)

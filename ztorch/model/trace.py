@@ -12,7 +12,7 @@ from ztorch.dtypes import DType, bf16, dtype, f16, f32, f64
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.files.kinds import BadValue
 from ztorch.graph.narrow import products_of
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Value
 from ztorch.layers.axes import whole_axes
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
@@ -73,7 +73,6 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     with products_of(rounding):
         first, *others = buckets
         largest = tracer.graphs(first)
-        _need_all_inputs(model, largest.x, largest.functions["predict"])
         _need_one_batch_size(buckets, largest.context)
         functions = dict(largest.functions)
         if decode:
@@ -155,16 +154,6 @@ def float_dtypes(name: Any) -> tuple[DType, DType | None]:
             f" or {mixed!r}, which rounds weights and operands of matrix products to "
             f"{computed.long}, and is float32 elsewhere" if mixed else ""))
     return computed, None
-
-
-def _need_all_inputs(model: Network, x: Mapping[str, Value], predict: Graph) -> None:
-    """Raises an error if no output depends on an input."""
-    used = set(predict.leaves("input"))
-    for name, v in x.items():
-        if v not in used:
-            raise ConfigError(f"model {model.name!r}: no output depends on the values of "
-                              f"{f'input {name!r}' if name else 'its input'}; remove it, or use "
-                              "it in a layer")
 
 
 def _need_one_target(largest: BucketGraphs, smaller: BucketGraphs) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ztorch.dtypes import ComplexDType, complex64, part_dtype
 from ztorch.graph.op import OPS
 from ztorch.ops.complex_parts import number
@@ -58,11 +60,11 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1,
 
 
 @complex_op()
-def linspace(start: Number, stop: Number, num: int = 50, endpoint: bool = True,
-             dtype: Any = None) -> ComplexValue:
-    first, last, d = complex(start), complex(stop), _part(dtype)
-    return ComplexValue(OPS.linspace(first.real, last.real, num, endpoint, d),
-                        OPS.linspace(first.imag, last.imag, num, endpoint, d))
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None,
+             axis: int = 0) -> ComplexValue:
+    first, last, d = np.asarray(start) + 0j, np.asarray(stop) + 0j, _part(dtype)
+    return ComplexValue(OPS.linspace(first.real, last.real, num, endpoint, d, axis),
+                        OPS.linspace(first.imag, last.imag, num, endpoint, d, axis))
 
 
 @complex_op()

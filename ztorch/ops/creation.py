@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType
-from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 
 Shape = int | tuple[int, ...]
@@ -125,29 +125,35 @@ def _moved(numbers: Value, low: float, step: float) -> Value:
 
 @op(Sample((), {"start": -1.0, "stop": 2.0, "num": 7}),
     Sample((), {"start": 0.0, "stop": 1.0, "num": 5, "endpoint": False}), numpy=np.linspace)
-def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True,
-             dtype: DType | str = "float32") -> Value:
-    """A graph vector of a given number of equally spaced points.
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True,
+             dtype: DType | str = "float32", axis: int = 0) -> Value:
+    """A given number of equally spaced points, as a graph tensor.
 
     Args:
-        start: First point.
-        stop: Last point, or the exclusive end.
+        start: First point, or an array of such.
+        stop: Last point, or the exclusive end; or an array of such.
         num: Number of points. Default: `50`.
         endpoint: Whether the last point is `stop`. Default: `True`.
-        dtype: Dtype of the result. Default: `"float32"`.
+        dtype: Dtype of the result. Points are rounded down to integers, as in NumPy. Default:
+            `"float32"`.
+        axis: Where the points lie, for arrays. Default: `0`.
 
     Returns:
-        A vector of the graph.
+        A vector of the graph; for arrays, a tensor with one axis more than they have.
 
     Examples:
         >>> linspace(0.0, 1.0, 5)
         <where f32[5]>
     """
     to = dtypes.dtype(dtype)
-    if not to.is_float:
-        return OPS.cast(linspace(start, stop, num, endpoint, "float64"), to)
     if num < 0:
         raise shape_error(f"ops.linspace(num={num}) is negative")
+    if np.ndim(start) or np.ndim(stop):
+        return constant(np.linspace(start, stop, num, endpoint, axis=axis, dtype=(
+            np.float64 if to.is_float else to.numpy)), to)
+    if not to.is_float:
+        points = linspace(start, stop, num, endpoint, "float64")
+        return OPS.cast(OPS.floor(points) if to.is_int else points, to)
     parts = num - endpoint
     step = (stop - start) / parts if parts > 0 else 0.0
     at = OPS.iota((num,), 0, to)

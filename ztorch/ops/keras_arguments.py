@@ -33,7 +33,7 @@ _NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values without effect her
     **{name: {"data_format": (None, "channels_last")}
        for name in ("average_pool", "max_pool", "conv", "conv_transpose")},
     "one_hot": {"axis": (-1,), "sparse": (False,)}, "top_k": {"sorted": (True, False)},
-    "isin": {"assume_unique": (True, False)}, "linspace": {"axis": (0,), "retstep": (False,)},
+    "isin": {"assume_unique": (True, False)}, "linspace": {"retstep": (False,)},
     "max": {"initial": (None,)}, "min": {"initial": (None,)}, "round": {"decimals": (0,)}}
 
 

@@ -20,11 +20,6 @@ def disconnected() -> None:
     zt.Model(a, L.Dense(2, name="end")(L.Add()([a, b])), name="net")
 
 
-def unused() -> None:
-    a, b = L.Input((4,), name="a"), L.Input((4,), name="b")
-    zt.Model([a, b], L.Dense(2)(a), name="net")
-
-
 def middle() -> None:
     x = L.Input((4,))
     zt.Model(L.Dense(3, name="half"), L.Dense(2)(x), name="net")
@@ -45,7 +40,6 @@ X = L.Input((4,), name="x")
 
 CASES: dict[str, Case] = {
     "an input that is not listed": disconnected,
-    "an input that leads nowhere": unused,
     "a layer as input": middle,
     "two layers named alike": same_name,
     "a layer nested and called directly": nested_and_direct,
@@ -76,9 +70,6 @@ CASES: dict[str, Case] = {
         '{"class_name": "Model", "config": {"inputs": {}}}'),
     "json of a layer as a model": lambda: zt.Model.from_json(
         '{"class_name": "Dense", "config": {"units": 3}}'),
-    "an input whose numbers nothing uses": lambda: zt.Model(
-        [X, c := L.Input((4,), name="c")], L.Lambda(lambda pair: pair[0])([X, c]),
-        name="net").trace(2),
     # targets of outputs
     "a loss for an unknown output": lambda: two().trace(2, "sgd", {"r": "mse"}),
     "a loss too few": lambda: two().trace(2, "sgd", ["mse"]),
