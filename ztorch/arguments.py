@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -156,3 +156,33 @@ def need_no_mask(label: str, x: Any) -> None:
         if mask is not None and np.any(mask):
             raise DataError(f"{label} has {np.count_nonzero(mask)} masked elements, and the mask "
                             "would be lost; fill them first: x.filled(value)")
+
+
+def need_out_array(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raises an error if `out=` is no array that can take a result of this shape and dtype."""
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"out=... must be a NumPy array of {dtype} {shape}, not an object of "
+                          f"type {type(array).__name__}")
+    if array.shape != shape or array.dtype != dtype:
+        raise ConfigError(f"out=... is an array of {array.dtype} {array.shape}; the result is of "
+                          f"{dtype} {shape}")
+    if not array.flags.writeable:
+        raise ConfigError("out=... cannot be written; pass an array of your own")
+
+
+def need_separate(arrays: Sequence[np.ndarray]) -> None:
+    """Raises an error if two arrays of `out=` share memory."""
+    for k, array in enumerate(arrays):
+        if overlap([array], arrays[:k]):
+            raise ConfigError("out=... names one piece of memory twice; pass separate arrays")
+
+
+def overlap(arrays: Iterable[np.ndarray], others: Iterable[Any]) -> bool:
+    """Whether any of the arrays may share memory with one of the others.
+
+    >>> x = np.zeros(4)
+    >>> overlap([x[:2]], [x[1:]])
+    True
+    """
+    others = [x for x in others if isinstance(x, np.ndarray)]
+    return any(np.may_share_memory(a, b) for a in arrays for b in others)

@@ -16,6 +16,7 @@ from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
 from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed, keeps_operands
+from ztorch.arrays.out_arrays import OutArrays, takes_out
 from ztorch.arrays.placement import code_for, default_device, device_of_block
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.quick_calls import Native, Output
@@ -51,10 +52,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Returns:
         A function that takes and returns tensors; if all arguments are NumPy arrays, it returns
-        arrays.
+        arrays. It then takes `out=`, too, unless `function` does: an array for the result, or a
+        tree of them. They may overlap with arguments.
 
     Raises:
-        ConfigError: `function` is not callable.
+        ConfigError: `function` is not callable, or `out=` does not fit the results.
 
     Examples:
         >>> import numpy as np, ztorch as zt
@@ -69,9 +71,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                           "arrays by themselves")
     natives = natives_of_function()
     versions = _Versions(function, natives)
+    own_out = takes_out(function)
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
+        if named and not own_out and (out := named.pop("out", None)) is not None:
+            return versions.write(args, named, out)
         if is_tracing() or keeps_operands():
             return function(*args, **named)  # inside another traced function
         if not named and device_of_block() is None:
@@ -95,6 +100,20 @@ class _Versions:
         self._known: Recent[Any, _Version] = Recent(CAPACITY)
         self._of_specs: Recent[Any, _Version] = Recent(CAPACITY)  # for calls with only tensors
         self._lock = new_lock()
+
+    def write(self, args: tuple[Any, ...], named: dict[str, Any], out: Any) -> Any:
+        """Writes the results of a call with arrays to arrays of the caller, and returns these."""
+        leaves, shape = flatten((args, named))
+        if is_tracing() or any(isinstance(x, Tensor) for x in leaves):
+            raise ConfigError(f"{self._name}(out=...) is for NumPy arrays: a tensor never changes. "
+                              "Leave it out, and use the result")
+        if any(map(is_complex, leaves)):
+            leaves, shape = flatten(map_tree(in_parts, (args, named)))
+        version, nodes = self._version(leaves, shape)
+        count = len(version.results) - len(version.written)
+        arrays = OutArrays(self._name, out, version.tree, version.results[:count])
+        arrays.take(version.run([n for n in nodes if isinstance(n, TensorNode)], arrays))
+        return out
 
     def run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The results of a call. Its version is traced if there is none."""
@@ -223,8 +242,9 @@ class _Version:
     place: str  # memory of all its tensors
     learned: bool = False  # whether its native function was requested
 
-    def run(self, arguments: Sequence[TensorNode]) -> list[TensorNode]:
-        """The leaves of its results."""
+    def run(self, arguments: Sequence[TensorNode], out: OutArrays | None = None
+            ) -> list[TensorNode]:
+        """The leaves of its results, in new memory, or where the arrays of `out` have them."""
         leaves = arguments
         if self.read or self.captured:
             leaves = [*arguments, *[cell.node for cell in self.read], *self.captured]
@@ -238,7 +258,8 @@ class _Version:
             blocks.append(block)
             places.append(place_of(block))
         pool = memory(self.place)
-        made = [pool.alloc(s.nbytes) for s in self.results]
+        made = [] if out is None else out.blocks(pool, leaves)
+        made += [pool.alloc(s.nbytes) for s in self.results[len(made):]]
         self.program.run(pool, leaves, places, self.numbers, [b.place for b in made])
         nodes = [computed(s, b) for s, b in zip(self.results, made, strict=True)]
         count = len(nodes) - len(self.written)

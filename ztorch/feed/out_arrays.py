@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ztorch.arguments import need_out_array, need_separate, overlap
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.feed.adapter import Columns, rows_of
 from ztorch.feed.call_pool import run_writing
@@ -69,29 +70,6 @@ def arrays_by_port(out: Any, results: Mapping[str, np.ndarray | TensorSpec], row
     for port, array in arrays.items():
         result = results[port]
         numbers = result.dtype if isinstance(result, np.ndarray) else result.dtype.numpy
-        _need_fitting(array, (rows, *result.shape[1:]), numbers)
-    for k, array in enumerate(listed := [*arrays.values()]):
-        if overlap([array], listed[:k]):
-            raise ConfigError("out=... names one piece of memory twice; pass separate arrays")
+        need_out_array(array, (rows, *result.shape[1:]), numbers)
+    need_separate([*arrays.values()])
     return arrays
-
-
-def _need_fitting(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"out=... must be a NumPy array of {dtype} {shape}, not {array!r}")
-    if array.shape != shape or array.dtype != dtype:
-        raise ConfigError(f"out=... is an array of {array.dtype} {array.shape}; the result is of "
-                          f"{dtype} {shape}")
-    if not array.flags.writeable:
-        raise ConfigError("out=... cannot be written; pass an array of your own")
-
-
-def overlap(arrays: Iterable[np.ndarray], others: Iterable[Any]) -> bool:
-    """Whether any of the arrays may share memory with one of the others.
-
-    >>> x = np.zeros(4)
-    >>> overlap([x[:2]], [x[1:]])
-    True
-    """
-    others = [x for x in others if isinstance(x, np.ndarray)]
-    return any(np.may_share_memory(a, b) for a in arrays for b in others)

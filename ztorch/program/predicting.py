@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.arguments import overlap
 from ztorch.callbacks.callback import Callback
 from ztorch.errors import Unsupported
 from ztorch.feed import loops
 from ztorch.feed.array_batches import ArrayBatches
 from ztorch.feed.datasets import as_stream
-from ztorch.feed.out_arrays import arrays_by_port, overlap
+from ztorch.feed.out_arrays import arrays_by_port
 from ztorch.feed.results import Results
 from ztorch.feed.sources import is_stream
 from ztorch.feed.stream_batches import StreamBatches
