@@ -36,7 +36,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--out", type=click.Path(), metavar="FILE.zt", help="Write the artifact here.")
+@click.option("-o", "--out", type=click.Path(), metavar="FILE.zt", help="Write the artifact here.")
 @options.epochs
 @options.device
 @options.threads
@@ -73,7 +73,7 @@ def demo(**settings: Any) -> None:
 @options.threads
 @click.option("--val", metavar="FRACTION|DATA", help="Validation data: a fraction of the "
               "training data, such as 0.1, or other data.")
-@click.option("--out", type=click.Path(), metavar="FILE",
+@click.option("-o", "--out", type=click.Path(), metavar="FILE",
               help="Write the program (.zt) or its weights (.safetensors).")
 @options.weights
 @table_options
