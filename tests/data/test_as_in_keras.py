@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,13 @@ def test_dot_text_has_names_escaped() -> None:
     assert r'label="a\"]; b [c=\"' in utils.model_to_dot(quoted).to_string()
     with pytest.raises(ConfigError, match="rankdir"):
         utils.model_to_dot(quoted, rankdir="TB; x")
+
+
+def test_only_transparency_is_dropped_with_a_warning(tmp_path: Path) -> None:
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zt.utils.save_img(tmp_path / "rgb.jpg", pixels)
+        zt.utils.save_img(tmp_path / "rgba.png", np.zeros((2, 2, 4), np.uint8))
+    with pytest.warns(UserWarning, match="no transparency"):
+        zt.utils.save_img(tmp_path / "rgba.jpg", np.zeros((2, 2, 4), np.uint8))

@@ -14,6 +14,7 @@ import ztorch as zt
 from tests.cases.grouping import together
 from tests.cases.tables import passengers, write_csv
 from ztorch.data.columns import read_columns
+from ztorch.data.kinds import LONGEST_EXAMPLE
 from ztorch.errors import ConfigError, DataError
 
 
@@ -136,3 +137,11 @@ def test_dates_are_read_in_the_order_that_all_of_them_have() -> None:
     assert date_format(["2024-01-31T23:30:00+0200"]) == "%Y-%m-%dT%H:%M:%S%z"
     assert parsed_date("2024-01-31T23:30:00+0200", "%Y-%m-%dT%H:%M:%S%z") == datetime.datetime(2024, 1, 31, 21, 30)
     assert date_format(["2024-01-31", "soon 2024"]) is None
+
+
+def test_examples_of_cells_are_cut_to_their_length() -> None:
+    fits, long = "a" * LONGEST_EXAMPLE, "b" * (LONGEST_EXAMPLE + 1)
+    cells = [fits, long, "c", "d", "", "c"] * 4
+    kind = zt.data.table({"word": cells, "y": [0.5 + k for k in range(24)]}, "y").kinds["word"]
+    assert kind.examples == (fits, "b" * (LONGEST_EXAMPLE - 3) + "...", "c")
+    assert (kind.gaps, kind.distinct) == (4, 4)

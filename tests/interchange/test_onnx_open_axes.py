@@ -124,11 +124,13 @@ def maps(path: Path) -> Path:
         node("Resize", "scores shape", "full", mode="linear",
              coordinate_transformation_mode="pytorch_half_pixel"),
         node("DepthToSpace", "joined", "blocks", blocksize=2),
-        node("LpNormalization", "x", "unit", axis=2)]
-    nodes[12].input[:] = ["scores", "", "", "shape"]
-    nodes = [nodes[k] for k in (0, 1, 2, 4, 5, 8, 3, 6, 7, 11, 9, 10, 12, 13, 14)]
+        node("LpNormalization", "x", "unit", axis=2),
+        node("Resize", "x factors", "scaled", mode="linear")]
+    nodes[12].input[:], nodes[15].input[:] = ["scores", "", "", "shape"], ["x", "", "factors"]
+    nodes = [nodes[k] for k in (0, 1, 2, 4, 5, 8, 3, 6, 7, 11, 9, 10, 12, 13, 14, 15)]
     return written(model_of(nodes, [port("x", [1, 2, "height", "width"])], [
-        port(y, [None] * 4) for y in ("half", "full", "blocks", "unit")], [
+        port(y, [None] * 4) for y in ("half", "full", "blocks", "unit", "scaled")], [
+            tensor("factors", np.array([1, 1, 1.5, 0.5], "f")),
             tensor("k", RANDOM.normal(size=(2, 2, 3, 3)).astype("f")),
             tensor("j", RANDOM.normal(size=(2, 4, 1, 1)).astype("f")),
             tensor("two", np.array([2])), tensor("four", np.array([4])),

@@ -111,3 +111,13 @@ def test_agrees_with_keras():
         theirs = getattr(keras.metrics, name)(truth, p)
         expected = keras.ops.convert_to_numpy(theirs).reshape(50, -1).mean(1)
         np.testing.assert_allclose(measured(name, truth, p), expected, rtol=1e-6, err_msg=name)
+
+
+def test_correlations_are_those_of_numpy():
+    y, p = np.random.default_rng(0).normal(size=(2, 3, 5))
+    expected = [np.corrcoef(a, b)[0, 1] for a, b in zip(y, p, strict=True)]
+    np.testing.assert_allclose(measured(metrics.PearsonCorrelation(), y, p, TargetSpec((3, 5), f32)), expected, rtol=1e-5)
+    gaps = y.var(1) + p.var(1) + (y.mean(1) - p.mean(1)) ** 2
+    agreement = 2 * np.array([np.cov(a, b, bias=True)[0, 1] for a, b in zip(y, p, strict=True)]) / gaps
+    np.testing.assert_allclose(
+        measured(metrics.ConcordanceCorrelation(), y, p, TargetSpec((3, 5), f32)), agreement, rtol=1e-5)

@@ -12,6 +12,10 @@ from tests import references
 from tests.programs import classifier, flowers, regressor
 from ztorch import metrics
 from ztorch.errors import ConfigError, ShapeError, Unsupported, ZtorchError
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+from ztorch.metrics.variables import MetricVariable
 
 X, Y = flowers(21)
 WEIGHTS = np.linspace(0, 2, 21).astype("f")
@@ -125,3 +129,18 @@ def test_wrong_variables() -> None:
 
     with pytest.raises(ConfigError, match="metric 'Empty' has update_state but no variables"):
         classifier(metrics=[Empty()])
+
+
+def test_assigning_a_total_plus_a_batch_adds_the_batch() -> None:
+    """As Keras' metrics do; another op on a total is refused."""
+    variable = MetricVariable("mine", "total", ())
+    variable.total, variable.updating = leaf("state", "total", (), "float32"), True
+    batch = leaf("input", "batch", (), "float32")
+    variable.assign(variable + batch)
+    variable.assign(zt.ops.add(batch, variable))
+    [total] = evaluate([variable.total], {leaf_: np.float32(number) for leaf_, number in (
+        (batch, 2.0), (next(v for v in Graph({"y": variable.total}).leaves("state")), 1.0))})
+    assert total == 5.0
+    for refused in (lambda: zt.ops.multiply(variable, batch), lambda: zt.ops.abs(variable)):
+        with pytest.raises(Unsupported, match="reads its variable 'total' in update_state"):
+            refused()

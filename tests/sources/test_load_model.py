@@ -262,3 +262,23 @@ def test_a_batch_size_that_the_model_declares(tmp_path: Path) -> None:
     onnx.export(tmp_path / "net.zt", "cpu:scalar")
     x = np.ones((3, 3), np.float32)
     np.testing.assert_allclose(zt.load(tmp_path / "net.zt").predict(x), fixed.predict(x), rtol=1e-6)
+
+
+def test_several_losses_and_their_weights_come_back(tmp_path: Path) -> None:
+    x = L.Input((3,))
+    model = zt.Model(x, {"kind": L.Dense(2, "softmax")(x), "size": L.Dense(1)(x)})
+    losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+    for optimizer in ("sgd", None):
+        program = model.compile("cpu:scalar", batch_size=2, loss=losses, loss_weights={"size": 0.5},
+                                optimizer=optimizer)
+        program.save(tmp_path / "two.zt")
+        loaded = zt.load_model(tmp_path / "two.zt")
+        if optimizer is None:  # it cannot continue to train
+            assert loaded.compile_arguments == {}
+        else:
+            assert loaded.compile_arguments["loss_weights"] == {"kind": 1.0, "size": 0.5}
+            assert {*loaded.compile_arguments["loss"]} == {"kind", "size"}
+    one = zt.Sequential([L.Input((3,)), L.Dense(1)])
+    one.compile("cpu:scalar", batch_size=2, loss="mse", optimizer="sgd").save(tmp_path / "one.zt")
+    arguments = zt.load_model(tmp_path / "one.zt").compile_arguments
+    assert arguments["loss_weights"] is None and arguments["loss"]["class_name"] == "MeanSquaredError"

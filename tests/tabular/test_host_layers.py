@@ -17,7 +17,7 @@ import ztorch as zt
 from tests.cases.grouping import together
 from ztorch import layers as L
 from ztorch.errors import ConfigError, DataError, Unsupported, ZtorchError
-from ztorch.tabular.host_layer import HostLayer
+from ztorch.tabular.host_layer import HostLayer, as_category_counts
 from ztorch.tabular.text_hashes import fingerprint
 
 ABCD = ["a", "b", "c", "d"]
@@ -212,3 +212,11 @@ def test_damaged_records_are_explained(name: str) -> None:
     encoder, message = DAMAGED[name]
     with pytest.raises(ConfigError, match=message):
         zt.Pipeline.from_config({"version": 1, "source": "values", "encoder": encoder}).inputs(["a"])
+
+
+def test_categories_are_counted_or_marked() -> None:
+    numbers = np.array([[[0, 2, 2]], [[1, -1, 0]]])
+    for mode, rows in (("count", [[1, 0, 2], [1, 1, 0]]), ("multi_hot", [[1, 0, 1], [1, 1, 0]])):
+        marks = as_category_counts(numbers, mode, 3)
+        assert marks.shape == (2, 1, 3) and marks[:, 0].tolist() == rows
+    assert as_category_counts(np.array([2, 0]), "one_hot", 3).tolist() == [[0, 0, 1], [1, 0, 0]]

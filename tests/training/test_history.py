@@ -6,12 +6,15 @@ import builtins
 import json
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.programs import classifier, flowers
 from ztorch.errors import ConfigError
+from ztorch.files import figures
 from ztorch.training.history import History
 
 
@@ -59,3 +62,20 @@ def test_without_matplotlib(history: History, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ConfigError, match=r'pip install "ztorch\[plot\]"'):
         history.plot()
+
+
+def test_curves_of_training_and_validation_share_a_plot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that only validation has gets its own."""
+    plots: list[tuple[str, list[str]]] = []
+
+    class Axes(MagicMock):
+        def set_title(self, title: str, **style: Any) -> None:
+            plots.append((title, [call.kwargs["label"][0] for call in self.plot.call_args_list]))
+
+    figure = SimpleNamespace(add_subplot=lambda rows, columns, at: Axes())
+    monkeypatch.setattr(figures, "new_figure", lambda width, height: figure)
+    monkeypatch.setattr(figures, "whole_ticks", lambda axis: None)
+    curves = History.from_state({"history": {name: [0.5] for name in ("loss", "val_loss", "val_only")}, "epoch": [0],
+                                 "epochs_of": {name: [0] for name in ("loss", "val_loss", "val_only")}})
+    assert curves.plot() is figure
+    assert plots == [("loss", ["training", "validation"]), ("val only", ["training"])]

@@ -30,7 +30,7 @@ from ztorch.lower.locations import Location
 from ztorch.sources.recipe import Recipe
 from ztorch.verify import compare as comparing
 from ztorch.verify.compare import Check, compare
-from ztorch.verify.probes import last_writer
+from ztorch.verify.probes import last_writer, probes
 
 FILE = """
 from ztorch import Model, Sequential, layers as L
@@ -252,3 +252,19 @@ def test_what_cancels_may_be_off_by_much() -> None:
     feeds = {x: np.array([1e-3, 2e-3])}
     (_, wide), (_, narrow) = bounded([near, far], feeds)
     assert wide > 1e-4 and narrow < 1e-8
+
+
+def test_layers_are_compared_where_their_tensors_were_computed() -> None:
+    """Movements between layers are not: the tensor before them is."""
+    model = zt.Sequential([L.Input((2, 3)), L.Dense(4, name="first"), L.Flatten(), L.Permute((1,)),
+                           L.Dense(5, name="second"), L.Dense(1, name="last")])
+    graph = model.trace(batch_size=2).functions["predict"]
+    assert [(p.layer, p.phase, p.value.shape, p.value.op.movement) for p in probes(graph)] == [
+        ("first", "", (2, 2, 4), False), ("second", "", (2, 5), False), ("last", "", (2, 1), False)]
+
+
+def test_states_are_compared_after_each_step() -> None:
+    recipe = Recipe(zt.Sequential([L.Input((3,)), L.Dense(2, name="d")]), loss="mse", optimizer="sgd")
+    checks = list(compare(verify.of_recipe(recipe, "cpu:scalar", 2, "float32"), 2, seed=0, layers=False))
+    assert [check for check in checks if not check.passed] == []
+    assert [check.part for check in checks if check.layer.startswith("state d/")] == ["step 1", "step 2"]

@@ -115,8 +115,7 @@ def _resize_rows(n: Node, x: Value, one: ResizedAxis, mode: str) -> Value:
         return of_real_size(n, _interpolate_rows(n, x, one, mode, sizes, new), x, {axis: step})
     if one.target is None:
         at = OPS.minimum(OPS.iota((1, one.old + _MARGIN), 1, "int32"), sizes - 1)
-        longer = padding.declare(picked(x, axis, at), {
-            a: m for a, m in padding.of(x).items() if a != axis})
+        longer = picked(x, axis, at)
         wide = replace(one, old=one.old + _MARGIN)
         places = _sources(n, one)
         y = (_nearest if mode == "nearest" else _weighted)(n, longer, wide, places, *(
