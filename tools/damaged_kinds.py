@@ -124,8 +124,8 @@ def from_messages(files: Sequence[Path], share: float) -> Kind:
 
 def from_suite(share: float) -> Kind:
     """Models of ONNX's own tests, loaded as layers and traced for the inputs of the test."""
-    known = exceptions()
-    tests = {case.name: case for case in cases(["node"]) if case.name not in known}
+    excepted = exceptions()
+    tests = {case.name: case for case in cases(["node"]) if case.name not in excepted}
     names = sorted(tests)
     fixed: dict[str, tuple[str, ...]] = {}
 

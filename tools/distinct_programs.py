@@ -52,7 +52,7 @@ def main() -> None:
         run_program(number)
         if (number + 1) % options.every == 0:
             gc.collect()
-            facts = ", ".join(f"{n:,} {what}" for what, n in held().items())
+            facts = ", ".join(f"{n:,} {kind}" for kind, n in held().items())
             print(f"{number + 1:,} programs: {facts}; {time.monotonic() - begun:.0f} s", flush=True)
 
 

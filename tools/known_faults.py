@@ -191,7 +191,7 @@ FAULTS = [
     Fault("files", "ztorch/files/safetensors.py", "(-len(text) % 8)", "(len(text) % 8)", "files/test_safetensors.py"),
     Fault("tune", "ztorch/tune/search.py", "if time.perf_counter() > until:", "if False:", "tune"),
     Fault("tabular", "ztorch/tabular/encoding.py", "d.hour + d.minute / 60", "d.hour", "tabular"),
-    Fault("tabular", "ztorch/tabular/encoding.py", "abs(known.mean()) > COARSE", "known.mean() > COARSE", "tabular"),
+    Fault("tabular", "ztorch/tabular/encoding.py", "abs(finite.mean()) > COARSE", "finite.mean() > COARSE", "tabular"),
     Fault("runtime", "ztorch/runtime/remote.py", "if recording is None or not recording.live:", "if recording is None:", "runtime/test_remote.py"),
     Fault("runtime", "ztorch/runtime/remote.py", "sum(iterations[loop] * stride", "sum(stride", "runtime/test_hostile_loops.py"),
     Fault("runtime", "ztorch/runtime/remote.py", "if len({*buffers}) == len(inputs) + len(outputs):", "if len(buffers) == len(inputs) + len(outputs):", "runtime/test_remote.py"),

@@ -165,9 +165,9 @@ def _computed(layer: OnnxGraph, feeds: Mapping[str, Any],
         outputs = layer([zt.tensor(a, device=device) for a in arrays])
         by_name = outputs if isinstance(outputs, dict) else {plain(layer.outputs[0]): outputs}
         return [np.asarray(by_name[plain(name)]) for name in layer.outputs]
-    known = {v: a.astype(v.dtype.working) for v, a in zip(values, arrays, strict=True)}
-    known.update((s, first_value(s)) for s in context.states.leaves.values())
-    return [_stored_as(v, y) for v, y in zip(results, evaluate(results, known), strict=True)]
+    leaves = {v: a.astype(v.dtype.working) for v, a in zip(values, arrays, strict=True)}
+    leaves.update((s, first_value(s)) for s in context.states.leaves.values())
+    return [_stored_as(v, y) for v, y in zip(results, evaluate(results, leaves), strict=True)]
 
 
 def _stored_as(v: Value, y: np.ndarray) -> np.ndarray:

@@ -169,8 +169,8 @@ def _judged(k: int, device: str | None) -> list[Tried]:
     [node] = _chosen[k].model.graph.node
     warnings.simplefilter("ignore")
     with np.errstate(all="ignore"):
-        return [Tried(node.op_type, version, dtype, _chosen[k].name, *_outcome(made, device))
-                for made, version, dtype in variants(_chosen[k])]
+        return [Tried(node.op_type, version, dtype, _chosen[k].name, *_outcome(model, device))
+                for model, version, dtype in variants(_chosen[k])]
 
 
 def _outcome(case: SuiteCase, device: str | None) -> tuple[str, str]:
@@ -218,9 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
         for future in [pool.submit(_judged, k, options.device) for k in range(len(_chosen))]:
             for tried in future.result():
-                known = tried.outcome not in RIGHT and explained(tried)
-                counts["explained" if known else tried.outcome] += 1
-                if tried.outcome not in RIGHT and not known:
+                is_explained = tried.outcome not in RIGHT and explained(tried)
+                counts["explained" if is_explained else tried.outcome] += 1
+                if tried.outcome not in RIGHT and not is_explained:
                     faults += 1
                     print(f"{tried.case} of opset {tried.version}, {tried.dtype or 'as it is'}: "
                           f"{tried.outcome}: {tried.reason}", flush=True)

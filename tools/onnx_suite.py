@@ -70,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     selected = [*cases()][options.turn % options.each::options.each]
     selected = [case for case in selected if re.search(options.only, case.name)]
-    known, faults = exceptions(), []
+    expected, faults = exceptions(), []
     verdicts: dict[str, tuple[str, Verdict]] = {}
     watched = sys.stderr.isatty()
     for case, verdict in judged(selected, None if options.numpy else options.device, options.jobs):
         verdicts[case.name] = case.kind, verdict
         if watched:
             print(f"\r{len(verdicts)} of {len(selected)}", end="", file=sys.stderr, flush=True)
-        if fault := difference(case.name, verdict, known):
+        if fault := difference(case.name, verdict, expected):
             faults.append(fault)
             print(("\r" if watched else "") + fault, flush=True)
             if options.check and len(faults) == MOST_FAULTS:

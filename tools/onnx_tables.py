@@ -78,10 +78,10 @@ def write(verdicts: Verdicts) -> None:
     PAGE.write_text(before + MARKERS[0] + section(verdicts) + MARKERS[1] + after)
 
 
-def difference(name: str, verdict: Verdict, known: Mapping[str, tuple[str, str]]) -> str:
+def difference(name: str, verdict: Verdict, listed: Mapping[str, tuple[str, str]]) -> str:
     """How a verdict differs from the list; empty where it does not. A result that rounds on one
     processor may be equal on another."""
-    expected, _ = known.get(name, ("pass", ""))
+    expected, _ = listed.get(name, ("pass", ""))
     if verdict.outcome in (expected, "pass" if expected == "rounding" else expected):
         return ""
     return f"{name}: {verdict.outcome}, not {expected}: {verdict.reason}"

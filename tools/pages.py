@@ -67,9 +67,26 @@ def reference() -> dict[str, str]:
     >>> sorted(reference())
     ['arrays', 'backends', 'callbacks', 'data', 'devices', 'index', 'layers', 'models', 'training']
     """
+    pages = {**_models_and_layers(), **_data_and_devices()}
+    pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
+                          "tests.", [
+        "| page | contents |", "| --- | --- |",
+        "| [Models and programs](models.md) | `Model`, `Sequential`, `Program`, `load` |",
+        f"| [Layers](layers.md) | {len(LAYERS)} layers, and `Layer` for your own |",
+        "| [Losses, metrics, optimizers](training.md) | arguments of `compile` |",
+        "| [Callbacks](callbacks.md) | arguments of `fit` |",
+        "| [Data sets](data.md) | `zt.data` |",
+        "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
+        "| [For authors of libraries](backends.md) | `zt.backends` |",
+        "| [Ops](../ops.md) | all functions of `zt.ops` |",
+        "| [Functions in kernels](../kernel_functions.md) | what a `zt.kernel` may call |"])
+    return pages
+
+
+def _models_and_layers() -> dict[str, str]:
     model_members = ("compile", "summary", "get_layer", "set_weights", "get_weights",
                      "save_weights", "load_weights", "export", "trace", "to_json", "from_json")
-    pages = {
+    return {
         "models": page("Models and programs", "A model declares; `compile` returns a program, "
                        "which trains, evaluates, predicts and is saved.", [
             *entry(ztorch.Model, model_members), *entry(ztorch.Sequential, ()),
@@ -93,7 +110,11 @@ def reference() -> dict[str, str]:
             *entries(ztorch.regularizers.Regularizer), "## Constraints", "",
             *entries(ztorch.constraints.Constraint)]),
         "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
-            line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),
+            line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),}
+
+
+def _data_and_devices() -> dict[str, str]:
+    return {
         "data": page("Data sets", "[Data](../data.md) says how to use them.", [
             line for name in data.__all__ if callable(getattr(data, name)) and name not in (
                 "Pair", "Split") for line in entry(getattr(data, name))] + [
@@ -111,21 +132,7 @@ def reference() -> dict[str, str]:
                          "what they are for.", [
             *entry(ztorch.backends.get), *entry(DeviceLibrary, own_members(DeviceLibrary)),
             *entry(Buffer, ("at", "tensor")), *entry(Strided, ()),
-            *entry(Capabilities, own_members(Capabilities)), *entry(BackendBuilder, ("build",))]),
-    }
-    pages["index"] = page("API", "From the docstrings of the code, whose examples are run by the "
-                          "tests.", [
-        "| page | contents |", "| --- | --- |",
-        "| [Models and programs](models.md) | `Model`, `Sequential`, `Program`, `load` |",
-        f"| [Layers](layers.md) | {len(LAYERS)} layers, and `Layer` for your own |",
-        "| [Losses, metrics, optimizers](training.md) | arguments of `compile` |",
-        "| [Callbacks](callbacks.md) | arguments of `fit` |",
-        "| [Data sets](data.md) | `zt.data` |",
-        "| [Devices and exports](devices.md) | `zt.devices`, C libraries, pages |",
-        "| [For authors of libraries](backends.md) | `zt.backends` |",
-        "| [Ops](../ops.md) | all functions of `zt.ops` |",
-        "| [Functions in kernels](../kernel_functions.md) | what a `zt.kernel` may call |"])
-    return pages
+            *entry(Capabilities, own_members(Capabilities)), *entry(BackendBuilder, ("build",))])}
 
 
 def page(title: str, about: str, lines: Iterable[str]) -> str:
@@ -244,15 +251,15 @@ def from_root(text: str) -> str:
     >>> from_root("[rooms](ARCHITECTURE.md) and [ops](docs/ops.md#top)")
     '[rooms](architecture.md) and [ops](ops.md#top)'
     """
-    def turned(found: re.Match[str]) -> str:
-        target = found[2].removeprefix("docs/")
+    def turned(link: re.Match[str]) -> str:
+        target = link[2].removeprefix("docs/")
         name, _, anchor = target.partition("#")
         target = OF_ROOT.get(name, name) + (f"#{anchor}" if anchor else "")
         if target.startswith("http") or target.partition("#")[0].endswith((".md", ".svg", "")):
-            local = found[2].startswith(("docs/", "http", "#")) or name in OF_ROOT
+            local = link[2].startswith(("docs/", "http", "#")) or name in OF_ROOT
             if local:
-                return f"[{found[1]}]({target})"
-        return f"{found[1]} (`{found[2]}`)"
+                return f"[{link[1]}]({target})"
+        return f"{link[1]} (`{link[2]}`)"
 
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", turned, text)
 

@@ -134,3 +134,20 @@ def test_sizes_are_only_for_open_axes() -> None:
         zt.load_model(FOLDERS / "ViTForImageClassification", size=16)
     with pytest.raises(zt.errors.ConfigError, match="is not a folder of Hugging Face"):
         zt.load_model("digits_mlp", size=16)
+
+
+def test_settings_mean_what_transformers_makes_of_them(tmp_path: Path) -> None:
+    """Its Whisper reads `scale_embedding` and does not scale; a Llama's heads may have any size."""
+    shutil.copytree(FOLDERS / "WhisperModel", tmp_path / "whisper")
+    changed(tmp_path / "whisper", scale_embedding=True)
+    x, expected = stored("WhisperModel")
+    y = zt.load_model(tmp_path / "whisper").compile("cpu:scalar", batch_size=2).predict(x)
+    assert np.abs(y - expected[""]).max() <= 2e-6 * np.abs(expected[""]).max()
+    shutil.copytree(FOLDERS / "LlamaForCausalLM", tmp_path / "llama")
+    changed(tmp_path / "llama", head_dim=6, num_attention_heads=3, num_key_value_heads=1)
+    with pytest.raises(zt.errors.WeightsError, match=r"self_attn.* shape|tensor of shape"):  # the tensors are of 2
+        zt.load_model(tmp_path / "llama")
+    shutil.copytree(FOLDERS / "ResNetModel", tmp_path / "resnet")
+    changed(tmp_path / "resnet", hidden_act="gelu")
+    with pytest.raises(zt.errors.Unsupported, match="hidden_act='gelu'; ztorch reads models with 'relu'"):
+        zt.load_model(tmp_path / "resnet")

@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:
     from ztorch.errors import nearest
 
     hint = f"; here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(
-        name, [known for known in __all__ if known[0].islower() == name[0].islower()])
+        name, [public for public in __all__ if public[0].islower() == name[0].islower()])
     raise AttributeError(f"module 'ztorch.data' has no attribute {name!r}{hint}")

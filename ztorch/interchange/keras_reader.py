@@ -152,10 +152,10 @@ class KerasReader:
         if kind in ARRAYS:
             return arguments(value, {})
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
-            known = inspect.signature(Initializer.known[kind].__init__).parameters
+            parameters = inspect.signature(Initializer.known[kind].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()
-                                                   if v is not None or k in known}
-                    if all(k in known for k, v in config.items() if v is not None) else {}}
+                                                   if v is not None or k in parameters}
+                    if all(k in parameters for k, v in config.items() if v is not None) else {}}
         rules = (Regularizer if key.endswith("_regularizer") else
                  Constraint if key.endswith("_constraint") else None)
         if rules is not None and kind in rules.known:

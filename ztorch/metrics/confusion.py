@@ -79,8 +79,8 @@ def largest_of_rows(name: str, y_pred: Value, k: int) -> Value:
                           f"{y_pred.shape[1:]}")
     _, places = OPS.top_k(y_pred, k)
     classes = OPS.iota((y_pred.shape[-1], 1), 0, places.dtype)
-    kept = OPS.any(OPS.equal(OPS.expand_dims(places, -2), classes), axis=-1)
-    return OPS.where(kept, y_pred, -LOWEST)
+    is_top = OPS.any(OPS.equal(OPS.expand_dims(places, -2), classes), axis=-1)
+    return OPS.where(is_top, y_pred, -LOWEST)
 
 
 class _Count(Thresholded, abstract=True):

@@ -55,8 +55,8 @@ def get(spec: Any, target: TargetSpec, prediction: tuple[int, ...]) -> Metric:
             return _named(Metric.named(spec), spec)
         if spec in Loss.known:
             return LossMetric(spec, spec)
-        known = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
-        error = unknown("metric", spec, known, [*ACCURACY, *Metric.known, *Loss.known])
+        names = {"accuracy", *(m.names[0] for m in Metric.known.values() if m.names)}
+        error = unknown("metric", spec, names, [*ACCURACY, *Metric.known, *Loss.known])
         raise UnknownName(f"{error}, and all losses")
     if isinstance(spec, (LossFunction, MetricFunction)):
         return get(spec.__name__, target, prediction)

@@ -69,11 +69,11 @@ class UpdatedMetric(SumMetric, abstract=True):
 
 def _made_of(x: Value, values: Iterable[Value]) -> set[Value]:
     """x, and those of the values (in order) that depend on it."""
-    made: set[Value] = set()
+    dependent: set[Value] = set()
     for v in values:
-        if v is x or not made.isdisjoint(v.args):
-            made.add(v)
-    return made
+        if v is x or not dependent.isdisjoint(v.args):
+            dependent.add(v)
+    return dependent
 
 
 def as_program_metric(metric: Metric) -> Metric:

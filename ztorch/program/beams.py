@@ -67,21 +67,21 @@ def _searched(generator: RowGenerator, prompt: Continuation, length: int, how: S
     """The best continuation of one prompt."""
     beams = [Beam(list(prompt.window), live=k == 0, score=0.0 if k == 0 else -math.inf)
              for k in range(generator.rows)]
-    made = 0
+    written = 0
     with generator.program.borrow("beams") as call:
         call.inputs["beams"][...] = how.beams
         call.inputs["length_penalty"][...] = how.length_penalty
         call.inputs["stops"][...] = stops
-        while made < length and any(beam.live for beam in beams):
+        while written < length and any(beam.live for beam in beams):
             generator.fill(beams)
-            count = min(length - made, generator.room(beams))
+            count = min(length - written, generator.room(beams))
             generator.go_on(beams, call.inputs)
             call.inputs["score"][...] = [beam.score for beam in beams]
             call.inputs["length"][...] = [len(beam.text) for beam in beams]
             call.inputs["count"][...] = count
             call()
             beams = _after(beams, count, call.outputs)
-            made += count
+            written += count
     return np.array(beams[0].text, np.int32)  # beams are sorted
 
 

@@ -179,8 +179,8 @@ def generate(program: Stateful, prompt: Any, length: int, drawing: Drawing,
     texts: list[list[int]] = [[] for _ in rows]
     for first in range(0, len(rows), generator.rows):
         group = rows[first:first + generator.rows]
-        for made in _numbers(generator, group, length, drawing, stops, first, generator.turns):
-            for k, tokens in enumerate(made):
+        for call in _numbers(generator, group, length, drawing, stops, first, generator.turns):
+            for k, tokens in enumerate(call):
                 texts[first + k] += tokens
     return [np.array(text, np.int32) for text in texts]
 
@@ -209,22 +209,22 @@ def _numbers(generator: RowGenerator, rows: list[Continuation], length: int, dra
     """The numbers of each row, in calls of a limited number of iterations. The first row has index
     `first` among all prompts."""
     program = generator.program
-    seen = np.zeros((generator.rows, generator.classes), bool)
+    present = np.zeros((generator.rows, generator.classes), bool)
     for k, row in enumerate(rows):
-        seen[k, [token for token in row.window if token < generator.classes]] = True
+        present[k, [token for token in row.window if token < generator.classes]] = True
     with alone(program), program.borrow("generate") as call:
-        made = 0
-        while made < length and any(row.live for row in rows):
+        written = 0
+        while written < length and any(row.live for row in rows):
             generator.fill(rows)
-            count = min(turns, length - made, generator.room(rows))
+            count = min(turns, length - written, generator.room(rows))
             generator.go_on(rows, call.inputs)
             _choose(call.inputs, drawing, stops, first)
-            call.inputs["seen"][...] = seen
-            call.inputs["step"][...] = made % 2**32
+            call.inputs["seen"][...] = present
+            call.inputs["step"][...] = written % 2**32
             call.inputs["count"][...] = count
             call()
-            made += count
-            yield [_follow(row, tokens[:count].tolist(), drawing.stop, seen[k])
+            written += count
+            yield [_follow(row, tokens[:count].tolist(), drawing.stop, present[k])
                    for k, (row, tokens) in enumerate(
                        zip(rows, call.outputs["tokens"], strict=False))]
 
@@ -243,7 +243,7 @@ def _choose(inputs: dict[str, np.ndarray], drawing: Drawing, stops: np.ndarray,
 
 
 def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
-            seen: np.ndarray) -> list[int]:
+            present: np.ndarray) -> list[int]:
     """Appends a call's numbers to a row, up to one that ends it."""
     if not row.live:
         return []
@@ -251,7 +251,7 @@ def _follow(row: Continuation, tokens: list[int], stop: Sequence[int],
     if end is not None:
         tokens, row.live = tokens[:end + 1], False
     row.window += tokens
-    seen[tokens] = True
+    present[tokens] = True
     return tokens
 
 

@@ -65,9 +65,9 @@ def draw_plan(spec: ProgramSpec, function: str,
 
 def layers_of(f: FunctionSpec) -> list[str]:
     """The layers that buffers and kernels name, in order of their first kernel."""
-    known = {label.partition(":")[0] for label, *_ in f.buffers if ":" in label}
-    computed = dict.fromkeys(layer_of(name, known) for name, _ in f.kernels)
-    return [layer for layer in (*computed, *sorted(known - set(computed))) if layer]
+    layers = {label.partition(":")[0] for label, *_ in f.buffers if ":" in label}
+    computed = dict.fromkeys(layer_of(name, layers) for name, _ in f.kernels)
+    return [layer for layer in (*computed, *sorted(layers - set(computed))) if layer]
 
 
 def layer_of(kernel: str, layers: Iterable[str]) -> str:

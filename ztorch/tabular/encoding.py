@@ -44,10 +44,10 @@ def learned(kind: ColumnKind, column: Column) -> ColumnRecord:
 
 
 def _learn_number(kind: ColumnKind, column: Column) -> ColumnRecord:
-    known = column.numbers[np.isfinite(column.numbers)]
-    fill = float(np.median(known)) if len(known) else 0.0
-    coarse = len(known) and abs(known.mean()) > COARSE * known.std()
-    return ColumnRecord(kind.name, "number", kind.unit, gaps=len(known) < len(column.cells),
+    finite = column.numbers[np.isfinite(column.numbers)]
+    fill = float(np.median(finite)) if len(finite) else 0.0
+    coarse = len(finite) and abs(finite.mean()) > COARSE * finite.std()
+    return ColumnRecord(kind.name, "number", kind.unit, gaps=len(finite) < len(column.cells),
                         fill=fill, origin=fill if coarse else 0.0,
                         lenient=bool((np.isnan(column.numbers) & ~column.gaps).any()))
 
@@ -123,9 +123,9 @@ def _encode_category(record: ColumnRecord, column: Column, table: Columns,
     cells = list(map(category, column.texts))
     at = places(words, cells)
     features = np.zeros((len(at), len(words) + record.others), np.float32)
-    known = at >= 0
-    features[np.flatnonzero(known), at[known]] = 1
-    other = ~known & ~column.gaps
+    in_words = at >= 0
+    features[np.flatnonzero(in_words), at[in_words]] = 1
+    other = ~in_words & ~column.gaps
     if record.others:
         features[other, -1] = 1
     elif other.any():

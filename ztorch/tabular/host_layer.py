@@ -62,9 +62,9 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
     def row_of(self, texts: tuple[int, ...]) -> tuple[tuple[int | None, ...], str | None]:
         """Shape and dtype of its result for a row of texts of this shape. An axis that is as long
         as the longest text is None; so is the dtype of numbers that are not integers."""
-        made = self.of_rows(np.full((1, *texts), self.any_text(), object))
-        return (tuple(n or None for n in made.shape[1:]),
-                "int32" if made.dtype.kind in "iu" else None)
+        example = self.of_rows(np.full((1, *texts), self.any_text(), object))
+        return (tuple(n or None for n in example.shape[1:]),
+                "int32" if example.dtype.kind in "iu" else None)
 
     def any_text(self) -> str:
         """A text that it takes."""
@@ -72,8 +72,8 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
 
     def of_rows(self, texts: np.ndarray) -> np.ndarray:
         """The result for an array of rows, each of which may be a single text."""
-        made = self.call(texts if texts.ndim > 1 else texts[:, None])
-        return made[:, 0] if texts.ndim == 1 and made.shape[1:] == (1,) else made
+        rows = self.call(texts if texts.ndim > 1 else texts[:, None])
+        return rows[:, 0] if texts.ndim == 1 and rows.shape[1:] == (1,) else rows
 
     def need_no_sparse(self, sparse: bool) -> None:
         """Raises where sparse outputs are asked for."""

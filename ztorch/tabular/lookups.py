@@ -169,10 +169,10 @@ class _Lookup(HostLayer):
         out = as_category_counts(numbers, "count" if self.output_mode == "tf_idf" else
                                  self.output_mode, depth)
         if self.output_mode == "tf_idf":
-            known = self.idf_weights or []
+            idf = self.idf_weights or []
             weights = np.zeros(depth, np.float32)
-            weights[:len(self._special)] = np.mean(known)
-            weights[len(self._special):self.vocabulary_size()] = known
+            weights[:len(self._special)] = np.mean(idf)
+            weights[len(self._special):self.vocabulary_size()] = idf
             out *= weights
         return out
 
@@ -188,9 +188,9 @@ class _Lookup(HostLayer):
         if self.invert:
             tokens = np.array(self.get_vocabulary(), object)
             numbers = inputs.astype(np.int64)
-            known = (numbers >= 0) & (numbers < len(tokens))
-            values = tokens[np.where(known, numbers, 0)]
-            return np.where(known, values, self.oov_token)
+            in_vocabulary = (numbers >= 0) & (numbers < len(tokens))
+            values = tokens[np.where(in_vocabulary, numbers, 0)]
+            return np.where(in_vocabulary, values, self.oov_token)
         values = self._values(inputs)
         return self.encoded(self.numbers(values.reshape(-1).tolist()).reshape(values.shape))
 

@@ -31,9 +31,9 @@ def rows_with_texts(record: PipelineRecord, source: Any) -> tuple[Any, Texts]:
         (array([[4.]], dtype=float32), [{}])
     """
     pipeline, table, target = Pipeline.of_record(record), read_columns(source), record.target
-    known = target is not None and target.name in table.by_name and not (
+    has_targets = target is not None and target.name in table.by_name and not (
         table[target.name].gaps.any())
-    rows = pipeline.arrays(table) if known else pipeline.inputs(table)
+    rows = pipeline.arrays(table) if has_targets else pipeline.inputs(table)
     texts = {c.name: table[c.name].texts for c in record.columns if c.kind == "text"}
     return rows, [{name: cells[k] for name, cells in texts.items()} for k in range(table.rows)]
 

@@ -61,11 +61,11 @@ class TextVectorization(HostLayer):
                  output_mode: str = "int", output_sequence_length: int | None = None,
                  pad_to_max_tokens: bool = False, vocabulary: Any = None, idf_weights: Any = None,
                  sparse: bool = False, ragged: bool = False, encoding: str = "utf-8"):
-        for argument, value, known in (("standardize", standardize, _STANDARDS),
+        for argument, value, names in (("standardize", standardize, _STANDARDS),
                                        ("split", split, _SPLITS)):
-            if callable(value) or value not in known:
+            if callable(value) or value not in names:
                 raise ConfigError(f"TextVectorization({argument}={value!r}) must be one of "
-                                  f"{', '.join(map(repr, known))}; a function cannot be saved: "
+                                  f"{', '.join(map(repr, names))}; a function cannot be saved: "
                                   "call it on the texts before")
         if ragged:
             raise Unsupported("TextVectorization(ragged=True): there are no ragged arrays; leave "

@@ -57,8 +57,8 @@ def as_callbacks(callbacks: Callback | Iterable[Callback] | None,
             raise ConfigError(f"{callback!r} is not a ztorch.callbacks.Callback{hint}")
         kind = type(callback)
         for name in dir(kind):
-            known = name in HOOKS or name in SHORTER.values()
-            if name.startswith("on_") and not known and callable(getattr(kind, name)):
+            is_hook = name in HOOKS or name in SHORTER.values()
+            if name.startswith("on_") and not is_hook and callable(getattr(kind, name)):
                 warnings.warn(f"nothing calls {kind.__name__}.{name}"
                               f"{nearest(name, HOOKS) or '.'} Known: {', '.join(HOOKS)}",
                               stacklevel=stacklevel)

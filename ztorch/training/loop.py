@@ -119,9 +119,9 @@ class TrainingLoop:
         program, progress, hooks = self.program, self.progress, self.hooks
         hooks.call("on_epoch_begin", epoch, {})
         progress.begin(epoch, self.steps or self.batches.steps)
-        logs, done = self._steps(epoch, calls, interrupt)
+        logs, steps = self._steps(epoch, calls, interrupt)
         if interrupt.requested:
-            progress.say(f"Interrupted in epoch {epoch + 1} after step {done}; weights are "
+            progress.say(f"Interrupted in epoch {epoch + 1} after step {steps}; weights are "
                          "kept as they are")
             return logs
         program.epoch = epoch + 1
@@ -149,10 +149,10 @@ class TrainingLoop:
         scores = EpochScores(program, "train", stop_at_nan)
         step = 0
 
-        def score(done: int, batch: Batch | Stretch, begun: int) -> None:
+        def score(first_step: int, batch: Batch | Stretch, begun: int) -> None:
             loss = batch.add_to(scores)
             if loss - loss != 0.0 and stop_at_nan:  # NaN or infinite
-                raise self._not_finite(batch.call, loss, epoch, done + batch.steps - 1,
+                raise self._not_finite(batch.call, loss, epoch, first_step + batch.steps - 1,
                                        begun)
 
         under_way = UnderWay(score)

@@ -37,11 +37,13 @@ def _block(maker: LayerMaker, name: str, x: Any, width: int, epsilon: float,
     """Attention and gated dense layers on normalized inputs, each with a residual connection."""
     config = maker.config
     heads = config.size("num_attention_heads")
+    has_dim = config.values.get("head_dim") is not None
+    dim = config.size("head_dim") if has_dim else maker.divided(width, heads)
     modules = {part: f"{name}.self_attn.{letter}_proj" for part, letter in (
         ("query", "q"), ("key", "k"), ("value", "v"), ("attention_output", "o"))}
     attention = maker.attention(
         f"{name}.self_attn", width, heads, modules, config.size("num_key_value_heads", heads),
-        config.size("head_dim", maker.divided(width, heads)), rotary=True,
+        dim, rotary=True,
         use_bias=config.flag("attention_bias"), use_causal_mask=True, rotary_wavelength=wavelength,
         dropout=config.number("attention_dropout", 0.0))
     x = x + attention(maker.rms_norm(f"{name}.input_layernorm", epsilon)(x))

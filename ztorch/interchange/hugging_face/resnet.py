@@ -15,11 +15,11 @@ HEADS = ("ResNetForImageClassification", "ResNetModel")
 def build(maker: LayerMaker, length: int | None) -> Model:
     """The model of a config, for images (rows, columns, channels)."""
     config = maker.config
+    config.only(hidden_act="relu")  # so that zeros around an image are below its maxima
     widths = config.sizes("hidden_sizes", (256, 512, 1024, 2048))
     side = length or 224
     image = L.Input((side, side, config.size("num_channels", 3)), name="pixel_values")
     x = _convolved(maker, "embedder.embedder", image, config.size("embedding_size", 64), 7, 2)
-    # Padding with zeros is right for a maximum: no output of the activation is below zero.
     x = L.MaxPooling2D(3, 2)(L.ZeroPadding2D(1)(maker.activated("hidden_act", "relu", x)))
     before = config.size("embedding_size", 64)
     depths = config.depths("depths", (3, 4, 6, 3))

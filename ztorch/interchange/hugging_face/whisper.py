@@ -21,8 +21,6 @@ def build(maker: LayerMaker, length: int | None) -> Model:
     x = spectrum
     for name, strides in (("conv1", 1), ("conv2", 2)):
         x = maker.conv(L.Conv1D, name, width, 3, strides)(L.ZeroPadding1D(1)(x)).gelu()
-    if config.flag("scale_embedding"):
-        x = x * width ** 0.5
     x = maker.positions("embed_positions", places, lambda t: t("embed_positions.weight"))(x)
     x = maker.dropout("dropout", 0.0, x)
     for k in range(config.depth("encoder_layers")):

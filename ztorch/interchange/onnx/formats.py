@@ -85,8 +85,8 @@ def numbers(form: CodeFormat) -> np.ndarray:
     half = 1 << (form.bits - 1)
     count = 2 * half if not form.signed else half
     table = np.full(2 * half, np.nan)
-    known = magnitudes(form)[:form.top + 1]
-    table[:len(known)] = known
+    finite = magnitudes(form)[:form.top + 1]
+    table[:len(finite)] = finite
     if form.has_infinity:
         table[form.top + 1] = np.inf
     if form.signed:
@@ -99,11 +99,11 @@ def numbers(form: CodeFormat) -> np.ndarray:
 @functools.cache
 def thresholds(form: CodeFormat, d: np.dtype, direction: str = "nearest") -> np.ndarray:
     """The smallest number of dtype d that becomes each code from 1 on. Ties go to even codes."""
-    known = magnitudes(form)
+    finite = magnitudes(form)
     if direction == "down":
-        return known[1:].astype(d)
+        return finite[1:].astype(d)
     if direction == "up":  # anything above the number before
-        return np.nextafter(known[:-1].astype(d), np.array(np.inf, d))
-    middles = ((known[:-1] + known[1:]) / 2).astype(d)
+        return np.nextafter(finite[:-1].astype(d), np.array(np.inf, d))
+    middles = ((finite[:-1] + finite[1:]) / 2).astype(d)
     ends_even = (np.arange(len(middles)) % 2).astype(bool) | (not form.signed)
     return np.where(ends_even, middles, np.nextafter(middles, np.array(np.inf, d)))

@@ -22,8 +22,8 @@ def numbers_now(x: Value) -> np.ndarray | None:
 
 def known_now(x: Value) -> np.ndarray | Value:
     """A value as numbers if it depends only on constants and is small, else the value itself."""
-    known = numbers_now(x) if x.dtype.in_numpy else None
-    return x if known is None else known
+    numbers = numbers_now(x) if x.dtype.in_numpy else None
+    return x if numbers is None else numbers
 
 
 def _evaluated(x: Value) -> np.ndarray | None:

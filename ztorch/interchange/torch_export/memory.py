@@ -120,16 +120,16 @@ class SharedMemory:
         def set_tensor(at: str, value: str) -> None:
             kind = self.types[at] if at in self.types else tensors[at]
             tensors[at] = CallTensor(value, kind.dtype, kind.dims)
-            done.add(at)
+            updated.add(at)
 
-        done: set[str] = set()
+        updated: set[str] = set()
         set_tensor(name, y)
         while name in self.views:
             view = self.views[name]
             set_tensor(view.base, self._updated_base(view, tensors[name], translation))
             name = view.base
         for label, view in self.views.items():  # bases before their views
-            if label not in done and view.base in done and label in tensors:
+            if label not in updated and view.base in updated and label in tensors:
                 base = tensors[view.base]
                 if write_target(view.spec):
                     set_tensor(label, base.name)
