@@ -11,6 +11,7 @@ after a weight gradient.
 from __future__ import annotations
 
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.cpu.contract import may_share_tiles, products_of
 from ztorch.lower.epilogues import is_heavy, split
 from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, part_of, position
@@ -28,21 +29,23 @@ from ztorch.lower.region import (
 from ztorch.lower.region_order import in_order, updated
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.rewrites.rematerialization import Rematerializer, drop_idle
-from ztorch.lower.tuning import REGION_MEMBERS_MAX
+from ztorch.lower.tuning import REGION_MEMBERS_MAX, TILE_PRODUCTS_MAX
 
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
          rematerialize: bool = False, light_epilogues: bool = False,
-         parallel: bool = False) -> list[Region]:
+         parallel: bool = False, shared_tiles: int = 0) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
     `max_buffers` buffers; None means no limit. With `rematerialize`, regions compute cheap values
     again rather than read them from memory. With `light_epilogues`, heavy elementwise work after
     products gets separate kernels. With `parallel`, independent regions are adjacent in the order.
+    Products of the same rows that meet in an epilogue are one kernel if their right operands have
+    at most `shared_tiles` bytes.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
-    state = _Fusion(enabled, max_buffers, light_epilogues)
+    state = _Fusion(enabled, max_buffers, light_epilogues, shared_tiles)
     if max_buffers is not None:
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
@@ -53,9 +56,10 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
 class _Fusion:
     """The regions so far, and which must run before each. Regions are identified by numbers."""
 
-    def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool):
+    def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool,
+                 shared_tiles: int):
         self.enabled, self.max_buffers = enabled, max_buffers
-        self.light_epilogues = light_epilogues
+        self.light_epilogues, self.shared_tiles = light_epilogues, shared_tiles
         self.readers: dict[Value, set[Value | None]] = {}  # of each value; None represents a root
         self.regions: dict[int, Region] = {}  # by number
         self.region_of: dict[Value, int] = {}  # number of each value's region
@@ -197,11 +201,12 @@ class _Fusion:
                 self.before[other] |= self.before[k]
 
     def _merge(self, h: int, k: int) -> None:
-        """Merges the elementwise region h into region k, if one kernel can compute both."""
+        """Merges region h into region k, if one kernel can compute both: elementwise values, or
+        products of the same rows."""
         source, target = self.regions.get(h), self.regions[k]
-        if source is None or source.kind != "map" or source.size != target.size:
+        if source is None or source.size != target.size or source.members[0].op.partial:
             return
-        if source.members[0].op.partial:
+        if source.kind != "map" and not _may_share_tiles(source, target, self.shared_tiles):
             return
         if len(source.members) + len(target.members) > REGION_MEMBERS_MAX:
             return
@@ -267,3 +272,14 @@ class _Fusion:
                 for other, before in self.before.items():
                     if before >> k & 1:
                         self.before[other] |= 1 << j
+
+
+def _may_share_tiles(one: Region, other: Region, most: int) -> bool:
+    """Whether a tile can compute the products of two regions, whose right operands have at most so
+    many bytes. Tiles of larger ones, which come from an outer cache, would read short runs of each:
+    one row times two matrices of 1024 x 4096 takes three times as long together."""
+    if one.kind != "contract" or other.kind != "contract":
+        return False
+    products = [*products_of(one), *products_of(other)]
+    return (len(products) <= TILE_PRODUCTS_MAX and may_share_tiles(products[0], products[-1])
+            and sum(p.args[1].nbytes for p in products) <= most)

@@ -27,6 +27,7 @@ from ztorch.lower.rewrites.in_place_concat import with_insets
 from ztorch.lower.rewrites.loop_bodies import body_graph
 from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import Schedule
+from ztorch.lower.tuning import L2_SHARE
 from ztorch.terminal.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
@@ -119,6 +120,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
                               parallel=parallel)
     fused = functools.partial(
         fuse, graph, fusion, rematerialize=limits.grid is not None, parallel=parallel,
+        shared_tiles=int(limits.processor.l2_bytes * L2_SHARE) if limits.grid is None else 0,
         light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)
     regions = fused()
     placement = place(graph, regions)

@@ -36,14 +36,31 @@ from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
     INLINE_EPILOGUE_DEPTH,
     INLINE_EPILOGUE_MEMBERS,
+    LINE_BYTES,
     PREFETCH_MAX,
     UNROLL_MAX,
 )
 
 
+def products_of(region: Region) -> list[Value]:
+    """The products that a region is built around: one, or several of the same rows."""
+    return [v for v in region.members if v.op.kind == "contract"]
+
+
 def product_of(region: Region) -> Value:
-    """The product that a region is built around."""
-    return next(v for v in region.members if v.op.kind == "contract")
+    """The product that a region is built around, or the first of several, which are alike."""
+    return products_of(region)[0]
+
+
+def may_share_tiles(one: Value, other: Value) -> bool:
+    """Whether one kernel can compute two products: their rows are the same, and their right
+    operands are stored alike. Each sum adds the same numbers in the same order as in a kernel of
+    its own."""
+    (left, right), (also, beside) = one.args, other.args
+    return (left is also and one.shape == other.shape and one.dtype is other.dtype
+            and right.dtype is beside.dtype and right.shape == beside.shape
+            and left.rank == right.rank == 2 and step_distance(left) < LINE_BYTES
+            and packed_columns(right) == packed_columns(beside))
 
 
 def lanes_of(region: Region, limits: Limits) -> int:
@@ -63,25 +80,25 @@ def _access_pattern(product: Value) -> AccessPattern:
 def propose(region: Region, limits: Limits) -> ProductSchedule:
     """The tiles with the least estimated time. A short epilogue (copies do not count) is unrolled
     over the rows of a tile, unless k is so large that a loop over a local array costs little."""
-    product = product_of(region)
+    product, count = product_of(region), len(products_of(region))
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = lanes_of(region, limits)
     access, panel = _access_pattern(product), packed_columns(product.args[1]) // lanes
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor),
-               comes_from_afar(product.args[1]),
-               panel == 0 and packs_in_block(product.args[1], m, product.dtype, limits))
+               comes_from_afar(product.args[1]), panel == 0 and count == 1 and packs_in_block(
+                   product.args[1], m, product.dtype, limits), count)
     s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]),
                           lanes * summing(product.dtype).bytes, limits.processor)
     members = sum(v.op is not COPY for v in region.members)
-    inline = members == 1 or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
+    inline = members == count or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
 
 
 def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
     """Why a product cannot have a schedule; empty if it can."""
-    product = product_of(region)
+    product, count = product_of(region), len(products_of(region))
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes = lanes_of(region, limits)
     heights, vectors = _access_pattern(product).heights, math.ceil(n / lanes)
@@ -91,7 +108,7 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
                 f"{m} rows")
     if not 1 <= s.tile_vectors <= vectors:
         return f"tile(vectors={s.tile_vectors}) must be between 1 and the {vectors} of a row"
-    used = registers(s.tile_rows, s.tile_vectors)
+    used = registers(s.tile_rows, s.tile_vectors * count)
     if used > limits.vector_registers:
         return (f"tile(rows={s.tile_rows}, vectors={s.tile_vectors}) takes {used} vector registers "
                 f"of {limits.vector_registers}")
@@ -107,6 +124,9 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
             return f"{name} must be between {least} and {most}, not {value}"
     if s.block_depth and s.block_rows == 1:
         return f"block(depth={s.block_depth}) needs block(rows=...) of 2 or more"
+    if (s.block_depth or s.block_pack) and count > 1:
+        return (f"block(depth={s.block_depth}, pack={s.block_pack}) must be 0 for {count} products "
+                "in one kernel")
     most = most_block_rows(s, lanes * summing(product.dtype).bytes)
     if s.block_depth and s.block_rows > most:
         return f"block(rows={s.block_rows}, depth={s.block_depth}) may have {most} rows at most"
@@ -116,7 +136,7 @@ def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
 
 def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], float]:
     """A function that estimates the cycles of a product with the tiles of a schedule."""
-    product = product_of(region)
+    product, count = product_of(region), len(products_of(region))
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     lanes, access = lanes_of(region, limits), _access_pattern(product)
     packed = packed_columns(product.args[1]) > 0
@@ -125,21 +145,22 @@ def estimator(region: Region, limits: Limits) -> Callable[[ProductSchedule], flo
         if s.tile_rows not in access.heights:
             return math.inf
         tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes, packed, access)
-        return estimated_cycles(tiles, k, product.dtype, limits.processor)
+        return estimated_cycles(tiles, k, product.dtype, limits.processor, count)
 
     return cycles
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: ProductSchedule) -> None:
-    """All tiles of the product that the region is built around."""
+    """All tiles of the products that the region is built around."""
     product = product_of(region)
     m, n = product.shape[-2:]
     lanes = lanes_of(region, limits)
     access = _access_pattern(product)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
                    packed_columns(product.args[1]) > 0, access)
-    nest = RegisterTiles(b, region, product, memory, target, limits, tiles, s, access.depths)
+    nest = RegisterTiles(b, region, products_of(region), memory, target, limits, tiles, s,
+                         access.depths)
     for panels in tiles.panels:
         if s.block_rows > 1:
             nest.blocks(panels)

@@ -1,4 +1,5 @@
-"""The register tiles of a product, with the epilogue applied to each of them.
+"""The register tiles of a product, with the epilogue applied to each of them. A tile may have sums
+of several products of the same rows, such as those of the gates of a recurrent layer.
 
 Without blocks along k a tile multiplies all of its rows and columns at once. With them, the tiles
 of a row block pass over one part of k after another: the part of the panel stays in the L1 cache,
@@ -9,7 +10,7 @@ The first tile of a block may copy the panel for the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -38,7 +39,8 @@ from ztorch.lower.region import Region
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import LINE_BYTES
 
-_Sums = list[list[Operand]]  # of a tile: a variable for each row and vector
+# Of a tile: a variable for each row and vector, those of the first product before the next one's.
+_Sums = list[list[Operand]]
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class _ProductTile:
 
 
 class RegisterTiles:
-    """The tiles of the product that a region is built around.
+    """The tiles of the products that a region is built around.
 
     Args:
         b: The builder.
         region: The region.
-        product: The product.
+        products: The products, which differ in their right operands.
         memory: Names of the buffers that are read, by value.
         target: Names of the buffers that are written, by value.
         limits: The machine.
@@ -70,10 +72,11 @@ class RegisterTiles:
         depths: Extents of the loops along k, outermost first.
     """
 
-    def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
-                 target: Mapping[Value, str], limits: Limits, tiling: Tiling,
-                 schedule: ProductSchedule, depths: tuple[int, ...]):
-        self.b, self.region, self.product = b, region, product
+    def __init__(self, b: Builder, region: Region, products: Sequence[Value],
+                 memory: Mapping[Value, str], target: Mapping[Value, str], limits: Limits,
+                 tiling: Tiling, schedule: ProductSchedule, depths: tuple[int, ...]):
+        self.b, self.region, self.products, self.product = b, region, products, products[0]
+        product = self.product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
         self.schedule, self.depths = schedule, depths
         self.batch = product.shape[:-2]
@@ -140,15 +143,16 @@ class RegisterTiles:
         """A tile over all of k. `place` is its place in its row block, if there are blocks."""
         b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
         height, width = len(tile.rows), len(tile.columns)
-        sums = [[b.var(summing(d), lanes, 0.0) for _ in range(width)] for _ in range(height)]
+        vectors = width * len(self.products)
+        sums = [[b.var(summing(d), lanes, 0.0) for _ in range(vectors)] for _ in range(height)]
         self._add(tile, sums, PartOfK(0, 0, self.depths[0]), place)
         if self.schedule.epilogue_inline or height == 1:
             for r in range(height):
                 for j in range(width):
-                    x = b.cast(b.get(sums[r][j]), dtype=d)
+                    x = [b.cast(b.get(total), dtype=d) for total in sums[r][j::width]]
                     self._finish(tile.scopes[j], x, (*tile.where, tile.rows[r], tile.columns[j]))
             return
-        array, start = self._array(height * width, d), b.const(0, b.index)
+        array, start = self._array(height * vectors, d), b.const(0, b.index)
         self._keep(sums, array, start)
         self._finish_rows(tile, array, start)
 
@@ -176,8 +180,7 @@ class RegisterTiles:
     def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
         """Adds the products of a part of k to the sums of a tile."""
         b, lanes = self.b, self.tiling.lanes
-        a_of, b_of = self.product.args
-        vector_bytes = lanes * b_of.dtype.bytes
+        a_of, vector_bytes = self.product.args[0], lanes * self.product.args[1].dtype.bytes
         for row in tile.rows if self.distant or self.far_results else ():
             for j in range(0, len(tile.columns), max(1, LINE_BYTES // vector_bytes)):
                 at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
@@ -199,7 +202,8 @@ class RegisterTiles:
                 with b.loop(begin, end, times) as kk:
                     inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
                     now = [[b.get(v) for v in line] for line in sums]
-                    rights = [ProductOperand(s, b_of, [(*tile.where, along, column)], depth)
+                    rights = [ProductOperand(s, p.args[1], [(*tile.where, along, column)], depth)
+                              for p in self.products
                               for s, column in zip(inner, tile.columns, strict=True)]
                     lines = [(*tile.where, row, along) for row in tile.rows]
                     left = ProductOperand(inner[0], a_of, lines, depth)
@@ -259,20 +263,21 @@ class RegisterTiles:
         """The epilogue of sums in a local array, as a loop over the rows of a tile: a long one is
         not unrolled over them."""
         b, lanes, width = self.b, self.tiling.lanes, len(tile.scopes)
+        vectors = width * len(self.products)
         with b.loop(0, len(tile.rows)) as at:
             down = Var("r", len(tile.rows))
             row = tile.first + Index.of(down)
-            here = b.add(start, b.mul(at, width * lanes))
+            here = b.add(start, b.mul(at, vectors * lanes))
             for j, scope in enumerate(tile.scopes):
                 inner = scope.within(bound={**scope.bound, down: at})
-                x = b.load(array, here, off=j * lanes, lanes=lanes)
-                self._finish(inner, b.cast(x, dtype=self.product.dtype),
-                             (*tile.where, row, tile.columns[j]))
+                x = [b.cast(b.load(array, here, off=k * lanes, lanes=lanes),
+                            dtype=self.product.dtype) for k in range(j, vectors, width)]
+                self._finish(inner, x, (*tile.where, row, tile.columns[j]))
 
-    def _finish(self, e: Emitter, x: Operand, index: tuple[Index, ...]) -> None:
-        """The epilogue of one vector of sums."""
+    def _finish(self, e: Emitter, x: Sequence[Operand], index: tuple[Index, ...]) -> None:
+        """The epilogue of one vector of sums of each product."""
         scope = e.within()
-        scope.here[self.product] = x
+        scope.here.update(zip(self.products, x, strict=True))
         at = flatten(index, self.product.shape)
         evaluate(scope, self.region.members, self.region, {self.region.outer: at}, self.target)
 

@@ -48,7 +48,7 @@ def distant_readers(region: Region, product: Value, memory: Container[Value],
     result, if these are too many for the L2 cache, or other ones in each iteration of a loop."""
     readers: dict[Value, set[Value]] = {}
     for v in region.members:
-        if v is not product and v.size == product.size:
+        if v.op.kind != "contract" and v.size == product.size:
             own = {source for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
                    if source in memory and source not in region.flat and at == region.full}
             if own:

@@ -72,7 +72,7 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            access: AccessPattern | None = None, panel: int = 0,
            distance: int = 0, own_rows: bool = False, far: bool = False,
-           pack: bool = False) -> ProductSchedule:
+           pack: bool = False, count: int = 1) -> ProductSchedule:
     """The schedule of an m x n x k product with the least estimated time.
 
     The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
@@ -94,15 +94,16 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         far: Whether B comes from an outer cache or from memory, although the L2 cache could hold
             it. Default: `False`.
         pack: Whether the first tile of a block copies the panel of B. Default: `False`.
+        count: Products of these sizes that a tile computes together. Default: `1`.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
-    best = functools.partial(_best_tile, m, n, k, limits, d, packed, access, panel)
+    best = functools.partial(_best_tile, m, n, k, limits, d, packed, access, panel, count)
     time, rows, width = best()
     own = best(even=True) if own_rows and m >= OWN_ROWS_MIN else (math.inf, 1, 1)
     if own_rows := own[0] <= OWN_ROWS_COST * time:
         _, rows, width = own
-    panel_bytes = k * width * lanes * d.bytes
+    panel_bytes = k * width * count * lanes * d.bytes
     tiles = tiling(rows, width, m, n, lanes, packed, access)
     panels = math.ceil(n / (lanes * width))
     pack = pack and not own_rows and tiles.down > 1 and panel_bytes <= BLOCK_PANEL_BYTES
@@ -112,7 +113,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         fits = 1
     elif pack:
         fits = math.ceil(tiles.down / min(tiles.down // 2, math.ceil(BLOCK_ITERATIONS / panels)))
-    elif k * n * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
+    elif k * n * count * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
         iterations = tiles.down * panels
         fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     near = pack or m == 1 or panel_bytes <= cpu.l1_bytes * L1_SHARE
@@ -124,22 +125,27 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
 
 
 def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
-               access: AccessPattern, panel: int, even: bool = False) -> tuple[float, int, int]:
-    """The estimated cycles of a product with its best register tile, and the tile's rows and
+               access: AccessPattern, panel: int, count: int,
+               even: bool = False) -> tuple[float, int, int]:
+    """The estimated cycles of products with their best register tile, and the tile's rows and
     vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf."""
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
     most = min(m, rows_in_l1(access, d, cpu))
+    vectors = math.ceil(n / lanes)
+    widest = min(vectors, TILE_VECTORS_MAX // count)
+    if m == 1 and k * n * count * d.bytes > cpu.l1_bytes:
+        widest = min(widest, math.ceil(vectors / 2))  # two workers share a single row
     for rows in (h for h in access.heights if h <= most and not (even and math.ceil(m / h) % 2)):
-        for width in range(1, min(math.ceil(n / lanes), TILE_VECTORS_MAX) + 1):
-            used = registers(rows, width) + access.kept(rows)
+        for width in range(1, widest + 1):
+            used = registers(rows, width * count) + access.kept(rows)
             if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
                 break
             if not whole_panels(width, panel):
                 continue
             tiles = tiling(rows, width, m, n, lanes, packed, access)
-            time = estimated_cycles(tiles, k, d, cpu)
+            time = estimated_cycles(tiles, k, d, cpu, count)
             for heights in {len(tiles.rows), 2}:
                 if heights not in best or time < best[heights][0] * gain:
                     best[heights] = (time, rows, width)
@@ -169,11 +175,11 @@ def registers(rows: int, width: int) -> int:
     return rows * width + (width if rows > 1 else 0) + 1
 
 
-def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor) -> float:
-    """The estimated cycles of all tiles of a product with k steps."""
+def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int = 1) -> float:
+    """The estimated cycles of all tiles of `count` products with k steps."""
     vectors = sum(p.size * p.count for p in tiles.panels)
-    return sum(r.tiles * p.count * _tile_time(r.size, p.size, k, tiles.lanes, d, cpu,
-                                              p.size if tiles.down > 1 else vectors)
+    return sum(r.tiles * p.count * _tile_time(r.size, p.size * count, k, tiles.lanes, d, cpu,
+                                              (p.size if tiles.down > 1 else vectors) * count)
                for r in tiles.rows for p in tiles.panels)
 
 

@@ -24,12 +24,14 @@ from ztorch.lower.rewrites.attention_gradients import (
 )
 from ztorch.lower.rewrites.attention_results import with_short_results
 from ztorch.lower.rewrites.attention_sums import with_sums_over_values
+from ztorch.lower.rewrites.column_groups import with_column_groups
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.independent import as_recurrence, iterations_last
 from ztorch.lower.rewrites.layouts import with_fewest_transposes
 from ztorch.lower.rewrites.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.rewrites.overwritten import is_stack
+from ztorch.lower.rewrites.paired_iterations import in_pairs
 from ztorch.lower.rewrites.products import ProductRewrites
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.rewrites.row_blocks import in_blocks
@@ -58,6 +60,10 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands
     else:
+        graph = in_pairs(graph, limits)
+        # The stacks of a loop may lie over sequences that one kernel reads, then another writes.
+        if fixed_role != SHARED or not graph.outputs:
+            graph = with_column_groups(graph, limits)
         graph = with_padded_results(graph)
     return _Preparation(graph, limits, derived, fixed_role, often).run()
 
