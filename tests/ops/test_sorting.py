@@ -53,6 +53,19 @@ def test_every_length_with_many_ties(n: int, way: str) -> None:
     np.testing.assert_array_equal(down, np.argsort(-data, -1, kind="stable"))
 
 
+@together()
+@pytest.mark.parametrize("rows, groups", [(2, 1), (31, 1), (64, 2), (70, 2), (67, 1), (128, 4)])
+def test_networks_sort_rows_in_groups(rows: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 rows or more, where the number of rows can be divided."""
+    monkeypatch.setattr("ztorch.ops.orders.COUNTED", 1)
+    monkeypatch.setattr("ztorch.ops.orders.SHORT", 1)
+    x = leaf("input", "x", (rows, 6), "float32")
+    data = random.integers(0, 4, x.shape).astype(np.float32)
+    job = Job(by_others(Graph({"y": ops.argsort(x)})), {x: data})
+    np.testing.assert_array_equal(evaluate(job.graph.roots, {x: data})[0], np.argsort(data, -1, kind="stable"))
+    assert any(v.op.name == "transpose" and v.shape == (groups, 6, rows // groups) for v in job.graph.nodes())
+
+
 def test_digits_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of four chunks, the last of them shorter; keys of three digits."""
     monkeypatch.setattr("ztorch.ops.kernel_sorting.CHUNK", 5)

@@ -29,6 +29,9 @@ COUNTED = 2048  # elements up to which counting (two kernels) beats a network of
 COMPARED = 1 << 21  # pairs of all rows up to which it does
 RUN = 1 << 8  # elements of the runs of a row that merges begin with
 FEW_ROWS = 8  # from so many rows on, the network works on whole vectors
+# The fewest rows of a group that a network sorts side by side: a worker keeps its groups in its
+# caches. On Zen 4, 4096 x 32 takes 636 us instead of 873, on two threads 335 instead of 523.
+ABREAST = 32
 LONGEST = 1 << 16  # elements of many rows up to which a network sorts them: it has 136 kernels
 
 
@@ -193,8 +196,10 @@ def _network(key: Value, tie: Value) -> Value:
     """The ties in order: runs of 2, 4, 8, ... are merged, the second one read backwards."""
     outer, n, inner = key.shape
     if outer > 1 and inner == 1:  # rows side by side: whole vectors are compared
-        order = _network(*(OPS.transpose(x, (2, 1, 0)) for x in (key, tie)))
-        return OPS.transpose(order, (2, 1, 0))
+        size = next((k for k in range(ABREAST, outer) if outer % k == 0), outer)
+        groups = (outer // size, size, n)
+        order = _network(*(OPS.transpose(OPS.reshape(x, groups), (0, 2, 1)) for x in (key, tie)))
+        return OPS.reshape(OPS.transpose(order, (0, 2, 1)), (outer, n, 1))
     bits = (n - 1).bit_length()
     more = ((0, 0, 0), (0, (1 << bits) - n, 0))
     key = OPS.pad(key, *more, identity("min", key.dtype))
@@ -205,8 +210,8 @@ def _network(key: Value, tie: Value) -> Value:
             mirrored = (2, 3) if near == run else (2,)
             mine = [OPS.reshape(x, pairs) for x in (key, tie)]
             theirs = [OPS.flip(x, mirrored) for x in mine]
-            low = OPS.equal(OPS.iota((1, 1, 2, 1, 1), 2), 0)
-            swap = OPS.equal(_before(*theirs, *mine), OPS.broadcast_to(low, pairs))
+            low = OPS.equal(OPS.iota(pairs, 2), 0)  # at full size: stored apart, it took a barrier
+            swap = OPS.equal(_before(*theirs, *mine), low)
             key, tie = (OPS.reshape(OPS.where(swap, a, b), (outer, 1 << bits, inner))
                         for a, b in zip(theirs, mine, strict=True))
     return tie[:, :n]
