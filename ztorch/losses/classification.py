@@ -66,7 +66,7 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
         CategoricalCrossentropy(from_logits=False, label_smoothing=0.1, axis=-1)
     """
 
-    logits_of = "softmax"
+    logits_of: str | None = "softmax"
 
     def __init__(self, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1):
         super().__init__(from_logits, label_smoothing)
@@ -99,7 +99,7 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
         255
     """
 
-    logits_of = "softmax"
+    logits_of: str | None = "softmax"
 
     def __init__(self, from_logits: bool = False, ignore_class: int | None = None,
                  axis: int = -1):
