@@ -22,6 +22,8 @@ FAULTS = [
     Fault("graph", "ztorch/graph/merging.py", "or k == body.proceed}", "}", "arrays/test_control.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "relocation.offset + width > len(section.data)", "relocation.offset > len(section.data)", "codegen/test_elf_checks.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "if not 0 <= value < ADDRESS_LIMIT:", "if value >= ADDRESS_LIMIT:", "codegen/test_elf_limits.py codegen/test_elf_checks.py"),
+    Fault("codegen", "ztorch/codegen/elf/split.py", "c is None or c[1] in relocations", "c is None", "codegen/test_elf_split.py"),
+    Fault("codegen", "ztorch/codegen/elf/split.py", "in_section[kernel.section] == 1", "True", "codegen/test_elf_split.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "if remaining:", "if len(remaining) > 1:", "codegen/test_elf_checks.py codegen/test_elf.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "                if symbol.undefined:", "                if False:", "codegen/test_elf_limits.py"),
     Fault("codegen", "ztorch/codegen/elf/contents.py", '.add(b"\\0\\0\\0\\0")  # the end marker', '.add(b"")  # the end marker', "codegen/test_elf.py codegen/test_elf_limits.py"),

@@ -17,6 +17,7 @@ from tests.cases.object_files import empty_cache, files, never
 from tests.parity import HERE
 from ztorch.codegen import assemble, cc, object_cache
 from ztorch.codegen import llvm as llvm_source
+from ztorch.codegen.elf import split, write
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import TARGETS
 from ztorch.host.settings import current, using
@@ -118,13 +119,13 @@ def test_another_llvm_or_other_passes_assemble_again(part: str, monkeypatch: pyt
 
 
 def test_the_version_of_llvm_is_in_the_key() -> None:
-    """The library that llvmlite loads, by size and time; and this very source."""
+    """The library that llvmlite loads, by size and time; and the sources of this step."""
     import llvmlite.binding as llvm
 
     [library] = [p for p in Path(llvm.__file__).parent.glob("*llvmlite*") if p.is_file()]
     stat = library.stat()
     assert f"{stat.st_size}, {stat.st_mtime_ns}" in assemble.llvm_identity()
-    assert assemble._source() == Path(llvm_source.__file__).read_bytes()
+    assert assemble._source() == b"".join(Path(m.__file__).read_bytes() for m in (llvm_source, split, write))
 
 
 C = "#include <stdint.h>\n#include \"limit.h\"\nint32_t f(void) { return LIMIT; }"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from ztorch.codegen.elf.object import Object, read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import Compiled, compile_functions
-from ztorch.errors import LinkError
+from ztorch.errors import LinkError, ZtorchError
 from ztorch.host.settings import using
 from ztorch.model.sequential import Sequential
 
@@ -57,11 +58,32 @@ def test_only_kernels_that_changed_are_assembled(
         for shape in ((5, 3), (5, 3), (5, 2)):
             texts.clear()
             network(*shape)
-            counts.append((len(texts), sum("@zt.wait(" in text for text in texts)))
+            counts.append((len(texts), sum("@zt.wait(" in text for text in texts),
+                           sum(len(re.findall(r"^define hidden void @kernel", text, re.M)) for text in texts)))
     object_cache.forget()
-    (first, workers), again, (changed, workers_again) = counts
-    assert (workers, again, workers_again) == (1, (0, 0), 0)
-    assert 3 < changed < first - 3  # new kernels of the last layer, and the functions that call them
+    (modules, workers, kernels), again, (modules_again, workers_again, changed) = counts
+    # The kernels are one module, the functions that call them another, and so are the workers.
+    assert (modules, workers, again, modules_again, workers_again) == (3, 1, (0, 0, 0), 2, 0)
+    assert 2 < changed < kernels - 3  # those of the last layer
+
+
+def test_the_library_has_the_same_bytes_whatever_the_cache_holds(tmp_path: Path) -> None:
+    libraries = []
+    for k, before in enumerate([(), [(5, 3)], [(5, 2), (7, 3)]]):
+        object_cache.forget()
+        with using(cache=str(tmp_path / f"{k}")):
+            for shape in before:
+                network(*shape)
+            libraries.append(network().code)
+    object_cache.forget()
+    assert libraries[0] == libraries[1] == libraries[2]
+
+
+def test_llvm_names_the_kernel_that_it_refuses() -> None:
+    texts = [f"define void @kernel() {{ {line} ret void }}" for line in ("", "%x = nothing", "")]
+    together = "\n".join(text.replace("@kernel", f"@kernel{k}") for k, text in enumerate(texts))
+    with using(cache=None), pytest.raises(ZtorchError, match="<string>:1:30: error: expected instruction opcode"):
+        list(assemble.assemble_kernels(texts, TARGET, lambda numbers: together))
 
 
 @pytest.mark.parametrize(("texts", "message"), [

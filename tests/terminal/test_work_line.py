@@ -81,11 +81,12 @@ def test_short_work_and_pipes_say_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_compile_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str] = []
-    for module in ("model.trace", "compile.pipeline", "lower.plan", "terminal.work_line"):
+    for module in ("model.trace", "compile.pipeline", "lower.plan", "codegen.assemble", "compile.cpu_code",
+                   "terminal.work_line"):
         monkeypatch.setattr(f"ztorch.{module}.at", lambda stage, done=0, total=0: stages.append(
             f"{stage} {done}/{total}"))
     with using(cache=None):  # else it may be found there
         zt.Sequential([L.Input((3,)), L.Dense(2)]).compile("cpu:scalar", batch_size=2)
     assert [s for s in stages if s.endswith("0/0")] == [
-        "trace 0/0", "simplify graphs 0/0", "fuse predict 0/0", "load 0/0"]
-    assert {"plan predict 0/1", "plan predict 1/1", "assemble kernels 0/3"} <= {*stages}
+        "trace 0/0", "simplify graphs 0/0", "fuse predict 0/0", "assemble functions 0/0", "load 0/0"]
+    assert {"plan predict 0/1", "plan predict 1/1", "assemble kernels 0/1"} <= {*stages}

@@ -7,21 +7,20 @@ from collections.abc import Iterator, Mapping
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.codegen.elf.object import (
-    HEADER,
     MACHINE_NUMBERS,
-    SECTION,
     SHF_ALLOC,
     SHF_WRITE,
     SHT_PROGBITS,
-    SHT_STRTAB,
-    SHT_SYMTAB,
     STB_GLOBAL,
     STB_LOCAL,
     STT_OBJECT,
     STV_HIDDEN,
-    SYMBOL,
+    ElfSymbol,
+    Object,
+    Section,
     read_object,
 )
+from ztorch.codegen.elf.write import NO_SECTION, NO_SYMBOL, object_bytes
 from ztorch.errors import LinkError
 
 _STB_WEAK = 2  # a definition that another one may replace
@@ -93,30 +92,15 @@ def data_object(symbol: str, data: bytes, machine: str, writable: bool) -> bytes
         raise LinkError(f"{symbol!r} cannot name a symbol")
     name = ".data" if writable else ".rodata"
     flags = SHF_ALLOC | SHF_WRITE if writable else SHF_ALLOC
-    section_names = b"\0" + f"{name}\0.note.GNU-stack\0.symtab\0.strtab\0.shstrtab\0".encode()
-    strings = b"\0" + symbol.encode() + b"\0"
-    info = STB_GLOBAL << 4 | STT_OBJECT
-    symbols = bytes(SYMBOL.size) + SYMBOL.pack(1, info, STV_HIDDEN, 1, 0, len(data))
-    sections: list[tuple[str, int, int, bytes, int, int, int, int]] = [
-        (name, SHT_PROGBITS, flags, data, 0, 0, BUFFER_ALIGN, 0),
-        (".note.GNU-stack", SHT_PROGBITS, 0, b"", 0, 0, 1, 0),  # the stack is not executable
-        (".symtab", SHT_SYMTAB, 0, symbols, 4, 1, 8, SYMBOL.size),
-        (".strtab", SHT_STRTAB, 0, strings, 0, 0, 1, 0),
-        (".shstrtab", SHT_STRTAB, 0, section_names, 0, 0, 1, 0),
+    sections = [
+        NO_SECTION,
+        Section(name, SHT_PROGBITS, flags, len(data), BUFFER_ALIGN, 0, 0, memoryview(data)),
+        # The stack is not executable.
+        Section(".note.GNU-stack", SHT_PROGBITS, 0, 0, 1, 0, 0, memoryview(b"")),
     ]
-    body, rows = bytearray(HEADER.size), [bytes(SECTION.size)]
-    for label, kind, rights, content, link, info_field, align, entry in sections:
-        body += bytes(-len(body) % align)
-        at = section_names.index(b"\0" + label.encode() + b"\0") + 1
-        fields = at, kind, rights, 0, len(body), len(content), link, info_field, align, entry
-        rows.append(SECTION.pack(*fields))
-        body += content
-    body += bytes(-len(body) % 8)
-    identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-    counts = 0, HEADER.size, 0, 0, SECTION.size, len(rows), len(rows) - 1
-    header = identity, 1, MACHINE_NUMBERS[machine], 1, 0, 0, len(body), *counts
-    body[:HEADER.size] = HEADER.pack(*header)
-    return bytes(body) + b"".join(rows)
+    symbols = [NO_SYMBOL,
+               ElfSymbol(symbol, STT_OBJECT, STB_GLOBAL, 1, 0, len(data), STV_HIDDEN)]
+    return object_bytes(Object(MACHINE_NUMBERS[machine], 0, sections, symbols, []))
 
 
 def _definitions(data: bytes) -> Iterator[tuple[bytes, bool]]:

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -41,19 +41,47 @@ def cached(parts: Iterable[str | bytes], assemble: Callable[[], bytes]) -> bytes
     ...     cached(["text", "target"], lambda: b"code")
     b'code'
     """
+    return all_cached([parts], lambda _: [assemble()])[0]
+
+
+def all_cached(keys: Sequence[Iterable[str | bytes]],
+               assemble: Callable[[Sequence[int]], Iterable[bytes]]) -> list[bytes]:
+    """The code for several keys: like `cached`, but what the cache does not hold is made at once.
+
+    Args:
+        keys: The keys, each with everything that its code depends on.
+        assemble: Makes the code for the keys with these numbers.
+
+    >>> with settings.using(cache=None):
+    ...     all_cached([["a"], ["b"]], lambda missing: [b"code %d" % n for n in missing])
+    [b'code 0', b'code 1']
+    """
     folder = settings.current().cache
     if folder is None:
-        return assemble()
-    key = _digest(parts)
+        return list(assemble(range(len(keys))))
+    digests = [_digest(parts) for parts in keys]
+    codes = [_find(folder, key) for key in digests]
+    missing = [n for n, code in enumerate(codes) if code is None]
+    if missing:
+        for n, code in zip(missing, assemble(missing), strict=True):
+            codes[n] = code
+            _write(_path(folder, digests[n]), digests[n], code)
+            _memory.put(digests[n], code, len(code))
+    return [code for code in codes if code is not None]
+
+
+def _find(folder: str, key: bytes) -> bytes | None:
+    """The code for a key, in memory or in a file; None if there is none."""
     code = _memory.get(key)
     if code is None:
-        path = Path(folder, "objects", key.hex())
-        code = _read(path, key)
-        if code is None:
-            code = assemble()
-            _write(path, key, code)
-        _memory.put(key, code, len(code))
+        code = _read(_path(folder, key), key)
+        if code is not None:
+            _memory.put(key, code, len(code))
     return code
+
+
+def _path(folder: str, key: bytes) -> Path:
+    return Path(folder, "objects", key.hex())
 
 
 def canonical_text(value: Any) -> str:

@@ -4,10 +4,10 @@ A function of the program becomes one native function, which runs its kernels in
 threads call it; each computes its part of every kernel, and they synchronize at the barriers of the
 plan.
 
-For some targets, each kernel is assembled separately, and so are the functions and the code of the
+For some targets, each kernel has its own object, and so have the functions and the code of the
 workers. The cache stores them by their text: if one layer of a model changed, only that layer's
-kernels are assembled. LLVM would take a fifth less time for a single module, but the kernels of a
-module share pools of constants, so no kernel could be extracted and cached.
+kernels are assembled. Kernels that the cache lacks are assembled together, and their module is
+split (`codegen/elf/split.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ztorch.abi import (
     repeats,
 )
 from ztorch.artifact.c_interface import CInterface
+from ztorch.codegen.assemble import KERNEL, assemble_kernels
 from ztorch.codegen.assemblers import assemble_text
 from ztorch.codegen.elf.link import link
 from ztorch.codegen.elf.merge import merge
@@ -37,7 +38,7 @@ from ztorch.compile.watch import Watch
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import Plan
 from ztorch.runtime.spec import ProgramSpec
-from ztorch.terminal.work_line import at, counted
+from ztorch.terminal.work_line import at
 
 # Params from which on LLVM runs in a child process, which takes some 0.1 s to start. Here it would
 # leave 80 to 100 MB beside them for good.
@@ -104,17 +105,25 @@ class RenderedModule:
             return read_object(assemble_text(self.text(), self.target))
         # Functions only call kernels: LLVM's slow passes do not help them.
         plain = replace(self.target, llvm_opt_level=0)
-        parts: list[tuple[str, Target, dict[str, str]]] = []  # with the names that symbols get
-        for kernel in self.kernels.rendered:
-            # Kernels have the same name in their texts, so that equal kernels have equal text.
-            text = self._frame(kernels=[{**kernel, "symbol": "kernel"}], linkage="hidden")
-            parts.append((text, self.target, {"kernel": kernel["symbol"]}))
-        parts.append((self._frame(declared=self.kernels.rendered, programs=self.functions,
-                                  workers="declared", steps=self._steps), plain, {}))
-        parts.append((self._frame(workers="defined", linkage="hidden", steps=self._steps),
-                      self.target, {}))
-        return merge((read_object(assemble_text(text, target)), names)
-                     for text, target, names in counted("assemble kernels", parts))
+        rest = ((self._frame(declared=self.kernels.rendered, programs=self.functions,
+                             workers="declared", steps=self._steps), plain),
+                (self._frame(workers="defined", linkage="hidden", steps=self._steps), self.target))
+        kernels = [(read_object(code), {KERNEL: kernel["symbol"]}) for kernel, code in
+                   zip(self.kernels.rendered, self._assembled_kernels(), strict=True)]
+        at("assemble functions")
+        return merge([*kernels, *((read_object(assemble_text(*part)), {}) for part in rest)])
+
+    def _assembled_kernels(self) -> list[bytes]:
+        """The object file of each kernel."""
+        kernels = self.kernels.rendered
+
+        def module(named: Mapping[str, int]) -> str:
+            return self._frame(kernels=[{**kernels[number], "symbol": name}
+                                        for name, number in named.items()], linkage="hidden")
+
+        return assemble_kernels(
+            [module({KERNEL: number}) for number in range(len(kernels))], self.target,
+            lambda numbers: module({f"{KERNEL}{k}": n for k, n in enumerate(numbers)}))
 
     @property
     def _steps(self) -> Mapping[str, Any] | None:
