@@ -19,6 +19,7 @@ from ztorch.lower.tuning import (
     PACK_OVERFLOW,
     PACK_ROWS,
     PACK_ROWS_BLOCK,
+    PACK_ROWS_BLOCK_PAGES,
     PACK_ROWS_MIN,
     PACK_ROWS_NEAR,
     PACK_ROWS_PAGES,
@@ -161,7 +162,7 @@ def packs_in_block(b: Value, m: int, d: DType, limits: Limits) -> bool:
     if b.rank != 2 or too_large or not is_readable(b):
         return False
     distance = row_distance(b)
-    least = PACK_ROWS_BLOCK if distance % PAGE_BYTES else PACK_ROWS_MIN
+    least = PACK_ROWS_BLOCK if distance % PAGE_BYTES else PACK_ROWS_BLOCK_PAGES
     conflicts = vector_bytes < LINE_BYTES and k > lines_held(distance, cpu)
     return (conflicts and m >= least) or has_bad_rows(b, m, d, limits)
 

@@ -98,7 +98,9 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
-    best = functools.partial(_best_tile, m, n, k, limits, d, packed, access, panel, count)
+    ahead = 0 if packed or pack or n % lanes or count > 1 else steps_ahead(distance, cpu)
+    best = functools.partial(
+        _best_tile, m, n, k, limits, d, packed, access, panel, count, ahead)
     time, rows, width = best()
     own = best(even=True) if own_rows and m >= OWN_ROWS_MIN else (math.inf, 1, 1)
     if own_rows := own[0] <= OWN_ROWS_COST * time:
@@ -125,10 +127,11 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
 
 
 def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
-               access: AccessPattern, panel: int, count: int,
+               access: AccessPattern, panel: int, count: int, ahead: int,
                even: bool = False) -> tuple[float, int, int]:
     """The estimated cycles of products with their best register tile, and the tile's rows and
-    vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf."""
+    vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf.
+    `ahead` is the prefetch distance of panels that the L1 cache does not hold."""
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
@@ -140,7 +143,9 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
     for rows in (h for h in access.heights if h <= most and not (even and math.ceil(m / h) % 2)):
         for width in range(1, widest + 1):
             used = registers(rows, width * count) + access.kept(rows)
-            if rows * width > 1 and used > limits.vector_registers - SPARE_REGISTERS:
+            far = k * width * lanes * d.bytes > cpu.l1_bytes * L1_SHARE
+            spare = 0 if far and ahead else SPARE_REGISTERS
+            if rows * width > 1 and used > limits.vector_registers - spare:
                 break
             if not whole_panels(width, panel):
                 continue

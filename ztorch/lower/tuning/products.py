@@ -35,8 +35,11 @@ HALF_VECTORS_GAIN = row(
     "on Zen 4 at AVX-512, 50,176 rows of 25 x 6: 402 us become 225")
 SPARE_REGISTERS = row(
     "SPARE_REGISTERS", 1, "vector registers",
-    "registers that a tile leaves free; with none free, LLVM spills some of its sums",
-    "on Zen 3, 4 rows of 3 vectors (all 16 registers) reach 45 GFLOP/s, 6 rows of 2 reach 97")
+    "registers that a tile leaves free unless each step prefetches: LLVM moves loads to an earlier "
+    "step, but not across a prefetch, and spills some sums if no register is free",
+    "on Zen 3, 4 rows of 3 vectors (all 16 registers) reach 45 GFLOP/s, 6 rows of 2 reach 97; on "
+    "Zen 4 at AVX2, 8 x 1000 x 500 takes 73 us with 4 rows of 3 vectors and prefetches, 83 with 4 "
+    "of 2; 64 x 96 x 256 without prefetches 64 and 33")
 L1_SHARE = row(
     "L1_SHARE", 0.5, "share of the cache",
     "how much of the L1 cache a panel of the right operand may fill", CHOSEN)
@@ -202,6 +205,11 @@ PACK_ROWS_BLOCK = row(
     "58, 48 x 512 x 256 119 become 112, 48 x 3072 x 768 3.00 ms become 2.05, 512 x 512 x 512 2.43 "
     "become 2.38; 12 x 512 x 256 is level. Copies by blocks of a part of the rows lose: 1,152 x "
     "256 x 1,568 takes 9.6 ms, 9.1 packed before")
+PACK_ROWS_BLOCK_PAGES = row(
+    "PACK_ROWS_BLOCK_PAGES", 8, "rows",
+    "the same where rows of the right operand are whole pages apart",
+    "on Zen 4 at AVX2, 8 x 3072 x 768 653 us become 491, 8 x 2048 x 512 287 become 201, 16 x 1024 "
+    "x 1024 523 become 354")
 PACK_OVERFLOW = row(
     "PACK_OVERFLOW", 96, "rows",
     "a panel is packed from this product of rows and overflows of the cache on, if a vector is a "
