@@ -205,7 +205,7 @@ def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
 def most_block_rows(s: ProductSchedule, vector_bytes: int) -> int:
     """The most row tiles of a block whose sums wait on the stack for the next part of k.
 
-    >>> most_block_rows(ProductSchedule(14, 2, 1, 0, 0, 4, 1), 64)
+    >>> most_block_rows(ProductSchedule(14, 2, 1, 0, 0, 0, 4, 1), 64)
     146
     """
     return max(1, BLOCK_SUMS_BYTES // (s.tile_rows * s.tile_vectors * vector_bytes))
