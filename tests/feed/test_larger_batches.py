@@ -92,3 +92,22 @@ def test_steps_over_larger_batches_keep_weights_that_callbacks_set() -> None:
     model.fit(batches(1), steps_per_epoch=4, verbose=0, callbacks=zt.callbacks.LambdaCallback(on_train_batch_end=forget))
     assert all((w == 0).all() for w in model.get_weights())
     assert model.optimizer.iterations == 4
+
+
+def test_programs_have_the_sizes_of_calls() -> None:
+    """That of a call, or of the batches in an iterator, or all rows of one batch."""
+    model = zt.Sequential([L.Input((5,)), L.Dense(3, activation="softmax")])
+    model.compile("cpu:scalar", optimizer="sgd", loss="sparse_categorical_crossentropy")
+    rows, labels = np.concatenate(X), np.concatenate(Y)
+    expected = -np.log(model.predict(rows)[np.arange(len(rows)), labels]).mean()
+    for call in (lambda: model.evaluate(rows, labels, batch_size=7, verbose=0),
+                 lambda: model.evaluate([(rows[:20], labels[:20]), (rows[20:], labels[20:])], verbose=0),
+                 lambda: model.test_on_batch(np.tile(rows, (2, 1)), np.tile(labels, 2))):
+        np.testing.assert_allclose(call(), expected, rtol=1e-5)
+    assert [program.batch_size for program in model._programs.all] == [32, 7, 20, 64]
+    kernel = np.zeros((5, 3))
+    model.set_weights([np.zeros_like(w) for w in model.get_weights()])
+    model.train_on_batch(np.tile(rows, (2, 1)), np.tile(labels, 2), class_weight={0: 3.0})
+    shares = np.where(labels == 0, 3.0, 1.0)[:, None] * (1 / 3 - np.eye(3)[labels]) / len(rows)
+    kernel -= 0.01 * rows.T @ shares
+    np.testing.assert_allclose(model.get_weights()[0], kernel, atol=1e-6)

@@ -261,6 +261,10 @@ def test_layers_are_compared_where_their_tensors_were_computed() -> None:
     graph = model.trace(batch_size=2).functions["predict"]
     assert [(p.layer, p.phase, p.value.shape, p.value.op.movement) for p in probes(graph)] == [
         ("first", "", (2, 2, 4), False), ("second", "", (2, 5), False), ("last", "", (2, 1), False)]
+    model = zt.Sequential([L.Input((2, 3)), L.Lambda(lambda x: ops.transpose(ops.exp(x), (0, 2, 1)), name="turned"),
+                           L.Dense(5, name="last")])
+    graph = model.trace(batch_size=2).functions["predict"]
+    assert [(p.layer, p.value.shape) for p in probes(graph)] == [("turned", (2, 2, 3)), ("last", (2, 3, 5))]
 
 
 def test_states_are_compared_after_each_step() -> None:
