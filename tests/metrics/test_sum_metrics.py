@@ -65,6 +65,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, np.ndarray, n
     **{f"{name} at thresholds": (name, {"thresholds": [0.2, 0.5, 0.8]}, None, YES, SCORES)
        for name in ("Precision", "Recall", "TruePositives", "FalseNegatives")},
     "R2 of each output": ("R2Score", {"class_aggregation": None}, None, REAL, NEAR),
+    "R2 adjusted": ("R2Score", {"class_aggregation": None, "num_regressors": 2}, None, REAL, NEAR),
     "RootMeanSquaredError": ("RootMeanSquaredError", {}, None, REAL, NEAR),
     **{f"R2 {average}": ("R2Score", {"class_aggregation": average}, None, REAL, NEAR)
        for average in ("uniform_average", "variance_weighted_average")},
@@ -214,3 +215,12 @@ def test_values_of_batches_equal_keras() -> None:
         results.append([*scores, *map(float, np.ravel([history[name] for name in sorted(history)])), *model.get_weights()[0]])
     for ours, theirs in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_equal_targets_are_explained_by_exact_predictions_alone() -> None:
+    """As scikit-learn's r2_score says; Keras gives NaN for exact ones."""
+    y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]], np.float32)
+    for predicted, scores in ((y, [1.0, 1.0]), (y + 0.5, [0.0, 0.625])):
+        score = zt.metrics.R2Score(class_aggregation=None)
+        score.update_state(y, predicted)
+        np.testing.assert_allclose(score.result(), scores, rtol=1e-6)

@@ -63,21 +63,26 @@ class R2Score(SumMetric, names=("r2_score",)):
         axes = tuple(range(max(y.rank - 1, 1)))
         parts = {"errors": OPS.square(y - y_pred), "sum": y, "squares": OPS.square(y),
                  "count": OPS.ones_like(y)}
-        return {n: OPS.sum(weigh(x), axis=axes) for n, x in parts.items()}
+        sums = {n: OPS.sum(weigh(x), axis=axes) for n, x in parts.items()}
+        counts = weigh(parts["count"]) > 0.0  # whatever the weight
+        return {**sums, "samples": OPS.sum(OPS.cast(counts, y.dtype))}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
         mean = ratio(sums["sum"], sums["count"])
         total = sums["squares"] - sums["sum"] * mean
         scores = 1.0 - ratio(sums["errors"], total)
+        # Targets that are all equal have no variance: only exact predictions explain them.
+        wrong = OPS.logical_and(OPS.equal(total, 0.0), sums["errors"] > 0.0)
+        scores = OPS.where(wrong, 0.0, scores)
         if self.class_aggregation == "uniform_average":
             scores = OPS.mean(scores)
         elif self.class_aggregation is not None:
             scores = ratio(OPS.sum(scores * total), OPS.sum(total))
-        count = OPS.sum(sums["count"])  # of all outputs, as in Keras
-        return self._adjusted(scores, count) if self.num_regressors else scores
+        return self._adjusted(scores, sums["samples"]) if self.num_regressors else scores
 
-    def _adjusted(self, scores: Value, count: Value) -> Value:
-        """Scores adjusted for the number of inputs, where there are targets enough."""
-        left = count - (self.num_regressors + 1.0)
-        factor = (count - 1.0) / OPS.where(left > 0.0, left, 1.0)
+    def _adjusted(self, scores: Value, samples: Value) -> Value:
+        """Scores adjusted for the number of inputs, where there are targets enough. The samples are
+        those of all outputs, as in Keras."""
+        left = samples - (self.num_regressors + 1.0)
+        factor = (samples - 1.0) / OPS.where(left > 0.0, left, 1.0)
         return OPS.where(left > 0.0, 1.0 - (1.0 - scores) * factor, scores)
