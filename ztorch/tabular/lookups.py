@@ -186,7 +186,7 @@ class _Lookup(HostLayer):
 
     def call(self, inputs: np.ndarray) -> np.ndarray:
         if self.invert:
-            tokens = np.array(self.get_vocabulary(), object)
+            tokens = np.array(self.get_vocabulary(), object if self.reads_text else np.int64)
             numbers = inputs.astype(np.int64)
             in_vocabulary = (numbers >= 0) & (numbers < len(tokens))
             values = tokens[np.where(in_vocabulary, numbers, 0)]
@@ -266,6 +266,8 @@ class IntegerLookup(_Lookup):
     Examples:
         >>> IntegerLookup(vocabulary=[12, 36, 1138])([[12, 36], [36, 7]]).tolist()
         [[1, 2], [2, 0]]
+        >>> IntegerLookup(vocabulary=[12, 36, 1138], invert=True)([1, 3, 0])
+        array([  12, 1138,   -1])
     """
 
     def __init__(self, max_tokens: int | None = None, num_oov_indices: int = 1,
