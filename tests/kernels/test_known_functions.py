@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.cases.available import COMPUTING
+from tests.cases.covering import share, today
+from tests.cases.device_programs import able, all_agree
 from tests.cases.grouping import together
+from tests.parity import HERE, NARROW, C, Job, Module, agree, interpreted
 from tools.kernel_functions import calls
 from ztorch.errors import KernelError
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 
 SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.0, -1.0, 0.5, -2.5]
 UNDEFINED = ("np.empty", "np.empty_like")  # whatever their elements are
@@ -63,6 +68,38 @@ def test_each_is_the_function_of_numpy(call: str) -> None:
             if a.dtype.kind == "f" and name not in ZEROS_WITHOUT_SIGN:
                 ordered = ~np.isnan(b)
                 assert (np.signbit(a) == np.signbit(b))[ordered].all(), kind
+
+
+MACHINES = ["workers", *HERE, *C, *COMPUTING]
+
+
+def jobs(turn: int) -> list[Job]:
+    """A share of all calls, of float32 or of int32: another one on each machine and day."""
+    made = []
+    for call in share(CALLS, turn, len(MACHINES)):
+        kind = ("floats", "integers")[len(made) % 2]
+        arrays = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in arguments(kind)]
+        inputs = {n: leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xyc", arrays, strict=True)}
+        try:
+            results = kernel(call).trace(inputs)
+        except KernelError:  # such as bits of floats
+            continue
+        parts = results if isinstance(results, tuple) else (results,)
+        made.append(Job(Graph({f"y{k}": y for k, y in enumerate(parts)}),
+                        dict(zip(inputs.values(), arrays, strict=True)), f"{call} of {kind}"))
+    return made
+
+
+@pytest.mark.parametrize("machine", [
+    pytest.param(m, marks=() if m == HERE[-1] else pytest.mark.slow) for m in MACHINES])
+def test_on_machines(machine: str) -> None:
+    some = jobs(MACHINES.index(machine) + today())
+    if machine in COMPUTING:
+        all_agree(machine, [one for one in some if able(one, machine)])
+        return
+    module = None if machine == "workers" else Module(some, machine)
+    for k, one in enumerate(some):
+        agree(one, module.run(k, threads=2) if module else interpreted(one, NARROW, workers=2))
 
 
 OPTIONS = {"axis": 0, "keepdims": True}
