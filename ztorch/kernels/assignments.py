@@ -122,7 +122,12 @@ class AssignmentRules(CallRules):
             update = element_update(s)
             if update is None:
                 return False
-            self._store(target, self._term(update), update.reduction, update)
+            new = self._term(update)
+            over = self._repeated(target, new)
+            if over:
+                array = self.env[target.value.id]  # type: ignore[attr-defined]
+                new = self._over_iterations(s, update, array, True, over)
+            self._store(target, new, update.reduction, over)
             return True
         if not isinstance(target, ast.Name) or target.id not in self.env:
             return False
@@ -144,25 +149,44 @@ class AssignmentRules(CallRules):
 
     def _combined(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
                   inner: tuple[LoopVar, ...]) -> LoopTensor:
+        total = self._over_iterations(s, update, old, condition, inner)
+        return self.arithmetic.apply(COMBINE[update.reduction][0], old.value, total)
+
+    def _over_iterations(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
+                         over: tuple[LoopVar, ...]) -> LoopTensor:
+        """What the iterations of some loops combine with a variable or an element."""
         a = self.arithmetic
         if update.reduction == "add":
-            total = sum_over(self, update, old.masks, inner, old.value)
-        else:
-            self.reads.clear()
-            term = a.tile(self.value(update.term))
-            d = a.common([old.value, term])
-            if update.reduction.startswith("logical") and d is not boolean:
-                raise self.source.error(s, "`and` and `or` combine the bools of all iterations, "
-                                        f"not {d}")
-            total = extreme_over(self, term, condition, inner, update.reduction, d)
-        return a.apply(COMBINE[update.reduction][0], old.value, total)
+            return sum_over(self, update, old.masks, over, old.value)
+        self.reads.clear()
+        term = a.tile(self.value(update.term))
+        d = a.common([old.value, term])
+        if update.reduction.startswith("logical") and d is not boolean:
+            raise self.source.error(s, "`and` and `or` combine the bools of all iterations, "
+                                    f"not {d}")
+        return extreme_over(self, term, condition, over, update.reduction, d)
+
+    def _repeated(self, target: ast.Subscript, term: LoopTensor) -> tuple[LoopVar, ...]:
+        """The loops whose iterations all change the same element, so that what they add can be
+        computed before, such as a product of matrices."""
+        old = self.env.get(target.value.id) if isinstance(target.value, ast.Name) else None
+        if old is None or not isinstance(old.value, LoopTensor) or old.fixed or (
+                self.condition(old.masks) is not True or term.shape):
+            return ()
+        if term.dtype.is_float and not old.value.dtype.is_float:
+            return ()  # each term loses its fraction
+        index = index_of(self.value(target.slice), old.value.shape)
+        if index.shape or not all(isinstance(p, Affine) for p in index.places):
+            return ()
+        return tuple(v for v in self.parallel(old.depth) if v not in index.vars)
 
     def _term(self, update: Update) -> LoopTensor:
         x = self.arithmetic.tile(self.value(update.term))
         return self.arithmetic.apply("neg", x) if update.negative else x
 
     def _store(self, target: ast.Subscript, new: LoopTensor, reduction: str | None,
-               update: Update | None = None) -> None:
+               done: tuple[LoopVar, ...] = ()) -> None:
+        """Writes an element; `done` are the loops whose iterations are combined already."""
         if not isinstance(target.value, ast.Name) or target.value.id not in self.env:
             raise self.source.error(target, *self._no_place(target))
         name = target.value.id
@@ -175,7 +199,7 @@ class AssignmentRules(CallRules):
             self.check_written(target, old.value)
         index = index_of(self.value(target.slice), old.value.shape)
         self.mark_parts([name])
-        inner = self.parallel(old.depth)
+        inner = tuple(v for v in self.parallel(old.depth) if v not in done)
         condition = self.condition(old.masks)
         try:
             if condition is True:
