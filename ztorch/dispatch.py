@@ -41,7 +41,7 @@ optimizer_state: Callable[[Any], Any]  # an optimizer -> the states that `update
 set_optimizer_state: Callable[[Any, Any], None]  # an optimizer, its states
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
-stateless_call: Callable[[Any, Any, Any, Any, bool], Any]  # a layer, weights, inputs, training
+stateless_call: Callable[[Any, Any, Any, Any, bool | None], Any]  # layer, weights, inputs, training
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> its object
 call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port

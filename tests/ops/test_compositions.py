@@ -120,7 +120,11 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "rad2deg": [((X,), {})], "real": [((X,), {})], "conj": [((X,), {})],
     "rearrange": [((CUBE,), {"pattern": "a b (c d) -> (c a) d b", "c": 2}), ((CUBE,), {"pattern": "b h w -> b (h w)"})],
     "rms_normalization": [((X, X[0]), {}), ((X,), {"epsilon": 0.1})],
-    "saturate_cast": [((X * 200,), {"dtype": "int8"}), ((WHOLE * 100,), {"dtype": "uint8"})],
+    "saturate_cast": [((X * 200,), {"dtype": "int8"}), ((WHOLE * 100,), {"dtype": "uint8"}),
+                      ((ODD[[0, 2, 3, 4, 5, 6]] * 1e6,), {"dtype": "float16"}), ((WHOLE,), {"dtype": "bool"})],
+    "norm": [((X,), {}), *(((X,), {"ord": ord, "keepdims": keepdims}) for ord in (
+        "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf) for keepdims in (False, True)),
+             ((X,), {"ord": 3, "axis": 1}), ((CUBE,), {"axis": (2, 0)})],
     "scatter": [((PLACES, X[0]), {"shape": (3, 2)}), ((PLACES[:, :1].copy(), random.normal(size=(4, 2))), {"shape": (3, 2)})],
     "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES[:3, :1].copy(), Y), {})],
     **{name: [((X, IDS), {"num_segments": 3})] for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")},
@@ -136,7 +140,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "vander": [((X[0],), {}), ((X[0],), {"N": 2, "increasing": True})], "vdot": [((X[0], Y[0]), {})],
 }
 OTHERWISE = {"argpartition": "any order is right that puts one element at its place: below",
-             **dict.fromkeys(("convolve", "cov", "gradient", "interp", "polyval"), "NumPy's: below"),
+             **dict.fromkeys(("convolve", "cov", "float_power", "gradient", "interp", "polyval"),
+                             "NumPy's: below"),
              "dstack": "takes a list in Keras: below", "imag": "Keras refuses it by PyTorch"}
 
 
@@ -277,19 +282,21 @@ def test_functions_that_are_no_ops_give_the_numbers_of_keras() -> None:
         zt.ops.select([X > 0], [])
 
 
-@pytest.mark.parametrize("name", ["convolve", "cov", "gradient", "interp", "polyval"])
+@pytest.mark.parametrize("name", ["convolve", "cov", "float_power", "gradient", "interp", "polyval"])
 def test_names_of_numpy_that_keras_lacks(name: str) -> None:
     cases: dict[str, list[tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]]] = {
         "convolve": [((X[0], Y[0, :k]), {"mode": m}, {"mode": m}) for k in (1, 2, 3) for m in ("full", "same", "valid")]
         + [((Y[0, :2], X[0]), {}, {})],
         "cov": [((X,), {}, {}), ((X[0],), {}, {}), ((X,), {"rowvar": False, "correction": 0}, {"rowvar": False, "ddof": 0})],
         "gradient": [((X[0],), {}, {}), ((X[0, :2],), {}, {}), ((X,), {"dx": 0.5, "axis": 0}, {"axis": 0})],
-        "interp": [((X, np.array([-2.0, 0.0, 0.5, 3.0]), Y[0]), {}, {}), ((0.25, np.array([0.0, 1.0]), Y[0, :2]), {}, {})],
+        "interp": [((X, np.array([-2.0, 0.0, 0.5, 3.0]), Y[0]), {}, {}), ((0.25, np.array([0.0, 1.0]), Y[0, :2]), {}, {}),
+                   ((np.array([-1.0, 0.0, 0.5, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]), Y[0, :3]), {}, {})],
+        "float_power": [((WHOLE, np.array([-2, 3, 2, -1])), {}, {}), ((np.abs(X), Y), {}, {})],
         "polyval": [((Y[0], X), {}, {}), ((Y[0, :1], X), {}, {}), ((Y[0], 2.0), {}, {})]}
     for args, ours, theirs in cases[name]:
         want = np.gradient(args[0], 0.5, **theirs) if "dx" in ours else getattr(np, name)(*args, **theirs)
         got = getattr(zt.ops, name)(*args, **ours)
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12, err_msg=f"{name} {ours}")
-    wrong: dict[str, tuple[Any, ...]] = {"convolve": (X, X), "cov": (CUBE,), "gradient": (X,), "interp": (X, X, X), "polyval": (X, X)}
+    wrong: dict[str, tuple[Any, ...]] = {"convolve": (X, X), "cov": (CUBE,), "float_power": (X, Y[0, :3]), "gradient": (X,), "interp": (X, X, X), "polyval": (X, X)}
     with pytest.raises(ShapeError):
         getattr(zt.ops, name)(*wrong[name])

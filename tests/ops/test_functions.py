@@ -132,7 +132,7 @@ P = leaf("input", "p", (4,), "float32")
     (lambda: ops.conv2d(X, X), ["conv2d", "rank 4", "(3, 4, 5)"]),
     (lambda: ops.conv1d(X, X, data_format="first"), ["data_format 'first'"]),
     (lambda: ops.fused_adam_step(X, P, X, X, 1), ["gradient", "(4,)", "(3, 4, 5)"]),
-    (lambda: ops.norm(X, "fro"), ["ord='fro'", "matrix_norm"]),
+    (lambda: ops.vector_norm(X, "fro"), ["ord='fro'", "matrix_norm"]),
     (lambda: ops.var(P, ddof=4), ["ddof=4", "(4,)"]),
 ])
 def test_errors_name_the_mismatch(wrong, parts) -> None:

@@ -65,7 +65,7 @@ def noise(scale: float = 1.0, mean: float = 0.0, rows: int = ROWS) -> np.ndarray
 # -- rows of exponentials ------------------------------------------------------------------------
 
 UNITS = {"softmax": 8, "log_softmax": 4, "logsumexp": 4, "mean": 4, "var": 8, "std": 8,
-         "standardize": 8, "layer_norm": 8, "rms_norm": 8, "norm": 4, "attention": 16}
+         "standardize": 8, "layer_norm": 8, "rms_norm": 8, "vector_norm": 4, "attention": 16}
 
 
 @pytest.mark.parametrize("d", EPS)
@@ -148,7 +148,7 @@ def test_batch_norm_with_a_large_mean(d: str) -> None:
 @pytest.mark.parametrize("size", [1e4, 1e-4])
 def test_squares_do_not_overflow(size: float, d: str) -> None:
     size = 5e3 if (size, d) == (1e4, "float16") else size  # whose norm is not a float16
-    for name, make in (("norm", lambda x: ops.norm(x, axis=-1)),
+    for name, make in (("vector_norm", lambda x: ops.vector_norm(x, axis=-1)),
                        ("rms_norm", lambda x: ops.rms_norm(x, epsilon=0.0))):
         [(y, want), (dy, slope)] = run(make, dtype(d), noise(size))
         near(y, want, dtype(d), UNITS[name])
@@ -158,12 +158,12 @@ def test_squares_do_not_overflow(size: float, d: str) -> None:
 @pytest.mark.parametrize("size", [1e30, 1e-30])
 def test_lengths_as_large_and_as_small_as_float32_itself(size: float) -> None:
     d = dtype("float32")
-    [(y, want), (dy, slope)] = run(lambda x: ops.norm(x, axis=-1), d, noise(size))
+    [(y, want), (dy, slope)] = run(lambda x: ops.vector_norm(x, axis=-1), d, noise(size))
     assert np.abs(y / want - 1).max() < 4 * EPS["float32"]
     near(dy, slope, d, 16)
-    [(y, _), (dy, _)] = run(lambda x: ops.norm(x, axis=-1), d, np.zeros((2, 5)))
+    [(y, _), (dy, _)] = run(lambda x: ops.vector_norm(x, axis=-1), d, np.zeros((2, 5)))
     assert not y.any() and not dy.any()
-    [(y, _)] = run(lambda x: ops.norm(x, axis=-1), d, np.array([[INF, 1.0], [NAN, 1.0]]), slopes=False)
+    [(y, _)] = run(lambda x: ops.vector_norm(x, axis=-1), d, np.array([[INF, 1.0], [NAN, 1.0]]), slopes=False)
     np.testing.assert_array_equal(y, [INF, NAN])
 
 

@@ -156,8 +156,8 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True,
     device = device or next(x for x in bounds if isinstance(x, Tensor)).device
     kind = dtypes.dtype(dtype)
     floats = kind if kind.is_float else f64
-    points = _between(*(x if isinstance(x, Tensor) else tensor(x, floats, device) for x in bounds),
-                      linspace(0.0, 1.0, num, endpoint, floats, device))
+    first, last = (x if isinstance(x, Tensor) else tensor(x, floats, device) for x in bounds)
+    points = _between(first, last, linspace(0.0, 1.0, num, endpoint, floats, device))
     points = compute("moveaxis", (points, 0, axis), {})
     return (compute("floor", (points,), {}) if kind.is_int else points).astype(kind)
 

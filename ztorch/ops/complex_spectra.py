@@ -18,6 +18,8 @@ from ztorch.ops.complex_values import ComplexValue, complex_op
 from ztorch.ops.control import scan
 from ztorch.ops.eigen import diagonals, inverse_differences
 from ztorch.ops.jacobi import LARGEST, rotation, sweeps
+from ztorch.ops.matrices import axes_of_matrices
+from ztorch.ops.reduction import Axes
 from ztorch.ops.singular import no_gradient
 
 
@@ -250,3 +252,15 @@ def matrix_norm(x: ComplexValue, ord: float | str = "fro", keepdims: bool = Fals
     s = svdvals(x)
     y = OPS.sum(s, -1) if ord == "nuc" else OPS.max(s, -1) if ord == 2 else OPS.min(s, -1)
     return OPS.expand_dims(y, (-2, -1)) if keepdims else y
+
+
+@complex_op()
+def norm(x: ComplexValue, ord: float | str | None = None, axis: Axes = None,
+         keepdims: bool = False) -> Value:
+    axes = axes_of_matrices(ord, axis, x.rank)
+    y: Value
+    if axes is None:
+        y = OPS.vector_norm(size(x), ord, axis, keepdims)
+        return y
+    y = matrix_norm(x.each("moveaxis", axes, (-2, -1)), ord)
+    return OPS.expand_dims(y, axes) if keepdims else y

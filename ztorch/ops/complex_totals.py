@@ -188,8 +188,9 @@ def cumprod(x: ComplexValue, axis: int | None = None, dtype: Any = None,
 
 
 @complex_op()
-def norm(x: ComplexValue, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Value:
-    y: Value = OPS.norm(size(x), ord, axis, keepdims)
+def vector_norm(x: ComplexValue, ord: float = 2, axis: Axes = None, keepdims: bool = False
+                ) -> Value:
+    y: Value = OPS.vector_norm(size(x), ord, axis, keepdims)
     return y
 
 

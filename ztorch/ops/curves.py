@@ -67,7 +67,9 @@ def interp(x: Value | float, xp: Value, fp: Value) -> Value:
     after = OPS.clip(OPS.searchsorted(xp, x, "right"), 1, xp.size - 1)
     before = after - 1
     first, start = OPS.take(xp, before, 0), OPS.take(fp, before, 0)
-    part = OPS.clip((x - first) / (OPS.take(xp, after, 0) - first), 0.0, 1.0)
+    gap = OPS.take(xp, after, 0) - first  # 0 where the last points share a position
+    part = OPS.clip((x - first) / OPS.where(gap > 0.0, gap, 1.0), 0.0, 1.0)
+    part = OPS.where(OPS.logical_and(gap <= 0.0, x >= first), 1.0, part)
     return start + (OPS.take(fp, after, 0) - start) * part
 
 

@@ -10,10 +10,12 @@ import numpy as np
 from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.graph.batching import pointwise
+from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, broadcast_together, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.powers import few_products, whole_power
 from ztorch.ops.shifts import any_shift
 
@@ -27,7 +29,7 @@ TENSOR_NAMES = {
 # Aliases of ops, by opcode: names of the array API standard, NumPy, Keras and PyTorch.
 _ALIASES = {
     "abs": ("absolute", "fabs"), "sub": ("subtract",), "mul": ("multiply",), "neg": ("negative",),
-    "rem": ("fmod",), "pow": ("pow", "float_power"), "trunc": ("fix",),
+    "rem": ("fmod",), "pow": ("pow",), "trunc": ("fix",),
     "atan": ("arctan",), "lt": ("lt", "less_than"), "le": ("le",), "gt": ("gt", "greater_than"),
     "ge": ("ge",), "eq": ("eq",), "ne": ("ne",), "not": ("bitwise_invert", "invert"),
     "shl": ("bitwise_left_shift", "left_shift"), "shr": ("bitwise_right_shift", "right_shift"),
@@ -256,6 +258,20 @@ def square(x: Value) -> Value:
         A tensor of the shape and dtype of `x`.
     """
     return x * x
+
+
+@composition(Sample(((3, 5), (3, 5)), {}, 0.1, 2.0))
+def float_power(a: Value | float, b: Value | float) -> Value:
+    """`power` of floats, also for integers.
+
+    Args:
+        a: Tensor of numbers, or a number.
+        b: Tensor of numbers, or a number.
+
+    Returns:
+        A tensor of the broadcast shape and the dtype of the floats; float64 for integers.
+    """
+    return OPS.power(*as_floats(a, b))
 
 
 def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:

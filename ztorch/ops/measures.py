@@ -79,7 +79,7 @@ def normalize(x: Value, axis: Axes = -1, order: float = 2, epsilon: float | None
     """
     [x] = as_floats(x)
     least = 1e-7 if epsilon is None else float(epsilon)
-    size = OPS.norm(x, order, axis, True)
+    size = OPS.vector_norm(x, order, axis, True)
     return x / OPS.maximum(size, least)
 
 

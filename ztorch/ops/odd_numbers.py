@@ -204,6 +204,10 @@ def saturate_cast(x: Value, dtype: DType | str) -> Value:
         over = as_value(x) >= high
         return OPS.where(over, OPS.full((), ends.max if own is None else high, target),
                          OPS.cast(OPS.where(over, OPS.zeros_like(x), OPS.maximum(x, low)), target))
+    if target.kind == "b" and x.dtype.kind != "b":
+        return OPS.logical_not(OPS.less_equal(x, 0))  # as in Keras, NaN is true
+    if target.is_float and target.bits < x.dtype.bits:
+        x = OPS.clip(x, -target.largest, target.largest)
     return OPS.cast(x, target)
 
 

@@ -140,8 +140,9 @@ def _norm_numpy(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False
 
 @op(*REDUCTION_SAMPLES, Sample(((3, 5),), {"ord": 1, "axis": 1}),
     Sample(((3, 5),), {"ord": math.inf}), Sample(((3, 5),), {"ord": 3, "axis": 1}),
-    numpy=_norm_numpy, aliases=("vector_norm",))
-def norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bool = False) -> Value:
+    numpy=_norm_numpy)
+def vector_norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bool = False
+                ) -> Value:
     """The norm of vectors along axes, without overflow or underflow.
 
     Args:
@@ -157,13 +158,13 @@ def norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bool = Fa
 
     Examples:
         >>> import ztorch as zt
-        >>> zt.ops.norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
+        >>> zt.ops.vector_norm(np.array([[3e30, 4e30], [0.0, 0.0]], np.float32), axis=1)
         array([5.e+30, 0.e+00], dtype=float32)
     """
     ord = 2 if ord is None else ord
     if isinstance(ord, str) or math.isnan(ord):
-        raise shape_error(f"ops.norm(ord={ord!r}) is not a number", fix="matrices have "
-                          "ops.matrix_norm")
+        raise shape_error(f"ops.vector_norm(ord={ord!r}) is not a number",
+                          fix="matrices have ops.matrix_norm")
     [x] = as_floats(x)
     size = OPS.abs(widened(x))
     if ord in (0, 1, math.inf, -math.inf):
