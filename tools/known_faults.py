@@ -168,6 +168,7 @@ FAULTS = [
     Fault("constraints", "ztorch/constraints/norms.py", "ops.minimum(norms, self.max_value)", "ops.maximum(norms, self.max_value)", "constraints"),
     Fault("regularizers", "ztorch/regularizers/orthogonal.py", "pairs = count * (count - 1) / 2", "pairs = count * count / 2", "regularizers"),
     Fault("data", "ztorch/data/splitting.py", "order[left_count:left_count + right_count]", "order[:right_count]", "data/test_as_in_keras.py"),
+    Fault("kernels", "ztorch/kernels/assignments.py", "known.value.shape and not known.fixed", "known.value.shape and known.fixed", "kernels/test_errors.py"),
     Fault("kernels", "ztorch/kernels/dependence.py", "if abs(step) == abs(other_step) and (first - second) % step:", "if abs(step) == abs(other_step):", "kernels/test_dependence.py"),
     Fault("kernels", "ztorch/kernels/dependence.py", "s * (count - 1))) for", "s * count)) for", "kernels/test_dependence.py"),
     Fault("library", "ztorch/library/strides.py", "if strides[axis] < width:", "if strides[axis] < width - 1:", "library/test_routines.py library/test_reductions.py"),

@@ -52,6 +52,7 @@ def updating(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--update-goldens"))
 
 
+@pytest.mark.cheap
 @together()
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_kernels_are_refused(name: str, updating: bool) -> None:

@@ -9,7 +9,12 @@ import pytest
 
 import ztorch as zt
 from tests.cases.available import device
+from tests.parity import Job, Module, agree
 from ztorch import layers as L
+from ztorch import ops
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
 from ztorch.host.settings import using
 from ztorch.lower.rewrites import deep_products
 from ztorch.lower.rewrites.overwritten import Overwritten
@@ -63,6 +68,28 @@ def test_the_interpreter_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZTORCH_INTERPRET", "1")
     for got, want in zip(learned(), weights, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_that_is_read_last_is_kept_until_then() -> None:
+    """Two stacks share a buffer. The next loop reads one, stores rows as long as both, then reads the other."""
+    random, n = np.random.default_rng(0), 8
+    x, w, v, u = (leaf("input", f"x{k}", shape, f32)
+                  for k, shape in enumerate([(6, 4, 2 * n), (n, n), (n, 2 * n), (2 * n, n)]))
+
+    def first(h: Value, row: Value) -> tuple[Value, tuple[Value, Value]]:
+        a = ops.tanh(ops.tanh(h @ v + row) @ u)
+        b = ops.tanh(a @ w)
+        return ops.tanh(b @ w), (a, b)
+
+    def second(h: Value, rows: tuple[Value, Value]) -> tuple[Value, Value]:
+        stored = ops.tanh((rows[0] + h) @ v)
+        return ops.tanh(ops.tanh(stored @ u) @ w + rows[1]), stored
+
+    h, stacks = ops.scan(first, ops.full((4, n), 0.0, f32), ops.tanh(x))
+    last, stored = ops.scan(second, h, stacks, reverse=True)
+    fed = {v: random.uniform(-1, 1, v.shape).astype(np.float32) for v in (x, w, v, u)}
+    job = Job(Graph({"last": last, "stored": ops.tanh(stored)}), fed, "two stacks")
+    agree(job, Module([job], "scalar").run(0), terms=50)
 
 
 def arena_of(layer: type[L.Layer], steps: int, batch: int, width: int) -> float:

@@ -10,9 +10,10 @@ from tests.parity import HERE
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import declare_states
+from ztorch.graph.evaluate import evaluate
 from ztorch.host.settings import using
 from ztorch.lower.plan import Plan, lower
-from ztorch.lower.rewrites.strip_mining import StripMinedLoop
+from ztorch.lower.rewrites.strip_mining import StripMinedLoop, strip_mined
 
 
 def results() -> list[np.ndarray]:
@@ -41,6 +42,18 @@ def test_blocks_give_the_same_bits_as_the_undivided_loop(monkeypatch: pytest.Mon
     for got, want in zip(results(), whole, strict=True):
         np.testing.assert_array_equal(got, want)
     assert sum(made) >= 6  # three layers, predicting and learning
+
+
+def test_blocks_compute_what_the_undivided_loop_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In NumPy, without code: outputs of all steps, and the last state."""
+    graph = zt.Sequential([L.Input((7, 3)), L.LSTM(2, return_sequences=True), L.GRU(3)]).trace(2).functions["predict"]
+    monkeypatch.setattr(StripMinedLoop, "block_size", lambda blocks, capacity: 3 if blocks.products else 0)
+    blocks = strip_mined(graph, TARGETS[HERE[-1]].limits)
+    random = np.random.default_rng(1)
+    fed = {v: random.normal(size=v.shape) for v in graph.nodes() if v.op.kind == "leaf"}
+    assert sum(v.op.kind == "loop" for v in blocks.nodes()) == 4  # two, and the last steps of each
+    for got, want in zip(*(evaluate([*g.roots], fed, oracle=True) for g in (blocks, graph)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def plan(steps: int, batch: int, width: int) -> Plan:
