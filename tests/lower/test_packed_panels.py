@@ -85,3 +85,14 @@ def test_packing_reads_in_memory_order() -> None:
     assert "order(1, 0)" in repr(plan_of(Graph({"y": longest}), ZEN3)[0].steps[0].schedule)
     long = ops.exp(ops.transpose(x(6, 9, 128), (1, 0, 2)))  # 512 bytes each
     assert "order(0, 1)" in repr(plan_of(Graph({"y": long}), ZEN3)[0].steps[0].schedule)
+
+
+@pytest.mark.parametrize(("batch", "n", "wanted"), [(4, 256, (8, 1)), (1, 256, (8, 1)), (4, 128, (8, 1)), (1, 128, (8, 1)),
+                                                    (1, 64, (4, 1)), (4, 64, (8, 1)), (4, 48, (3, 0))])
+def test_matrices_of_a_batch_are_packed_if_they_are_large(batch: int, n: int, wanted: tuple[int, int]) -> None:
+    """An eighth of 256 KiB: 128 rows of 64 numbers. Where several products share the work, each has one block."""
+    small = replace(AVX2, processor=ANY._replace(l2_bytes=256 << 10, l1_bytes=4096))
+    b = leaf("input", "b", (batch, 128, n), f32)
+    [step] = plan_of(Graph({"y": ops.matmul(x(batch, 48, 128), b)}), small)[0].steps
+    assert isinstance(step.schedule, ProductSchedule)
+    assert (step.schedule.block_rows, step.schedule.block_pack) == wanted

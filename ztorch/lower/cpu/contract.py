@@ -88,7 +88,8 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
                row_distance(product.args[1]),
                kept_for_iterations(product.args[1], limits.processor),
                comes_from_afar(product.args[1]), panel == 0 and count == 1 and packs_in_block(
-                   product.args[1], m, product.dtype, limits), count)
+                   product.args[1], m, product.dtype, limits), count,
+               math.prod(product.shape[:-2]))
     s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]),
                           lanes * summing(product.dtype).bytes, limits.processor)
     members = sum(v.op is not COPY for v in region.members)

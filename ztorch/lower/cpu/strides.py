@@ -15,6 +15,7 @@ from ztorch.lower.tuning import (
     BLOCK_PANEL_BYTES,
     FREE_WAYS,
     LINE_BYTES,
+    PACK_BATCH_SHARE,
     PACK_DEPTH_PAGES,
     PACK_OVERFLOW,
     PACK_ROWS,
@@ -159,12 +160,13 @@ def packs_in_block(b: Value, m: int, d: DType, limits: Limits) -> bool:
     """
     k, cpu, vector_bytes = b.shape[-2], limits.processor, limits.lanes(d) * b.dtype.bytes
     too_large = m * k * d.bytes > cpu.l2_bytes or 2 * k * vector_bytes > BLOCK_PANEL_BYTES
-    if b.rank != 2 or too_large or not is_readable(b):
+    too_small = b.rank > 2 and k * b.shape[-1] * d.bytes < cpu.l2_bytes * PACK_BATCH_SHARE
+    if too_large or too_small or not is_readable(b):
         return False
     distance = row_distance(b)
     least = PACK_ROWS_BLOCK if distance % PAGE_BYTES else PACK_ROWS_BLOCK_PAGES
     conflicts = vector_bytes < LINE_BYTES and k > lines_held(distance, cpu)
-    return (conflicts and m >= least) or has_bad_rows(b, m, d, limits)
+    return (conflicts and m >= least) or (b.rank == 2 and has_bad_rows(b, m, d, limits))
 
 
 def offsets_of(v: Value) -> Index | None:

@@ -72,7 +72,7 @@ def product_lanes(n: int, limits: Limits, d: DType) -> int:
 def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = False,
            access: AccessPattern | None = None, panel: int = 0,
            distance: int = 0, own_rows: bool = False, far: bool = False,
-           pack: bool = False, count: int = 1) -> ProductSchedule:
+           pack: bool = False, count: int = 1, batch: int = 1) -> ProductSchedule:
     """The schedule of an m x n x k product with the least estimated time.
 
     The time of a step along k is the maximum of four times: that of its multiply-adds, that of its
@@ -95,6 +95,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
             it. Default: `False`.
         pack: Whether the first tile of a block copies the panel of B. Default: `False`.
         count: Products of these sizes that a tile computes together. Default: `1`.
+        batch: Products that workers share. Default: `1`.
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
@@ -114,7 +115,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     if own_rows:
         fits = 1
     elif pack:
-        fits = math.ceil(tiles.down / min(tiles.down // 2, math.ceil(BLOCK_ITERATIONS / panels)))
+        blocks = math.ceil(BLOCK_ITERATIONS / (panels * batch))
+        fits = math.ceil(tiles.down / min(tiles.down // 2, blocks))
     elif k * n * count * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
         iterations = tiles.down * panels
         fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
