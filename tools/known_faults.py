@@ -260,4 +260,11 @@ FAULTS = [
     Fault("model", "ztorch/model/objectives.py", "            if not value:", "            if value is None:", "model/test_own_metrics.py"),
     Fault("tune", "ztorch/tune/clocks.py", "m.space == \"global\")", "m.space != \"global\")", "tune/test_gpus.py"),
     Fault("codegen", "templates/amdgcn/matrix.ll.j2", "splat (i32 4096)", "splat (i32 2048)", "codegen/rocm/test_tensor.py"),
+    Fault("metrics", "ztorch/metrics/variables.py", 'if name == "add" and len(args) == 2', 'if name != "add" and len(args) == 2', "metrics/test_updated_metrics.py"),
+    Fault("tabular", "ztorch/tabular/host_layer.py", "(out > 0)", "(out >= 0)", "tabular/test_host_layers.py"),
+    Fault("verify", "ztorch/verify/probes.py", "len(v.args) == 1:", "len(v.args) != 1:", "verify/test_verify.py"),
+    Fault("data", "ztorch/data/kinds.py", "len(text) <= LONGEST", "len(text) < LONGEST", "data/test_typed_table.py"),
+    Fault("sources", "ztorch/sources/artifacts.py", '"" not in losses', '"" in losses', "sources/test_load_model.py"),
+    Fault("training", "ztorch/training/history.py", "n[4:] not in self.history", "n[4:] in self.history", "training/test_history.py"),
+    Fault("feed", "ztorch/feed/other_sizes.py", "if self._changed and kind is None:", "if False:", "feed/test_larger_batches.py"),
 ]

@@ -41,6 +41,7 @@ CASES: dict[str, Any] = {
     "norms that count": lambda t, f, x: t.linalg.vector_norm(x.round(), 0, dim=1),
     "a product alone": lambda t, f, x: t.baddbmm(x[:, 0] / 0, x[:, 1], x[:, 2], beta=0, alpha=0.5),
     "condition numbers": lambda t, f, x: [t.linalg.cond(x + 9 * t.eye(6), k) for k in (2, -2)],
+    "quantiles in a list": lambda t, f, x: t.quantile(x, t.tensor([0.2, 0.7]), dim=2).permute(1, 0, 2, 3),
     "complex and whole": lambda t, f, x: [t.view_as_real((x * 5).int() + t.complex(x, x)),
                                           t.view_as_real((x * 5).int() * t.complex(x, x))],
     "complex padding": lambda t, f, x: [t.view_as_real(f.pad(t.complex(x, x + 1), (1, 2))),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.node import Node, Result, node
+from ztorch.interchange.onnx.node import FloatInitializer, Node, Result, node
 
 DOMAIN = "ai.onnx.preview.training"
 
@@ -71,4 +72,7 @@ def _momentum(n: Node) -> Result:
 @node("StopGradient", domain="ztorch")
 def _stop_gradient(n: Node) -> Result:
     """For the parts of torch.export programs that have no gradient."""
+    x = n.input(0)
+    if isinstance(x, FloatInitializer):  # nodes that need its numbers find them
+        return replace(x, read=lambda trainable: OPS.stop_gradient(x.read(trainable)))
     return OPS.stop_gradient(n.value(0))
