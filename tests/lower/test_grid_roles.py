@@ -161,6 +161,22 @@ def test_rows_unaligned_for_box_copies_are_copied_once(monkeypatch: pytest.Monke
         np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 
+def test_rows_are_longer_where_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that computes a matrix of unaligned rows for products stores them further apart: there is no copy."""
+    monkeypatch.setattr(pitches, "PITCH_REUSE", 64)
+    x, b, c = leaf("input", "x", (128, 134), f32), leaf("input", "b", (134, 128), bf16), leaf("input", "c", (128, 192), bf16)
+    rng = np.random.default_rng(4)
+    feeds = {v: rng.integers(-1, 2, v.shape).astype(np.float32) for v in (x, b, c)}
+    a = ops.cast(x - ops.max(x, axis=1, keepdims=True), bf16)
+    one = Job(Graph({"y": ops.matmul(a, b), "z": ops.matmul(ops.transpose(a), c)}), feeds)
+    steps = plan_of(one.alone("j"), ONE)[0].steps
+    assert sorted(s.schedule.kind for s in steps) == ["grid_roles"] * 2 + ["grid_rows"]
+    assert 128 * 136 in {m.size for m in steps[0].kernel.memories if m.access != "r"}
+    for got, want in zip(interpreted(one, ONE), one.oracle(), strict=True):  # sums below 256 are exact
+        assert np.abs(want).max() < 257
+        np.testing.assert_array_equal(got.reshape(want.shape), want)
+
+
 def test_float32_matrices_are_transposed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of float32 read copies of what lies across k, and the gradient of x both operands as they are."""
     monkeypatch.setattr(pitches, "PITCH_REUSE", 64)

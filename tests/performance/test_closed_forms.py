@@ -127,6 +127,25 @@ def test_wide_loads_take_several_transactions() -> None:
     assert shared.wavefronts / shared.requests == 2 and shared.conflicts == 1
 
 
+@together()
+@pytest.mark.parametrize(("name", "opcode", "lanes"), [
+    ("H200", "xor", 64), ("H200", "add", 128), ("A100", "sub", 128), ("RTX 5090", "add", 128), ("MI300X", "add", 64)])
+def test_additions_of_integers_share_two_kinds_of_units(name: str, opcode: str, lanes: int) -> None:
+    """NVIDIA's assembler writes half of them as products, where fewer units add than multiply."""
+    def body(b: Builder, g: Operand, t: Operand) -> None:
+        words = [b.load("x", b.add(b.mul(t, 8), k)) for k in range(8)]
+        with b.loop(0, 1000):
+            for k in range(512):
+                word = words[k % 8]
+                words[k % 8] = b.emit(opcode, word, b.emit("min" if opcode != "xor" else "max", word, k))
+        b.store("y", t, words[0])
+
+    row = gpu(name)
+    p = predict_kernel(kernel(body, d=i32), (row.units * 8, 1, 1), row)
+    least = 8 * THREADS * 512_000 * (1 / row.int_lanes + 1 / max(lanes, row.int_lanes))
+    assert p.parts["integers"] == pytest.approx(least / (row.clock_ghz * 1e9), rel=0.02)
+
+
 def test_dependent_loads_cost_their_latency() -> None:
     """A chain of loads, of which each gives the address of the next, on one workgroup."""
     def body(b: Builder, g: Operand, t: Operand) -> None:

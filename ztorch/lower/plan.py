@@ -81,8 +81,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     graph = prepare(graph, limits, derived)
     if derived is not None:
         graph = derived.take(graph)
-    if limits.grid is None and memory_limit is None and not graph.recomputed:
-        graph = with_insets(graph)
+    if memory_limit is None and not graph.recomputed:
+        graph = with_insets(graph, only_longer_rows=limits.grid is not None)
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)

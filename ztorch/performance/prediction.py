@@ -154,11 +154,12 @@ def unit_cycles(work: Work, gpu: Gpu) -> dict[str, float]:
     """Cycles for which one workgroup occupies each part of a unit."""
     threads = gpu.subgroup
     slots = work.slots
+    moved = slots["add"] * gpu.moved_additions
     cycles = {
         "issue": slots.total() / gpu.issue,
-        "float32": slots["f32"] * threads / gpu.f32_lanes,
+        "float32": slots["f32"] * threads / gpu.f32_lanes + moved * threads / gpu.int_lanes,
         "float64": slots["f64"] * threads / gpu.f64_lanes,
-        "integers": slots["int"] * threads / gpu.int_lanes,
+        "integers": (slots["int"] + slots["add"] - moved) * threads / gpu.int_lanes,
         "special": slots["special"] * threads / gpu.special_lanes,
         "load/store": sum(a.wavefronts or a.lines for a in work.accesses.values()),
         "tensor cores": 0.0,

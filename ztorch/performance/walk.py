@@ -144,6 +144,8 @@ class _Walk:
             return {}
         converts = i.opcode in ("cast", "raw_cast")
         pipe = "int" if converts or not operand.is_float else "f64" if operand.bits == 64 else "f32"
+        if pipe == "int" and i.opcode in ("add", "sub") and operand.bits <= 32:
+            pipe = "add"
         slots = DIVISION_SLOTS if i.opcode == "div" and operand.is_float else row.cost
         if i.opcode in SPECIAL and operand.is_float:
             self._issue("special", lanes, active, weight)

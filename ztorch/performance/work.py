@@ -21,7 +21,7 @@ ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async", "copy_tile"}
 class Work:
     """The work of one workgroup. Slots are instructions that a subgroup issues."""
 
-    slots: Counter[str] = field(default_factory=Counter)  # by pipe: f32, f64, int, special, other
+    slots: Counter[str] = field(default_factory=Counter)  # by pipe: f32, int, add, special ...
     matrix_flops: Counter[str] = field(default_factory=Counter)  # by dtype of operands, or tf32
     flops: float = 0.0  # of all threads; a multiply-add counts as two
     accesses: dict[int, AccessCost] = field(default_factory=dict)  # by place in the kernel

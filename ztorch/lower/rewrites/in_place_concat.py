@@ -17,17 +17,18 @@ Shape = tuple[int, ...]
 Place = tuple[Value, Shape]  # a whole value, and the offset of a part in it
 
 
-def with_insets(graph: Graph) -> Graph:
+def with_insets(graph: Graph, only_longer_rows: bool = False) -> Graph:
     """The graph with insets for values that are padded or concatenated, and then read by other
-    kernels. A graph with loops is not changed, since loops place their operands and results."""
+    kernels. A graph with loops is not changed, since loops place their operands and results.
+    `only_longer_rows`: of copies whose rows are padded for alignment alone; nothing reads that."""
     nodes = graph.nodes()
     if any(v.op.kind == "loop" for v in nodes) or not any(map(_parts, nodes)):
         return graph
-    return _Insets(graph).graph()
+    return _Insets(graph, only_longer_rows).graph()
 
 
 class _Insets:
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, only_longer_rows: bool):
         self.old = graph
         self.readers: dict[Value, list[Value]] = {}
         for v in graph.nodes():
@@ -39,7 +40,8 @@ class _Insets:
         # By the value that a kernel computes: the parts that it is, up to a reshape.
         self.parts: dict[Value, list[tuple[Value, Place]]] = {}
         for v in reversed(graph.nodes()):
-            if v not in self.inside and self._is_stored(v):
+            if v not in self.inside and self._is_stored(v) and (
+                    not only_longer_rows or self._has_longer_rows(v)):
                 self._take(v)
 
     def _is_stored(self, v: Value) -> bool:
@@ -50,6 +52,10 @@ class _Insets:
             rearranged or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
                 r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)
             for r, rearranged in self._readers_of(v))
+
+    def _has_longer_rows(self, v: Value) -> bool:
+        """Whether v is a copy with padding that no reader reads."""
+        return v.op is COPY and v.args[0].op.name == "pad" and not self._border(v)
 
     def _readers_of(self, v: Value, rearranged: bool = False) -> Iterator[tuple[Value, bool]]:
         """The readers of v through views, and whether the views do more than reshape."""
