@@ -2,14 +2,20 @@
 
     python -m tools.spills                          all models, chips and dtypes: some 40 minutes
     python -m tools.spills bert_base --chip sm_80   one model on one chip
+
+Each line replaces its line in `benchmarks/results/spills.md`; others stay, with their dates.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from benchmarks import report
+from benchmarks.report import Section
 from ztorch.codegen.targets import Target, target
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
@@ -20,6 +26,11 @@ from ztorch.performance.assembled import KernelResources, assembled_resources
 from ztorch.sources.find import zoo
 
 DTYPES = ("float32", "mixed_bfloat16")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+METHOD = (
+    "NVIDIA's assembler on the kernels of a training step of each model of the zoo, in its usual "
+    "batch size. A kernel spills where a thread keeps values in memory for lack of registers. "
+    "`python -m tools.spills` writes this page.")
 
 
 def resources(model: str, dtype: str, made_for: Target) -> Iterator[tuple[str, KernelResources]]:
@@ -36,23 +47,35 @@ def resources(model: str, dtype: str, made_for: Target) -> Iterator[tuple[str, K
         yield kernels[n].name, used
 
 
+def write(folder: Path, model: str, dtype: str, chip: str,
+          used: Mapping[str, KernelResources]) -> None:
+    """Writes a line of the table, in place of an earlier one."""
+    earlier = report.sections(folder / "spills.json").get("spills")
+    section = Section("spills", "Kernels that spill, by chip", "registers of a thread")
+    spilled = {name: r.spilled for name, r in used.items() if r.spilled}
+    today = f"{datetime.date.today()}"
+    section.line({
+        "case": f"{model}, {dtype}", "device": chip, "date": today,
+        "kernels": f"{len(used)}", "most registers": f"{max(r.registers for r in used.values())}",
+        "spilled": ", ".join(f"{name} {n} bytes" for name, n in spilled.items()) or "none"})
+    report.write(folder, "spills", {"date": today}, [section.after(earlier)], False,
+                 "Spilled registers", METHOD)
+
+
 def main() -> None:
-    """Prints a line for each model, dtype and chip, and below it the kernels that spill."""
+    """Writes a line for each model, dtype and chip."""
     chips = [c.name for c in chips_of("cuda")]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="*")
     parser.add_argument("--chip", action="append", choices=chips)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the table")
     options = parser.parse_args()
     for model in options.model or zoo():
         for dtype in options.dtype or DTYPES:
             for chip in options.chip or chips:
                 used = dict(resources(model, dtype, target(f"cuda:{chip}")))
-                spilled = {name: r for name, r in used.items() if r.spilled}
-                print(f"{model} {dtype} {chip}: {len(used)} kernels, {len(spilled)} spill",
-                      flush=True)
-                for name, r in spilled.items():
-                    print(f"    {name}: {r.registers} registers, {r.spilled} bytes", flush=True)
+                write(options.out, model, dtype, chip, used)
 
 
 if __name__ == "__main__":

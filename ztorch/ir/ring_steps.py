@@ -130,15 +130,13 @@ class RingSteps(Registers):
 
     def _elsewhere(self, at: int, threads: np.ndarray, places: np.ndarray, size: int,
                    cluster: int, apart: int = 1) -> list[np.ndarray]:
-        """The same indices in the memory of so many workgroups of a cluster that are `apart` from
-        one another, the first workgroup first; only the workgroup's own indices if it is 1."""
+        """The same indices in the memory of workgroups of a cluster that are `apart` from one
+        another, the first workgroup first; only the workgroup's own indices if it is 1."""
         if cluster == 1:
             return [places]
-        if len(self.group) // self.size % cluster:
-            raise self.fail(at, f"{len(self.group) // self.size} workgroups are not a multiple of "
-                                f"the cluster of {cluster}")
-        group = self.group[threads, 0]
-        reached = cluster * apart
+        if (count := len(self.group) // self.size) % cluster:
+            raise self.fail(at, f"{count} workgroups are no multiple of the cluster of {cluster}")
+        group, reached = self.group[threads, 0], cluster * apart
         first = group // reached * reached + group % apart
         return [places + (first + k * apart - group) * size for k in range(cluster)]
 
@@ -219,8 +217,8 @@ class RingSteps(Registers):
             first, _ = self.reach(at, target, self.regs[to] + (
                 attrs["off"] + np.array([0, offsets.shape[1] - 1])), None)
             first = np.broadcast_to(first, (self.threads, 2))[threads, 0]
-            counters = self._elsewhere(at, threads, own, len(ring.count) // max(
-                1, len(self.group) // self.size), cluster, apart)
+            barriers = len(ring.count) // max(1, len(self.group) // self.size)
+            counters = self._elsewhere(at, threads, own, barriers, cluster, apart)
             targets = self._elsewhere(at, threads, first, size, cluster, apart)
             for n, thread in enumerate(threads):
                 place = [int(self._each(self.regs[c])[thread]) + o for c, o in zip(
