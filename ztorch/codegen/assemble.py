@@ -78,7 +78,10 @@ def _emit_kernel(text: str, target: Target) -> bytes:
 
 def _key(text: str, target: Target) -> tuple[str | bytes, ...]:
     """Everything that the code of a module depends on."""
-    return text, canonical_text(_options(target)), llvm_identity(), _source()
+    return text, _options_text(_options(target)), llvm_identity(), _source()
+
+
+_options_text = functools.cache(canonical_text)  # asked for each kernel
 
 
 def assembly(text: str, target: Target) -> str:
