@@ -52,6 +52,15 @@ def pooled(a, _b):
 
 
 @zt.kernel
+def pooled_slices(a, _b):
+    rows, columns, channels = a.shape
+    out = np.empty((rows - 2, columns - 2, channels), a.dtype)
+    for i, j, c in zt.grid(*out.shape):
+        out[i, j, c] = a[i:i + 3, j:j + 3, c].max() + a[i:i + 2, j + 1:j + 3, c].mean()
+    return out
+
+
+@zt.kernel
 def columns_below(a, b):
     """A condition on the iterations, and elements of every second row."""
     out = np.zeros((2 * a.shape[0], b.shape[1]), a.dtype)
@@ -89,7 +98,7 @@ SQUARE, WINDOW = ((8, 8), (8, 8)), ((6, 6, 16), (3, 3, 16))
 
 @pytest.mark.parametrize(("kernel", "shapes", "schedule"), [
     (product, SQUARE, "product"), (less_a_product, SQUARE, "product"), (depthwise, WINDOW, "sliding"),
-    (pooled, WINDOW, "elements"), (columns_below, SQUARE, ""), (parts, SQUARE, ""), (whole, SQUARE, "")],
+    (pooled, WINDOW, "elements"), (pooled_slices, WINDOW, ""), (columns_below, SQUARE, ""), (parts, SQUARE, ""), (whole, SQUARE, "")],
     ids=lambda p: p.__name__ if callable(p) else "")
 def test_values_and_schedules(kernel: Any, shapes: Any, schedule: str) -> None:
     random = np.random.default_rng(0)

@@ -113,6 +113,7 @@ def _floats(machine: str) -> str:
     return "float32" if COMPILED <= TOGETHER or machine == "webgpu" else "float64"
 
 
+@pytest.mark.timeout(3600 if COMPILED > TOGETHER else 300)
 @pytest.mark.parametrize("level", [HERE[-1], *(pytest.param(n, marks=pytest.mark.slow) for n in (*HERE[:-1], *C))])
 def test_compiled(level: str) -> None:
     jobs = _jobs(_floats(level))

@@ -11,9 +11,12 @@ import numpy as np
 
 from ztorch.dtypes import DType, boolean, i32, u32
 from ztorch.graph.op import OPS
+from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import TileArithmetic
 from ztorch.kernels.tiles import LETTERS, LoopTensor, full, union
 
+# Of which axes keep their numbers, but for transposes and reshapes; new ones come last.
+_MOVEMENTS = ("transpose", "reshape", "windows", "slice", "pad")
 FunctionRule = Callable[..., Any]  # (arithmetic, *arguments, **named) -> value
 
 
@@ -67,8 +70,25 @@ def _reduction(name: str) -> FunctionRule:
             at = len(x.axes) if axis is None else _place(x, axis)
             y = getattr(OPS, name)(value, axis=at, keepdims=keepdims)
             return LoopTensor(OPS.cast(y, i32), x.axes)
+        last = len(x.axes) - 1
+        if len(places) == len(x.shape) and not keepdims and _adjacent(value) == last >= 0:
+            # So that the last loop fills vectors, as in windows of images whose channels are last.
+            value = OPS.transpose(value, (*range(last), *places, last))
+            places = tuple(k - 1 for k in places)
         return LoopTensor(getattr(OPS, name)(value, axis=places, keepdims=keepdims), x.axes)
     return rule
+
+
+def _adjacent(v: Value) -> int | None:
+    """The axis whose neighbors are adjacent in memory, if movement alone decides that."""
+    inner = _adjacent(v.args[0]) if v.op.name in _MOVEMENTS else v.rank - 1
+    if inner is None or v.op.name not in ("transpose", "reshape"):
+        return inner
+    if v.op.name == "transpose":
+        return v.attrs["axes"].index(inner)
+    x = v.args[0]
+    kept = inner == x.rank - 1 and v.rank > 0 and v.shape[-1] == x.shape[-1]
+    return v.rank - 1 if kept else None
 
 
 def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:
