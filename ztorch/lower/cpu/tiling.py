@@ -99,7 +99,8 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
-    ahead = 0 if packed or pack or n % lanes or count > 1 else steps_ahead(distance, cpu)
+    fetches = distance > 0 and not (packed or pack or n % lanes or count > 1)
+    ahead = steps_ahead(distance, cpu) if fetches else 0
     best = functools.partial(
         _best_tile, m, n, k, limits, d, packed, access, panel, count, ahead)
     time, rows, width = best()
