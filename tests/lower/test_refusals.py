@@ -92,10 +92,10 @@ def test_the_cost_of_attention_counts_every_byte_of_shared_memory() -> None:
     (False, 2 * window_tiles.REPEAT, "t", 64, True), (True, 2 * window_tiles.REPEAT, "t", 128, True)])
 def test_workgroups_share_whole_lines(deep: bool, lines: int, tap: str | None, columns: int, shared: bool) -> None:
     """A tile is 4 REPEAT lines deep. Two workgroups each copy half of a strip's columns, else of its lines."""
-    tile: Any = SimpleNamespace(shape=SimpleNamespace(of=f16), down=lambda w: 2, cluster=2, columns=columns, deep=deep,
+    tile: Any = SimpleNamespace(shape=SimpleNamespace(of=f16), down=lambda w: 2, cluster_rows=2, cluster_columns=1, columns=columns, deep=deep,
                                 depth=4 * window_tiles.REPEAT, patch=SimpleNamespace(sizes={"k": lines}, tap=tap))
     axes: Any = SimpleNamespace(contiguous=(False, True), k=["k"])
-    assert window_tiles._shares(tile, axes) is shared
+    assert window_tiles._shares(tile, axes, columns) is shared
 
 
 def test_only_a_whole_rounded_matrix_is_rounded_again_with_wider_rows() -> None:
