@@ -15,6 +15,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.buffers import buffers_of, label, memory_of, reads_at
 from ztorch.lower.grid.rows import stored_between_passes
+from ztorch.lower.in_place_results import replaced
 from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
 from ztorch.lower.reduction import Phases
@@ -37,7 +38,7 @@ class Placement:
                  parallel: bool = False):
         """`inputs` and `carries` have slots in that order. The number of a carry is the distance in
         bytes of its next value. `bodies` are the placements of loops. A region that is listed twice
-        runs twice. With `in_outputs`, a value that is copied to an output is computed there. With
+        runs twice. With `in_outputs`, values that outputs copy or replace are computed there. With
         `parallel`, kernels between two barriers do not reuse each other's memory."""
         self.graph, self.limits, self.params = graph, limits, params
         self._given = list(regions), inputs, carries, bodies
@@ -61,6 +62,9 @@ class Placement:
         self._place_updates()
         if in_outputs:
             self._place_copied()
+            slots = {v: k for k, v in enumerate(graph.outputs.values())}
+            for v, y in replaced(self.regions, slots, self.locations, self._kept_in):
+                self.locations[v] = Location("outputs", slots[y], self._bytes(v))
         self.first_run = {r: k for k, r in reversed([*enumerate(self.regions)])}  # its number
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region
         self.arena, self.buffers = self._place_rest()

@@ -156,6 +156,23 @@ class Phases:
                 pairs[v] = home
         return pairs
 
+    def computed_after(self, stored: int) -> set[Value]:
+        """The members that are computed, perhaps again, after pass `stored` has stored values."""
+        members = self.region.members
+        open_ = [w for w in members if w.op.kind == "reduce" and self.ready[w] > stored]
+        open_ += [w for w in self.region.stores if self.ready[w] > stored and not self._once(w)]
+        open_ += [w for w in members if self._once(w) and self.ready[w] > stored]
+        seen: set[Value] = set()
+        while open_:
+            v = open_.pop()
+            if v not in seen:
+                seen.add(v)
+                sources = [s for s, _ in self._reads(v)] if v.op.kind == "map" else [
+                    base[0] for base in (self._source(v),) if base]
+                open_ += [s for s in sources if s in self.region.flat and not (
+                    s in self.region.stores and self.ready[s] <= stored) and not self._once(s)]
+        return seen
+
     def cost(self, v: Value) -> int:
         """Issue slots to recompute one element from per-row values."""
         if v not in self.region.flat or v.op.kind != "map":
