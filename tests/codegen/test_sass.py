@@ -23,6 +23,7 @@ from ztorch.dtypes import f32, u32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.machines.gpus import GPUS
 from ztorch.performance.assembled import assembled_resources
 from ztorch.performance.walk import work_of
 
@@ -87,6 +88,19 @@ def slow(kernel: Disassembled) -> list[str]:
 
 
 @disassembled
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a", "sm_120"])
+def test_half_of_the_additions_are_written_as_products(chip: str) -> None:
+    """Where integers have fewer units than floats; on sm_120 none are."""
+    seed, step = leaf("input", "seed", (2,), u32), leaf("input", "step", (), u32)
+    with settings.using(cache=None, cubin=False):
+        text = compile_functions({"f": Graph({"y": ops.random_bits((4096,), seed, step)})}, TARGETS[f"cuda:{chip}"], "f").text
+    opcodes = [o for p in parts(ptx.assembly(text, TARGETS[f"cuda:{chip}"])) for o in p.opcodes]
+    products, sums = (sum(o.startswith(name) for o in opcodes) for name in ("IMAD.IADD", "IADD3"))
+    [row] = {g.moved_additions for g in GPUS.values() if g.targets[0] == f"cuda:{chip}"}
+    assert abs(products / (products + sums) - row) < 0.15
+
+
+@disassembled
 def test_counted_instructions_match_the_assembler() -> None:
     """Of integers, in a kernel of random words and in one of divided places: a little more, and no third
     more: the assembler also shares parts of sums."""
@@ -103,7 +117,8 @@ def test_counted_instructions_match_the_assembler() -> None:
         actual = sum(named([o])[word] for [p] in [[*parts(listing)]] for o in p.opcodes
                      for word in ("IMAD", "SHF", "LOP3", "IADD3", "VIADD", "LEA", "ISETP") if ".MOV" not in o)
         words, grid = in_words(kernel, hopper, kernels.words)
-        counted = work_of(words, grid, 32).slots["int"] / (words.workgroup[0] / 32)
+        slots = work_of(words, grid, 32).slots
+        counted = (slots["int"] + slots["add"]) / (words.workgroup[0] / 32)
         assert 0.9 * actual < counted < 1.33 * actual
 
 
