@@ -60,7 +60,7 @@ def _constant(group: Object, relocation: Relocation) -> Constant | None:
     if symbol.undefined or symbol.section >= len(group.sections):
         return None
     section = group.sections[symbol.section]
-    if section.name == ".rodata":
+    if section.name == ".rodata" and section.align == _WIDEST and section.size % _WIDEST == 0:
         size = _WIDEST
     elif section.name.startswith(_PREFIX):
         size = int(section.name.removeprefix(_PREFIX))
