@@ -220,17 +220,17 @@ def call_for(bound: Bound, operands: tuple[Operand, ...], memory: str) -> Call:
         ZtorchError: The op does not take such shapes or dtypes.
     """
     key = (bound.name, memory, operands, tuple(bound.counts.items()), repr(bound.attributes))
-    known = _calls.get(key)
-    if known is None:
+    call = _calls.get(key)
+    if call is None:
         kinds = [o.kind if isinstance(o, Spec) else o for o in operands]
         public = REGISTRY[name_for(bound.name, kinds)]
         try:
             dtypes = dtypes_on(memory, kinds, operand_dtypes(public, kinds))
-            known = Call(bound.name, operands, dtypes, _builder(public, bound), memory)
+            call = Call(bound.name, operands, dtypes, _builder(public, bound), memory)
         except ZtorchError as error:
             raise type(error)(f"{error}\n    in {_shown(bound, operands)}") from None
-        known = _only(key, known)
-    return known
+        call = _only(key, call)
+    return call
 
 
 def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build: Build) -> Call:
@@ -242,11 +242,11 @@ def one_call(key: tuple[Any, ...], name: str, operands: tuple[Spec, ...], build:
         operands: The tensors.
         build: The function, which takes and returns graph values.
     """
-    known = _calls.get((key, operands))
-    if known is None:
+    stored = _calls.get((key, operands))
+    if stored is None:
         call = Call(name, operands, [o.dtype for o in operands], build, operands[0].memory)
-        known = _only((key, operands), call)
-    return known
+        stored = _only((key, operands), call)
+    return stored
 
 
 def _builder(public: Public, bound: Bound) -> Build:

@@ -139,15 +139,15 @@ class _Loop:
         kinds: tuple[Spec | type, ...] = tuple(
             o.spec if isinstance(o, TensorNode) else type(o) for o in self.operands)
         key = (self.name, self.options, self.tree, tuple(self.functions), kinds)
-        known = _looped.get(key)
-        if known is None:
-            known = _LoopCall(self, build, kinds)
-            _looped.put(key, known)
-        nodes = record(known.call, tuple(self.operands))
+        call = _looped.get(key)
+        if call is None:
+            call = _LoopCall(self, build, kinds)
+            _looped.put(key, call)
+        nodes = record(call.call, tuple(self.operands))
         if not self.of_tensors:
             realize(nodes)
-            return unflatten(known.tree, map(array_of, nodes))
-        return unflatten(known.tree, map(tensor_of, nodes))
+            return unflatten(call.tree, map(array_of, nodes))
+        return unflatten(call.tree, map(tensor_of, nodes))
 
 
 class _LoopCall:

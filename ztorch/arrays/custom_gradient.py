@@ -132,20 +132,20 @@ class _Custom:
     def _slopes(self, backward: Callable[..., Any], upstreams: Sequence[Any], kind: type,
                 args: Sequence[Any]) -> list[Any]:
         """The gradient that `backward` returns for each tensor, or None."""
-        made = backward(*upstreams)
+        results = backward(*upstreams)
         holds = [any(isinstance(x, (Value, Tensor, np.ndarray)) for x in flatten(a)[0])
                  for a in self._args]
         alone = self._args[0] if len(self._args) == 1 else None
-        if not isinstance(made, (tuple, list)) or (
-                isinstance(alone, (tuple, list)) and len(made) == len(alone)):
-            made = (made,)
-        if len(made) == len(self._args):
-            made = [x for x, tensors in zip(made, holds, strict=True) if tensors]
-        if len(made) != sum(holds):
-            raise ShapeError(f"backward of {self.name} gives {len(made)} gradients for "
+        if not isinstance(results, (tuple, list)) or (
+                isinstance(alone, (tuple, list)) and len(results) == len(alone)):
+            results = (results,)
+        if len(results) == len(self._args):
+            results = [x for x, tensors in zip(results, holds, strict=True) if tensors]
+        if len(results) != sum(holds):
+            raise ShapeError(f"backward of {self.name} gives {len(results)} gradients for "
                              f"{sum(holds)} arguments that hold tensors")
         slopes: list[Any] = []
-        parts = iter(made)
+        parts = iter(results)
         for argument, tensors in zip(self._args, holds, strict=True):
             if tensors:
                 slopes += self._slopes_of(argument, next(parts))

@@ -258,10 +258,10 @@ class _Version:
             blocks.append(block)
             places.append(place_of(block))
         pool = memory(self.place)
-        made = [] if out is None else out.blocks(pool, leaves)
-        made += [pool.alloc(s.nbytes) for s in self.results[len(made):]]
-        self.program.run(pool, leaves, places, self.numbers, [b.place for b in made])
-        nodes = [computed(s, b) for s, b in zip(self.results, made, strict=True)]
+        memories = [] if out is None else out.blocks(pool, leaves)
+        memories += [pool.alloc(s.nbytes) for s in self.results[len(memories):]]
+        self.program.run(pool, leaves, places, self.numbers, [b.place for b in memories])
+        nodes = [computed(s, b) for s, b in zip(self.results, memories, strict=True)]
         count = len(nodes) - len(self.written)
         for cell, node in zip(self.written, nodes[count:], strict=True):
             cell.node = node

@@ -42,13 +42,13 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
         args: The positional arguments of a call.
         named: Its keyword arguments.
     """
-    seen = _as_written(kernel, args, named)
-    call = None if seen is None else _written.get(seen[0])
-    if seen is None or call is None:
+    written = _as_written(kernel, args, named)
+    call = None if written is None else _written.get(written[0])
+    if written is None or call is None:
         return None
     if kernel.recorder is None and call.quick and all(map(_is_operand, args)):
         kernel.recorder = recorder_of(_written.newest, kernel, ALL_OPERANDS)
-    return _results(call, tuple(seen[1]))
+    return _results(call, tuple(written[1]))
 
 
 def _is_operand(x: Any) -> bool:
@@ -97,7 +97,7 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
         with device(on):
             return on_kernel(kernel, arguments, within=on)
     inputs = {n: x for n, x in arguments.items() if not isinstance(x, _COMPILED_IN)}
-    known = {n: x for n, x in arguments.items() if n not in inputs}
+    settings = {n: x for n, x in arguments.items() if n not in inputs}
     name = f"kernel {kernel.source.name}"
     tensors = {n: x for n, x in inputs.items() if type(x) is not float}
     for n, x in tensors.items():
@@ -113,7 +113,7 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
                 for n, x in inputs.items()]
     kinds = tuple(o.spec if isinstance(o, TensorNode) else type(o) for o in operands)
     # In text, 1 differs from 1.0 and True, also inside tuples.
-    key = (kernel, kinds, tuple(inputs), repr(known))
+    key = (kernel, kinds, tuple(inputs), repr(settings))
     call = _calls.get(key)
     if call is None:
         numbers = [n for n, o in zip(inputs, operands, strict=True) if type(o) is float]
@@ -121,7 +121,7 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
         floating = f64 if f64 in dtypes else f32  # the dtype of Python floats
 
         def build(values: Sequence[Value]) -> Any:
-            return kernel.trace({**known, **dict(zip(inputs, values, strict=True))}, numbers)
+            return kernel.trace({**settings, **dict(zip(inputs, values, strict=True))}, numbers)
 
         call = Call(name, kinds, [o.spec.dtype if isinstance(o, TensorNode) else floating
                                   for o in operands], build, place)

@@ -152,11 +152,11 @@ def _values(arguments: _Arguments) -> _Arguments:
 
 
 def _weight_node(weight: Weight, place: str) -> TensorNode:
-    known = _tensors.setdefault(weight, {})
-    if place not in known or known[place][0] is not weight.value:
+    tensors = _tensors.setdefault(weight, {})
+    if place not in tensors or tensors[place][0] is not weight.value:
         array = weight.value
-        known[place] = array, node_of_array(array, f32, place, copy=True)
-    return known[place][1]
+        tensors[place] = array, node_of_array(array, f32, place, copy=True)
+    return tensors[place][1]
 
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
@@ -204,23 +204,23 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     inputs, keywords = unflatten(tree, iter(xs))
     with products_of(rounding):
         outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
-    kept = [context.stored(w) for w in layer.weights]
+    stored = [context.stored(w) for w in layer.weights]
     _assigned[layer] = frozenset(context.assigned)
-    known = set(kept)
-    counters = [s for s in states.leaves.values() if s not in known]
+    own = set(stored)
+    counters = [s for s in states.leaves.values() if s not in own]
     changed = [s for s in counters if s in context.updates]
     masks = {k: context.masks[y] for k, y in enumerate(outputs) if y in context.masks}
-    roots = [*outputs, *(context.updates.get(s, s) for s in kept), *masks.values(),
+    roots = [*outputs, *(context.updates.get(s, s) for s in stored), *masks.values(),
              *(context.updates.get(s, s) for s in changed)]
 
     def build(values: Sequence[Value]) -> list[Value]:
-        return substituted(roots, dict(zip([*kept, *xs, *known_masks, *counters], values,
+        return substituted(roots, dict(zip([*stored, *xs, *known_masks, *counters], values,
                                            strict=True)))
 
     cells = {s: _remembered(context.keepers[s], s, place) if s in context.keepers else
              _counter(s, place) for s in counters}
     kinds = (*specs, *(c.node.spec for c in cells.values()))
-    dtypes: list[DType] = [*(computed for _ in kept), *(s.dtype for s in kinds[count:])]
+    dtypes: list[DType] = [*(computed for _ in stored), *(s.dtype for s in kinds[count:])]
     return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, tuple(masks),
                    list(cells.values()),
                    [cells[s] for s in changed],

@@ -100,14 +100,14 @@ class Pool(ABC):
 
     def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
         """Keeps a freed block for reuse; above the limit, releases all kept blocks."""
-        kept = self._kept + nbytes
-        if kept > KEPT_BYTES:
+        total = self._kept + nbytes
+        if total > KEPT_BYTES:
             self.release()
             if nbytes > KEPT_BYTES:
                 self._release(handle)
                 return
-            kept = nbytes
-        self._kept = kept
+            total = nbytes
+        self._kept = total
         try:
             self._free[nbytes].append((handle, place))
         except KeyError:
@@ -212,10 +212,10 @@ class DevicePool(Pool):
         return self.device.host_view(block.handle, nbytes) if nbytes else None
 
     def copied(self, block: Allocation, nbytes: int) -> Allocation:
-        made = self.alloc(nbytes)
+        copy = self.alloc(nbytes)
         if nbytes:
-            self.device.copy(block.handle, made.handle, nbytes)
-        return made
+            self.device.copy(block.handle, copy.handle, nbytes)
+        return copy
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -248,11 +248,11 @@ _making = new_lock()
 
 def memory(name: str) -> Pool:
     """The memory called "cpu", or the memory of a device such as "vulkan:0"."""
-    known = _memories.get(name)
-    if known is None or known.closed:
+    pool = _memories.get(name)
+    if pool is None or pool.closed:
         with _making:
-            known = _memories.get(name)
-            if known is None or known.closed:
-                known = HostPool("cpu") if name == "cpu" else DevicePool(name)
-                _memories[name] = known
-    return known
+            pool = _memories.get(name)
+            if pool is None or pool.closed:
+                pool = HostPool("cpu") if name == "cpu" else DevicePool(name)
+                _memories[name] = pool
+    return pool

@@ -68,14 +68,14 @@ class OutArrays:
         if isinstance(pool, HostPool):
             read = [(start, start + leaf.spec.nbytes) for leaf in leaves
                     if leaf.block is not None for start in (place_of(leaf.block),)]
-        made = []
+        blocks = []
         for array in self._arrays:
             block = pool.lend(array) if isinstance(pool, HostPool) and array.size else None
             if block is None or any(block.place < end and start < block.place + block.nbytes
                                     for start, end in read):
                 block = pool.alloc(array.nbytes)
-            made.append(block)
-        return made
+            blocks.append(block)
+        return blocks
 
     def take(self, nodes: Sequence[TensorNode]) -> None:
         """Copies the results that the code has not written to their arrays."""

@@ -174,15 +174,15 @@ def program_for(key: tuple[Any, ...], results: tuple[int, ...], device: str) -> 
         device: The device to compile for.
     """
     name = (device, results, key)
-    known = _programs.get(name)
-    if known is None or len(_programs) > CAPACITY // 2:  # until then, the order does not matter
+    program = _programs.get(name)
+    if program is None or len(_programs) > CAPACITY // 2:  # until then, the order does not matter
         with _lock:
-            known = _programs.get(name)
-            if known is None:
-                known = _programs[name] = ArrayProgram(key, results, device)
+            program = _programs.get(name)
+            if program is None:
+                program = _programs[name] = ArrayProgram(key, results, device)
                 _evict()
             _programs.move_to_end(name)
-    return known
+    return program
 
 
 def program_of(call: Call, device: str) -> ArrayProgram:
@@ -192,12 +192,12 @@ def program_of(call: Call, device: str) -> ArrayProgram:
         call: The call, with one result.
         device: The device to compile for.
     """
-    known = _of_calls.get((device, call))
-    if known is None or len(_programs) > CAPACITY // 2:
+    program = _of_calls.get((device, call))
+    if program is None or len(_programs) > CAPACITY // 2:
         slots = itertools.count(-1, -1)
         key = (call, *[next(slots) if isinstance(o, Spec) else NUMBER for o in call.operands])
-        known = _of_calls[device, call] = program_for(key, (0,), device)
-    return known
+        program = _of_calls[device, call] = program_for(key, (0,), device)
+    return program
 
 
 def may_know_natives() -> bool:

@@ -117,9 +117,9 @@ def _compute(roots: Sequence[TensorNode]) -> None:
     if not results:
         return
     slots = _ONE if len(results) == 1 else tuple(range(len(results)))
-    if len(pending.order) > len(results) and (kept := needed_elsewhere(pending)):
-        results = [*results, *kept]
-        slots += tuple([pending.slots[n] for n in kept])
+    if len(pending.order) > len(results) and (needed := needed_elsewhere(pending)):
+        results = [*results, *needed]
+        slots += tuple([pending.slots[n] for n in needed])
     place = results[0].spec.memory
     pool = memory(place)
     program = program_for(tuple(pending.key), slots, code_for(place))

@@ -59,11 +59,11 @@ def spec(shape: tuple[int, ...], dtype: DType, memory: str, number: bool = False
         True
     """
     key = shape, dtype, memory, number
-    known = _specs.get(key)
-    if known is None:
+    cached = _specs.get(key)
+    if cached is None:
         need_dtype(memory, dtype, "hold a tensor")
-        known = _specs.setdefault(key, Spec(*key))
-    return known
+        cached = _specs.setdefault(key, Spec(*key))
+    return cached
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:

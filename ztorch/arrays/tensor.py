@@ -245,9 +245,9 @@ def compute(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """
     quick = recorder(name)
     if quick is not None:
-        known = quick(*args, **attrs)
-        if known is not NotImplemented:
-            return known
+        result = quick(*args, **attrs)
+        if result is not NotImplemented:
+            return result
     return _wrapped(apply(name, args, attrs))
 
 

@@ -203,8 +203,8 @@ def _step(optimizer: Optimizer, tree: Any, specs: Sequence[Spec], settings: dict
     new = [updates[w] for w in weights]
     changed = [s for s in updates if s not in weights]
     graph = Graph({f"y{k}": v for k, v in enumerate([*new, *(updates[s] for s in changed)])})
-    known = {*weights}
-    states = [s for s in graph.leaves("state") if s not in known]
+    own = {*weights}
+    states = [s for s in graph.leaves("state") if s not in own]
     cells = {s: before.get(s.attrs["name"]) or _cell(optimizer, s, place)
              for s in dict.fromkeys([*states, *changed])}
 

@@ -196,11 +196,11 @@ def _builder(plan: _Plan, pending: Pending, slots: tuple[int, ...]) -> Build:
         assert key.count(NUMBER) == len(values) - first
         nodes = rebuild(key, [*leaves, *values[len(leaves):first]], values[first:])
         roots = [nodes[s] for s in slots]
-        known = vectorized(roots, many, plan.examples, shared=frozenset(values))
-        results = [_result(plan, root, known.get(root), axis)
+        batched = vectorized(roots, many, plan.examples, shared=frozenset(values))
+        results = [_result(plan, root, batched.get(root), axis)
                    for root, axis in zip(roots, plan.out_axes, strict=False)]
         for root in roots[len(results):]:
-            if root in known:
+            if root in batched:
                 raise Unsupported(f"{plan.name} changes a state, such as an optimizer's, "
                                   "differently for each example; change it outside of vmap")
         return results + roots[len(results):]

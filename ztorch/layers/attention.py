@@ -257,9 +257,9 @@ def _both(attention_mask: Value | None, *masks: Value | None) -> Value | None:
         attention_mask = OPS.expand_dims(attention_mask, 1)
     for mask in dict.fromkeys(masks):
         if mask is not None:
-            seen = OPS.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
-            attention_mask = (seen if attention_mask is None else
-                              OPS.bitwise_and(attention_mask, seen))
+            positions = OPS.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
+            attention_mask = (positions if attention_mask is None else
+                              OPS.bitwise_and(attention_mask, positions))
     return attention_mask
 
 

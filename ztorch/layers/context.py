@@ -216,8 +216,8 @@ class Context:
         """Requires integers from low to high in x. The host checks them, and only in inputs."""
         while x.op.movement and x.size >= x.args[0].size:  # it has all elements of its argument
             x = x.args[0]
-        known = self.ranges.get(x)
-        if known is None or high - low < known.high - known.low:
+        allowed = self.ranges.get(x)
+        if allowed is None or high - low < allowed.high - allowed.low:
             self.ranges[x] = Range(low, high, current_layer())
 
     @contextmanager

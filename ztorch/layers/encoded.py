@@ -73,11 +73,11 @@ def _places(layer: IntegerLookup, x: Value, context: Context | None) -> Value:
                           "which a model cannot; call it on an array, and pass on the result")
     x = _integers(x)
     masked = layer.mask_token is not None and layer.output_mode == "int"
-    known = {token: k for k, token in enumerate(layer.vocabulary, masked + 1)}
+    codes = {token: k for k, token in enumerate(layer.vocabulary, masked + 1)}
     if layer.mask_token is not None:
-        known[layer.mask_token] = 0 if masked else -1
+        codes[layer.mask_token] = 0 if masked else -1
     tokens, numbers = (OPS.reshape(constant(np.asarray(list(part)), d), (1,) * x.rank + (-1,))
-                       for part, d in ((known, x.dtype), (known.values(), "int32")))
+                       for part, d in ((codes, x.dtype), (codes.values(), "int32")))
     unknown = int(masked)
     hits = OPS.equal(OPS.expand_dims(x, -1), tokens)
     places = OPS.sum(OPS.where(hits, numbers - unknown, 0), -1) + unknown
@@ -150,7 +150,7 @@ def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
 
 def reader_of_text(kind: str, config: Mapping[str, Any]) -> HostLayer:
     """The host layer that encodes texts, from its Keras config."""
-    known = HostLayer.known.get(kind)
-    if known is None or not known.reads_text:
+    reader = HostLayer.known.get(kind)
+    if reader is None or not reader.reads_text:
         raise ConfigError(f"{kind} does not encode text")
-    return HostLayer.get(taken(known, config))
+    return HostLayer.get(taken(reader, config))

@@ -38,18 +38,18 @@ def layers_in_order(calls: list[LayerCall], ends: Any, inputs: Iterable[LayerNod
 
 def _met(ends: list[SymbolicTensor]) -> Iterator[LayerNode]:
     """The layers, including Inputs, in the order of a walk back from the outputs."""
-    seen: set[LayerCall] = set()
+    visited: set[LayerCall] = set()
     layers: set[LayerNode] = set()
     stack = list(reversed(ends))
     while stack:
         symbol = stack.pop()
-        if symbol.call in seen:
+        if symbol.call in visited:
             continue
         if symbol.layer not in layers:
             layers.add(symbol.layer)
             yield symbol.layer
         if symbol.call is not None:
-            seen.add(symbol.call)
+            visited.add(symbol.call)
             stack.extend(reversed(_sorted_symbols(symbol.call)))
 
 

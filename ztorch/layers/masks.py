@@ -89,11 +89,11 @@ class WithMasks:
             if not leaves(y) or not all(isinstance(v, Value) for v in leaves(y)):
                 raise shape_error(f"its call returned {type(y).__name__} {y!r}",
                                   fix="return a tensor made with zt.ops")
-            known = leaves(self.compute_mask(x, mask)) if self.supports_masking else []
+            computed = leaves(self.compute_mask(x, mask)) if self.supports_masking else []
         if "mask" in keywords:
             first = int(self.reverses_steps)  # padding would come first in the output
-            context.padding.hidden(tensors, leaves(y)[first:], known[first:])
-        for v, m in zip(leaves(y), known, strict=False):
+            context.padding.hidden(tensors, leaves(y)[first:], computed[first:])
+        for v, m in zip(leaves(y), computed, strict=False):
             if m is not None:
                 context.set_mask(v, m)
         return y

@@ -84,8 +84,8 @@ class Merge(Container, abstract=True):
 
     def joint_mask(self, values: list[Value], masks: list[Value | None]) -> Value | None:
         """The mask of the merged tensor: as in Keras, a step counts if it counts in any tensor."""
-        known = [mask for mask in masks if mask is not None]
-        return reduce(OPS.bitwise_or, known) if len(known) == len(masks) else None
+        present = [mask for mask in masks if mask is not None]
+        return reduce(OPS.bitwise_or, present) if len(present) == len(masks) else None
 
     def fit(self, values: list[Value], context: Context, branches: list[str] | None) -> None:
         """Raises a ShapeError unless the tensors broadcast together. As in Keras, missing axes are

@@ -141,9 +141,9 @@ def _blank(kind: type[CopiedModel]) -> Any:
 
 
 def _again(kind: type[CopiedModel], config: dict[str, Any],
-           kept: list[tuple[np.ndarray, bool]] | None) -> Any:
+           values: list[tuple[np.ndarray, bool]] | None) -> Any:
     """Unpickles a model from its config and the values of its weights."""
     model: Any = kind.from_config(config)
-    for w, (value, trainable) in zip(model.weights if kept else (), kept or (), strict=True):
+    for w, (value, trainable) in zip(model.weights if values else (), values or (), strict=True):
         w.value, w.trainable = value, trainable
     return model

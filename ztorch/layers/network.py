@@ -81,8 +81,8 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     def layers(self) -> list[Layer]:
         """The layers in Keras' order, including the Inputs of a model of inputs and outputs."""
         adopt_attributes(self)
-        made = getattr(self, "wiring", None)
-        return list(made.layers_and_inputs if isinstance(made, wiring.Wiring) else self.adopted)
+        graph = getattr(self, "wiring", None)
+        return list(graph.layers_and_inputs if isinstance(graph, wiring.Wiring) else self.adopted)
 
     @property
     def path(self) -> str:

@@ -140,8 +140,8 @@ def _with_open_batch(x: Any, shape: Any) -> Any:
     if x is None or x.batch is None or not isinstance(shape, (list, tuple)) or (
             shape[:1] != type(shape)([x.batch])):
         return shape
-    known = math.prod(n for n in shape[1:] if n != -1)
-    return (-1, *(math.prod(x.row_shape) // known if n == -1 else n for n in shape[1:]))
+    product = math.prod(n for n in shape[1:] if n != -1)
+    return (-1, *(math.prod(x.row_shape) // product if n == -1 else n for n in shape[1:]))
 
 
 def _need_written(x: Any, op: str) -> None:

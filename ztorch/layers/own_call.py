@@ -131,11 +131,11 @@ class ClassModel:
         """Whether shapes of inputs are known; for a class with its own `call`, after `build`."""
         return self.own_call is None or self.own_call.known
 
-    def need_call(self, done: str) -> None:
+    def need_call(self, verb: str) -> None:
         """Raises an error unless the model has outputs: a class may define only custom steps."""
         if self.own_call is not None and not self.is_class:
             raise ConfigError(f"{type(self).__name__} has no call(self, x, training=False), so it "
-                              f"cannot be {done}; define one, or use the networks in its "
+                              f"cannot be {verb}; define one, or use the networks in its "
                               "attributes, such as model.generator")
 
     def make_weights(self, input_shape: Any) -> None:

@@ -44,10 +44,10 @@ class BasePooling(SpatialLayer, abstract=True):
         windows = [Window(k, s, self.padding)
                    for k, s in zip(self.pool_size, self.strides, strict=True)]
         fill = lowest(x.dtype) if self.op == "max_pool" else 0
-        seen, results = framed(x, first, windows, fill, context)
+        window_input, results = framed(x, first, windows, fill, context)
         unpadded = copy.copy(self)
         unpadded.padding = "valid"
-        y = SpatialLayer.call(unpadded, seen, context)
+        y = SpatialLayer.call(unpadded, window_input, context)
         if self.op != "max_pool" and self.padding == "same":  # padding does not count
             ones = padding.declare(OPS.ones_like(x), padded)
             counted, _ = framed(ones, first, windows, 0, context)

@@ -165,7 +165,7 @@ class Padding:
 
     def owns(self, mask: Value) -> bool:
         """Whether a mask describes padding and nothing else."""
-        return any(mask is known.value for known in (*self._named.values(),
+        return any(mask is row.value for row in (*self._named.values(),
                                                      *self._derived.values()))
 
     def resize(self, padded: dict[int, Mask], axis: int, step: Step, size: int) -> None:

@@ -165,10 +165,10 @@ class RecurrentLayer(Layer, abstract=True):
             return ((new, output if carries_output else None),
                     shown_output if self.return_sequences else None)
 
-        known, terms = dict(context.updates), len(context.losses)
+        updates, terms = dict(context.updates), len(context.losses)
         (last, output), every = scan(turn, (states, before), (rows, counts),
                                      reverse=self.go_backwards)
-        self._need_no_writes(context, known, terms)
+        self._need_no_writes(context, updates, terms)
         if self.return_sequences:
             every = OPS.flip(every, 0) if self.go_backwards else every
             return OPS.transpose(every, (1, 0, *range(2, every.rank))), last
@@ -188,9 +188,9 @@ class RecurrentLayer(Layer, abstract=True):
             raise shape_error("inputs and their mask do not fit:", x.shape[1:], sizes,
                               fix=f"the mask must be {x.shape[1:2]}, a bool for each step{each}")
 
-    def _need_no_writes(self, context: Context, known: dict[Value, Value], terms: int) -> None:
+    def _need_no_writes(self, context: Context, before: dict[Value, Value], terms: int) -> None:
         """Raises an error if a step changes a weight or adds a loss: the graph has one step."""
-        new = [v for s, v in context.updates.items() if known.get(s) is not v]
+        new = [v for s, v in context.updates.items() if before.get(s) is not v]
         for v in topological([*new, *context.losses[terms:]]):
             if v.op.kind == "leaf" and v.attrs["role"] in (CARRY, SLICE):
                 raise Unsupported(f"layer {self.path!r}: a layer within its step changes a weight "

@@ -81,15 +81,15 @@ class Attention(Layer):
              return_attention_scores: bool = False) -> Any:
         query, value, key = self._checked(leaves(x))
         scores = self.scores(query, key, context)
-        seen = context.mask_of(value)
-        if seen is not None:
-            seen = OPS.expand_dims(seen, 1)
+        visible = context.mask_of(value)
+        if visible is not None:
+            visible = OPS.expand_dims(visible, 1)
         if use_causal_mask:
             rows, columns = (OPS.iota((1, *scores.shape[1:]), axis=axis) for axis in (1, 2))
             causal = rows >= columns
-            seen = causal if seen is None else OPS.bitwise_and(seen, causal)
-        if seen is not None:
-            scores = OPS.where(OPS.broadcast_to(seen, scores.shape), scores, -1e9)
+            visible = causal if visible is None else OPS.bitwise_and(visible, causal)
+        if visible is not None:
+            scores = OPS.where(OPS.broadcast_to(visible, scores.shape), scores, -1e9)
         weights = OPS.softmax(scores, axis=-1)
         if context.training and self.dropout:
             seed, step, stream = context.random(self.seed)

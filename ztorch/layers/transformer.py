@@ -111,8 +111,8 @@ def _both(padding: Value | None, attention: Value | None, x: Value, of: str = ""
         raise shape_error(f"{of}padding_mask and {'the sequence' if of else 'inputs'} do not fit:",
                           padding.shape[1:], x.shape[1:],
                           fix=f"use ({x.shape[1]},), one per position")
-    seen = OPS.expand_dims(padding, 1)
-    return seen if attention is None else OPS.bitwise_and(attention, seen)
+    positions = OPS.expand_dims(padding, 1)
+    return positions if attention is None else OPS.bitwise_and(attention, positions)
 
 
 class TransformerEncoder(TransformerBlock):
@@ -225,8 +225,8 @@ class TransformerDecoder(TransformerBlock):
              decoder_padding_mask: Value | None = None, decoder_attention_mask: Value | None = None,
              encoder_padding_mask: Value | None = None,
              encoder_attention_mask: Value | None = None) -> Value:
-        seen = _both(decoder_padding_mask, decoder_attention_mask, x, "decoder_")
-        attentions = [self.attending(context, seen)]
+        visible = _both(decoder_padding_mask, decoder_attention_mask, x, "decoder_")
+        attentions = [self.attending(context, visible)]
         cross = self.cross_attention
         if encoder_sequence is not None and cross is not None:
             mask = _both(encoder_padding_mask, encoder_attention_mask, encoder_sequence, "encoder_")

@@ -103,8 +103,8 @@ class WithWeightRules:
             return None
         name = weight.rpartition("/")[2]
         names = [name, name.removesuffix("_kernel"), *(["depthwise"] if name == "kernel" else [])]
-        known = self._initialized()
-        return next((self.rules.get(f"{n}_{rule}") for n in names if n in known), None)
+        initialized = self._initialized()
+        return next((self.rules.get(f"{n}_{rule}") for n in names if n in initialized), None)
 
     def rules_config(self) -> dict[str, Any]:
         """Regularizers and constraints, as values for JSON."""

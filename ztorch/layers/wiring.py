@@ -226,8 +226,8 @@ def _outputs(ends: Any, model: str) -> Any:
 def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
            model: str) -> list[LayerCall]:
     """All calls that the outputs depend on, in an order of dependency."""
-    done: dict[LayerCall, None] = {}
-    seen: set[LayerCall] = set()
+    ordered: dict[LayerCall, None] = {}
+    visited: set[LayerCall] = set()
     for end in ends:
         stack = [(end, False)]
         while stack:
@@ -240,12 +240,12 @@ def _calls(ends: list[SymbolicTensor], inputs: Mapping[SymbolicTensor, Input],
                                   f"Input {symbol.layer.name!r} of shape {symbol.shape}, which is "
                                   "not among the inputs; add it to Model(inputs=...)")
             if ready:
-                done[call] = None
-            elif call not in seen:
-                seen.add(call)
+                ordered[call] = None
+            elif call not in visited:
+                visited.add(call)
                 stack.append((symbol, True))
                 stack.extend((s, False) for s in reversed(call.inputs))
-    return list(done)
+    return list(ordered)
 
 
 def _need_names(layers: list[Layer], model: str) -> None:

@@ -19,10 +19,10 @@ def _weights_numpy(q: Any, k: Any, mask: Any = None, causal: bool = False,
     groups = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
     scores = q @ np.swapaxes(np.repeat(k, groups, -3) if groups > 1 else k, -1, -2)
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
-    seen = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    visible = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
     if causal:
-        seen = seen & (np.tri(*scores.shape[-2:]) > 0)
-    scores = np.where(seen, scores, -np.inf)
+        visible = visible & (np.tri(*scores.shape[-2:]) > 0)
+    scores = np.where(visible, scores, -np.inf)
     largest = scores.max(-1, keepdims=True)
     e = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     total = e.sum(-1, keepdims=True)

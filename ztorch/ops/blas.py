@@ -177,8 +177,8 @@ def gemm_strided(a: Value, b: Value, c: Value | None = None, size: Size = (1, 1,
         return OPS.reshape(OPS.pad(flat, (0, 0), (0, matrix_step - m * row_step)),
                            (batch * matrix_step,))[:(batch - 1) * matrix_step + m * row_step]
     beside = OPS.reshape(_resized(c, batch * matrix_step), (batch, matrix_step))
-    kept = OPS.reshape(beside[:, :m * row_step], (batch, m, row_step))
-    rows = OPS.reshape(OPS.concat(y, kept[:, :, n:], axis=2), (batch, m * row_step))
+    outside = OPS.reshape(beside[:, :m * row_step], (batch, m, row_step))
+    rows = OPS.reshape(OPS.concat(y, outside[:, :, n:], axis=2), (batch, m * row_step))
     flat = OPS.reshape(OPS.concat(rows, beside[:, m * row_step:], axis=1), (batch * matrix_step,))
     if c.size > flat.size:
         return OPS.concat(flat, c[batch * matrix_step:], axis=0)

@@ -100,9 +100,9 @@ def unfold(x: Value, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0
         raise shape_error("ops.unfold takes images (batch, channels, height, width), not", x.shape)
     size = for_each("kernel_size", kernel_size, 2)
     low = (0, 0, *((padding,) * 2 if isinstance(padding, int) else padding))
-    seen = OPS.windows(OPS.pad(x, low, low), (2, 3), size, for_each("stride", stride, 2),
+    windows = OPS.windows(OPS.pad(x, low, low), (2, 3), size, for_each("stride", stride, 2),
                        for_each("dilation", dilation, 2))
-    y = OPS.transpose(seen, (0, 1, 4, 5, 2, 3))
+    y = OPS.transpose(windows, (0, 1, 4, 5, 2, 3))
     return OPS.reshape(y, (x.shape[0], x.shape[1] * math.prod(size), -1))
 
 
@@ -127,11 +127,11 @@ def rearrange(tensor: Value, pattern: str, **axes_lengths: int) -> Value:
     sizes = dict(axes_lengths)
     for group, size in zip(groups[0], tensor.shape, strict=True):
         unknown = [name for name in group if name not in sizes]
-        known = math.prod(sizes[name] for name in group if name in sizes)
-        if len(unknown) > 1 or size % known or (not unknown and size != known):
+        product = math.prod(sizes[name] for name in group if name in sizes)
+        if len(unknown) > 1 or size % product or (not unknown and size != product):
             raise shape_error(f"ops.rearrange({pattern!r}): axis ({' '.join(group)}) of {size} is "
                               f"not split by {axes_lengths}")
-        sizes |= dict.fromkeys(unknown, size // known)
+        sizes |= dict.fromkeys(unknown, size // product)
     before, after = ([*chain(*side)] for side in groups)
     y = OPS.transpose(OPS.reshape(tensor, tuple(sizes[n] for n in before)),
                       tuple(before.index(n) for n in after))

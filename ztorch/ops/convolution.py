@@ -44,10 +44,10 @@ def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel:
             parts.append(o.zeros((x.shape[0], *counts, x.shape[-1]), x.dtype))
             continue
         skipped = tuple((k - 1 - f) % s for k, f, s in zip(size, first, stride, strict=True))
-        seen = o.slice(flipped, (*skipped, 0, 0), (*stride, 1, 1), (*places, *flipped.shape[last:]))
+        part = o.slice(flipped, (*skipped, 0, 0), (*stride, 1, 1), (*places, *flipped.shape[last:]))
         before = tuple(t - 1 - (p + a) // s for t, p, a, s in zip(
             places, phase, low, stride, strict=True))
-        parts.append(_shifted_conv(g, seen, before, counts, dilation, groups))
+        parts.append(_shifted_conv(g, part, before, counts, dilation, groups))
     return g, _interleaved(parts, stride, x.shape), None
 
 
@@ -119,10 +119,10 @@ def conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     y = np.zeros((len(x), *counts, out), x.dtype)
     into, each = kernel.shape[-2], out // groups
     for place in np.ndindex(*size):
-        seen = x[window_slices(place, counts, stride, dilation)]
+        window = x[window_slices(place, counts, stride, dilation)]
         for g in range(groups):
             mine = slice(g * each, (g + 1) * each)
-            y[..., mine] += seen[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
+            y[..., mine] += window[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
     return y
 
 
@@ -242,14 +242,14 @@ def _in_parts(x: Value, kernel: Value, parts: list[list[_Part]], stride: Shape, 
         at, filters = axis + 1, kernel.shape[-1]
         if not part.places:
             rest = tuple(sum(p.outputs for p in along) for along in parts[axis + 1:])
-            done = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(
+            sizes = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(
                 x.shape[1:at], kernel.shape, stride, dilation, strict=False))
-            results.append(OPS.zeros((x.shape[0], *done, part.outputs, *rest, filters), x.dtype))
+            results.append(OPS.zeros((x.shape[0], *sizes, part.outputs, *rest, filters), x.dtype))
             continue
         reach = (part.outputs - 1) * stride[axis] + (part.places - 1) * dilation[axis] + 1
-        seen = x[(slice(None),) * at + (slice(part.start, part.start + reach),)]
+        span = x[(slice(None),) * at + (slice(part.start, part.start + reach),)]
         places = kernel[(slice(None),) * axis + (slice(part.first, part.first + part.places),)]
-        results.append(_in_parts(seen, places, parts, stride, dilation, groups, axis + 1))
+        results.append(_in_parts(span, places, parts, stride, dilation, groups, axis + 1))
     return OPS.concat(*results, axis=axis + 1)
 
 
@@ -258,35 +258,35 @@ def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, d
     """The convolution itself, for matching shapes."""
     *size, into, filters = kernel.shape
     axes = tuple(range(1, x.rank - 1))
-    seen = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
+    windows = OPS.windows(pad_axes(x, low, high), axes, tuple(size), stride, dilation)
     last = x.rank - 1  # (batch, *positions, channels, *window), from here channels come last
-    seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
+    windows = OPS.transpose(windows, (*range(last), *range(last + 1, windows.rank), last))
     if groups == 1:
-        seen = seen if math.prod(size) == 1 else ROWS(seen)
-        rows = OPS.reshape(seen, (*seen.shape[:last], math.prod(size) * into))
+        windows = windows if math.prod(size) == 1 else ROWS(windows)
+        rows = OPS.reshape(windows, (*windows.shape[:last], math.prod(size) * into))
         return OPS.matmul(rows, OPS.reshape(kernel, (rows.shape[-1], filters)))
     if into == 1:
-        return _depthwise(seen, kernel, tuple(range(last, seen.rank - 1)))
-    return _grouped(seen, kernel, seen.shape[:last], groups)
+        return _depthwise(windows, kernel, tuple(range(last, windows.rank - 1)))
+    return _grouped(windows, kernel, windows.shape[:last], groups)
 
 
-def _depthwise(seen: Value, kernel: Value, places: Shape) -> Value:
+def _depthwise(windows: Value, kernel: Value, places: Shape) -> Value:
     """A depthwise convolution: elementwise products, summed over the window. There is no matrix
     product, because channels do not mix."""
-    channels, filters = seen.shape[-1], kernel.shape[-1]
+    channels, filters = windows.shape[-1], kernel.shape[-1]
     each = filters // channels
     taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
-    products = OPS.reshape(OPS.expand_dims(seen, -1) * taps, (*seen.shape[:-1], filters))
-    if all(seen.shape[k] == 1 for k in places):
-        return OPS.reshape(products, (*seen.shape[:places[0]], filters))
+    products = OPS.reshape(OPS.expand_dims(windows, -1) * taps, (*windows.shape[:-1], filters))
+    if all(windows.shape[k] == 1 for k in places):
+        return OPS.reshape(products, (*windows.shape[:places[0]], filters))
     return OPS.sum(products, axis=places)
 
 
-def _grouped(seen: Value, kernel: Value, positions: Shape, groups: int) -> Value:
+def _grouped(windows: Value, kernel: Value, positions: Shape, groups: int) -> Value:
     """One matrix product per group."""
     *size, into, filters = kernel.shape
     window, each = math.prod(size), filters // groups
-    rows = OPS.reshape(ROWS(seen), (math.prod(positions), window, groups, into))
+    rows = OPS.reshape(ROWS(windows), (math.prod(positions), window, groups, into))
     rows = OPS.reshape(OPS.transpose(rows, (2, 0, 1, 3)), (groups, -1, window * into))
     matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, each)), (1, 0, 2))
     y = OPS.matmul(rows, matrices)

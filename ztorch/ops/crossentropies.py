@@ -107,8 +107,8 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     wide = widened(x)
     below = wide - OPS.stop_gradient(OPS.max(wide, -1, True))
     loss = OPS.log(OPS.sum(OPS.exp(below), -1)) - at_label(below, labels)
-    known = OPS.logical_and(labels >= 0, labels < x.shape[-1])
-    return OPS.cast(OPS.where(known, loss, 0.0), x.dtype)
+    in_range = OPS.logical_and(labels >= 0, labels < x.shape[-1])
+    return OPS.cast(OPS.where(in_range, loss, 0.0), x.dtype)
 
 
 @composition(Sample((_LABELS, (2, 3)), {"k": 1}))
@@ -127,8 +127,8 @@ def in_top_k(targets: Value, predictions: Value, k: int) -> Value:
     own = at_label(predictions, labels)
     better = OPS.sum(OPS.cast(predictions > OPS.expand_dims(own, -1), "int32"), axis=-1)
     [last] = normal_axes(-1, predictions.rank)
-    known = OPS.logical_and(labels >= 0, labels < predictions.shape[last])
-    return OPS.logical_and(OPS.logical_and(better < k, OPS.isfinite(own)), known)
+    in_range = OPS.logical_and(labels >= 0, labels < predictions.shape[last])
+    return OPS.logical_and(OPS.logical_and(better < k, OPS.isfinite(own)), in_range)
 
 
 @composition(Sample(((3, 2), np.array([-1.0, 0.0, 1.0]))))

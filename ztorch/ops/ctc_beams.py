@@ -75,8 +75,8 @@ def _advance(old: _Beams, logs: Value, mask_index: int) -> _Beams:
     children = _children(old)
     tails = OPS.broadcast_to(OPS.expand_dims(OPS.maximum(old.tails, 0), 1), children.shape)
     from_parent = OPS.max(OPS.where(children, OPS.take_along_axis(longer, tails, -1), NEVER), 1)
-    known = OPS.matmul(OPS.cast(children, logs.dtype), OPS.cast(repeats, logs.dtype)) > 0
-    longer = OPS.where(known, NEVER, longer)
+    repeated = OPS.matmul(OPS.cast(children, logs.dtype), OPS.cast(repeats, logs.dtype)) > 0
+    longer = OPS.where(repeated, NEVER, longer)
     emitted = OPS.logaddexp(OPS.where(old.tails < 0, NEVER, old.emitted + at_tail), from_parent)
     # The best of all: unchanged and extended beams.
     scores, best = OPS.top_k(OPS.concat(

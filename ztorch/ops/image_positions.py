@@ -147,9 +147,9 @@ def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: st
         at, exists, share = None, None, None
         for (index, part), size in zip(corner, x.shape, strict=True):
             here = inside(index, size, fill_mode)
-            known = (index >= 0) & (index < size)
+            within = (index >= 0) & (index < size)
             at = here if at is None else at * size + here
-            exists = known if exists is None else exists & known
+            exists = within if exists is None else exists & within
             share = part if share is None else share * part
         number = OPS.take(flat, at, 0)
         if fill_mode == "constant":

@@ -76,10 +76,10 @@ def rotation(even: Value, odd: Value, both: Value) -> Value:
     source = _order(n)
     pairs = constant((source // 2).astype(np.int32))
     even, odd, both = (OPS.take(x, pairs, -1) for x in (even, odd, both))
-    done = OPS.equal(both, 0.0)
-    ratio = (odd - even) / (2.0 * OPS.where(done, 1.0, both))
+    settled = OPS.equal(both, 0.0)
+    ratio = (odd - even) / (2.0 * OPS.where(settled, 1.0, both))
     tangent = OPS.copysign(1.0 / (OPS.abs(ratio) + OPS.hypot(ratio, 1.0)), ratio)
-    tangent = OPS.where(done, 0.0, tangent)
+    tangent = OPS.where(settled, 0.0, tangent)
     cosine = OPS.rsqrt(1.0 + tangent * tangent)
     own, other = np.zeros((n, n)), np.zeros((n, n))
     own[source, np.arange(n)] = 1

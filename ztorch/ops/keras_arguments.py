@@ -135,13 +135,13 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
             below = (indices < 0).astype(indices.dtype)
             named["indices"] = indices + below * n
     else:
-        known = np.asarray(indices)
-        if known.dtype.kind == "i" and known.size:
-            wrong = known[(known < -n) | (known >= n)]
+        numbers = np.asarray(indices)
+        if numbers.dtype.kind == "i" and numbers.size:
+            wrong = numbers[(numbers < -n) | (numbers >= n)]
             if wrong.size:
                 raise shape_error(f"ops.{name}: position {wrong.flat[0]} is out of range for axis "
                                   f"{axis} of size {n}", fix=f"use {-n} to {n - 1}")
-            named["indices"] = np.where(known < 0, known + n, known)
+            named["indices"] = np.where(numbers < 0, numbers + n, numbers)
     return (named.pop("x"), named.pop("indices")), named
 
 

@@ -98,8 +98,8 @@ def reshape(x: Value, shape: Shape) -> Value:
     """
     shape = tuple(int(n) for n in shape)
     if shape.count(-1) == 1:
-        known = math.prod(n for n in shape if n != -1)
-        rest = x.size // known if known and x.size % known == 0 else -1
+        product = math.prod(n for n in shape if n != -1)
+        rest = x.size // product if product and x.size % product == 0 else -1
         shape = tuple(rest if n == -1 else n for n in shape)
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
         raise shape_error(f"cannot reshape {x.shape} to", shape,

@@ -215,13 +215,13 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
         scores = scores + OPS.cast(bias, scores.dtype)
     if attn_logits_soft_cap is not None:
         scores = OPS.tanh(scores / attn_logits_soft_cap) * float(attn_logits_soft_cap)
-    seen = mask
+    visible = mask
     if is_causal:
         sides = scores.shape[-2:]
-        seen = OPS.iota(sides, 1) <= OPS.iota(sides, 0)
-        seen = seen if mask is None else OPS.logical_and(seen, mask)
-    if seen is not None:
-        scores = OPS.where(OPS.broadcast_to(seen, scores.shape), scores, -1e30)
+        visible = OPS.iota(sides, 1) <= OPS.iota(sides, 0)
+        visible = visible if mask is None else OPS.logical_and(visible, mask)
+    if visible is not None:
+        scores = OPS.where(OPS.broadcast_to(visible, scores.shape), scores, -1e30)
     return OPS.transpose(OPS.matmul(OPS.softmax(scores, axis=-1), v), (0, 2, 1, 3))
 
 

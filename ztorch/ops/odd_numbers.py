@@ -158,9 +158,9 @@ def gcd(x1: Value | float, x2: Value | float) -> Value:
 
     def turn(state: tuple[Value, Value]) -> tuple[Value, Value]:
         a, b = state
-        done = OPS.equal(b, 0)
-        rest = OPS.remainder(a, OPS.where(done, 1, b))
-        return OPS.where(done, a, b), OPS.where(done, 0, rest)
+        ended = OPS.equal(b, 0)
+        rest = OPS.remainder(a, OPS.where(ended, 1, b))
+        return OPS.where(ended, a, b), OPS.where(ended, 0, rest)
 
     # Fibonacci numbers take most turns: 1.44 for each bit.
     divisor, _ = while_loop(lambda state: OPS.any(OPS.not_equal(state[1], 0)), turn,

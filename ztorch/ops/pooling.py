@@ -21,9 +21,9 @@ def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: A
         x.shape[1:-1], low, high, size, stride, strict=True)]
     y = np.empty((len(x), *ends, x.shape[-1]), x.dtype)
     for at in np.ndindex(*ends):  # windows cut at the borders, so padding is never seen
-        seen = tuple(slice(max(i * s - a, 0), i * s - a + k)
+        window = tuple(slice(max(i * s - a, 0), i * s - a + k)
                      for i, s, a, k in zip(at, stride, low, size, strict=True))
-        windows = np.stack([take(image[seen], axis=tuple(range(count))) for image in x])
+        windows = np.stack([take(image[window], axis=tuple(range(count))) for image in x])
         np.moveaxis(y, 0, -2)[at] = windows
     return y
 
@@ -43,12 +43,12 @@ def _windows_of(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
     if any(a + n + b < k for a, n, b, k in zip(low, x.shape[1:-1], high, size, strict=True)):
         raise shape_error("pooling windows are larger than the inputs:", size, x.shape,
                           fix="use a smaller pool_size, or padding='same'")
-    seen = OPS.windows(pad_axes(x, low, high, value), axes, size, stride)
+    windows = OPS.windows(pad_axes(x, low, high, value), axes, size, stride)
     last = x.rank - 1  # of channels, which move to the end, where they fill vectors
-    seen = OPS.transpose(seen, (*range(last), *range(last + 1, seen.rank), last))
-    inside = [tuple(min(i * s - a + k, n) - max(i * s - a, 0) for i in range(seen.shape[axis]))
+    windows = OPS.transpose(windows, (*range(last), *range(last + 1, windows.rank), last))
+    inside = [tuple(min(i * s - a + k, n) - max(i * s - a, 0) for i in range(windows.shape[axis]))
               for axis, n, a, k, s in zip(axes, x.shape[1:], low, size, stride, strict=False)]
-    return seen, tuple(range(last, seen.rank - 1)), inside
+    return windows, tuple(range(last, windows.rank - 1)), inside
 
 
 @op(Sample(((2, 6, 3),), {"size": 2}),
@@ -79,8 +79,8 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
     """
     if not (x.dtype.is_float or x.dtype.is_int):
         raise shape_error(f"ops.max_pool takes numbers, not {x.dtype}", fix="cast it first")
-    seen, places, _ = _windows_of(x, size, stride, padding, identity("max", x.dtype))
-    return OPS.max(seen, axis=places)
+    windows, places, _ = _windows_of(x, size, stride, padding, identity("max", x.dtype))
+    return OPS.max(windows, axis=places)
 
 
 @op(Sample(((2, 6, 3),), {"size": 2}), Sample(((1, 6, 6, 3),), {"size": 3, "stride": 1}),
@@ -107,11 +107,11 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
         >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
         (1, 3, 3)
     """
-    seen, places, inside = _windows_of(x, size, stride, padding, 0)
+    windows, places, inside = _windows_of(x, size, stride, padding, 0)
     counts = np.ones((1,) * (x.rank - 1))
     for axis, along in enumerate(inside):
         counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])
-    total = OPS.sum(seen, axis=places)
+    total = OPS.sum(windows, axis=places)
     if np.min(counts) == np.max(counts):
         return total * (1.0 / float(np.max(counts)))
     return total * constant(1.0 / counts, x.dtype)

@@ -174,8 +174,8 @@ def count_before(rows: Value, values: Value, side: str) -> Value:
     count = OPS.full(values.shape, 0, "int32")
     for bit in reversed(range(n.bit_length())):
         last = count + ((1 << bit) - 1)
-        seen = OPS.take_along_axis(rows, OPS.minimum(last, n - 1), 1)
-        passed = sorted_before(seen, values) if side == "left" else OPS.bitwise_not(
-            sorted_before(values, seen))
+        element = OPS.take_along_axis(rows, OPS.minimum(last, n - 1), 1)
+        passed = sorted_before(element, values) if side == "left" else OPS.bitwise_not(
+            sorted_before(values, element))
         count = OPS.where(OPS.bitwise_and(passed, last < n), count + (1 << bit), count)
     return count

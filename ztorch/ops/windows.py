@@ -98,9 +98,9 @@ def _places(sizes: Shape, axes: Shape, counts: Shape, stride: Shape, dilation: S
 
 def _pick_numpy(x: Any, axes: Shape, counts: Shape, stride: Shape, dilation: Shape) -> Any:
     sizes, rank = x.shape[:len(axes)], x.ndim - len(axes)
-    seen = [x[place][at]
+    parts = [x[place][at]
             for place, at in _places(sizes, axes, counts, stride, dilation, rank)]
-    return np.stack(seen, -1).reshape(*seen[0].shape, *sizes)
+    return np.stack(parts, -1).reshape(*parts[0].shape, *sizes)
 
 
 def _pick_grad(o: Any, g: Value, y: Value, x: Value, axes: Shape, counts: Shape, stride: Shape,
@@ -139,8 +139,8 @@ def _place_numpy(x: Any, axes: Shape, lengths: Shape, stride: Shape, dilation: S
         shape[axis] = n
     out = np.zeros((*sizes, *shape), x.dtype)
     for place, at in _places(sizes, axes, counts, stride, dilation, len(shape)):
-        seen = (..., *place)
-        out[place][at] = x[seen]
+        position = (..., *place)
+        out[place][at] = x[position]
     return out
 
 

@@ -76,9 +76,9 @@ def nanmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """
     if x.dtype.is_int:
         return OPS.max(x, axis, keepdims)
-    known, missing = _without(x, -math.inf)
+    numbers, missing = _without(x, -math.inf)
     none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, math.nan, OPS.max(known, axis, keepdims))
+    return OPS.where(none, math.nan, OPS.max(numbers, axis, keepdims))
 
 
 @composition(_X)
@@ -95,9 +95,9 @@ def nanmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """
     if x.dtype.is_int:
         return OPS.min(x, axis, keepdims)
-    known, missing = _without(x, math.inf)
+    numbers, missing = _without(x, math.inf)
     none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, math.nan, OPS.min(known, axis, keepdims))
+    return OPS.where(none, math.nan, OPS.min(numbers, axis, keepdims))
 
 
 @composition(_X)
@@ -113,8 +113,8 @@ def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         A float tensor without those axes.
     """
     [x] = as_floats(x)
-    known, missing = _without(x, 0.0)
-    return OPS.sum(known, axis, keepdims) / _count(missing, known, axis, keepdims)
+    numbers, missing = _without(x, 0.0)
+    return OPS.sum(numbers, axis, keepdims) / _count(missing, numbers, axis, keepdims)
 
 
 @composition(_X)
@@ -130,9 +130,9 @@ def nanvar(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         A float tensor without those axes.
     """
     [x] = as_floats(x)
-    known, missing = _without(x, 0.0)
-    apart = OPS.where(missing, 0.0, known - nanmean(x, axis, True))
-    return OPS.sum(apart * apart, axis, keepdims) / _count(missing, known, axis, keepdims)
+    numbers, missing = _without(x, 0.0)
+    apart = OPS.where(missing, 0.0, numbers - nanmean(x, axis, True))
+    return OPS.sum(apart * apart, axis, keepdims) / _count(missing, numbers, axis, keepdims)
 
 
 @composition(_X)
@@ -162,9 +162,9 @@ def nanargmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         An int32 tensor without those axes.
     """
-    known, missing = _without(x, -math.inf)
+    numbers, missing = _without(x, -math.inf)
     none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, -1, OPS.argmax(known, axis, keepdims))
+    return OPS.where(none, -1, OPS.argmax(numbers, axis, keepdims))
 
 
 @composition(_X)
@@ -179,9 +179,9 @@ def nanargmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         An int32 tensor without those axes.
     """
-    known, missing = _without(x, math.inf)
+    numbers, missing = _without(x, math.inf)
     none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, -1, OPS.argmin(known, axis, keepdims))
+    return OPS.where(none, -1, OPS.argmin(numbers, axis, keepdims))
 
 
 @composition(_X)
@@ -196,8 +196,8 @@ def nancumsum(x: Value, axis: int | None = None, dtype: DType | str | None = Non
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    known = _wide(_without(x, 0.0)[0])
-    return OPS.cumsum(known, axis, dtype)
+    numbers = _wide(_without(x, 0.0)[0])
+    return OPS.cumsum(numbers, axis, dtype)
 
 
 @composition(_X)
@@ -212,5 +212,5 @@ def nancumprod(x: Value, axis: int | None = None, dtype: DType | str | None = No
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    known = _wide(_without(x, 1.0)[0])
-    return OPS.cumprod(known, axis, dtype)
+    numbers = _wide(_without(x, 1.0)[0])
+    return OPS.cumprod(numbers, axis, dtype)
