@@ -8,8 +8,8 @@ from tools.fault import Fault
 FAULTS = [
     *lowering_faults.FAULTS,
     Fault("ir", "ztorch/ir/rules.py", "first >= 0 and last < m.size", "first >= 0 and last <= m.size", "ir/test_verify.py ir/test_verify_attributes.py"),
-    Fault("ir", "ztorch/ir/rules.py", "return math.gcd(known[1], known[2])", "return known[1]", "ir/test_verify.py ir/test_verify_attributes.py"),
-    Fault("ir", "ztorch/ir/rules.py", "return known[0] << i.args[1].number", "return known[0] << i.args[1].number + 1", "ir/test_verify.py ir/test_verify_attributes.py"),
+    Fault("ir", "ztorch/ir/rules.py", "return math.gcd(multiples[1], multiples[2])", "return multiples[1]", "ir/test_verify.py ir/test_verify_attributes.py"),
+    Fault("ir", "ztorch/ir/rules.py", "return multiples[0] << i.args[1].number", "return multiples[0] << i.args[1].number + 1", "ir/test_verify.py ir/test_verify_attributes.py"),
     Fault("ir", "ztorch/ir/rules.py", "return (rows - 1) * int(", "return (rows - 2) * int(", "ir/test_verify.py ir/test_verify_attributes.py ir/test_matrices.py"),
     Fault("ir", "ztorch/ir/rules.py", "0 <= v < r.instr.args[0].lanes,", "0 <= v <= r.instr.args[0].lanes,", "ir/test_verify.py ir/test_verify_attributes.py"),
     Fault("ir", "ztorch/ir/rules.py", "0 <= n < 2 * r", "0 <= n <= 2 * r", "ir/test_verify.py ir/test_verify_attributes.py"),

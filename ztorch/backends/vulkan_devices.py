@@ -210,11 +210,11 @@ class Physical:
                 pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
         for f in self.features:
             setattr(links[f.structure], f.field, 1)
-        known = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS, HOST_MEMORY}
+        useful = {f.extension for f in FEATURES} | {SUBGROUPS, CONTROLS, HOST_MEMORY}
         queue = api.VkDeviceQueueCreateInfo(queueFamilyIndex=self.family, queueCount=1,
                                             pQueuePriorities=[1.0])
         features = api.VkPhysicalDeviceFeatures2(pNext=chain, features=links[""])
-        names = sorted(known & self.extensions)
+        names = sorted(useful & self.extensions)
         info = api.VkDeviceCreateInfo(pNext=features, queueCreateInfoCount=1,
                                       pQueueCreateInfos=[queue], enabledExtensionCount=len(names),
                                       ppEnabledExtensionNames=names)

@@ -98,9 +98,10 @@ class Memories:
         kind = api.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
         pages = api.ffi.cast("void*", first)
         ask = api.vkGetDeviceProcAddr(calls.device, "vkGetMemoryHostPointerPropertiesEXT")
-        known = api.VkMemoryHostPointerPropertiesEXT()
-        calls.attempt("vkGetMemoryHostPointerPropertiesEXT", ask, calls.device, kind, pages, known)
-        types = known.memoryTypeBits
+        properties = api.VkMemoryHostPointerPropertiesEXT()
+        calls.attempt("vkGetMemoryHostPointerPropertiesEXT", ask, calls.device, kind, pages,
+                          properties)
+        types = properties.memoryTypeBits
         theirs = api.VkExternalMemoryBufferCreateInfo(handleTypes=kind)
         buffer, memory = calls.make("Buffer", self._info(block.nbytes, theirs)), None
         try:

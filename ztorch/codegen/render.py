@@ -57,10 +57,10 @@ class Renderer:
     def supports(self, instr: Instr) -> bool:
         """Whether the target can render this instruction; depends only on its opcode and types."""
         key = (instr.opcode, *[o.type for o in (instr.dest, *instr.args)])
-        known = self._supported.get(key)
-        if known is None:
-            known = self._supported[key] = self._can_render(instr)
-        return known
+        supported = self._supported.get(key)
+        if supported is None:
+            supported = self._supported[key] = self._can_render(instr)
+        return supported
 
     def _can_render(self, instr: Instr) -> bool:
         if self.word(instr) is None:

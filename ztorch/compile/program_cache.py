@@ -46,10 +46,10 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     """Compiles functions and loads them on a device, or finds them in the cache. Arguments are
     those of `pipeline.build`."""
     place = resolve(device)
-    kept = place.ordinal is not None and not current().interpret
+    is_stored = place.ordinal is not None and not current().interpret
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     target = target_for(place).with_precision(precision)
-    key = _key(functions, target, name, limit, threads) if kept else None
+    key = _key(functions, target, name, limit, threads) if is_stored else None
 
     def compiled_anew() -> LoadedProgram:
         from ztorch.compile import pipeline  # a cached program needs none of its stages
@@ -65,8 +65,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     def packed() -> bytes:
         from ztorch.compile.pipeline import compiled_within
 
-        done = compiled_within(limit, functions, target, name, threads, with_less_memory)
-        new.append((done.spec, done.code, [data for _, data in done.placed.constants]))
+        compiled = compiled_within(limit, functions, target, name, threads, with_less_memory)
+        new.append((compiled.spec, compiled.code, [data for _, data in compiled.placed.constants]))
         return pack(*new[0])  # its plans and text are dropped before weights need memory
 
     kept_parts = cached(key, packed)

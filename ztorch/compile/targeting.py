@@ -25,8 +25,8 @@ def target_for(place: ResolvedDevice) -> Target:
         if place.ordinal is None:
             return target
         info = device_info(place)
-        known = gpu_of_device(info.name)
-        return target.on_device({**dict(info.limits), **({"unit": known.rates} if known else {})})
+        gpu = gpu_of_device(info.name)
+        return target.on_device({**dict(info.limits), **({"unit": gpu.rates} if gpu else {})})
     if place.processor:
         return target.on_processor(processor(place.processor))
     runs_here = (target.arch == this_processor.architecture()

@@ -72,13 +72,13 @@ def _compiled(traced: TracedModel, target: Target, weights: Mapping[str, Any]) -
 def _samples(traced: TracedModel, samples: Any) -> Any:
     if samples is None:
         return None
-    known = traced.metadata
-    if list(known.input_shape) != [""]:
+    metadata = traced.metadata
+    if list(metadata.input_shape) != [""]:
         raise ConfigError("samples are rows of a single input, but the model takes "
-                          f"{', '.join(known.input_shape)}; omit samples")
+                          f"{', '.join(metadata.input_shape)}; omit samples")
     texts: list[dict[str, str]] = []
-    if known.pipeline is not None and known.pipeline.columns and not isinstance(
+    if metadata.pipeline is not None and metadata.pipeline.columns and not isinstance(
             samples, (tuple, np.ndarray)):
-        samples, texts = rows_with_texts(known.pipeline, samples)
+        samples, texts = rows_with_texts(metadata.pipeline, samples)
     x, y = samples if isinstance(samples, tuple) else (samples, None)
-    return choose(x, y, known.input_shape[""], known.input_dtype[""], texts)
+    return choose(x, y, metadata.input_shape[""], metadata.input_dtype[""], texts)

@@ -70,22 +70,22 @@ def vectorized(roots: Iterable[Value], examples: Mapping[Value, Value], count: i
         >>> vectorized([y], {x: leaf("input", "xs", (5, 3), "float32")}, 5)[y].shape
         (5, 2)
     """
-    known = dict(examples)
+    batched_values = dict(examples)
     for v in topological(roots, {*examples, *shared}):
-        if v in known or v in shared:
+        if v in batched_values or v in shared:
             continue
         if v.op.batch is refused:
             raise Unsupported(f"zt.vmap does not support op {v.op.name}: all examples would share "
                               "its numbers; compute it outside and pass the result as an argument")
-        batched = tuple(a in known for a in v.args)
+        batched = tuple(a in batched_values for a in v.args)
         if any(batched):
             with layer_scope(v.layer):
-                known[v] = _many(v, Examples(
-                    count, tuple(known.get(a, a) for a in v.args), batched))
+                batched_values[v] = _many(v, Examples(
+                    count, tuple(batched_values.get(a, a) for a in v.args), batched))
             if v.op.kind not in ("loop", "threads"):  # which are not tensors by themselves
-                assert known[v].shape == (count, *v.shape), (v, known[v])
-                assert known[v].dtype == v.dtype, (v, known[v])
-    return known
+                assert batched_values[v].shape == (count, *v.shape), (v, batched_values[v])
+                assert batched_values[v].dtype == v.dtype, (v, batched_values[v])
+    return batched_values
 
 
 def _many(one: Value, many: Examples) -> Value:
@@ -187,8 +187,8 @@ def _for_each(op: Op) -> Op:
         count = g.shape[0]
         leaves = {_one_of(v): v for v in (g, y, *args)}
         slopes = op.grad(o, *leaves, **attrs)
-        known = vectorized([s for s in slopes if s is not None], leaves, count)
-        return tuple(None if s is None else known[s] if s in known else repeated(s, count)
+        batched = vectorized([s for s in slopes if s is not None], leaves, count)
+        return tuple(None if s is None else batched[s] if s in batched else repeated(s, count)
                      for s in slopes)
 
     return Op(f"each_{op.name}", op.kind, infer, numpy, grad if op.grad else None, body, op.cost,

@@ -109,7 +109,7 @@ def rule_of(slopes: Sequence[Value | None], upstreams: Sequence[Value],
     def rule(ups: Sequence[Value], args: Sequence[Value],
              others: Sequence[Value]) -> list[Value | None]:
         new = dict(zip([*upstreams, *inside, *shared], [*ups, *args, *others], strict=True))
-        made = iter(substituted(roots, new))
-        return [None if s is None else next(made) for s in slopes]
+        results = iter(substituted(roots, new))
+        return [None if s is None else next(results) for s in slopes]
 
     return rule, shared

@@ -38,33 +38,33 @@ def evaluate(roots: Sequence[Value], feeds: Mapping[Value, Any], oracle: bool = 
     """
     nodes = topological(roots, feeds)
     with np.errstate(all="ignore"):
-        done = _arrays(counted("compute in float64", nodes) if oracle else nodes, feeds, oracle,
+        arrays = _arrays(counted("compute in float64", nodes) if oracle else nodes, feeds, oracle,
                        nudge)
-    return [done[r] for r in roots]
+    return [arrays[r] for r in roots]
 
 
 def _arrays(nodes: Iterable[Value], feeds: Mapping[Value, Any], oracle: bool,
             nudge: Nudge | None) -> dict[Value, Any]:
     """The arrays of all nodes, which come after their arguments."""
-    done: dict[Value, Any] = {}
+    arrays: dict[Value, Any] = {}
     for v in nodes:
         if v in feeds:
             raw = np.asarray(feeds[v])
         elif v.op.kind == "loop":
-            done[v] = _iterations(v.attrs["body"], [done[a] for a in v.args], oracle, nudge)
+            arrays[v] = _iterations(v.attrs["body"], [arrays[a] for a in v.args], oracle, nudge)
             continue
         elif v.op.kind == "threads":
-            done[v] = v.op.numpy(*(done[a] for a in v.args), **v.attrs)
+            arrays[v] = v.op.numpy(*(arrays[a] for a in v.args), **v.attrs)
             continue
         elif v.op.kind in ("result", "threads_result"):
-            raw = done[v.args[0]][v.attrs["index"]]
+            raw = arrays[v.args[0]][v.attrs["index"]]
         else:
-            args = [done[a] if v.op.movement else _dense(done[a]) for a in v.args]
+            args = [arrays[a] if v.op.movement else _dense(arrays[a]) for a in v.args]
             raw = np.asarray(v.op.numpy(*args, **_attrs(v, oracle)))
             if nudge is not None:
                 raw = nudge(v, raw, args)
-        done[v] = _rounded(raw, v, oracle)
-    return done
+        arrays[v] = _rounded(raw, v, oracle)
+    return arrays
 
 
 def _iterations(body: Body, args: Sequence[np.ndarray], oracle: bool,
@@ -77,10 +77,10 @@ def _iterations(body: Body, args: Sequence[np.ndarray], oracle: bool,
         if body.proceed is not None and not state[body.proceed]:
             break
         feeds = dict(zip(body.leaves, [*state, *(x[t] for x in sequences), *shared], strict=True))
-        done = _arrays(body.nodes, feeds, oracle, nudge)
-        results = [done[r] for r in body.roots]
-        state, kept = results[:len(state)], results[len(state):]
-        for stack, x in zip(stacks, kept, strict=True):
+        arrays = _arrays(body.nodes, feeds, oracle, nudge)
+        results = [arrays[r] for r in body.roots]
+        state, outs = results[:len(state)], results[len(state):]
+        for stack, x in zip(stacks, outs, strict=True):
             stack[t] = x
     return [*state, *stacks]
 

@@ -38,8 +38,8 @@ def fold(graph: Graph) -> Graph:
 
 
 def _folded(v: Value) -> Value | None:
-    known = _constant(v)
-    return known if known is not None else _algebra(v)
+    constant = _constant(v)
+    return constant if constant is not None else _algebra(v)
 
 
 # -- constants -------------------------------------------------------------------------------------

@@ -119,18 +119,18 @@ def _products_first(body: Body, sequences: list[Value]) -> tuple[Body, list[Valu
     examples = dict(zip(body.slices, sequences, strict=True))
     same = frozenset(v for v in order if v not in ahead)  # in every iteration, random or not
     try:
-        known = vectorized(ends, examples, body.trip_count, shared=same)
+        batched = vectorized(ends, examples, body.trip_count, shared=same)
     except Unsupported:  # it draws random numbers at every iteration
         return body, sequences
-    leaves = [slice_leaf(known[v], len(sequences) + k) for k, v in enumerate(ends)]
+    leaves = [slice_leaf(batched[v], len(sequences) + k) for k, v in enumerate(ends)]
     roots = substituted(body.roots, dict(zip(ends, leaves, strict=True)))
     used = set(topological(roots))
-    kept = [(s, x) for s, x in (*examples.items(), *((s, known[v]) for s, v in zip(
+    sliced = [(s, x) for s, x in (*examples.items(), *((s, batched[v]) for s, v in zip(
         leaves, ends, strict=True))) if s in used]
     made = Ahead(dict(zip(leaves, ends, strict=True)),
-                 {s: known[v] for s, v in zip(leaves, ends, strict=True)}, examples, same)
-    body = replace(body.with_roots(roots), slices=tuple(s for s, _ in kept), ahead=made)
-    return body, [x for _, x in kept]
+                 {s: batched[v] for s, v in zip(leaves, ends, strict=True)}, examples, same)
+    body = replace(body.with_roots(roots), slices=tuple(s for s, _ in sliced), ahead=made)
+    return body, [x for _, x in sliced]
 
 
 def _below_movement(v: Value, heavy: set[Value]) -> Value:

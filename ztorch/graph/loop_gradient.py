@@ -186,7 +186,7 @@ class Backward:
         return v.op.kind == "map" and (v.op.cost <= CHEAP or self.next_states.issuperset(v.args))
 
     def _is_kept(self, v: Value) -> bool:
-        return any(v in kept for kept in (
+        return any(v in group for group in (
             self.known, self.stored, self.body.slices, self.next_states))
 
     def _sources(self, v: Value, varying: set[Value]) -> list[Value]:

@@ -138,14 +138,14 @@ class Segments:
         if self.ahead:
             ahead = backward.body.ahead
             assert ahead is not None
-            known = vectorized(self.ahead.values(), {
+            batched = vectorized(self.ahead.values(), {
                 s: parts[x] for s, x in ahead.examples.items()}, trip_count, shared=ahead.same)
-            rows |= {ahead.stacks[s]: known[v] for s, v in self.ahead.items()}
+            rows |= {ahead.stacks[s]: batched[v] for s, v in self.ahead.items()}
         states = [v if x is None else begin[x]
                   for v, x in zip(backward.inits, backward.states, strict=True)]
-        _, kept = self.loop(with_own_leaves(replace(self.again, trip_count=trip_count)), states,
+        _, values = self.loop(with_own_leaves(replace(self.again, trip_count=trip_count)), states,
                             [rows[x] for x in self.sequences.values()], ahead=False)
-        again = dict(zip(backward.again, kept, strict=True))
+        again = dict(zip(backward.again, values, strict=True))
         sequences = [again[s] if s in again else rows[backward.slices[s]]
                      for s in self.iteration.slices]
         segment = with_own_leaves(replace(self.iteration, trip_count=trip_count))

@@ -32,8 +32,8 @@ def _united(graph: Graph) -> Graph:
         if v.op.kind == "loop":
             body = v.attrs["body"]
             outs.setdefault(_iterations(body), {}).update(dict.fromkeys(body.outs))
-            known = bodies.setdefault(_iterations(body), body)
-            if body.proceed is None and known.proceed is not None:
+            first = bodies.setdefault(_iterations(body), body)
+            if body.proceed is None and first.proceed is not None:
                 bodies[_iterations(body)] = body  # a stack needs every iteration
     bodies = {key: body.with_roots((*body.news, *outs[key])) for key, body in bodies.items()}
     loops: dict[tuple, Value] = {}

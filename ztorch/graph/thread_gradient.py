@@ -104,11 +104,11 @@ class _Backward:
         arrays = (*first, *rest, *self.tape.arrays(), *(
             ThreadArray(SLOPE + a.name, slope_dtype(a.dtype), a.size, False, True)
             for a in floats))
-        made = ThreadProgram(
+        program = ThreadProgram(
             p.blocks, p.threads, p.block, p.thread, arrays,
             (*(a for a in p.shared if a.name in used), *shared, *self.shared),
             (*p.variables, *self.made), body, p.lines, self.tape.note)
-        return ThreadGradient(made, tuple(a.name for a in (*first, *rest)),
+        return ThreadGradient(program, tuple(a.name for a in (*first, *rest)),
                               tuple(a.name for a in floats))
 
     # -- numbers of the backward pass --------------------------------------------------------------
@@ -169,9 +169,9 @@ class _Backward:
         if self.tape.reloads(x):
             assert isinstance(s, LoadElement)
             return self._load(s.array, self._again(s.index), x.dtype)
-        made = self.tape.again(x)
-        if made is not None:
-            return self._again(made)
+        again = self.tape.again(x)
+        if again is not None:
+            return self._again(again)
         self.tape.keep(x)
         return self._kept(x)
 

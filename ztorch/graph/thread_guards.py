@@ -34,31 +34,31 @@ def inside(loop: CountedLoop) -> Inside | None:
         return None
     inner = {loop.counter, *(s.result for s in body if hasattr(s, "result"))}
     used = list(_parts([v for s in body for v in values_of(s)]))
-    known = Inside({}, {}, [])
+    guards = Inside({}, {}, [])
     for v in used:
         end = _clipped_to(v)
         place = v.args[0].args[0] if end is not None else v
         if end is not None and _runs_along(place, loop.counter, inner):
             base = _base(place)
-            known.places[v] = place
-            known.counts[base] = min(end + 1, known.counts.get(base, end + 1))
+            guards.places[v] = place
+            guards.counts[base] = min(end + 1, guards.counts.get(base, end + 1))
     for v in used:
         if len(v.args) == 2 and _runs_along(v.args[0], loop.counter, inner):
-            count, limit = known.counts.get(_base(v.args[0])), _known(v.args[1])
+            count, limit = guards.counts.get(_base(v.args[0])), _known(v.args[1])
             if count is not None and limit is not None and (
                     (v.op.name == "greater_equal" and limit <= 0)
                     or (v.op.name == "less" and limit >= count)):
-                known.truths.append(v)
-    return known if known.places else None
+                guards.truths.append(v)
+    return guards if guards.places else None
 
 
 def _parts(values: list[Value]) -> Iterator[Value]:
     """All values that numbers of a thread are computed from."""
-    seen: set[Value] = set()
+    visited: set[Value] = set()
     while values:
         v = values.pop()
-        if v not in seen:
-            seen.add(v)
+        if v not in visited:
+            visited.add(v)
             yield v
             values += v.args
 

@@ -134,12 +134,12 @@ class _Thread:
 
     def _loop(self, s: CountedLoop) -> None:
         """A loop; twice where iterations that stay inside of arrays need fewer tests."""
-        b, first, last, known = self.b, self._index(s.start), self._index(s.stop), inside(s)
-        if known is None:
+        b, first, last, guards = self.b, self._index(s.start), self._index(s.stop), inside(s)
+        if guards is None:
             self._iterate(s, first, last)
             return
         within = b.ge(first, 0)
-        for base, count in known.counts.items():
+        for base, count in guards.counts.items():
             room: Operand | int = count
             if base is not None:  # no sum that could overflow
                 begin = self._index(base)
@@ -147,24 +147,24 @@ class _Thread:
                 room = b.sub(count, begin)
             within = b.and_(within, b.le(last, room))
         with b.if_(within, els=True) as token:
-            self._iterate(s, first, last, known)
+            self._iterate(s, first, last, guards)
             b.else_(token)
             self._iterate(s, first, last)
 
-    def _iterate(self, s: CountedLoop, first: Operand, last: Operand, known: Inside | None = None
+    def _iterate(self, s: CountedLoop, first: Operand, last: Operand, guards: Inside | None = None
                  ) -> None:
         b = self.b
         with b.loop(first, last, s.step) as counter:
             self.here[s.counter] = x = self._counted(counter)
             self.counters[x] = counter
-            if known is not None:
-                self.here |= {v: self.number_of(place) for v, place in known.places.items()}
-                self.here |= dict.fromkeys(known.truths, b.const(True, boolean))
+            if guards is not None:
+                self.here |= {v: self.number_of(place) for v, place in guards.places.items()}
+                self.here |= dict.fromkeys(guards.truths, b.const(True, boolean))
             self._block(s.before_test)
             if s.test is not None:
                 b.while_(counter, self.number_of(s.test))
             self._block(s.body)
-        for v in () if known is None else (*known.places, *known.truths):
+        for v in () if guards is None else (*guards.places, *guards.truths):
             del self.here[v]
 
     def _exchanged(self, s: Exchange) -> Operand:
@@ -207,31 +207,31 @@ class _Thread:
         """The number that a value represents, computed here."""
         return self._number(v, {})
 
-    def _number(self, v: Value, known: dict[Value, Operand]) -> Operand:
+    def _number(self, v: Value, numbers: dict[Value, Operand]) -> Operand:
         if v in self.here:
             return self.here[v]
-        if v not in known:
-            known[v] = self._computed(v, known)
-        return known[v]
+        if v not in numbers:
+            numbers[v] = self._computed(v, numbers)
+        return numbers[v]
 
-    def _computed(self, v: Value, known: dict[Value, Operand]) -> Operand:
+    def _computed(self, v: Value, numbers: dict[Value, Operand]) -> Operand:
         if v.op.name == "full":
             return self.b.const(v.attrs["value"], v.dtype)
         if v.attrs.get("role") == "constant":
             return self.b.const(np.asarray(v.attrs["data"]).item(), v.dtype)
         assert v.op.kind == "map", f"{v} is not a number of a thread"
         if v.op.opcode:
-            return self.b.emit(v.op.opcode, *(self._number(a, known) for a in v.args), **v.attrs)
-        element: Operand = v.op.body(_Number(self, v, known), (), **v.attrs)  # type: ignore[misc]
+            return self.b.emit(v.op.opcode, *(self._number(a, numbers) for a in v.args), **v.attrs)
+        element: Operand = v.op.body(_Number(self, v, numbers), (), **v.attrs)  # type: ignore[misc]
         return element
 
 
 class _Number:
     """The arguments as the body of an op sees them: numbers."""
 
-    def __init__(self, thread: _Thread, v: Value, known: dict[Value, Operand]):
+    def __init__(self, thread: _Thread, v: Value, numbers: dict[Value, Operand]):
         self.b, self.count = thread.b, len(v.args)
-        self._thread, self._v, self._known = thread, v, known
+        self._thread, self._v, self._known = thread, v, numbers
 
     def shape(self, k: int) -> tuple[int, ...]:
         return self._v.args[k].shape

@@ -113,8 +113,8 @@ class ThreadTape:
         most = trip_count_of(start, stop, s.step)
         self.loops[s], self.counters[s.counter] = loops, s
         self.bounds[s.counter] = (start[0], max(start[0], stop[1] - 1))
-        known = ANY[0] < start[0] and stop[1] < ANY[1]
-        self.most[s] = most + (s.test is not None) if known else None
+        is_bounded = ANY[0] < start[0] and stop[1] < ANY[1]
+        self.most[s] = most + (s.test is not None) if is_bounded else None
         self._walk((*s.before_test, *s.body), (*loops, s), dict(current))
 
     # -- kept numbers ------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ class ThreadTape:
 
     def again(self, x: Value) -> Value | None:
         """The value that a variable was set to, if it is recomputed rather than kept."""
-        made = self.set_to.get(x)
-        return made if made is not None and self._slots(made) <= RECOMPUTE_SLOTS else None
+        source = self.set_to.get(x)
+        return source if source is not None and self._slots(source) <= RECOMPUTE_SLOTS else None
 
     def _slots(self, v: Value) -> int:
         """Issue slots to compute a number again, with the values assigned to its variables."""
@@ -143,8 +143,8 @@ class ThreadTape:
     def note(self) -> str:
         """A description of the values that are kept and of those that are recomputed."""
         size = sum(d.bytes * n for d, n in self.lengths.items())
-        kept = f"{size} bytes" if size else "nothing"
-        return f"keeps {kept} of each thread's forward pass; the rest is recomputed"
+        size_text = f"{size} bytes" if size else "nothing"
+        return f"keeps {size_text} of each thread's forward pass; the rest is recomputed"
 
     def keep(self, x: Value | CountedLoop) -> None:
         """Keeps a number, or the trip count of a loop."""

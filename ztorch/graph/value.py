@@ -225,15 +225,15 @@ class Graph:
 def topological(roots: Iterable[Value], until: Collection[Value] = ()) -> list[Value]:
     """All values that the roots depend on, each after its arguments; ties in order of creation. The
     walk stops at the values of `until`."""
-    seen: set[Value] = set()
+    visited: set[Value] = set()
     order: list[Value] = []
     path: list[Value] = []  # values whose arguments are being visited
     rest = [iter(list(roots))]  # values left to visit: of the roots, then of each value of path
     while rest:
         for value in rest[-1]:
-            if value in seen:
+            if value in visited:
                 continue
-            seen.add(value)
+            visited.add(value)
             if value.args and value not in until:
                 path.append(value)
                 rest.append(iter(value.args))

@@ -32,8 +32,8 @@ def without_division(kernel: Kernel, supports: Callable[[Instr], bool]) -> Kerne
     divisions = [i for i in kernel.body if i.opcode in ("div", "rem") and i.dest.dtype.is_int]
     if not divisions:
         return kernel
-    known = ranges(kernel)
-    operands = {i.dest.id: [range_of(a, known) for a in i.args] for i in divisions}
+    limits_by_id = ranges(kernel)
+    operands = {i.dest.id: [range_of(a, limits_by_id) for a in i.args] for i in divisions}
 
     def change(b: Builder, i: Instr) -> Operand | None:
         dividend, divisor = operands.get(i.dest.id, ((0, 0), (0, 0)))

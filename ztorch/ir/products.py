@@ -198,11 +198,11 @@ class AsyncProducts:
         active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
         newer = np.zeros(m.threads, np.int64)
         for group in reversed(self.groups):
-            done = group.threads & active & (newer >= pending)
+            ended = group.threads & active & (newer >= pending)
             newer += group.threads
-            group.threads &= ~done
+            group.threads &= ~ended
             for product in group.products:
-                self._end(m, product, product.threads & done)
+                self._end(m, product, product.threads & ended)
         self.groups = [g for g in self.groups if g.threads.any()]
 
     def _end(self, m: Lockstep, product: ProductInFlight, threads: np.ndarray) -> None:

@@ -23,12 +23,12 @@ def ranges(kernel: Kernel) -> dict[int, Range]:
     >>> ranges(b.kernel())[x.id]
     (1, 28)
     """
-    known: dict[int, Range] = {}
+    by_id: dict[int, Range] = {}
     for i in kernel.body:
         if i.dest.dtype.is_int and not any(a.dtype.is_float for a in i.args):
-            args = [range_of(a, known) for a in i.args]
-            known[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, args))
-    return known
+            args = [range_of(a, by_id) for a in i.args]
+            by_id[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, args))
+    return by_id
 
 
 def range_of(a: Operand, known: Mapping[int, Range]) -> Range:

@@ -286,15 +286,15 @@ class Rules:
     def multiple_of(self) -> int:
         """A divisor of the index that the instruction gives, if its operands imply one."""
         i = self.instr
-        known = [self.known_multiple(a) for a in i.args]
+        multiples = [self.known_multiple(a) for a in i.args]
         if i.opcode in ("add", "sub", "rem"):
-            return math.gcd(*known)
+            return math.gcd(*multiples)
         if i.opcode == "mul":
-            return known[0] * known[1]
+            return multiples[0] * multiples[1]
         if i.opcode == "shl" and i.args[1].is_const and 0 <= i.args[1].number < 32:
-            return known[0] << i.args[1].number
+            return multiples[0] << i.args[1].number
         if i.opcode == "splat":
-            return known[0]
+            return multiples[0]
         if i.opcode == "select":
-            return math.gcd(known[1], known[2])
-        return math.gcd(known[0], known[2]) if i.opcode == "loop" else 1
+            return math.gcd(multiples[1], multiples[2])
+        return math.gcd(multiples[0], multiples[2]) if i.opcode == "loop" else 1

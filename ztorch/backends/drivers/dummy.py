@@ -90,12 +90,12 @@ class DummyDevice(Device):
 
 def _pages(at: int, data: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     """The pages of a range of bytes in order: number, offset in the page, part of the data."""
-    out, done = [], 0
-    while done < data.size:
-        page, inside = divmod(at + done, PAGE)
-        size = min(PAGE - inside, data.size - done)
-        out.append((page, inside, data[done:done + size]))
-        done += size
+    out, offset = [], 0
+    while offset < data.size:
+        page, inside = divmod(at + offset, PAGE)
+        size = min(PAGE - inside, data.size - offset)
+        out.append((page, inside, data[offset:offset + size]))
+        offset += size
     return out
 
 

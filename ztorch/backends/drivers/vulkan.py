@@ -134,11 +134,11 @@ class VulkanDevice(Device):
             self._synchronize()
             handle.host_view[at:at + data.size] = data
             return
-        stage, seen = self._memories.stage()
+        stage, window = self._memories.stage()
         for start in range(0, data.size, STAGE):
             part = data[start:start + STAGE]
             self._synchronize()
-            seen[:part.size] = part
+            window[:part.size] = part
             self._copy(stage, 0, handle, at + start, part.size)
 
     def _read(self, handle: Any, at: int, out: np.ndarray) -> None:
@@ -146,12 +146,12 @@ class VulkanDevice(Device):
             self._synchronize()
             out[...] = handle.host_view[at:at + out.size]
             return
-        stage, seen = self._memories.stage()
+        stage, window = self._memories.stage()
         for start in range(0, out.size, STAGE):
             part = out[start:start + STAGE]
             self._copy(handle, at + start, stage, 0, part.size)
             self._synchronize()
-            part[...] = seen[:part.size]
+            part[...] = window[:part.size]
 
     def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
               nbytes: int) -> None:

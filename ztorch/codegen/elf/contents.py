@@ -70,8 +70,8 @@ class Contents:
             self.parts[".eh_frame"].add(b"\0\0\0\0")  # the end marker
 
     def part_for(self, section: Section) -> str:
-        known = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
-        if not known or section.flags & SHF_TLS or section.name.startswith(_CONSTRUCTORS):
+        has_bytes = section.type in (SHT_PROGBITS, SHT_NOBITS, _UNWIND_DATA)
+        if not has_bytes or section.flags & SHF_TLS or section.name.startswith(_CONSTRUCTORS):
             raise LinkError(
                 f"section {section.name!r} (type {section.type:#x}, flags {section.flags:#x}):"
                 " a ztorch library has no constructors and no thread-local data"

@@ -49,8 +49,8 @@ def split(group: Object, name: str) -> dict[str, Object]:
         constants = [_constant(group, relocation) for relocation in own]
         if in_section[kernel.section] == 1 and not any(
                 c is None or c[1] in relocations for c in constants):
-            known = [c for c in constants if c is not None]
-            objects[kernel.name] = _alone(group, replace(kernel, name=name), own, known)
+            present = [c for c in constants if c is not None]
+            objects[kernel.name] = _alone(group, replace(kernel, name=name), own, present)
     return objects
 
 
