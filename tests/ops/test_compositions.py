@@ -32,6 +32,7 @@ SEEN = np.array([True, True, False, True, True]).reshape(1, 1, 1, 5)
 P = random.dirichlet(np.ones(4), 3)
 LOGITS = random.normal(size=(2, 6, 4)) * 2
 MATRIX = np.array([[4.0, 1.0], [1.0, 3.0]])
+OF_NUMPY = ["convolve", "cov", "float_power", "gradient", "interp", "polyval"]
 
 # The arguments that each op is tried with; tensors by position.
 CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
@@ -120,9 +121,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "rms_normalization": [((X, X[0]), {}), ((X,), {"epsilon": 0.1})],
     "saturate_cast": [((X * 200,), {"dtype": "int8"}), ((WHOLE * 100,), {"dtype": "uint8"}),
                       ((ODD[[0, 2, 3, 4, 5, 6]] * 1e6,), {"dtype": "float16"}), ((WHOLE,), {"dtype": "bool"})],
-    "norm": [((X,), {}), *(((X,), {"ord": ord, "keepdims": keepdims}) for ord in (
-        "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf) for keepdims in (False, True)),
-             ((X,), {"ord": 3, "axis": 1}), ((CUBE,), {"axis": (2, 0)})],
+    "norm": [((X,), {}), ((X,), {"ord": 3, "axis": 1}), ((CUBE,), {"axis": (2, 0)}), *(((X,), {"ord": ord, "keepdims": kept})
+             for ord in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf) for kept in (False, True))],
     "scatter": [((PLACES, X[0]), {"shape": (3, 2)}), ((PLACES[:, :1].copy(), random.normal(size=(4, 2))), {"shape": (3, 2)})],
     "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES[:3, :1].copy(), Y), {})],
     **{name: [((X, IDS), {"num_segments": 3})] for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")},
@@ -138,8 +138,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "vander": [((X[0],), {}), ((X[0],), {"N": 2, "increasing": True})], "vdot": [((X[0], Y[0]), {})],
 }
 OTHERWISE = {"argpartition": "any order is right that puts one element at its place: below",
-             **dict.fromkeys(("convolve", "cov", "float_power", "gradient", "interp", "polyval"),
-                             "NumPy's: below"),
+             **dict.fromkeys(OF_NUMPY, "NumPy's: below"),
              "dstack": "takes a list in Keras: below", "imag": "Keras refuses it by PyTorch"}
 
 
@@ -280,7 +279,7 @@ def test_functions_that_are_no_ops_give_the_numbers_of_keras() -> None:
         zt.ops.select([X > 0], [])
 
 
-@pytest.mark.parametrize("name", ["convolve", "cov", "float_power", "gradient", "interp", "polyval"])
+@pytest.mark.parametrize("name", OF_NUMPY)
 def test_names_of_numpy_that_keras_lacks(name: str) -> None:
     cases: dict[str, list[tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]]] = {
         "convolve": [((X[0], Y[0, :k]), {"mode": m}, {"mode": m}) for k in (1, 2, 3) for m in ("full", "same", "valid")]
