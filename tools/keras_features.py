@@ -33,6 +33,7 @@ _OF_FUNCTIONS = ("ops", "ops.image", "random", "utils", "activations", "config",
 _NO_LOGGING = "`fit(verbose=...)`"
 # Features that have another name here.
 OTHER_NAMES = {
+    ("ops", "gelu"): "`ops.gelu`, exact by default (Keras' is the approximate one)",
     ("layers", "TorchModuleWrapper"): "`model.load_weights`",
     ("layers", "Pipeline"): "`Sequential`, which is a layer, too",
     ("layers", "HashedCrossing"): "a column of joined texts, and `layers.Hashing`",
