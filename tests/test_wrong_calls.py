@@ -23,7 +23,7 @@ ODD: list[Any] = [None, 3.5, -1, "nonsense", b"x", [], {}, object()]
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 Y = np.arange(8) % 3
 # Methods for the compiler's own rooms: no part of the public interface.
-INNER = {"add_activity_losses", "compile_now", "compile_when_known", "compile_if_due", "compile_later",
+INNER = {"add_activity_losses", "take_states", "compile_now", "compile_when_known", "compile_if_due", "compile_later",
          "learn_shapes", "make_weights", "prepare_class", "set_rules", "take_rules", "take_policy", "compute_output_shape",
          "adopt", "add_weight", "call", "called", "called_masked", "without_mask", "leaves", "named_outputs", "need_memory",
          "need_rank", "prepare", "refuse", "trace", "borrow", "start_at", "resume",

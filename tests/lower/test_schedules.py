@@ -51,7 +51,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "team_rows": POWERS, "team_ways": POWERS, "turns_held": (0, 1, 2, 4), "abreast": (1, 2, 3), "edge": (7, 8, 16, 32),
     "tile_columns": (4, 8, 16, 24, 32, 64), "tile_depth": (4, 8, 16, 24, 32), "thread_rows": (1, 2, 3, 4, 8),
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
-    "cluster": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
+    "cluster_rows": (1, 2), "cluster_columns": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
     "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1),
     "steps": (1, 3, 4), "tables": (0, 1, 3, 8), "teams": (1, 2, 3, 4, 8)}
 

@@ -3,7 +3,7 @@
 using namespace metal;
 
 [[max_total_threads_per_threadgroup(128 * 1 * 1)]]
-kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], device float *m2 [[buffer(2)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
+kernel void k0_max_sum_mul_f32_8x16_0_8688860a2e9ee1ce(device const float *m0 [[buffer(0)]], device float *m1 [[buffer(1)]], uint3 group [[threadgroup_position_in_grid]], uint3 thread_ [[thread_position_in_threadgroup]]) {
   float x115;
   float x116;
   float x117;
@@ -225,7 +225,7 @@ kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[
   float v369 = fma(v368, v361, (2.00000000e+00f));
   float v180 = v369 * v363;
   float4 v181 = float4(v177, v178, v179, v180);
-  *(device packed_float4 *)&m2[v51] = v181;
+  *(device packed_float4 *)&m1[v51] = v181;
   float v182 = x119;
   float v183 = x120;
   float v184 = x121;
@@ -330,7 +330,7 @@ kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[
   float v437 = fma(v436, v429, (2.00000000e+00f));
   float v205 = v437 * v431;
   float4 v206 = float4(v202, v203, v204, v205);
-  *(device packed_float4 *)&m2[v65] = v206;
+  *(device packed_float4 *)&m1[v65] = v206;
   float v207 = x119;
   float v208 = x120;
   float v209 = x121;
@@ -366,7 +366,7 @@ kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[
   for (int v93 = v3; v93 < 16; v93 += 16) {
   int v94 = (int)((uint)v93 * (uint)4);
   int v96 = (int)((uint)v95 + (uint)v94);
-  float4 v97 = float4(*(device const packed_float4 *)&m2[v96]);
+  float4 v97 = float4(*(device const packed_float4 *)&m1[v96]);
   float v225 = v97[0];
   float v226 = v97[1];
   float v227 = v97[2];
@@ -383,7 +383,7 @@ kernel void k0_max_sum_mul_f32_8x16_0_4723d28c6fe8d536(device const float *m0 [[
   for (int v103 = v102; v103 < 25; v103 += 16) {
   int v104 = (int)((uint)v103 * (uint)4);
   int v106 = (int)((uint)v105 + (uint)v104);
-  float4 v107 = float4(*(device const packed_float4 *)&m2[v106]);
+  float4 v107 = float4(*(device const packed_float4 *)&m1[v106]);
   float v234 = v107[0];
   float v235 = v107[1];
   float v236 = v107[2];
