@@ -60,9 +60,9 @@ class Emitter:
             return self.here[v]
         index = proper(index, v.shape)
         flat = flatten(index, v.shape)
-        known = self._known(v, flat, where)
-        if known is not None:
-            return known
+        number = self._known(v, flat, where)
+        if number is not None:
+            return number
         if v in self.memory:
             return self._keep(v, flat, where, self.load(v, flat, where))
         assert v.op.kind == "map", f"{v} is neither in memory nor computed here"
@@ -100,8 +100,8 @@ class Emitter:
         """v at a flat position, if this scope has computed it."""
         if v in self.here:
             return self.here[v]
-        known = self.known.get((v, flat, None))
-        return known if known is not None or where is None else self.known.get((v, flat, where))
+        number = self.known.get((v, flat, None))
+        return number if number is not None or where is None else self.known.get((v, flat, where))
 
     def _keep(self, v: Value, flat: Index, where: Operand | None, x: Operand) -> Operand:
         if v in self.members and where is None:

@@ -191,10 +191,10 @@ class _Fusion:
 
     def _add_dependencies(self, k: int, on: set[int]) -> None:
         """Region k, and all that run after it, run after the regions `on`."""
-        known = self.before[k]
+        before = self.before[k]
         for h in on - {k}:
             self.before[k] |= self.before[h] | 1 << h
-        if self.before[k] == known:
+        if self.before[k] == before:
             return
         for other in self.before:
             if self.before[other] >> k & 1:

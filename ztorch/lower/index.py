@@ -286,8 +286,8 @@ def _merged(sums: dict[Atom, int], const: int) -> Index:
             if above is not None:
                 del sums[atom], sums[above]
                 return _merged(sums, const) + atom.inner % (atom.by * above.by) * f
-    kept = [(a, f) for a, f in sums.items() if f]
-    return Index(tuple(sorted(kept, key=_order)) if len(kept) > 1 else tuple(kept), const)
+    terms = [(a, f) for a, f in sums.items() if f]
+    return Index(tuple(sorted(terms, key=_order)) if len(terms) > 1 else tuple(terms), const)
 
 
 def _order(term: tuple[Atom, int]) -> tuple[str, str]:

@@ -103,13 +103,13 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
     """Computes values at the position of a scope, then stores those in `target`.
 
     All stores come last, so nothing is read after it was overwritten in place."""
-    done: list[tuple[Value, Index, Operand]] = []
+    results: list[tuple[Value, Index, Operand]] = []
     for v in values:
         if v not in target:
             continue
         flat = region.flat[v].replace(full)
-        done.append((v, flat, e.element(v, unflatten(flat, v.shape))))
-    for v, flat, x in done:
+        results.append((v, flat, e.element(v, unflatten(flat, v.shape))))
+    for v, flat, x in results:
         e.store(target[v], v, flat, x)
 
 

@@ -39,17 +39,17 @@ def propose(region: Region, limits: Limits) -> Hinted:
         except Unsupported:
             unmet.append(f"hint shared_memory={hints.shared_memory} is not followed: the kernel "
                          "needs more")
-    known = {s.kind: s for s in reversed(offered or [*proposals(region, limits)])}
-    *_, first = known.values()
+    by_kind = {s.kind: s for s in reversed(offered or [*proposals(region, limits)])}
+    *_, first = by_kind.values()
     if hints.kind and hints.kind not in schedule.KINDS:
         raise ConfigError(f"the hint kind={hints.kind!r} is no loop nest"
                           f"{nearest(hints.kind, schedule.KINDS)}; this can be "
-                          f"{' or '.join(reversed(known))}, and others are "
-                          f"{', '.join(sorted(schedule.KINDS.keys() - known))}")
-    chosen = known.get(hints.kind or first.kind)
+                          f"{' or '.join(reversed(by_kind))}, and others are "
+                          f"{', '.join(sorted(schedule.KINDS.keys() - by_kind))}")
+    chosen = by_kind.get(hints.kind or first.kind)
     if chosen is None:
         unmet.append(f"hint kind={hints.kind} is not followed: this can be "
-                     f"{' or '.join(reversed(known))}")
+                     f"{' or '.join(reversed(by_kind))}")
     made = hinted(chosen or first, hints, vector_lanes(region, limits),
                   partial(_refusal, region, limits))
     return replace(made, unmet=(*unmet, *made.unmet))

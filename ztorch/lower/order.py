@@ -45,14 +45,14 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
 
     ready = [rank(k) for k, before in waiting.items() if not before]
     heapq.heapify(ready)
-    done: list[int] = []
+    order: list[int] = []
     placed: set[int] = set()
     while ready:
         *_, k = heapq.heappop(ready)
         if k in placed:  # it was pushed again when it became the last reader of a value
             continue
         placed.add(k)
-        done.append(k)
+        order.append(k)
         for h in needed_by[k]:
             waiting[h].discard(k)
             if not waiting[h]:
@@ -63,7 +63,7 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
                 [last] = readers[v]
                 if not waiting[last] and last not in placed:
                     heapq.heappush(ready, rank(last))
-    return _before_readers(done, needs, late) if late else done
+    return _before_readers(order, needs, late) if late else order
 
 
 def copies_of(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],
@@ -76,17 +76,18 @@ def copies_of(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Valu
 def _before_readers(order: list[int], needs: Mapping[int, Collection[int]],
                     late: set[int]) -> list[int]:
     """The order with each region of `late` moved right before the first region that needs it."""
-    done: dict[int, None] = {}
+    moved: dict[int, None] = {}
 
     def place(k: int) -> None:
-        for h in sorted(late.intersection(needs[k]) - done.keys(), key=lambda h: (not needs[h], h)):
+        for h in sorted(late.intersection(needs[k]) - moved.keys(),
+                        key=lambda h: (not needs[h], h)):
             place(h)
-        done[k] = None
+        moved[k] = None
 
     for k in order:
         if k not in late:
             place(k)
-    return list(done | dict.fromkeys(order))
+    return list(moved | dict.fromkeys(order))
 
 
 def bits(numbers: int) -> Iterator[int]:

@@ -69,15 +69,15 @@ class Params:
     def kernel(self, shape: RegionShape,
                lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:
         """The kernel of a region and its schedule; lowered only if no equal region was before."""
-        made = self.kernels.get(shape.key)
-        if made is None and self.earlier is not None and shape.ops is not None:
+        kernel = self.kernels.get(shape.key)
+        if kernel is None and self.earlier is not None and shape.ops is not None:
             key = self.limits, shape.key, shape.ops
-            made = self.earlier.get(key)
-            if made is None:
-                made = lowered()
-                self.earlier.put(key, made, len(made[0].body) + KERNEL_SIZE)
-        self.kernels[shape.key] = made = made or lowered()
-        return made
+            kernel = self.earlier.get(key)
+            if kernel is None:
+                kernel = lowered()
+                self.earlier.put(key, kernel, len(kernel[0].body) + KERNEL_SIZE)
+        self.kernels[shape.key] = kernel = kernel or lowered()
+        return kernel
 
     def _take(self, nbytes: int) -> int:
         at = self.size

@@ -266,7 +266,7 @@ def hoist(kernel: Kernel) -> Kernel:
 def _hoist_from(body: list[Instr], start: int, read_only: set[str]) -> list[Instr]:
     depth, inside = 0, {body[start].dest.id}
     moved: list[Instr] = []
-    kept: list[Instr] = []
+    remaining: list[Instr] = []
     at = start + 1
     while True:
         instr = body[at]
@@ -282,6 +282,6 @@ def _hoist_from(body: list[Instr], start: int, read_only: set[str]) -> list[Inst
             moved.append(instr)
         else:
             inside.add(instr.dest.id)
-            kept.append(instr)
+            remaining.append(instr)
         at += 1
-    return [*body[:start], *moved, body[start], *kept, *body[at:]]
+    return [*body[:start], *moved, body[start], *remaining, *body[at:]]

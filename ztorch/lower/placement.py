@@ -55,8 +55,8 @@ class Placement:
         news = [*graph.updates.values()]
         for region in (r for r in self.regions if r.kind == "reduce"):
             late = stored_between_passes(region, limits)
-            region.stores += (kept := [v for v in late if v not in region.stores])
-            self._kept_in |= Phases(region).replaced(kept, [
+            region.stores += (added := [v for v in late if v not in region.stores])
+            self._kept_in |= Phases(region).replaced(added, [
                 v for v in region.stores if memory_of(v) is v and v not in news])
         self._carry_states()
         self._place_updates()

@@ -165,10 +165,10 @@ class Recomputation:
         with the smallest arena."""
         if not self._known:
             self._known = [(self.choice(drop), drop) for drop in self._drops(blocks)]
-        fitting = [known for known in self._known if known[0].arena <= limit]
+        fitting = [plan for plan in self._known if plan[0].arena <= limit]
         if not fitting:
             return min((choice for choice, _ in self._known), key=lambda c: c.arena)
-        choice, drop = min(fitting, key=lambda known: known[0].cycles)
+        choice, drop = min(fitting, key=lambda plan: plan[0].cycles)
         return self._less(choice, drop, blocks, limit)
 
     def smallest(self) -> list[Choice]:

@@ -97,12 +97,12 @@ class Phases:
         """The passes that are not empty: number, full members of `target` that are stored in it,
         and reductions that are complete after it."""
         for p in range(self.count):
-            kept = [v for v in self.region.members
+            stores = [v for v in self.region.members
                     if self.ready[v] == p and v in target and not self._once(v)]
             sums = [v for v in self.region.members
                     if v.op.kind == "reduce" and self.ready[v] == p + 1]
-            if kept or sums:
-                yield p, kept, sums
+            if stores or sums:
+                yield p, stores, sums
 
     def rows(self, target: Container[Value]) -> list[Value]:
         """Members of `target` with one value per row."""
@@ -139,13 +139,13 @@ class Phases:
 
         return [v for v in self.used_later() if v not in self.region.stores and fits(v)]
 
-    def replaced(self, kept: Sequence[Value], results: Sequence[Value]) -> dict[Value, Value]:
+    def replaced(self, stores: Sequence[Value], results: Sequence[Value]) -> dict[Value, Value]:
         """Values between passes that need no buffers of their own, each with the result in whose
         place it is kept. The last pass reads each element there before it stores the result."""
-        last = [w for w in results if w not in kept and not self._once(w)
+        last = [w for w in results if w not in stores and not self._once(w)
                 and self.ready[w] == self.count - 1]
         pairs: dict[Value, Value] = {}
-        for v in kept:
+        for v in stores:
             readers = [at for w in self.region.members if w.op.kind == "map"
                        for s, at in self._reads(w) if s is v]
             readers += [base[1] for w in self.region.members if w.op.kind == "reduce"

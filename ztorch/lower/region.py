@@ -275,15 +275,15 @@ def map_region(v: Value) -> Region:
 
 def reduce_domain(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Var, Var, Index]:
     """(outer, inner, flat position) for a reduction of some axes."""
-    kept = [n for k, n in enumerate(shape) if k not in axes]
+    sizes = [n for k, n in enumerate(shape) if k not in axes]
     reduced = [n for k, n in enumerate(shape) if k in axes]
     size_kept, size_reduced = 1, 1
-    for n in kept:
+    for n in sizes:
         size_kept *= n
     for n in reduced:
         size_reduced *= n
     outer, inner = Var("o", size_kept), Var("i", size_reduced)
-    at_kept = iter(unflatten(Index.of(outer), kept))
+    at_kept = iter(unflatten(Index.of(outer), sizes))
     at_reduced = iter(unflatten(Index.of(inner), reduced))
     index = [next(at_reduced) if k in axes else next(at_kept) for k in range(len(shape))]
     return outer, inner, flatten(index, shape)

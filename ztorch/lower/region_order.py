@@ -76,15 +76,15 @@ def _must_follow(end: int, start: int, before: Mapping[int, int],
                  waits: Mapping[int, set[int]], waiting: int) -> bool:
     """Whether region `end` must run after region `start`, because of operands or of `waits`:
     additional dependencies of the regions in the bit set `waiting`."""
-    stack, seen = [end], {end}
+    stack, visited = [end], {end}
     while stack:
         k = stack.pop()
         earlier = before[k] | 1 << k
         if earlier >> start & 1:
             return True
         for other in bits(earlier & waiting):
-            stack += waits[other] - seen
-            seen |= waits[other]
+            stack += waits[other] - visited
+            visited |= waits[other]
     return False
 
 

@@ -256,9 +256,9 @@ def parse(text: str) -> Schedule:
     """
     kind, _, rest = text.strip().partition(" ")
     if kind not in KINDS or not kind:
-        known = [k for k in KINDS if k]
+        kinds = [k for k in KINDS if k]
         raise IllegalSchedule(f"there is no schedule of kind {kind!r}; there are "
-                              f"{', '.join(known)}{nearest(kind, known)}")
+                              f"{', '.join(kinds)}{nearest(kind, kinds)}")
     cls, values, at = KINDS[kind], {}, 0
     types = {f.name: str(f.type) for f in fields(cls)}
     while rest[at:].strip():
@@ -285,8 +285,8 @@ def _arguments(text: str, directive: str, inside: str, types: dict[str, str]) ->
     except ValueError:
         raise IllegalSchedule(f"{text!r}: {directive}({inside}) takes integers") from None
     if unknown := [name for name in values if name not in types]:
-        known = ", ".join(map(_spelled, types))
-        raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; use {known}")
+        choices = ", ".join(map(_spelled, types))
+        raise IllegalSchedule(f"{text!r}: there is no {_spelled(unknown[0])}; use {choices}")
     return values
 
 

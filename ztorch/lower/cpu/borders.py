@@ -21,9 +21,9 @@ def without_borders(graph: Graph, limits: Limits) -> Graph:
         out = rebuilt(v, tuple(new[a] for a in v.args))
         if v.op.kind == "reduce":
             with layer_scope(v.layer):
-                seen = rebuilt(out, (_with_views(out.args[0], out),))
-            if seen is not out and _skips_borders(_region(seen), limits):
-                out = seen
+                viewed = rebuilt(out, (_with_views(out.args[0], out),))
+            if viewed is not out and _skips_borders(_region(viewed), limits):
+                out = viewed
         new[v] = out
     return graph.with_roots(new[r] for r in graph.roots)
 

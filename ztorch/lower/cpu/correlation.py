@@ -73,8 +73,8 @@ class _Correlation:
         """Whether all elements that a group reads at some positions are inside the image; None if
         some are outside."""
         edges = [edge for edge in self.edges if edge.at.mentions(v)]
-        known = {all_inside(edges, {**place, v: at}) for place in group}
-        return known == {True} or None
+        answers = {all_inside(edges, {**place, v: at}) for place in group}
+        return answers == {True} or None
 
 
 def _axes(region: Region) -> _Correlation | None:

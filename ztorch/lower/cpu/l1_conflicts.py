@@ -87,13 +87,13 @@ def _is_tile_result(v: Value) -> bool:
     it is the epilogue of a product, without a reduction between."""
     if v.rank < 2 or v.shape[-2] < 2 or v.shape[-1] * v.dtype.bytes % PAGE_BYTES:
         return False
-    epilogue, seen = [v], set[Value]()
+    epilogue, visited = [v], set[Value]()
     ends: list[Value] = []  # where the elementwise work begins
     while epilogue:
         below = epilogue.pop()
-        if below not in seen:
-            seen.add(below)
-            if below.op.kind == "map" and len(seen) <= REGION_MEMBERS_MAX:
+        if below not in visited:
+            visited.add(below)
+            if below.op.kind == "map" and len(visited) <= REGION_MEMBERS_MAX:
                 epilogue += below.args
             elif below.op.kind != "leaf":
                 ends.append(below)

@@ -136,9 +136,9 @@ class Iterations:
             for v in r.steps:  # interleaves the scopes, so that none waits for a long chain
                 self._step(r, inner, v)
             news = [self._after(r, e) for e in inner]
-            kept = [(e, k, self._element(e, out)) for e in inner
-                    for k, out in enumerate(r.outs, len(r.carries)) if k in self.results]
-            for e, k, x in kept:  # last, so nothing is read after it was overwritten in place
+            stored = [(e, k, self._element(e, out)) for e in inner
+                      for k, out in enumerate(r.outs, len(r.carries)) if k in self.results]
+            for e, k, x in stored:  # last, so nothing is read after it was overwritten in place
                 self._store(e, k, x)
             for state, new in zip(states, news, strict=True):
                 for variable, x in zip(state, new, strict=True):

@@ -39,20 +39,20 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
     passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
     if not axes.by_columns:
-        sums = tuple(_sums(phases, axes, lanes, s, kept) if lanes > 1 else 1
-                     for _, kept, s in passes)
+        sums = tuple(_sums(phases, axes, lanes, s, stores) if lanes > 1 else 1
+                     for _, stores, s in passes)
         return RowSchedule(lanes, sums, 1)
     *rows, column = axes.outer
     trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
     return RowSchedule(lanes, (1,) * len(passes), _columns(region, trip_count) if lanes > 1 else 1)
 
 
-def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], kept: list[Value]) -> int:
+def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], stores: list[Value]) -> int:
     """The number of accumulators of a pass along a row."""
     row = axes.inner[-1].extent // lanes if axes.inner else 0
     work = sum(phases.cost(v.args[0]) for v in sums)
     several = row >= ROW_SUM_VECTORS and work <= RECOMPUTE_SLOTS
-    return ROW_SUMS if sums and not kept and several else 1
+    return ROW_SUMS if sums and not stores and several else 1
 
 
 def _columns(region: Region, most: int) -> int:
@@ -144,14 +144,14 @@ class _RowNest:
         (`along`), else for several vectors of rows."""
         written: dict[Value, str] = {}
         passes = self.phases.passes(self.target)
-        for (p, kept, sums), many in zip(passes, self.schedule.sums, strict=True):
-            self._pass(scopes, p, kept, sums, width, many if along else 0, written)
-            written |= {v: self.target[v] for v in kept}
+        for (p, stores, sums), many in zip(passes, self.schedule.sums, strict=True):
+            self._pass(scopes, p, stores, sums, width, many if along else 0, written)
+            written |= {v: self.target[v] for v in stores}
         rows = self.phases.rows(self.target)
         for e in scopes:
             evaluate(e, rows, self.region, self.full, self.target)
 
-    def _pass(self, rows: list[Emitter], p: int, kept: list[Value], sums: list[Value], width: int,
+    def _pass(self, rows: list[Emitter], p: int, stores: list[Value], sums: list[Value], width: int,
               along: int, written: dict[Value, str]) -> None:
         """One pass: with `along` accumulators for one row, or if that is 0 for all `rows`."""
         b = self.b
@@ -175,7 +175,7 @@ class _RowNest:
                 if p == 1 and along and inner.mask is None:
                     for source, flat in self.ahead:
                         inner.prefetch(source, flat)
-                evaluate(inner, kept, self.region, self.full, self.target)
+                evaluate(inner, stores, self.region, self.full, self.target)
                 for v in sums:
                     self._accumulate(inner, v, variables[v, u], bool(along))
         for v in sums:

@@ -100,8 +100,8 @@ def _edges(region: Region, full: dict[Var, Index], columns: tuple[Var, Var],
         if len(mine) > 1 or any(edge.at.factor(loop) < 1 or not edge.at.is_affine for edge in mine
                                 ) or others != ([across] if mine and loop == last else []):
             return None
-    known = all(any(edge.at.mentions(loop) for loop in (last, *inner)) for edge in edges)
-    return edges if known else None
+    all_move = all(any(edge.at.mentions(loop) for loop in (last, *inner)) for edge in edges)
+    return edges if all_move else None
 
 
 def read_for_sums(region: Region) -> list[tuple[Value, Index]]:
@@ -196,10 +196,10 @@ class _Neighbors:
                                          totals[v, j])
             for key, variable in variables.items():
                 b.set(variable, totals[key])
-        done = e.within()
+        inner = e.within()
         rows = Phases(self.region).rows(self.target)
         for j in range(len(self.where)):
-            scope = replace(done, here=dict(done.here))
+            scope = replace(inner, here=dict(inner.here))
             for v in self.sums:
                 scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
             evaluate(scope, rows, self.region, self._full(j, 0), self.target)

@@ -47,7 +47,7 @@ def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
     """
     if limits.vector_bits < 256:  # no loads under masks
         return kernel
-    known = ranges(kernel)
+    limits_by_id = ranges(kernel)
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     b.memories = {m.name: m for m in kernel.memories}
     b.variables = list(kernel.variables)
@@ -56,7 +56,7 @@ def vectorize_loops(kernel: Kernel, limits: Limits) -> Kernel:
 
     def emit(n: Nested) -> None:
         loop = None if n.instr.dest.id in while_counters else _vectorizable(
-            n, kernel, limits, known)
+            n, kernel, limits, limits_by_id)
         if loop is not None:
             loop.emit(b)
         else:
@@ -86,7 +86,7 @@ def _plain(nodes: list[Nested]) -> Iterator[Instr | None]:
 
 
 def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
-                  known: Mapping[int, Range]) -> _VectorizedLoop | None:
+                  limits_by_id: Mapping[int, Range]) -> _VectorizedLoop | None:
     """A loop that can be vectorized; None for any other node."""
     i = n.instr
     if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
@@ -96,7 +96,7 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    loop = _VectorizedLoop(i, instructions, kernel, known, limits)
+    loop = _VectorizedLoop(i, instructions, kernel, limits_by_id, limits)
     return loop if loop.is_legal() else None
 
 

@@ -55,8 +55,8 @@ def _borders(v: Value, index: Sequence[Index]) -> Iterator[Edge]:
 
 def all_inside(edges: Sequence[Edge], at: dict[Var, Index]) -> bool | None:
     """Whether elements at these positions are inside on all axes; None if only some are."""
-    known = {edge.inside(at) for edge in edges}
-    return False if False in known else None if None in known else True
+    answers = {edge.inside(at) for edge in edges}
+    return False if False in answers else None if None in answers else True
 
 
 def overlap(at: Index, across: Var, last: Var) -> bool:
@@ -72,9 +72,9 @@ def runs(extent: int, most: int, inside: Callable[[Index], bool | None]) -> Iter
         neighbors = Index.of(Var("p", run.size))
         starts = range(run.start, run.start + run.size * run.count, run.size)
         groups = ((inside(neighbors + start), start) for start in starts)
-        for known, group in groupby(groups, lambda pair: pair[0]):
+        for answer, group in groupby(groups, lambda pair: pair[0]):
             first, *others = (start for _, start in group)
-            if known:
+            if answer:
                 yield Run(first, run.size, 1 + len(others))
             else:
                 yield from (Run(start, run.size, 1) for start in (first, *others))

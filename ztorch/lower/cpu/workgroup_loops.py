@@ -74,11 +74,11 @@ class _Blocks:
 
     def _classify(self, nodes: Sequence[Nested]) -> None:
         while True:
-            known = len(self.private)
+            before = len(self.private)
             self.uniform = {i.dest.id for n in (*self.above, *self.before)
                             for i in n.instructions()} | {self.grid.instr.dest.id}
             self._walk(nodes)
-            if len(self.private) == known:
+            if len(self.private) == before:
                 return
 
     def _walk(self, nodes: Sequence[Nested]) -> None:

@@ -199,8 +199,8 @@ class FragmentRows(AttentionRows):
         tests = self._inside(slot, line)
         own = [k for k in range(self.elements) if self.row_of[k] == slot[1]]
         dtype, width = b.memories[mem].dtype, place.extent
-        made = [[b.mul(b.extract(b.get(v), k), factor) for k in own]
-                for v in sums[:math.ceil(width / self.shape.n)]]
+        scaled = [[b.mul(b.extract(b.get(v), k), factor) for k in own]
+                  for v in sums[:math.ceil(width / self.shape.n)]]
         flat = Index.of(self.batch) * (line.extent * width) + (
             Index.of(line) * width + Index.of(place))
 
@@ -208,13 +208,13 @@ class FragmentRows(AttentionRows):
             return self.e.within(bound={**self.e.bound, line: at, place: column})
 
         fours = self.stores_fours and width % (2 * self.shape.n) == 0
-        for j in range(0, len(made), 2) if fours else ():
-            column, vector = self._line_of_four(made[j], made[j + 1])
+        for j in range(0, len(scaled), 2) if fours else ():
+            column, vector = self._line_of_four(scaled[j], scaled[j + 1])
             to, off, _ = scope(b.add(column, j * self.shape.n)).address(flat)
             x = b.cast(vector, dtype=dtype)
             with where(b, tests[0] if tests else None):
                 b.store(mem, to, x, off=off, align=x.lanes * dtype.bytes)
-        for j, values in () if fours else enumerate(made):
+        for j, values in () if fours else enumerate(scaled):
             for k, x in zip(own, values, strict=True):
                 ahead = j * self.shape.n + self.column_of[k]
                 inside = [*tests, b.lt(b.add(self.along, ahead), width)] if (

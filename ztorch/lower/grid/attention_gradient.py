@@ -89,8 +89,8 @@ class _Gradients(TeamRows):
                 return begin, begin, end
             if a.shown is None:
                 return begin, end, end
-            seen = b.max(b.add(self.first, self.rows - a.shown), 0)
-            return begin, b.max(b.min(b.div(b.add(seen, block - 1), block), end), begin), end
+            visible = b.max(b.add(self.first, self.rows - a.shown), 0)
+            return begin, b.max(b.min(b.div(b.add(visible, block - 1), block), end), begin), end
         end = b.div(b.add(self.end(self.first, self.rows), block - 1), block)
         if not masked:
             return begin, end, end

@@ -67,11 +67,11 @@ def sides_of(region: Region) -> Sides | None:
     depth, place = Var("depth", sizes.depth), Var("place", sizes.width)
     parts = {"queries": ((row, depth), row, depth), "keys": ((depth, column), column, depth),
              "values": ((column, place), column, place), "slopes": ((row, place), row, place)}
-    kept, staged = ("keys", "values"), ("queries", "slopes")
+    resident, staged = ("keys", "values"), ("queries", "slopes")
     if not by_keys:
-        kept, staged = staged, kept
+        resident, staged = staged, resident
     sides = [side_of(region, name, [*parts].index(name), *parts[name], staged=name in staged)
-             for name in (*kept, *staged)]
+             for name in (*resident, *staged)]
     one, two, three, four = sides
     if one is None or two is None or three is None or four is None:
         return None

@@ -142,5 +142,5 @@ class _SoftRows(TeamRows):
         if a.ahead is not None and tile.rows % tile.block == 0 and (
                 -((1 - tile.rows - a.ahead) // tile.block) - a.shown // tile.block == 1):
             return None
-        seen = b.div(b.max(b.add(self.first, a.shown), 0), tile.block)
-        return b.max(b.sub(count, b.min(seen, whole)), 1)
+        visible = b.div(b.max(b.add(self.first, a.shown), 0), tile.block)
+        return b.max(b.sub(count, b.min(visible, whole)), 1)

@@ -81,9 +81,9 @@ class AttentionRows:
 
     def used(self, e: Emitter, weight: Operand) -> Operand:
         """The weight of an element, or of its gradient; zero where it is dropped."""
-        kept = self.attention.kept
-        return weight if kept is None else self.b.select(
-            e.element(kept, self.index(self.row, self.column)), weight, 0.0)
+        mask = self.attention.kept
+        return weight if mask is None else self.b.select(
+            e.element(mask, self.index(self.row, self.column)), weight, 0.0)
 
     def shift(self, e: Emitter, largest: Operand) -> Operand:
         """The number subtracted from the scores of a row; finite even if all were masked so far."""

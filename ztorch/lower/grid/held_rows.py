@@ -25,8 +25,8 @@ def element_registers(region: Region) -> int:
     are computed again."""
     first: dict[tuple[Value, Index], int] = {}  # the pass in which a value is computed or loaded
     last: dict[tuple[Value, Index], int] = {}  # the last one that uses it
-    for p, kept, sums in Phases(region).passes(region.stores):
-        pending = [(v, region.flat[v]) for v in kept]
+    for p, stores, sums in Phases(region).passes(region.stores):
+        pending = [(v, region.flat[v]) for v in stores]
         pending += [read for v in sums for read in real_reads(v, region.index(v))]
         while pending:
             v, at = pending.pop()

@@ -74,5 +74,5 @@ def _narrowed(base: tuple[Value, Index], matrix: Value) -> Value | None:
             isinstance(atom, Var) and at.factor(atom) not in (1, columns) for atom, _ in at.terms):
         return None
     source = v.args[0]
-    kept = source.op.kind == "leaf" or is_view(source)
-    return OPS.reshape(source, matrix.shape) if kept else None
+    is_stored = source.op.kind == "leaf" or is_view(source)
+    return OPS.reshape(source, matrix.shape) if is_stored else None

@@ -166,7 +166,7 @@ class _TeamNest:
         b, region, phases = self.b, self.region, self.phases
         written: dict[Value, str] = {}
         lanes = max(e.lanes, self.lanes)
-        for p, kept, sums in phases.passes(self.target):
+        for p, stores, sums in phases.passes(self.target):
             variables = {v: b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                          for v in sums}
             with where(b, active):
@@ -174,8 +174,8 @@ class _TeamNest:
                 for v in region.members:  # once per row, not per element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
-                self._pass(scope, share, kept, variables)
-            written |= {v: self.target[v] for v in kept}
+                self._pass(scope, share, stores, variables)
+            written |= {v: self.target[v] for v in stores}
             for v, variable in variables.items():
                 x = b.get(variable)
                 x = b.fold(v.op.opcode, x) if self.lanes > 1 else x
@@ -188,33 +188,33 @@ class _TeamNest:
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
 
-    def _pass(self, scope: Emitter, share: Operand, kept: list[Value],
+    def _pass(self, scope: Emitter, share: Operand, stores: list[Value],
               variables: dict[Value, Operand]) -> None:
         """A thread's share of a row: a loop, or unrolled if the row is held in registers."""
         b, ways = self.b, self.team.ways
         if not self.turns_held:
             # Several loads in flight, if none depends on an earlier store.
-            times = 1 if kept else _loads(self.columns, ways)
+            times = 1 if stores else _loads(self.columns, ways)
             if times == self.columns:  # one thread has all, at known positions
                 for k in range(times):
                     at = b.const(k, b.index)
-                    self._element(along(scope, at, self.inner, self.lanes), kept, variables)
+                    self._element(along(scope, at, self.inner, self.lanes), stores, variables)
                 return
             even = self.columns // (ways * times) * ways * times
             with b.loop(share, even, ways * times) as i:
                 for k in range(times):
                     at = b.add(i, k * ways) if k else i
-                    self._element(along(scope, at, self.inner, self.lanes), kept, variables)
+                    self._element(along(scope, at, self.inner, self.lanes), stores, variables)
             if even < self.columns:
                 with b.loop(b.add(share, even), self.columns, ways) as i:
-                    self._element(along(scope, i, self.inner, self.lanes), kept, variables)
+                    self._element(along(scope, i, self.inner, self.lanes), stores, variables)
             return
         if not self.held:
             self._hold(scope, share)
         for e in self.held:
             e.here |= scope.here
             e.known |= scope.known
-            self._element(e, kept, variables, self.last_active if e is self.held[-1] else None)
+            self._element(e, stores, variables, self.last_active if e is self.held[-1] else None)
 
     def _hold(self, scope: Emitter, share: Operand) -> None:
         """Sets up the iterations of rows that are kept in registers. Threads without an element in
@@ -229,12 +229,12 @@ class _TeamNest:
             for k, e in enumerate(self.held[:-1]):
                 e.bound[self.inner[0]], e.ahead = share, {self.inner[0]: k * self.team.ways}
 
-    def _element(self, e: Emitter, kept: list[Value], variables: dict[Value, Operand],
+    def _element(self, e: Emitter, stores: list[Value], variables: dict[Value, Operand],
                  active: Operand | None = None) -> None:
         """One element or vector: stores kept values and accumulates the reductions."""
         b = self.b
         if active is not None:  # later passes read these values
-            for v in kept:
+            for v in stores:
                 e.element(v, unflatten(self.region.flat[v].replace(self.full), v.shape))
         added = {}
         for v, variable in variables.items():
@@ -242,7 +242,7 @@ class _TeamNest:
             flat = self.region.full.replace(self.full)
             added[v] = b.cast(e.element(x, unflatten(flat, x.shape)), dtype=variable.dtype)
         with where(b, active):
-            evaluate(e, kept, self.region, self.full, self.target)
+            evaluate(e, stores, self.region, self.full, self.target)
             for v, variable in variables.items():
                 b.set(variable, b.emit(v.op.opcode, b.get(variable), added[v]))
 

@@ -207,8 +207,8 @@ class _Search:
 
     def product(self, score: Value) -> Value | None:
         """The product that a score is computed from, if there is exactly one."""
-        made = topological([score], {v for v in topological([score]) if v.op.kind == "contract"})
-        products = [v for v in made if v.op.kind == "contract"]
+        nodes = topological([score], {v for v in topological([score]) if v.op.kind == "contract"})
+        products = [v for v in nodes if v.op.kind == "contract"]
         return products[0] if len(products) == 1 and products[0].shape == self.shape else None
 
     def reduced(self, opcode: str, x: Value, above: list[Value]) -> list[Value]:
@@ -218,12 +218,12 @@ class _Search:
 
     def alone(self, product: Value, readers: Mapping[Value, int]) -> bool:
         """Whether the values computed from a product are used only for the result."""
-        made = {product}
+        members = {product}
         for v in topological([self.result], {product}):
-            if made.intersection(v.args):
-                made.add(v)
-        inside = Counter(a for v in made for a in set(v.args))
-        return all(readers[v] == inside[v] for v in made if v is not self.result)
+            if members.intersection(v.args):
+                members.add(v)
+        inside = Counter(a for v in members for a in set(v.args))
+        return all(readers[v] == inside[v] for v in members if v is not self.result)
 
     def attention(self, product: Value, score: Value, shift: Value, largest: Value,
                   totals: list[Value]) -> Softened | None:

@@ -71,8 +71,8 @@ def with_attention_gradients(graph: Graph, limits: Limits) -> Graph:
     trained = [x for v in products if (x := _trained(v, products, grid)) is not None]
     while trained:
         new, rewritten = _rewritten(graph, trained)
-        kept = {*rewritten.nodes()}
-        alone = [x for x in trained if not {new[x.scores], new[x.slopes]} & kept]
+        nodes = {*rewritten.nodes()}
+        alone = [x for x in trained if not {new[x.scores], new[x.slopes]} & nodes]
         if len(alone) == len(trained):
             return rewritten
         for x in alone:
@@ -129,10 +129,10 @@ class _Trained:
             level, total = (ATTENTION_RESULT(y, index=n, shape=y.shape[:-1], dtype=f32)
                             for n in range(2))
             short = y if y.dtype in HALVES else ROUNDED(y, dtype=y.args[0].dtype)
-            known = {self.total: total, self.result: short, self.slope: OPS.cast(slope, f32)}
+            values = {self.total: total, self.result: short, self.slope: OPS.cast(slope, f32)}
             over_values = OPS.sum(OPS.cast(slope, f32) * OPS.cast(short, f32), axis=-1) * total
-            known |= {v: OPS.reshape(over_values, v.shape) for v in self.sums}
-            added, inverse = _in_float32([self.added.args[0], self.inverse.args[0]], known, new)
+            values |= {v: OPS.reshape(over_values, v.shape) for v in self.sums}
+            added, inverse = _in_float32([self.added.args[0], self.inverse.args[0]], values, new)
             self.made["level"] = OPS.reshape(level, inverse.shape)
             self.made["shift"] = added / (inverse if self.scale == 1.0 else inverse * self.scale)
         return self.made["level"], self.made["shift"]
@@ -157,19 +157,19 @@ def _rewritten(graph: Graph, trained: list[_Trained]) -> tuple[dict[Value, Value
 def _in_float32(roots: list[Value], known: Mapping[Value, Value],
                 new: Mapping[Value, Value]) -> list[Value]:
     """Values computed in float32 from what is known, and elsewhere as before."""
-    made, derived = dict(known), {*known}
+    values, derived = dict(known), {*known}
     for x in topological(roots, known):
-        if x in made:
+        if x in values:
             continue
         if derived.isdisjoint(x.args):
             number = filled(x) if x.dtype in HALVES else None
-            made[x] = new[x] if number is None else OPS.full(x.shape, number, f32)
+            values[x] = new[x] if number is None else OPS.full(x.shape, number, f32)
             continue
         derived.add(x)
-        args = tuple(made[a] for a in x.args)
-        made[x] = OPS.sum(OPS.cast(args[0], f32), axis=x.attrs["axes"]) if (
+        args = tuple(values[a] for a in x.args)
+        values[x] = OPS.sum(OPS.cast(args[0], f32), axis=x.attrs["axes"]) if (
             x.op.kind == "reduce") else widened(x, args)
-    return [OPS.cast(made[v], f32) for v in roots]
+    return [OPS.cast(values[v], f32) for v in roots]
 
 
 def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | None:

@@ -59,8 +59,8 @@ class BlockLoops:
         parts = segments(self.shape.rows, self.rows, most)
         columns = visible_columns(self.group, parts)
         pieces: list[list[Value]] = []
-        for (start, end), seen in columns.items():
-            pieces += self._segment(operands, start, end, seen)
+        for (start, end), uses in columns.items():
+            pieces += self._segment(operands, start, end, uses)
         return [self._joined(r, [piece[k] for piece in pieces])
                 for k, r in enumerate(self.group.results)]
 
@@ -118,8 +118,9 @@ class BlockLoops:
         body = Body(trip_count, False, tuple(carries), tuple(slices), (), news, outs)
         body, shared = closed(body)
         last, stacks = results_of(LOOP(*shapes, *sequences, *shared, body=body))
-        sums, kept = iter(last), iter(stacks)
-        return [self._padded(r, next(sums), columns) if self._over(r) else _joined_rows(next(kept))
+        sums, stacked = iter(last), iter(stacks)
+        return [self._padded(r, next(sums), columns) if self._over(r) else
+                _joined_rows(next(stacked))
                 for r in self.group.results]
 
     def _over_shapes(self, operands: dict[Use, BlockOperand], columns: int) -> list[Value]:

@@ -83,12 +83,12 @@ class _Readers:
 
     def _made_of(self, v: Value) -> Iterator[Value]:
         """The elementwise values that are made of elements of v."""
-        seen, pending = {v}, [v]
+        visited, pending = {v}, [v]
         while pending:
             for r in self.of.get(pending.pop(), ()):
-                if r not in seen and r.shape == v.shape and r.op.kind == "map" and (
+                if r not in visited and r.shape == v.shape and r.op.kind == "map" and (
                         not r.op.movement):
-                    seen.add(r)
+                    visited.add(r)
                     pending.append(r)
                     yield r
 

@@ -89,12 +89,12 @@ class Derived:
     def packed(self, read: Collection[str]) -> dict[str, tuple[str, Order]]:
         """The weights of which only the packed form needs to be stored: for each, its derived state
         and the order of its numbers. `read` has the names of the states that kernels read."""
-        kept = {name: v for name, v in self.updates.items() if name in read}
+        states = {name: v for name, v in self.updates.items() if name in read}
         sources = {name: [w.attrs["name"] for w in topological([v]) if w.op.kind == "leaf"]
-                   for name, v in kept.items()}
+                   for name, v in states.items()}
         readers = Counter(state for names in sources.values() for state in names)
         packed_weights = {}
-        for name, v in kept.items():
+        for name, v in states.items():
             order = _order(v)
             state = sources[name][0]
             if order is not None and state not in read and readers[state] == 1:

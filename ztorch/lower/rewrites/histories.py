@@ -57,10 +57,10 @@ def carry_of(result: Value) -> int | None:
 def row_steps(body: Body, align: int) -> dict[int, int]:
     """For each carry whose states are rows of an array, the bytes from the row that an iteration
     reads to the row that it writes."""
-    kept = dict.fromkeys(carry for carry, _ in state_outs(body).values())
+    carries = dict.fromkeys(carry for carry, _ in state_outs(body).values())
     sign = -1 if body.reverse else 1
     return {k: sign * row_elements(body.carries[k], align) * body.carries[k].dtype.bytes
-            for k in kept}
+            for k in carries}
 
 
 class Histories:

@@ -51,16 +51,16 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
         return None
     inits, sequences, shared = arguments(body, loop.args)
     buffers = _Buffers()
-    known = {v: buffers.leaf(v) for v in _constants(iteration)}
+    leaves = {v: buffers.leaf(v) for v in _constants(iteration)}
     for s, x in zip(body.slices, sequences, strict=True):
         x = _contiguous_in_iteration(x, size, limits)
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
             x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
-        known[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
+        leaves[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
                                 else buffers.expression(x), depth=0)
-    known |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
+    leaves |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(buffers.expression, inits))
-    r = _nested(replace(iteration.substituted(known), inits=first), buffers)
+    r = _nested(replace(iteration.substituted(leaves), inits=first), buffers)
     if r is None or len(topological(r.roots)) > RECURRENCE_VALUES or (
             reads_of(r, Var("o", size)) is None):
         return None
@@ -83,13 +83,13 @@ def iterations_last(recurrence: Value, results: Collection[Value],
         limits: Those of the machine.
     """
     r: Recurrence = recurrence.attrs["recurrence"]
-    kept = [v for v in results if v.attrs["index"] >= len(r.carries)]
+    stacks = [v for v in results if v.attrs["index"] >= len(r.carries)]
     if limits.grid is not None or r.size == 1 or r.slots > RECURRENCE_ROW_SLOTS:
         return []
     if any(at.factor(r.iteration) not in (0, 1) for _, at in reads_of(r, Var("o", r.size)) or ()):
         return []
-    moved = all(_moves_first_axis_last(reader, v) for v in kept for reader in readers[v])
-    return kept if moved else []
+    moved = all(_moves_first_axis_last(reader, v) for v in stacks for reader in readers[v])
+    return stacks if moved else []
 
 
 def _moves_first_axis_last(reader: Value, result: Value) -> bool:
@@ -164,12 +164,13 @@ def _inner(body: Body, args: Sequence[Value], around: Recurrence,
         return None
     inits, sequences, shared = arguments(body, args)
     outside = _Buffers()
-    known = {v: outside.leaf(buffers.leaf(v)) for v in _constants(iteration)}
-    known |= {s: AT_ITERATION(outside.leaf(x), depth=around.depth + 1)
+    leaves = {v: outside.leaf(buffers.leaf(v)) for v in _constants(iteration)}
+    leaves |= {s: AT_ITERATION(outside.leaf(x), depth=around.depth + 1)
               for s, x in zip(body.slices, sequences, strict=True)}
-    known |= {s: outside.leaf(x) for s, x in zip(body.shared, shared, strict=True)}
+    leaves |= {s: outside.leaf(x) for s, x in zip(body.shared, shared, strict=True)}
     first = tuple(map(outside.leaf, inits))
-    r = _nested(replace(iteration.substituted(known), inits=first, depth=around.depth + 1), buffers)
+    r = _nested(replace(iteration.substituted(leaves), inits=first, depth=around.depth + 1),
+                buffers)
     return None if r is None else NESTED(*outside.leaves, recurrence=replace(
         r, buffers=tuple(outside.leaves.values())))
 

@@ -179,9 +179,9 @@ def _reduced_shape(reduction: Value, order: Order) -> tuple[Shape, Order]:
     """The result of a reduction whose argument has another order: its shape, and the transpose that
     restores the original result."""
     axes = reduction.attrs["axes"]
-    kept = [k for k in order if k not in axes]  # axes of the argument, as they come now
+    axes_left = [k for k in order if k not in axes]  # axes of the argument, as they come now
     shape = reduction.args[0].shape
-    return tuple(shape[k] for k in kept), tuple(kept.index(k) for k in sorted(kept))
+    return tuple(shape[k] for k in axes_left), tuple(axes_left.index(k) for k in sorted(axes_left))
 
 
 def inverse(order: Order) -> Order:

@@ -139,8 +139,8 @@ def _closed_again(body: Body, shared: Sequence[Value],
 
 def _opened(body: Body, shared: Sequence[Value]) -> Body:
     """The body with loop-invariant values in place of the leaves that represent them."""
-    known = dict(zip(body.shared, shared, strict=True))
-    return replace(body.with_roots(substituted(body.roots, known)), shared=())
+    values = dict(zip(body.shared, shared, strict=True))
+    return replace(body.with_roots(substituted(body.roots, values)), shared=())
 
 
 def _in_rows(x: Value, align: int, from_caller: bool) -> Value:

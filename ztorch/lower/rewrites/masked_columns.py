@@ -50,13 +50,13 @@ def visible_columns(group: Group, parts: Sequence[Part]) -> dict[Part, int]:
 
 def is_masked(group: Group, rows: Part, columns: Part) -> bool:
     """Whether a part of the matrix affects no result."""
-    known = _Known(group, rows, columns)
+    spans = _Known(group, rows, columns)
     for v in (*group.inner, *group.results):
         for a in v.args if v.op.kind in ("reduce", "contract") else ():
             source = a if a in group.inner or not a.args else a.args[0]  # or its transpose
             if source in group.inner and source.shape == group.shape.sizes:
                 neutral = identity(v.op.opcode, v.dtype) if v.op.kind == "reduce" else 0
-                if known.span(source) != (neutral, neutral):
+                if spans.span(source) != (neutral, neutral):
                     return False
     return True
 

@@ -56,8 +56,8 @@ class Overwritten:
         body: Body = loop.attrs["body"]
         inside = self.bodies[loop]
         last = {leaf: k for k, read in enumerate(inside.reads) for leaf in read}
-        made = {v: k for k, r in reversed([*enumerate(inside.regions)]) for v in r.stores}
-        stacks = {v: made[body.outs[v.attrs["index"] - len(body.carries)]]
+        writers = {v: k for k, r in reversed([*enumerate(inside.regions)]) for v in r.stores}
+        stacks = {v: writers[body.outs[v.attrs["index"] - len(body.carries)]]
                   for v in region.stores if is_stack(v) and len(self.writers.get(v, ())) == 1}
         free = {x: last.get(leaf, -1) for leaf, x in zip(
             body.slices, arguments(body, loop.args)[1], strict=True)

@@ -24,13 +24,13 @@ from ztorch.lower.rewrites.column_groups import is_small
 
 def in_pairs(graph: Graph, limits: Limits) -> Graph:
     """The graph with pairs of iterations in place of iterations, where that saves copies."""
-    made: set[Value] = set()
+    pairs: set[Value] = set()
 
     def paired(v: Value) -> Value | None:
-        if v.op.kind != "loop" or v in made or not _copies_states(v.attrs["body"], limits):
+        if v.op.kind != "loop" or v in pairs or not _copies_states(v.attrs["body"], limits):
             return None
         loop = _paired(v)
-        made.add(loop)
+        pairs.add(loop)
         return loop
 
     return rewrite(graph, paired)
@@ -51,14 +51,14 @@ def _copies_states(body: Body, limits: Limits) -> bool:
 def _products_behind(v: Value) -> set[Value]:
     """The products from whose elements or columns a value is computed element by element."""
     products: set[Value] = set()
-    seen, pending = {v}, [v]
+    visited, pending = {v}, [v]
     while pending:
         x = pending.pop()
         if x.op.kind == "contract":
             products.add(x)
         elif x.op.kind == "map" and (not x.op.movement or x.op.name == "slice"):
-            pending += {*x.args} - seen
-            seen.update(x.args)
+            pending += {*x.args} - visited
+            visited.update(x.args)
     return products
 
 

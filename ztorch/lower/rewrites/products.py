@@ -197,14 +197,14 @@ class ProductRewrites:
         for parts in (p for p in range(1, images + 1) if images % p == 0):
             part = _cut_up(product, parts) if parts > 1 else product
             now = cut_of(part, self.limits)
-            made = estimated(part, *now, self.limits) if now else None
-            if made is None:
+            estimate = estimated(part, *now, self.limits) if now else None
+            if estimate is None:
                 continue
-            few = made.tiles < WINDOW_UNITS * grid.compute_units
+            few = estimate.tiles < WINDOW_UNITS * grid.compute_units
             if few and not deep and k >= 2 * SPLIT_DEPTH:
                 continue
             adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
-            time = made.cycles + (adding if parts > 1 else 0)
+            time = estimate.cycles + (adding if parts > 1 else 0)
             if best is None or time < best[0]:
                 best = time, _summed(part, v) if parts > 1 else part
         return best[1] if best else None

@@ -193,14 +193,14 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
     element, or repeats too much work of other elements."""
     at = Index.of(outer)
     state = {c: r.position(c, at) for c in r.carries}
-    seen: set[tuple[Value, Index]] = set()
+    visited: set[tuple[Value, Index]] = set()
     places: list[tuple[Value, Index]] = []
     stack = [(v, r.position(v, at)) for v in r.roots]
     while stack:
         v, flat = stack.pop()
-        if (v, flat) in seen:
+        if (v, flat) in visited:
             continue
-        seen.add((v, flat))
+        visited.add((v, flat))
         if v in state:
             if flat != state[v]:
                 return None
@@ -214,6 +214,6 @@ def reads_of(r: Recurrence, outer: Var) -> list[tuple[Value, Index]] | None:
             stack += [(w, r.position(w, at)) for w in inner.roots]
         else:
             stack += real_reads(v, unflatten(flat, v.shape))
-        if len(seen) > RECURRENCE_READS:
+        if len(visited) > RECURRENCE_READS:
             return None
     return places

@@ -38,8 +38,8 @@ class Softened:
         """The same with the kernel's operands in place of `reads`."""
         score, shift, *others = substituted(
             self.roots, dict(zip(self.reads, args, strict=True)))
-        kept = None if self.kept is None else others.pop()
-        return replace(self, score=score, shift=shift, factors=tuple(others), kept=kept)
+        mask = None if self.kept is None else others.pop()
+        return replace(self, score=score, shift=shift, factors=tuple(others), kept=mask)
 
     @functools.cached_property
     def text(self) -> str | None:

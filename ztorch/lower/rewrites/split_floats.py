@@ -29,25 +29,25 @@ class SplitFloats:
 
     def __call__(self, v: Value) -> Value:
         """The product of split operands, if that is precise enough and faster."""
-        kept = self._kept(v)
-        left, right = (self._split(v.args[side], side, kept) if kept else None for side in (0, 1))
+        bits = self._kept(v)
+        left, right = (self._split(v.args[side], side, bits) if bits else None for side in (0, 1))
         if left is None or right is None:
             return v
-        return v.op(left, OPS.transpose(right), mantissa_bits=kept)
+        return v.op(left, OPS.transpose(right), mantissa_bits=bits)
 
     def _kept(self, v: Value) -> int:
         """The mantissa bits that matrix units keep; 0 if the product should not be split."""
         grid = self.limits.grid
         assert grid is not None
-        kept = next((s.mantissa_bits for s in grid.mma_shapes if s.of is f32), 0)
-        if not kept < self.limits.product_mantissa_bits <= 2 * kept or v.rank != 2 or (
+        bits = next((s.mantissa_bits for s in grid.mma_shapes if s.of is f32), 0)
+        if not bits < self.limits.product_mantissa_bits <= 2 * bits or v.rank != 2 or (
                 v.attrs or any(x.dtype is not f32 for x in (v, *v.args))):
             return 0
         rate = grid.unit.tf32 if grid.asynchronous_products else grid.unit.subgroup_tf32
         gains = rate >= len(PARTS[0]) * SPLIT_FLOATS_GAIN * grid.unit.f32
-        return kept if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
+        return bits if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
 
-    def _split(self, operand: Value, side: int, kept: int) -> Value | None:
+    def _split(self, operand: Value, side: int, bits: int) -> Value | None:
         """The parts of an operand, concatenated along k, the contiguous axis; None if it is no
         matrix in memory."""
         matrix = OPS.transpose(operand) if side else operand
@@ -60,7 +60,7 @@ class SplitFloats:
             (height, depth), count = matrix.shape, len(PARTS[side])
             x = matrix if base[1].factor(columns) == 1 else COPY(matrix)
             x = OPS.broadcast_to(OPS.reshape(x, (height, 1, depth)), (height, count, depth))
-            mask = (1 << 32) - (1 << MANTISSA - kept)
+            mask = (1 << 32) - (1 << MANTISSA - bits)
             first = OPS.bitcast(OPS.bitwise_and(
                 OPS.bitcast(x, u32), OPS.full(x.shape, mask, u32)), f32)
             is_rest = OPS.equal(OPS.iota(x.shape, 1), PARTS[side].index(REST))

@@ -83,8 +83,8 @@ class StripMinedLoop:
         count = self.body.trip_count
         size = sum(p.size * p.dtype.bytes for p in self.products)
         # The stacks of the loop can be stored over the product (`overwritten.py`).
-        kept = sum(v.size * v.dtype.bytes for v in self.body.outs) * count
-        if self.body.proceed is not None or size <= max(capacity[0], kept):
+        size_of_outs = sum(v.size * v.dtype.bytes for v in self.body.outs) * count
+        if self.body.proceed is not None or size <= max(capacity[0], size_of_outs):
             return 0
         block, most = (n * count // size for n in capacity)
         block = max(1, block)

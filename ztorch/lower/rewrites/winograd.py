@@ -188,9 +188,9 @@ def _image_of(v: Value, left: Value) -> Value | None:
         return None
     n, y, x = (Index.of(Var(f"r{k}", s)) for k, s in enumerate((batch, down, across)))
     i, j, c = (Index.of(Var(f"k{k}", s)) for k, s in enumerate((WINDOW, WINDOW, channels)))
-    seen = view_of(left, (flatten((n, y, x), (batch, down, across)),
+    view = view_of(left, (flatten((n, y, x), (batch, down, across)),
                           flatten((i, j, c), (WINDOW, WINDOW, channels))))
-    return image if seen == (image, flatten((n, y + i, x + j, c), image.shape)) else None
+    return image if view == (image, flatten((n, y + i, x + j, c), image.shape)) else None
 
 
 def _by_positions(kernel: Value) -> Value:
