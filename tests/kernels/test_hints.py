@@ -77,7 +77,7 @@ def test_a_kind_that_no_machine_has_is_an_error() -> None:
     def halves(x):
         return x * 0.5
 
-    for machine, own in (("cpu", "elements"), ("vulkan", "grid_elements")):
+    for machine, own in (("cpu", "elements"), ("cuda:sm_90", "grid_elements")):
         with pytest.raises(ConfigError, match=f"'grid_row' is no loop nest; did you mean 'grid_rows'.*; this can be {own}, and others are"):
             halves.on(machine).explain(np.ones(8, np.float32))
 
