@@ -24,7 +24,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/plan.py", "(-stride if self.body.reverse else stride, ", "(stride, ", "lower/test_loop_barriers.py"),
     Fault("lower", "ztorch/lower/rewrites/recurrence.py", "if flat != state[v]:", "if False:", "lower/test_recurrence.py"),
     Fault("lower", "ztorch/lower/rewrites/independent.py", "if body.outs or not unchanged_after_exit(", "if body.outs and not unchanged_after_exit(", "lower/test_recurrence.py"),
-    Fault("lower", "ztorch/lower/cpu/recurring.py", "for e, k, x in kept:", "for e, k, x in kept[:1]:", "lower/test_recurrence.py"),
+    Fault("lower", "ztorch/lower/cpu/recurring.py", "for e, k, x in stored:", "for e, k, x in stored[:1]:", "lower/test_recurrence.py"),
     Fault("lower", "ztorch/lower/rewrites/loop_bodies.py", "stay = first_values(topological(open_body.roots))", "stay = set()", "lower/test_recurrence.py"),
     Fault("lower", "ztorch/lower/rewrites/histories.py", "sign = -1 if body.reverse else 1", "sign = 1", "graph/test_loop.py"),
     Fault("lower", "ztorch/lower/placement.py", "if last > home:", "if last > home + 1:", "lower/test_rules.py lower/test_product_rules.py lower/test_any_order.py"),

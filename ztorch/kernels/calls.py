@@ -96,12 +96,12 @@ class CallRules(ExpressionRules):
         try:
             return rule(self.arithmetic, *args, **named)
         except TypeError as error:
-            # Without the name of the internal function.
-            problem = str(error).partition("() ")[2] or str(error)
+            # Without the name of the internal function, and the guess that Python 3.13 adds.
+            problem = (str(error).partition("() ")[2] or str(error)).partition(". Did you mean")[0]
             if "positional argument" in problem:
                 names = [*inspect.signature(rule).parameters][1:]  # without the arithmetic
                 problem = f"its arguments are ({', '.join(names)})"
-            for theirs, ours in (("dim", "axis"), ("keepdim", "keepdims")):  # of PyTorch
+            for theirs, ours in (("dim", "axis"), ("axes", "axis"), ("keepdim", "keepdims")):
                 problem += f"; write {ours}" if problem.endswith(f"'{theirs}'") else ""
             raise self.source.error(node, f"{ast.unparse(node.func)}: {problem}") from None
 
