@@ -231,7 +231,14 @@ def _inferring(torch: Any, function: Callable[..., Any], inputs: list[Any]) -> C
 
 
 def main(names: Sequence[str]) -> None:
-    """Measures kernels, and writes them beside those of earlier runs on this machine."""
+    """Measures kernels, and writes them beside those of earlier runs on this machine.
+
+    Args:
+        names: Cases, such as `scale_shift`; none means all.
+    """
+    cases = [case.name for case in CASES]
+    if wrong := [name for name in names if name not in cases]:
+        sys.exit(f"{wrong[0]!r} is no case; they are: {', '.join(cases)}")
     stem, folder = f"kernels-{machine.slug()}", Path(__file__).parent / "results"
     facts = machine.describe()
     section = run([1, 2], GALLERY, names)
