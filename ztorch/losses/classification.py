@@ -72,7 +72,7 @@ class CategoricalCrossentropy(ProbabilityLoss, names=("categorical_crossentropy"
         super().__init__(from_logits, label_smoothing)
         self.axis = whole("CategoricalCrossentropy(axis=...)", axis, -(1 << 31))
         if axis != -1:
-            self.logits_of = None  # of a softmax over the last axis
+            self.logits_of = None  # known logits are those of a softmax over the last axis
 
     def target(self, shape: Shape, d: DType) -> TargetSpec:
         need_classes(self.name, classes_last(self, shape))
@@ -106,7 +106,7 @@ class SparseCategoricalCrossentropy(Loss, names=("sparse_categorical_crossentrop
         self.from_logits = from_logits
         self.axis = whole("SparseCategoricalCrossentropy(axis=...)", axis, -(1 << 31))
         if axis != -1:
-            self.logits_of = None  # of a softmax over the last axis
+            self.logits_of = None  # known logits are those of a softmax over the last axis
         self.ignore_class = None if ignore_class is None else whole(
             "SparseCategoricalCrossentropy(ignore_class=...)", ignore_class, -(1 << 31))
 

@@ -101,8 +101,9 @@ def _exported(torch: Any, module: Any, examples: list[Any]) -> Any:
             raise Unsupported(
                 f"torch.export cannot export {name} ({_first_line(error)}); change its forward, "
                 "or pass torch.export.export(...) of your own") from error
-    warnings.warn(f"zt.load_torch: {name} takes batches of {size} only, as in the example, for "
-                  f"torch.export finds no program for any size ({reason})", stacklevel=4)
+    if all(len(x) == size for x in examples):  # else loading says that there is no batch
+        warnings.warn(f"zt.load_torch: {name} takes batches of {size} only, as in the example, for "
+                      f"torch.export finds no program for any size ({reason})", stacklevel=4)
     return exported
 
 
