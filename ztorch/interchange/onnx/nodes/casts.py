@@ -9,6 +9,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat, numbers, thresholds
 from ztorch.interchange.onnx.node import Coded, Node, Result, node
+from ztorch.interchange.onnx.padded_tensors import masked
 
 Kind = DType | CodeFormat
 
@@ -151,6 +152,23 @@ def _quantize(n: Node) -> Result:
     if isinstance(kind, CodeFormat):
         return Coded(OPS.cast(integers, kind.holds), kind)
     return OPS.cast(integers, kind)
+
+
+def quantized_by_range(n: Node, x: Value) -> tuple[Value, Value, Value]:
+    """The codes of x in bytes, their scale and their zero point, all as floats. The codes span the
+    range of the elements and 0."""
+    real = masked(n, x, range(x.rank), 0)
+    low, high = OPS.minimum(OPS.min(real), 0.0), OPS.maximum(OPS.max(real), 0.0)
+    scale = (high - low) / 255.0
+    scale = OPS.where(OPS.equal(scale, 0.0), 1.0, scale)
+    zero = OPS.clip(OPS.round(-low / scale), 0.0, 255.0)
+    return OPS.clip(OPS.round(x / scale) + zero, 0.0, 255.0), scale, zero
+
+
+@node("DynamicQuantizeLinear")
+def _dynamic_quantize(n: Node) -> Result:
+    codes, scale, zero = quantized_by_range(n, n.value(0))
+    return OPS.cast(codes, u8), scale, OPS.cast(zero, u8)
 
 
 @node("DequantizeLinear")

@@ -76,14 +76,15 @@ def _pow(n: Node) -> Result:
 
 
 def _whole_power(x: Value, power: Value) -> Value:
-    """Integers to the power of integers below 64, by squaring; results wrap. Negative powers of
-    numbers other than 1 and -1 are 0."""
+    """Integers to the power of integers, by squaring; results wrap. Negative powers of numbers
+    other than 1 and -1 are 0. Powers from 64 on overflow, except of 0, 1 and -1."""
     y, square = OPS.ones_like(x), x
     odd = OPS.bitwise_and(power, 1)
     for bit in range(6):
         has_bit = OPS.not_equal(OPS.bitwise_and(power, 1 << bit), 0)
         y = OPS.where(has_bit, y * square, y)
         square = square * square
+    y = OPS.where(OPS.logical_and(OPS.equal(x, 0), OPS.greater(power, 0)), OPS.zeros_like(y), y)
     unit = OPS.where(OPS.equal(x, 1), 1, OPS.where(OPS.equal(x, -1), OPS.where(
         OPS.not_equal(odd, 0), -1, 1), 0)) if x.dtype.kind == "s" else OPS.where(
             OPS.equal(x, 1), x, OPS.zeros_like(x))
@@ -118,7 +119,8 @@ def _sign(n: Node) -> Result:
     zero, ones = OPS.zeros_like(x), OPS.ones_like(x)
     if x.dtype.kind == "u":
         return OPS.where(OPS.greater(x, zero), ones, zero)
-    return OPS.where(OPS.greater(x, zero), ones, OPS.where(OPS.less(x, zero), -ones, zero))
+    other = OPS.where(OPS.isnan(x), x, zero) if x.dtype.is_float else zero
+    return OPS.where(OPS.greater(x, zero), ones, OPS.where(OPS.less(x, zero), -ones, other))
 
 
 @node("IsNaN")
@@ -130,9 +132,9 @@ def _is_nan(n: Node) -> Result:
 def _is_inf(n: Node) -> Result:
     x = numbers_of(n, 0)
     up, down = OPS.equal(x, float("inf")), OPS.equal(x, float("-inf"))
-    if n.attr("detect_positive", 1) and n.attr("detect_negative", 1):
-        return OPS.bitwise_or(up, down)
-    return up if n.attr("detect_positive", 1) else down
+    signs = [part for part, name in ((up, "detect_positive"), (down, "detect_negative"))
+             if n.attr(name, 1)]
+    return reduce(OPS.bitwise_or, signs) if signs else OPS.zeros(x.shape, "bool")
 
 
 @node("Clip")

@@ -8,7 +8,7 @@ from ztorch.dtypes import f32, i8, i32
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import NODES, Node, Result, node
-from ztorch.interchange.onnx.nodes.casts import requantized, shifted
+from ztorch.interchange.onnx.nodes.casts import quantized_by_range, requantized, shifted
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 from ztorch.interchange.onnx.nodes.pooling import average_pooled
 
@@ -98,13 +98,7 @@ def _matmul_to_dequantized(n: Node) -> Result:
 
 @node("DynamicQuantizeMatMul", domain=MICROSOFT)
 def _dynamic_matmul(n: Node) -> Result:
-    """Quantizes the input to bytes by the range of its elements and 0."""
-    x = n.value(0)
-    low, high = OPS.minimum(OPS.min(x), 0.0), OPS.maximum(OPS.max(x), 0.0)
-    scale = (high - low) / 255.0
-    scale = OPS.where(OPS.equal(scale, 0.0), 1.0, scale)
-    zero = OPS.clip(OPS.round(-low / scale), 0.0, 255.0)
-    codes = OPS.clip(OPS.round(x / scale) + zero, 0.0, 255.0)
+    codes, scale, zero = quantized_by_range(n, n.value(0))
     sums = OPS.matmul(OPS.cast(codes - zero, i32), shifted(n, 1, 3, -1))
     y = OPS.cast(sums, f32) * (scale * n.value(2))
     return y + n.value(4) if n.has(4) else y

@@ -194,14 +194,14 @@ def _pad(n: Node) -> Result:
     if mode != "constant":
         if any(min(low[axis], high[axis]) < 0 for axis in open_axes):
             n.mixes(f"mode={mode!r} with pads below zero")
-        x = x[crop] if min(*low, *high) < 0 else x
+        x = x[crop] if min((*low, *high), default=0) < 0 else x
         return _extended(n, x, [max(a, 0) for a in low], [max(b, 0) for b in high], open_axes, mode)
     before, after = tuple(max(a, 0) for a in low), tuple(max(b, 0) for b in high)
     if open_axes:
         steps = {axis: (1, a + b, 1) for axis, (a, b) in enumerate(zip(low, high, strict=True))}
         y = OPS.pad(masked(n, x, open_axes, number)[crop], before, after, number)
         return resized(n, y, x, steps)
-    return OPS.pad(x[crop] if min(*low, *high) < 0 else x, before, after, number)
+    return OPS.pad(x[crop] if min((*low, *high), default=0) < 0 else x, before, after, number)
 
 
 def _extended(n: Node, x: Value, low: Sequence[int], high: Sequence[int],
@@ -245,7 +245,8 @@ def _center_crop_pad(n: Node) -> Result:
 @node("OneHot")
 def _one_hot(n: Node) -> Result:
     labels, depth, (off, on) = n.value(0), int(n.number(1)), n.array(2)
-    labels = OPS.cast(labels, "int64") if labels.dtype.is_float else labels
+    narrow = labels.dtype.is_float or labels.dtype.bits < 32  # the depth may not fit
+    labels = OPS.cast(labels, "int64") if narrow else labels
     axis = range(labels.rank + 1)[n.attr("axis", -1)]
     zero = OPS.zeros_like(labels)
     labels = OPS.expand_dims(OPS.where(OPS.less(labels, zero), labels + depth, labels), axis)

@@ -107,7 +107,7 @@ def _softmax(n: Node) -> Result:
     if n.op == "LogSoftmax":
         return by_rows(n, x, lambda rows, axis: OPS.log_softmax(rows, axis=axis))
     y = by_rows(n, x, lambda rows, axis: OPS.softmax(rows, axis=axis))
-    if n.attr("axis", -1) in (-1, x.rank - 1):
+    if n.attr("axis", 1 if n.opset < 13 else -1) in (-1, x.rank - 1):
         n.context.remember_logits(y, "softmax", x)
     return y
 

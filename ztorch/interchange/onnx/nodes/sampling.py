@@ -134,6 +134,8 @@ def _roi_align(n: Node) -> Result:
     x = OPS.take(x, rows, 0)  # the image of each region
     results: list[Value] = []
     samples = n.attr("sampling_ratio", 0)
+    if not count:
+        return OPS.zeros((0, x.shape[1], *bins), x.dtype)
     if not samples:  # as many as the elements of a bin, which differ between regions
         regions = n.array(1).astype(np.float32) * scale
         spans = regions[:, [3, 2]] - regions[:, [1, 0]]
@@ -142,7 +144,7 @@ def _roi_align(n: Node) -> Result:
     else:
         each = np.full((count, 2), samples)
     groups = {(int(a), int(b)): np.flatnonzero((each == (a, b)).all(1)) for a, b in each}
-    order = np.concatenate([*groups.values()]) if count else np.zeros(0, int)
+    order = np.concatenate([*groups.values()])
     for per_bin, members in groups.items():
         at = constant(members.astype(np.int32))
         results.append(_regions(OPS.take(x, at, 0), OPS.take(rois, at, 0), bins, per_bin, half,

@@ -1,0 +1,51 @@
+"""Edges of ONNX ops: numbers and shapes that the suite of ONNX does not try."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import ztorch as zt
+from tests.interchange.onnx_files import evaluated, info, model_of, tensor, written
+from ztorch.interchange.onnx.graph import OnnxGraph
+
+BYTES = np.array([5, 4, 250], np.uint8)
+EMPTY = [np.ones((2, 3, 8, 9), np.float32), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)]
+NO_BOXES = np.zeros((0, 3, 2, 1), np.float32)
+# op, attributes, inputs, constant inputs, the result
+EDGES: dict[str, tuple[str, dict[str, Any], list[Any], list[Any], Any]] = {
+    "no infinity counts": ("IsInf", {"detect_positive": 0, "detect_negative": 0}, [np.float32([np.inf, -np.inf])],
+                           [], np.array([False, False])),
+    "the sign of NaN": ("Sign", {}, [np.float32([np.nan, -0.0, -np.inf, 2])], [], np.float32([np.nan, 0, -1, 1])),
+    "0 to a large power": ("Pow", {}, [np.array([0, -1, 1, 0, 2], np.int64), np.array([64, 65, 64, 0, 3], np.int64)], [],
+                           np.array([0, -1, 1, 1, 8], np.int64)),
+    "more classes than a byte counts": ("OneHot", {}, [BYTES], [np.int64(300), np.float32([0, 1])],
+                                        np.eye(300, dtype=np.float32)[BYTES]),
+    "labels that count from the end": ("OneHot", {}, [np.array([-3], np.int8)], [np.int64(200), np.float32([0, 1])],
+                                       np.eye(200, dtype=np.float32)[[197]]),
+    "no regions": ("RoiAlign", {"output_height": 2}, EMPTY, [], NO_BOXES),
+    "no regions of fixed samples": ("RoiAlign", {"output_height": 2, "sampling_ratio": 2}, EMPTY, [], NO_BOXES),
+    "a number without axes": ("Pad", {}, [np.float32(3)], [np.zeros(0, np.int64)], np.float32(3)),
+    "zeros made bytes": ("DynamicQuantizeLinear", {}, [np.zeros(2, np.float32)], [], np.array([0, 0], np.uint8)),
+}
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name: str, tmp_path: Path) -> None:
+    op, attrs, x, constants, expected = EDGES[name]
+    inputs = [info(f"x{k}", helper.np_dtype_to_tensor_dtype(a.dtype), *a.shape) for k, a in enumerate(x)]
+    arrays = [tensor(f"k{k}", a) for k, a in enumerate(constants)]
+    outputs = ["y", "scale", "zero"] if op == "DynamicQuantizeLinear" else ["y"]
+    node = helper.make_node(op, [*(i.name for i in inputs), *(a.name for a in arrays)], outputs, **attrs)
+    kind = helper.np_dtype_to_tensor_dtype(expected.dtype)
+    graph = zt.onnx.load_layer(written(model_of([node], inputs, [info("y", kind, *expected.shape)], arrays, 20),
+                                       tmp_path / "m.onnx"))
+    assert isinstance(graph, OnnxGraph)
+    y = evaluated(graph, *x)
+    assert y.dtype == expected.dtype
+    np.testing.assert_array_equal(y, expected)
