@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ztorch.graph.body import SLICE
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Operand
 from ztorch.lower.emit import Emitter
@@ -36,11 +37,18 @@ class ProductOperand:
             self.e.prefetch(*self._moved(0, step))
 
     def prefetch_next_panel(self, across: Var, step: Index, bound: Mapping[Var, Operand]) -> None:
-        """Prefetches a step of the next panel into the L2 cache."""
-        if self.known:
-            base, flat = self._moved(0, step)
-            e = self.e.within(bound={**self.e.bound, **bound})
-            e.prefetch(base, flat + flat.factor(across), cache=2)
+        """Prefetches a step of the next panel into the L2 cache. That of the last panel is the
+        first one of the slice of the loop's next iteration, which follows in memory."""
+        if not self.known:
+            return
+        (base, flat), b, last = self._moved(0, step), self.e.b, across.extent - 1
+        bound, apart = {**self.e.bound, **bound}, Index((), flat.factor(across))
+        if base.attrs.get("role") == SLICE and last:
+            jump = Var("j", base.size)
+            is_last = b.eq(bound[across], last)
+            to_next = b.const(base.size - last * apart.const, b.index)
+            bound[jump], apart = b.select(is_last, to_next, apart.const), Index.of(jump)
+        self.e.within(bound=bound).prefetch(base, flat + apart, cache=2)
 
     def prefetch_next_rows(self, down: Var, across: Var) -> None:
         """Prefetches a step of the rows of the next tile into the L2 cache. The tiles of one row of
@@ -56,6 +64,24 @@ class ProductOperand:
         e = self.e.within(bound={**self.e.bound, first: start})
         for u in range(each):
             e.prefetch(base, flat + flat.factor(down) + (Index.of(first) + u) * apart, cache=2)
+
+    def prefetch_next_slice(self, across: Var, at: Operand) -> None:
+        """Prefetches a line of the operand of the loop's next iteration, which follows this one in
+        memory, into the L2 cache. The tiles of one row of tiles, one for each panel, share its
+        steps along k.
+
+        Args:
+            across: The number of the panel.
+            at: The current step along k.
+        """
+        if not self.known:
+            return
+        (base, flat), b, k = self.bases[0], self.e.b, self.v.shape[-1]
+        step = Var("s", k)
+        first = b.mul(self.e.bound[across], math.ceil(k / across.extent))
+        bound = {step: b.min(b.add(first, b.div(at, across.extent)), k - 1)}
+        e = self.e.within(bound={**self.e.bound, **bound})
+        e.prefetch(base, flat.replace({self.depth: Index.of(step)}) + base.size, cache=2)
 
     def _moved(self, row: int, step: int | Index) -> tuple[Value, Index]:
         base, flat = self.bases[row]

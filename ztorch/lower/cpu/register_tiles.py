@@ -29,6 +29,7 @@ from ztorch.lower.cpu.tile_prefetch import (
     has_far_rows,
     prefetch_next_panel,
     prefetch_operands,
+    reads_slice_across,
 )
 from ztorch.lower.cpu.tiling import Tiling
 from ztorch.lower.emit import Emitter
@@ -85,6 +86,7 @@ class RegisterTiles:
         self.distant = distant_readers(region, product, memory, limits)
         self.far_results = [] if self.distant or schedule.block_depth else far_results(
             region, product, target, limits)
+        self.next_slice = reads_slice_across(product, limits)
         self.far_rows = schedule.block_rows == 1 and has_far_rows(product, limits)
 
     def run(self, rows: Run, panels: Run) -> None:
@@ -211,6 +213,8 @@ class RegisterTiles:
                     copied = panel.start(inner[0], along) if panel else None
                     for u in range(times):
                         self._step(left, rights, u, now, place, copied)
+                    if self.next_slice:
+                        left.prefetch_next_slice(tile.across, kk)
                     if self.far_rows:
                         left.prefetch_next_rows(tile.down, tile.across)
                     if place is not None:

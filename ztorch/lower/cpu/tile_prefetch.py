@@ -1,6 +1,6 @@
 """Prefetches by the tiles of a product, while it is computed: a part of the next panel of the right
-operand or of the next rows of the left one, operands of the epilogue, such as weights and moments
-that an optimizer updates, and the lines that a tile will store to."""
+operand, of the next rows or the next slice of the left one, operands of the epilogue, such as
+weights and moments that an optimizer updates, and the lines that a tile will store to."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import access_pattern
 from ztorch.lower.cpu.product_operand import ProductOperand
+from ztorch.lower.cpu.strides import step_distance
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
-from ztorch.lower.region import Region, real_reads
+from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import EPILOGUE_SHARE, LINE_BYTES
 
 
@@ -77,6 +78,17 @@ def has_far_rows(product: Value, limits: Limits) -> bool:
     size = math.prod(left.shape[:-2]) * left.dtype.bytes * (access.elements if access else 0)
     return access is not None and access.period == left.shape[-2] and (
         size > limits.processor.l2_bytes * EPILOGUE_SHARE)
+
+
+def reads_slice_across(product: Value, limits: Limits) -> bool:
+    """Whether a product reads a slice of a sequence across its rows, so that each step along k
+    begins another line, and the L2 cache has room for the slice of the next iteration, too."""
+    left, right = product.args
+    place = view_of(left, [Index.of(Var(f"d{a}", n)) for a, n in enumerate(left.shape)])
+    size = product.nbytes + right.nbytes + 2 * left.nbytes
+    return (left.rank == 2 and place is not None and place[0].attrs.get("role") == SLICE
+            and step_distance(left) >= LINE_BYTES
+            and size <= limits.processor.l2_bytes * EPILOGUE_SHARE)
 
 
 def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,

@@ -24,7 +24,10 @@ from ztorch.lower.rewrites.winograd import transformed_slope
 from ztorch.lower.tuning import (
     DEEP_PRODUCT_SIZE,
     EVEN_PARTS,
+    L2_SHARE,
+    LINE_BYTES,
     LOOP_DEPTH,
+    LOOP_LINES_SHARE,
     LOOP_PARTS,
     PRODUCT_DEPTH,
 )
@@ -39,7 +42,8 @@ def loops_over_k(graph: Graph, limits: Limits) -> Graph:
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
         if limits.lanes(v.dtype) > 1 and _is_deep_for_loop(v) and _is_loop(v, limits):
             with layer_scope(v.layer):
-                new[v] = _looped(new[v])
+                new[v] = _in_short_vectors(new[v], limits) if limits.lanes(v.dtype) * (
+                    v.dtype.bytes) < LINE_BYTES else _looped(new[v], LOOP_DEPTH)
     return graph.with_roots(new[r] for r in graph.roots)
 
 
@@ -107,11 +111,28 @@ def _cut_from(b: Value) -> tuple[Value, int]:
     return OPS.reshape(matrix, (b.shape[0], width)), at.const
 
 
-def _looped(v: Value) -> Value:
-    """The product as a loop over blocks, plus the product of the remaining steps along k."""
+def _in_short_vectors(v: Value, limits: Limits) -> Value:
+    """The loop for vectors that are shorter than a cache line. A tile then reads a part of each
+    line of the left operand. So its lines should stay in the L1 cache for the next tile, unless the
+    result is too large to be updated so often. Where the left operand is copied, it is the smaller
+    one: the result may be transposed."""
+    (a, b), cpu = v.args, limits.processor
+    depth = LOOP_DEPTH
+    if v.nbytes <= cpu.l2_bytes * L2_SHARE:
+        depth = min(depth, int(cpu.l1_bytes * LOOP_LINES_SHARE) // LINE_BYTES)
+    if v.shape[0] <= v.shape[1] or not _contiguous_along_k(OPS.transpose(b)) or (
+            _cut_from(b)[0].shape != b.shape):
+        return _looped(v, depth)
+    turned = Value(v.op, (OPS.transpose(b), OPS.transpose(a)), v.attrs, v.shape[::-1], v.dtype)
+    return OPS.transpose(_looped(turned, depth))
+
+
+def _looped(v: Value, depth: int) -> Value:
+    """The product as a loop over blocks of at most `depth` steps along k, plus the product of the
+    remaining steps."""
     a, (b, start) = v.args[0], _cut_from(v.args[1])
     k, n = a.shape[1], v.shape[1]
-    least = math.ceil(k / LOOP_DEPTH)
+    least = math.ceil(k / depth)
     even = next((parts for parts in range(least, EVEN_PARTS * least) if k % parts == 0), 0)
     size = k // even if even else math.ceil(k / least)
     trip_count = k // size
