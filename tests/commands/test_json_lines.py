@@ -11,7 +11,7 @@ import pytest
 
 import ztorch as zt
 from tests.commands.results import Run, fails, ok
-from ztorch.data.json_lines import read_json_lines, to_json_lines
+from ztorch.data.json_lines import begins_as_json_lines, read_json_lines, to_json_lines
 
 READER = """
 from ztorch import Sequential, layers as L
@@ -96,3 +96,20 @@ def test_wrong_lines(content: str, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text(content)
     with pytest.raises(zt.errors.DataError, match=f"bad.jsonl.*{WRONG[content]}"):
         read_rows(str(tmp_path / "bad.jsonl"))
+
+
+def test_a_mark_of_unicode_does_not_hide_json_lines() -> None:
+    assert begins_as_json_lines(b"\xef\xbb\xbf[1, 2]") and not begins_as_json_lines(b"\xef\xbb\xbf1,2")
+    assert read_json_lines(b"\xef\xbb\xbf[1, 2]\r\n[3, 4]\r\n")["x"].tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "LINES.TXT"])
+def test_each_line_of_a_text_file_is_a_row(name: str, tmp_path: Path) -> None:
+    """A form feed and a line separator of Unicode are part of a line, as in editors."""
+    from ztorch.commands.data import read_inputs
+
+    words = zt.layers.TextVectorization(vocabulary=["good"], output_sequence_length=2)
+    model = zt.Sequential([words, zt.layers.Embedding(3, 1), zt.layers.GlobalAveragePooling1D()])
+    (tmp_path / name).write_bytes("\ufeffgood\u2028day\r\nbad\x0cday\n".encode())
+    rows = read_inputs(str(tmp_path / name), model.compile("cpu:scalar", batch_size=1))
+    assert rows == ["good\u2028day", "bad\x0cday"]

@@ -109,6 +109,8 @@ def test_wrong_calls(run: Run, own: Path) -> None:
     fails(run("train", "table.csv", "--target", "summ"), "did you mean 'sum'")
     fails(run("train", "table.csv", "--target", "sum", "--loss", "mse"), "--loss has no meaning")
     fails(run("train", "table.csv", "--target", "sum", "--ignore", "d"), "unknown column 'd'")
+    write_csv(Path("mixed.csv"), {"the size": [1, 2, 3, 4, 5, 6, "six"], "y": range(7)})
+    fails(run("train", "mixed.csv", "--target", "y"), "kind: --number 'the size' .*, --category 'the size'")
     fails(run("train", "digits_mlp", "--number", "a"), "is not a table, so --number has no meaning")
     fails(run("train", "digits_mlp", "--target", "a"), "--target a names a column of a table")
 

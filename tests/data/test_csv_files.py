@@ -78,7 +78,10 @@ def test_order_is_a_function_of_seed_and_pass(tmp_path: Path) -> None:
     ('1,"x\ny"\n2,"z, z"\n3,"x\ny"', (0,), [[1], [2], [3]], [0, 1, 0]),
     ("größe,städte\n1,Köln\n2,日本\n3,Köln\n", ("größe",), [[1], [2], [3]], [0, 1, 0]),
     ("1,2", (0,), [[1]], [2]),
-], ids=["semicolons", "tabs", "mark", "mark, no header", "lines in cells", "unicode", "one line"])
+    ("code,b\n1_2,1\n1_3,0\n", ("code",), [[0], [1]], [1, 0]),
+    ("a,b\n3.4e38,1\n-3.4e38,0\n", ("a",), [[float(np.float32(3.4e38))], [float(np.float32(-3.4e38))]], [1, 0]),
+], ids=["semicolons", "tabs", "mark", "mark, no header", "lines in cells", "unicode", "one line", "codes",
+        "large numbers"])
 def test_spellings(tmp_path: Path, text: str, names: tuple, x: list, y: list) -> None:
     rows = opened(tmp_path, text)
     got, targets = rows.arrays()
@@ -128,6 +131,8 @@ def test_fit_and_split(tmp_path: Path) -> None:
     ("a,b\n1,2\n,4\n", {}, r"line 3, column 1 \(a\): the cell is empty"),
     ("a,b\n1,2\n3, \n", {}, r"line 3, column 2 \(b\): the cell is empty"),
     ("1,2\nnan,4\n", {}, "line 2, column 1: 'nan' is not a finite number"),
+    ("1,2\n1e39,4\n", {}, "line 2, column 1: '1e39' is beyond the range of float32; scale it first"),
+    ("a,b\n1,5%\n2,7%\n", {}, r"column 2 \(b\): '5%' is not a plain number; write 5.*categories=\['b'\]"),
     ("1,2\n3,4\nNA,6\n", {}, r"line 3, column 1: 'NA' is not a number, .*categories=\[0\]"),
     ("a,b\n1,2\n", {"target": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"target": 5}, "2 columns, no column 5"),

@@ -169,6 +169,11 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     ("1,5;2,5;0\n-3,5;4,25;1\n", {}, "line 1, column 1: '1,5' has a decimal comma"),
     ("a;b\n1.5;2\n2.5;-1.234,5\n", {}, r"line 3, column 2 \(b\): '-1.234,5' has .* write -1234.5 "),
     ('a,b\n"1,5",1\n', {}, r"column 1 \(a\): '1,5' has a decimal comma"),
+    ('a,b\n"1,234",1\n', {}, "'1,234' has a comma; write 1234 if it separates thousands, 1.234 if it is decimal"),
+    ('a,b\n"$1,000",1\n', {}, r"'\$1,000' is not a plain number; write 1000, or use zt.data.table"),
+    ("a,b\n1,2\nnan,5\n", {}, r"holds nan in row 1 of x, feature 0 \(a\), not a finite number; fill gaps"),
+    ("a,b\n1,2\n3,inf\n", {}, "the label 'inf' in row 1 is no finite number"),
+    ("a,b\n1,1e39\n3,0\n", {}, "the label '1e39' in row 0 is no finite number of float32"),
     ("1,2\n", {"label": 5}, "2 columns, no column 5"),
 ])
 def test_wrong_tables(tmp_path: Path, text: str, how: dict, message: str) -> None:

@@ -18,14 +18,14 @@ EMPTY = [np.ones((2, 3, 8, 9), np.float32), np.zeros((0, 4), np.float32), np.zer
 NO_BOXES = np.zeros((0, 3, 2, 1), np.float32)
 # op, attributes, inputs, constant inputs, the result
 EDGES: dict[str, tuple[str, dict[str, Any], list[Any], list[Any], Any]] = {
-    "no infinity counts": ("IsInf", {"detect_positive": 0, "detect_negative": 0}, [np.float32([np.inf, -np.inf])],
+    "no infinity counts": ("IsInf", {"detect_positive": 0, "detect_negative": 0}, [np.array([np.inf, -np.inf], np.float32)],
                            [], np.array([False, False])),
-    "the sign of NaN": ("Sign", {}, [np.float32([np.nan, -0.0, -np.inf, 2])], [], np.float32([np.nan, 0, -1, 1])),
+    "the sign of NaN": ("Sign", {}, [np.array([np.nan, -0.0, -np.inf, 2], np.float32)], [], np.array([np.nan, 0, -1, 1], np.float32)),
     "0 to a large power": ("Pow", {}, [np.array([0, -1, 1, 0, 2], np.int64), np.array([64, 65, 64, 0, 3], np.int64)], [],
                            np.array([0, -1, 1, 1, 8], np.int64)),
-    "more classes than a byte counts": ("OneHot", {}, [BYTES], [np.int64(300), np.float32([0, 1])],
+    "more classes than a byte counts": ("OneHot", {}, [BYTES], [np.int64(300), np.array([0, 1], np.float32)],
                                         np.eye(300, dtype=np.float32)[BYTES]),
-    "labels that count from the end": ("OneHot", {}, [np.array([-3], np.int8)], [np.int64(200), np.float32([0, 1])],
+    "labels that count from the end": ("OneHot", {}, [np.array([-3], np.int8)], [np.int64(200), np.array([0, 1], np.float32)],
                                        np.eye(200, dtype=np.float32)[[197]]),
     "no regions": ("RoiAlign", {"output_height": 2}, EMPTY, [], NO_BOXES),
     "no regions of fixed samples": ("RoiAlign", {"output_height": 2, "sampling_ratio": 2}, EMPTY, [], NO_BOXES),

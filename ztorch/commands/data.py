@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -150,7 +151,7 @@ def _read_stream(content: bytes) -> Rows:
 
 def read_inputs(path: str, program: Program) -> Any:
     """The rows that a program predicts from: an array, or a dict of several inputs."""
-    if any(port.reader for port in program.adapter.input_ports) and not path.endswith((
+    if any(port.reader for port in program.adapter.input_ports) and not path.lower().endswith((
             ".npy", ".npz", *SUFFIXES)):
         return _read_texts(path, program)
     shapes = named_arrays.of_program(program)
@@ -168,9 +169,9 @@ def _read_texts(path: str, program: Program) -> Any:
     ports = program.adapter.input_ports
     if len(ports) == 1 and not path.lower().endswith((".csv", ".tsv")):
         if path == "-":
-            return sys.stdin.read().splitlines()
+            return _lines(sys.stdin.buffer.read())
         need_file(path)
-        return Path(path).read_text("utf-8", "replace").splitlines()
+        return _lines(Path(path).read_bytes())
     table = read_columns(sys.stdin.buffer if path == "-" else path)
     if len(ports) == 1:
         if len(table.by_name) > 1:
@@ -181,6 +182,12 @@ def _read_texts(path: str, program: Program) -> Any:
         raise DataError(f"{table.where} has no column {missing[0]!r}; the model takes "
                         f"{', '.join(p.name for p in ports)}")
     return {p.name: table[p.name].texts if p.reader else table[p.name].numbers for p in ports}
+
+
+def _lines(content: bytes) -> list[str]:
+    """The lines of a text, which end where editors end them."""
+    return [line.decode("utf-8", "replace")
+            for line in content.removeprefix(codecs.BOM_UTF8).splitlines()]
 
 
 def read_texts_with_answers(path: str) -> TrainingData:

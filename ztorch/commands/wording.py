@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterable
 
 _VALUE = r"(?:\{[^{}]*\}|\([\d, ]*\)|\d+)"
 _ARGUMENT = re.compile(rf"\bcompile\((?:\.\.\., )?((?:sizes|batch_size)={_VALUE})\)|"
                        rf"\b((?:sizes|batch_size)={_VALUE})")
+_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_COLUMN = re.compile(rf"\b(number|category|date|text|ignore)=\[({_STRING}|NAME)\]")
 
 
 def as_options(message: str) -> str:
-    """A message with options in place of the arguments `sizes` and `batch_size` of `compile`.
+    """A message with options in place of the arguments `sizes` and `batch_size` of `compile`, and
+    of the kinds of columns, which are arguments of `zt.data.table`.
 
     >>> as_options("several: compile(..., sizes={'time': (64, 128), 'width': 8})")
     'several: --sizes time=64,128 --sizes width=8'
     >>> as_options("compile with a larger size in sizes={'time': ...}")
     'compile with a larger size in --sizes time=N'
+    >>> as_options("declare its kind: number=['the size']")
+    "declare its kind: --number 'the size'"
     """
+    message = _COLUMN.sub(lambda match: f"--{match[1]} {_column(match[2])}", message)
     return _ARGUMENT.sub(lambda match: _option(match[0], match[1] or match[2]), message)
 
 
@@ -33,6 +40,11 @@ def _option(text: str, argument: str) -> str:
     if not isinstance(numbers, dict):
         return text
     return " ".join(f"--sizes {axis}={_listed(n)}" for axis, n in numbers.items())
+
+
+def _column(literal: str) -> str:
+    """The name of a column as a shell reads it."""
+    return literal if literal == "NAME" else shlex.quote(ast.literal_eval(literal))
 
 
 def _listed(numbers: object) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.data.numerals import has_thousands, is_number, number_text, parsed_number
 from ztorch.data.numpy_files import need_file
-from ztorch.data.tables import has_decimal_comma, is_header, separator_of
+from ztorch.data.tables import is_header, separator_of
 from ztorch.errors import DataError, unknown
 from ztorch.foreign_frames import DURATION, with_names
 from ztorch.foreign_frames import is_gap as is_missing
@@ -130,7 +131,8 @@ def _from_csv(raw: bytes, where: str) -> Columns:
                         "UTF-8") from None
     if "\0" in text:
         raise DataError(f"{where} holds zero bytes, so it is not a text file")
-    rows, lines = _csv_rows(text, where)
+    separator = separator_of(text.partition("\n")[0])
+    rows, lines = _csv_rows(text, separator, where)
     width = len(rows[0])
     # A table of strings has a header too, if its first row could be one.
     first = [cell.strip() for cell in rows[0]]
@@ -141,13 +143,23 @@ def _from_csv(raw: bytes, where: str) -> Columns:
         raise DataError(f"{where} has two columns named {repeated[0]!r}; rename one")
     body = rows[has_header:]
     columns = [Column(name, _texts([row[k] for row in body])) for k, name in enumerate(names)]
+    if separator == ",":
+        columns = [Column(c.name, _without_thousands(c.cells)) for c in columns]
     return Columns(columns, where, np.array(lines[has_header:], np.int64), has_header)
 
 
-def _csv_rows(text: str, where: str) -> tuple[list[list[str]], list[int]]:
+def _without_thousands(cells: np.ndarray) -> np.ndarray:
+    """Cells without the commas between thousands, if all of them are numbers with such commas or
+    without any. In a file whose separator is a comma, `1,234` is 1234."""
+    if not any("," in cell for cell in cells) or not all(
+            not cell or is_number(cell) or has_thousands(cell) for cell in cells):
+        return cells
+    return _texts([cell.replace(",", "") for cell in cells])
+
+
+def _csv_rows(text: str, separator: str, where: str) -> tuple[list[list[str]], list[int]]:
     """The rows of a CSV text that are not blank, all of one length, and the line of each."""
-    reader = csv.reader(io.StringIO(text, newline=""),
-                        delimiter=separator_of(text.partition("\n")[0]))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     rows, lines, line = [], [], 1
     try:
         for cells in reader:
@@ -219,26 +231,3 @@ def is_gap(text: str) -> bool:
 
 def _is_a_number(text: str) -> bool:
     return not np.isnan(parsed_number(text))
-
-
-def parsed_number(text: str) -> float:
-    """A cell as a number, which may have a decimal comma; NaN if it is not a number.
-
-    >>> parsed_number("-3.5"), parsed_number("1,25"), parsed_number("1_000"), parsed_number("x")
-    (-3.5, 1.25, nan, nan)
-    """
-    try:
-        return np.nan if "_" in text else float(text)
-    except ValueError:
-        if has_decimal_comma(text):
-            return float(text.replace(".", "").replace(",", "."))
-        return np.nan
-
-
-def number_text(x: float) -> str:
-    """A number as a string; whole numbers have no decimal point.
-
-    >>> number_text(3.0), number_text(0.25)
-    ('3', '0.25')
-    """
-    return str(int(x)) if float(x).is_integer() and abs(x) < 2**53 else repr(float(x))

@@ -17,19 +17,14 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.data.batches import Batches
+from ztorch.data.numerals import is_decorated, is_number, not_a_number
 from ztorch.data.numpy_files import need_file
 from ztorch.data.registry import Pair
-from ztorch.data.tables import (
-    has_decimal_comma,
-    is_header,
-    is_number,
-    not_a_number,
-    position,
-    separator_of,
-)
+from ztorch.data.tables import is_header, position, separator_of
 from ztorch.errors import ConfigError, DataError
 
 LONGEST_LINE = 1 << 20  # bytes; a file that is not a table may have no line breaks
+LARGEST = float(np.finfo(np.float32).max)  # number of a column
 MOST_CATEGORIES = 10_000  # different strings in a column; one with more is not a category
 
 Name = str | int
@@ -219,13 +214,15 @@ class CsvFile(Batches):
                             "first, or leave the column out with columns=")
         if not column.category and is_number(cell):
             value = float(cell)
-            if not math.isfinite(value):
-                raise DataError(f"{self.path}, line {line}, {column}: {cell!r} is not a finite "
-                                "number; fill gaps first, or leave the column out with columns=")
+            if not abs(value) <= LARGEST:
+                problem = ("beyond the range of float32; scale it" if math.isfinite(value) else
+                           "not a finite number; fill gaps")
+                raise DataError(f"{self.path}, line {line}, {column}: {cell!r} is {problem} first, "
+                                "or leave the column out with columns=")
             column.numbers += 1
             column.is_integer = column.is_integer and value.is_integer() and abs(value) < 2**31
             return
-        if not column.category and has_decimal_comma(cell):
+        if not column.category and is_decorated(cell):
             raise DataError(f"{self.path}, line {line}, {column}: {not_a_number(cell)}; if it is a "
                             f"column of strings, pass categories=[{column.key!r}]")
         if column.text is None:

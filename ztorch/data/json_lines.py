@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +36,7 @@ def begins_as_json_lines(content: bytes) -> bool:
     >>> begins_as_json_lines(b' [1, 2]'), begins_as_json_lines(b'1,2')
     (True, False)
     """
-    return content.lstrip()[:1] in (b"[", b"{")
+    return content.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{")
 
 
 def read_json_lines(source: str | os.PathLike[str] | bytes) -> dict[str, Rows]:

@@ -58,8 +58,7 @@ def _kind(table: Columns, column: Column, forced: str | None) -> ColumnKind:
     texts = [text for text in column.texts if text]
     counts = Counter(texts)
     facts = (int(column.gaps.sum()), len(counts), tuple(
-        text if len(text) <= LONGEST_EXAMPLE else f"{text[:LONGEST_EXAMPLE - 3]}..."
-        for text in list(counts)[:EXAMPLES]))
+        _shortened(" ".join(text.split())) for text in list(counts)[:EXAMPLES]))
 
     def result(kind: str, note: str = "", pattern: str = "") -> ColumnKind:
         return ColumnKind(column.name, kind, *facts, note, pattern)
@@ -82,13 +81,18 @@ def _kind(table: Columns, column: Column, forced: str | None) -> ColumnKind:
         return result("number")
     if valid.mean() >= 0.8 and len(numbers) >= 5:
         row = int(np.flatnonzero(np.isnan(column.numbers) & ~column.gaps)[0])
+        listed = f"[{column.name!r}]"
         raise DataError(f"{table.place(row)}, column {column.name!r}: {column.texts[row]!r} is not "
                         f"a number, as the others are; correct it, or declare the column's kind: "
-                        f"--number {column.name} (strings become gaps), --category {column.name} "
-                        f"or --ignore {column.name}")
+                        f"number={listed} (strings become gaps), category={listed} or "
+                        f"ignore={listed}")
     if pattern := date_format(texts):
         return result("date", "", pattern)
     return result(*_kind_of_texts(texts, counts))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_EXAMPLE else f"{text[:LONGEST_EXAMPLE - 3]}..."
 
 
 def _forced(table: Columns, column: Column, kind: str, texts: list[str]) -> tuple[str, str]:

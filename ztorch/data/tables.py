@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ztorch.arguments import checked
+from ztorch.data.numerals import has_decimal_comma, is_decorated, is_number, not_a_number
 from ztorch.data.numpy_files import need_file, read_array, read_arrays
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError, DataError, unknown
-
-_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -141,6 +139,10 @@ def _parse_csv(path: str, label: str | int | None) -> Table:
         _explain(path, separator, header, width, at, columns)
         raise DataError(f"{path} cannot be read as a table: {error}") from None
     y, classes = (None, None) if label_cells is None else labels(np.array(label_cells))
+    if y is not None and label_cells is not None and not np.isfinite(y).all():
+        row = int(np.flatnonzero(~np.isfinite(y))[0])
+        raise DataError(f"{path}: the label {label_cells[row]!r} in row {row} is no finite number "
+                        "of float32; leave the row out, or scale the labels")
     feature_names = tuple(columns[k] for k in features) if columns else ()
     return Table(_narrow(x, feature_names, path), y, feature_names,
                  columns[at] if columns and at is not None else "", classes)
@@ -156,45 +158,17 @@ def _label_column(path: str, separator: str, header: bool, width: int, at: int) 
 
 
 def _narrow(x: np.ndarray, columns: tuple[str, ...], path: str) -> np.ndarray:
-    """The numbers as float32. Raises if one is out of range."""
+    """The numbers as float32. Raises if one is not finite or out of range."""
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
-    if (overflow := np.isinf(narrow) & np.isfinite(x)).any():
-        row, k = np.argwhere(overflow)[0]
+    if not np.isfinite(narrow).all():
+        row, k = np.argwhere(~np.isfinite(narrow))[0]
         name = f" ({columns[k]})" if columns else ""
-        raise DataError(f"{path} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, beyond "
-                        "the range of float32; scale it first")
+        problem = ("beyond the range of float32; scale it first" if np.isfinite(x[row, k]) else
+                   "not a finite number; fill gaps first")
+        raise DataError(f"{path} holds {x[row, k]:g} in row {row} of x, feature {k}{name}, "
+                        f"{problem}")
     return narrow
-
-
-def is_number(cell: str) -> bool:
-    """Whether Python reads a cell as a float."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def has_decimal_comma(cell: str) -> bool:
-    """Whether a cell is a number with a decimal comma, as in much of Europe.
-
-    >>> has_decimal_comma("-1.234,5"), has_decimal_comma("1,2,3")
-    (True, False)
-    """
-    return _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
-
-
-def not_a_number(cell: str) -> str:
-    """Why a cell is not a number, and how to fix it, for error messages."""
-    if has_decimal_comma(cell):
-        point = cell.strip().replace(".", "").replace(",", ".")
-        return (f"{cell!r} has a decimal comma; write {point} "
-                "(pandas.read_csv(path, sep=';', decimal=',') reads such files)")
-    if not cell.strip():
-        return "the cell is empty; fill gaps first"
-    return (f"{cell!r} is not a number; encode strings as numbers first, or use zt.data.csv, which "
-            "does")
 
 
 def separator_of(line: str) -> str:
@@ -219,7 +193,7 @@ def is_header(head: list[list[str]]) -> bool:
 
 
 def _is_numeric(cell: str) -> bool:
-    return is_number(cell) or has_decimal_comma(cell)
+    return is_number(cell) or is_decorated(cell)
 
 
 def position(label: str | int, columns: tuple[str, ...], width: int, path: str) -> int:
@@ -256,7 +230,7 @@ def _explain(path: str, separator: str, header: bool, width: int, at: int | None
             for k, cell in enumerate(row):
                 valid = cell.strip() and not has_decimal_comma(cell) if k == at else is_number(cell)
                 if not valid:
-                    name = f" ({columns[k]})" if columns else ""
+                    name = f" ({columns[k]})" if columns and columns[k] else ""
                     raise DataError(f"{path}, line {reader.line_num}, column {k + 1}{name}: "
                                     f"{not_a_number(cell)}")
 
@@ -276,7 +250,8 @@ def labels(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
         raise DataError(f"labels of type {cells.dtype} are neither numbers nor strings")
     are_integers = cells.dtype.kind != "f" or bool(
         (cells == np.floor(cells)).all() and (np.abs(cells) < 2**31).all())
-    return cells.astype(np.int32 if are_integers else np.float32), None
+    with np.errstate(over="ignore"):
+        return cells.astype(np.int32 if are_integers else np.float32), None
 
 
 def _split(array: np.ndarray, label: str | int, columns: tuple[str, ...], path: str) -> Table:

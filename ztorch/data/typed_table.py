@@ -26,7 +26,8 @@ def table(source: Any, target: str | None = None, *, number: Sequence[str] = (),
 
     A column holds numbers, categories, dates or text. A column that identifies rows, such as an
     id, or that has the same cell in every row, is ignored. Empty cells, `NA`, `nan`, `null`,
-    `none` and `?` are gaps. `print` shows the detected kinds.
+    `none` and `?` are gaps. Numbers may have a decimal comma, commas between thousands, a sign of
+    money or a percent sign: `1,5`, `$1,000`, `5 %`. `print` shows the detected kinds.
 
     Args:
         source: A .csv file, a stream of one, a data frame of pandas, Polars or Arrow, a dict of
