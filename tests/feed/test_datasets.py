@@ -259,3 +259,25 @@ def test_items_that_are_tables_of_one_row_or_of_another_shape() -> None:
         Images.shape = shape
         with pytest.raises(DataError, match=rf"x of item 0 has shape .* rows of shape \(4, 4, 3\); {said}"):
             model.fit(Images(), verbose=0)
+
+
+def test_items_of_a_py_dataset_are_batches_also_without_targets() -> None:
+    class Inputs(zt.utils.PyDataset):  # type: ignore[misc]
+        def __init__(self, parts: Callable[[Any], Any]):
+            super().__init__()
+            self.parts = parts
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, k: int) -> Any:
+            return self.parts(X[k * 5:k * 5 + 5])
+
+    for parts in (lambda x: x, lambda x: (x,)):
+        model = zt.Sequential([L.Dense(3, kernel_initializer="ones")])
+        np.testing.assert_allclose(model.predict(Inputs(parts)), np.repeat(
+            X.sum(-1, keepdims=True), 3, -1), rtol=1e-5)
+        assert model.input_shape == (None, X.shape[-1])
+    first, second = L.Input((X.shape[-1],)), L.Input((X.shape[-1],))
+    pair = zt.Model([first, second], first - 2.0 * second)
+    np.testing.assert_allclose(pair.predict(Inputs(lambda x: ((x, 3.0 * x),))), -5.0 * X, rtol=1e-5)

@@ -32,7 +32,7 @@ class ByHand(zt.Model):
     """Does it with all parts in sight."""
 
     def train_step(self, data):
-        x, y = data
+        x, y, _ = data
         y_pred = self(x, training=True)
         loss = self.compute_loss(y=y, y_pred=y_pred)
         weights = self.trainable_weights
@@ -221,3 +221,50 @@ def test_a_class_without_call_cannot_predict():
     for verb in (lambda: model.predict(x), lambda: model.save("m.zt"), lambda: model(x)):
         with pytest.raises(ConfigError, match=r"StepsAlone has no call\(self, x, training=False\)"):
             verb()
+
+
+class Weighed(zt.Model):
+    """Weighs its loss itself, and reports numbers that are the same in each step."""
+
+    def train_step(self, data):
+        x, y, weights = data if len(data) == 3 else (*data, None)
+        loss = zt.losses.MeanSquaredError()(y, self(x, training=True), sample_weight=weights)
+        self.optimizer.apply(self.gradients(loss))
+        return {"loss": loss, "parts": len(data), "rate": self.optimizer.learning_rate,
+                "half": ops.convert_to_tensor(0.5)}
+
+
+def test_the_data_of_a_step_include_the_weights_of_rows():
+    x, y = rng.normal(size=(12, 3)), rng.normal(size=(12, 1))
+    weights = np.linspace(0.5, 2, 12)
+    inputs = L.Input((3,))
+    model = Weighed(inputs, L.Dense(1, kernel_initializer="ones", use_bias=False)(inputs))
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.1))
+    kernel, curve = np.ones((3, 1)), []
+    for w in (np.ones(12), weights):
+        error = x @ kernel - y
+        curve.append(np.mean(w[:, None] * error ** 2))
+        kernel -= 0.1 * 2 / 12 * x.T @ (w[:, None] * error)
+    first = model.fit(x, y, verbose=0).history
+    second = model.fit(x, y, sample_weight=weights, verbose=0).history
+    np.testing.assert_allclose([*first["loss"], *second["loss"]], curve, rtol=1e-5)
+    np.testing.assert_allclose(model.get_weights()[0], kernel, rtol=1e-5)
+    assert (first["parts"], second["parts"]) == ([2.0], [3.0])
+    np.testing.assert_allclose([first["rate"], first["half"]], [[0.1], [0.5]])
+    batches = [(x[:6], y[:6], weights[:6]), (x[6:], y[6:], weights[6:])]
+    assert model.fit(iter(batches), verbose=0).history["parts"] == [3.0]
+
+
+@pytest.mark.parametrize("data", [[rng.normal(size=(6, 3))] * 2, iter([(np.ones((6, 3)),)])])
+def test_x_alone_in_a_tuple_or_list_reaches_a_step_in_a_tuple(data):
+    class Alone(zt.Model):
+        def call(self, x):
+            return x[0] - x[1] if isinstance(x, (list, tuple)) else x
+
+        def test_step(self, data):
+            assert isinstance(data, tuple) and len(data) == 1
+            return {"loss": ops.mean(self(data[0]))}
+
+    model = Alone()
+    model.compile()
+    assert model.evaluate(data, verbose=0) == (0.0 if isinstance(data, list) else 1.0)

@@ -244,7 +244,8 @@ class DataAdapter(NamedTuple):
             array = as_array(sample_weight, "sample_weight")
             fitted = one_per_row(array)
             if fitted is None or len(fitted) != rows:
-                more = ("; a program whose model is held in a variable takes weights of steps"
+                more = ("; a program whose model is held in a variable takes weights of steps, and "
+                        "a train_step takes more than two arrays within x, as ((a, b, c),)"
                         if array.ndim > 1 and len(array) == rows else "")
                 raise DataError(f"sample_weight has shape {array.shape}; it takes one weight "
                                 f"per row: ({rows},){more}")

@@ -18,7 +18,7 @@ from ztorch.feed.array_batches import permutation
 from ztorch.feed.columns import as_array
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.named_columns import parts_of_columns
-from ztorch.feed.sources import is_indexed
+from ztorch.feed.sources import is_indexed, says_batches
 
 
 def as_stream(adapter: DataAdapter, source: Any, batch_size: int, with_targets: bool,
@@ -45,6 +45,7 @@ class IndexedDataset:
         self.epoch = 0  # the number of the next pass, which the order depends on
         self._adapter, self._dataset, self._seed = adapter, dataset, seed
         self._with_targets = with_targets
+        self._needs_targets = with_targets and bool(adapter.target_ports)
         self._count = len(dataset)
         if not self._count:
             raise DataError(f"this {type(dataset).__name__} is empty: its len() is 0; pass at "
@@ -60,9 +61,10 @@ class IndexedDataset:
         texts = port.reader is not None
         x = np.asarray(first) if texts else as_array(first, "x of item 0")
         row = port.reader.shape if port.reader else port.shape
-        self._items_are_rows = _is_row(x.shape, row, bool(port.axes) and not texts)
-        if not texts and x.ndim == len(row) > 1 and not self._items_are_rows and not _is_row(
-                x.shape[1:], row, bool(port.axes)):
+        told = says_batches(dataset)
+        self._items_are_rows = not told and _is_row(x.shape, row, bool(port.axes) and not texts)
+        fits = told or texts or self._items_are_rows or _is_row(x.shape[1:], row, bool(port.axes))
+        if x.ndim == len(row) > 1 and not fits:
             channels = x.shape[1:] + x.shape[:1] == row
             raise DataError(f"x of item 0 has shape {x.shape}, and the model takes rows of shape "
                             f"{row}; {'put channels last' if channels else 'bring items to it'}, "
@@ -100,14 +102,14 @@ class IndexedDataset:
         if is_frame(item):  # of one row
             item = {name: np.asarray(column)[0] for name, column in columns_of(item).items()}
         if isinstance(item, Mapping):
-            return parts_of_columns(self._adapter, item, self._with_targets,
+            return parts_of_columns(self._adapter, item, self._needs_targets,
                                     f"items of this {type(self._dataset).__name__} have")
         if isinstance(item, list) and self._with_targets:
             item = tuple(item)
         parts = item if isinstance(item, tuple) else (item,)
         if not self._with_targets:
             return parts[:1]
-        if not 2 <= len(parts) <= 3:
+        if not 1 + self._needs_targets <= len(parts) <= 3:
             raise DataError(f"an item of this {type(self._dataset).__name__} has {len(parts)} "
                             "parts; items are (x, y) or (x, y, sample_weight)")
         return parts

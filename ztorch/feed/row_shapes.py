@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
-from ztorch.feed.sources import begin_pass, is_column, is_indexed, is_stream
+from ztorch.feed.sources import begin_pass, is_column, is_indexed, is_stream, says_batches
 
 Shapes = Any  # with the batch as None: (None, 4), or a list or dict of such
 
@@ -78,7 +78,7 @@ def stream_rows(x: Any) -> int | None:
         item = x[0]
     else:
         return None
-    if is_indexed(x) and not _gives_batches(item):
+    if is_indexed(x) and not _gives_batches(x, item):
         return None
     return row_count(_inputs_of(item))
 
@@ -101,7 +101,7 @@ def total_rows(x: Any) -> int | None:
         return None if None in counts else sum(n for n in counts if n is not None)
     if not is_indexed(x):
         return None
-    if not len(x) or not _gives_batches(x[0]):
+    if not len(x) or not _gives_batches(x, x[0]):
         return len(x)
     first, last = (row_count(_inputs_of(x[k])) for k in (0, len(x) - 1))
     return None if first is None or last is None else first * (len(x) - 1) + last
@@ -111,18 +111,19 @@ def _inputs_of(item: Any) -> Any:
     return item[0] if isinstance(item, (list, tuple)) else item
 
 
-def stream_targets(x: Any) -> Any:
-    """The targets of the first batch of a stream; None where x is not a stream, or gives none.
+def stream_part(x: Any, part: int) -> Any:
+    """A part of the first batch of a stream, if its batches are tuples or lists: 0 is x, 1 is y, 2
+    are the weights. None where x is not a stream, or has no such part.
 
-    >>> stream_targets([(np.zeros((2, 4)), np.ones(2))]), stream_targets(np.zeros((2, 4)))
+    >>> stream_part([(np.zeros((2, 4)), np.ones(2))], 1), stream_part(np.zeros((2, 4)), 1)
     (array([1., 1.]), None)
     """
     if not is_stream(x, None) or is_column(x):
         return None
     if is_indexed(x) or isinstance(x, list):
-        return listed_part(x, 1)
+        return listed_part(x, part)
     item = _first_batch(x)
-    return item[1] if isinstance(item, (list, tuple)) and len(item) > 1 else None
+    return item[part] if isinstance(item, (list, tuple)) and len(item) > part else None
 
 
 def listed_part(x: Any, part: int) -> Any:
@@ -143,7 +144,7 @@ def listed_part(x: Any, part: int) -> Any:
         return None
     if not isinstance(item, (list, tuple)) or len(item) <= part:
         return None
-    if isinstance(x, (list, LookedAt)) or np.shape(item[0])[:1] == np.shape(item[1])[:1] != ():
+    if isinstance(x, (list, LookedAt)) or _gives_batches(x, item):
         return item[part]
     return {name: np.asarray(row)[None] for name, row in item[part].items()} if isinstance(
         item[part], Mapping) else np.asarray(item[part])[None]
@@ -192,8 +193,10 @@ def _first_batch(x: Any) -> Any:
     return item
 
 
-def _gives_batches(item: Any) -> bool:
-    """Whether an item of a dataset that is read by index is x and y of a batch, not of a row."""
+def _gives_batches(dataset: Any, item: Any) -> bool:
+    """Whether an item of a dataset that is read by index is a batch, not a row."""
+    if says_batches(dataset):
+        return True
     parts = item if isinstance(item, (list, tuple)) else (item,)
     counts = {np.shape(part)[:1] for part in parts[:2] if not isinstance(part, Mapping)}
     return len(parts) > 1 and len(counts) == 1 and counts != {()}
@@ -203,7 +206,7 @@ def _of_stream(x: Any) -> Shapes:
     if is_indexed(x):
         item = x[0]
         parts = item if isinstance(item, (list, tuple)) else (item,)
-        if _gives_batches(item):
+        if _gives_batches(x, item):
             return row_shapes(parts[0])
         if isinstance(parts[0], Mapping):
             raise ConfigError("the columns of this dataset do not say which are the inputs; call "

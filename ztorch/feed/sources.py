@@ -28,6 +28,12 @@ def is_indexed(x: Any) -> bool:
             and not isinstance(x, (list, type)))
 
 
+def says_batches(x: Any) -> bool:
+    """Whether a dataset that is read by index says that its items are batches, as those of Keras do
+    (`PyDataset`)."""
+    return hasattr(type(x), "num_batches") and is_indexed(x)
+
+
 def need_no_splits(x: Any, name: str) -> None:
     """Raises where x is a dict of datasets, the splits of one. Errors call it `name`."""
     if isinstance(x, Mapping) and x and all(map(is_indexed, x.values())):

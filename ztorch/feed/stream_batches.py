@@ -177,12 +177,13 @@ class StreamBatches:
     def _parts(self, item: Any, k: int) -> tuple[Any, Any, Any]:
         in_a_list = isinstance(item, list) and (self._with_targets or not (
             self._adapter.several_inputs or self._adapter.open_axes))  # else rows, or inputs
+        needs_y = self._with_targets and bool(self._adapter.target_ports)
         if isinstance(item, Mapping):
-            item = parts_of_columns(self._adapter, item, self._with_targets,
+            item = parts_of_columns(self._adapter, item, needs_y,
                                     f"batch {k} of the iterator has")
         if not isinstance(item, tuple) and not in_a_list:
             item = (item,)
-        if len(item) > 3 or (self._with_targets and len(item) < 2):
+        if len(item) > 3 or (needs_y and len(item) < 2):
             expected = "(x, y) or (x, y, sample_weight)" if self._with_targets else "x"
             raise DataError(f"batch {k} of the iterator has {len(item)} parts; it takes {expected}")
         x, y, sample_weight = (*item, None, None)[:3]

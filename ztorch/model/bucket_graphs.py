@@ -11,7 +11,7 @@ from ztorch.layers.naming import port
 from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
-from ztorch.model.function_graphs import ScoringGraphs
+from ztorch.model.function_graphs import ScoringGraphs, StepData
 from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.step import predicted, traced_step
@@ -58,6 +58,7 @@ class BucketTracer:
     own: Collection[str]  # functions that methods of the model's class define
     targets: Mapping[str, TargetSpec]  # of a custom step, by output
     weighted: Mapping[str, int]  # axes of steps that weights have, by output
+    step_data: StepData  # the form of the data of custom steps
 
     def graphs(self, bucket: Sizes) -> BucketGraphs:
         """The functions for one bucket."""
@@ -74,7 +75,7 @@ class BucketTracer:
                    for name, spec in self.targets.items()}
         objectives = self.objectives_for(outputs, targets)
         graphs = ScoringGraphs(model, batch_size, sizes, states, objectives, targets,
-                               self.weighted)
+                               self.weighted, self.step_data)
         if "train" in own:
             functions["train"] = traced_step(graphs, "train_step", optimizer)
         elif optimizer is not None:

@@ -84,7 +84,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         self._late = LateCompile(arguments, resume)
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
-                     batch_size: int | None = None, split: float = 0.0) -> None:
+                     batch_size: int | None = None, split: float = 0.0,
+                     weighted: bool = False) -> None:
         """Configures a model that waits for data, from the function and arguments of its first
         use."""
         if not self.knows_inputs:
@@ -97,7 +98,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self._late.hold_targets(x, y, self, self.program)
         if self._late is not None and function in self._whole_batches(function):
             if function != "predict":
-                self._late.hold_given_targets(x, y)
+                self._late.hold_given_targets(x, y, weighted)
             self._late.hold_batches(x, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf, shape_error
@@ -32,6 +33,15 @@ class BatchInputs:
     weights: RowWeights
 
 
+class StepData(NamedTuple):
+    """The form of the data of a custom step, which follows from those of `fit`."""
+
+    weights: bool = False  # whether they include the weights of rows
+    in_tuple: bool = False  # whether x alone is in a tuple
+
+
+PLAIN = StepData()  # (x, y), or x
+
 @dataclass(frozen=True)
 class ScoringGraphs:
     """Builds the graphs that compare predictions with targets. Each graph has its own inputs."""
@@ -44,6 +54,7 @@ class ScoringGraphs:
     targets: Mapping[str, TargetSpec] = field(default_factory=dict)  # of outputs without a loss
     # The number of step axes of an output's weights, for outputs with separate weights.
     weighted: Mapping[str, int] = field(default_factory=dict)
+    step_data: StepData = PLAIN
     # Metrics of the model's class that its step returns, by their names there.
     kept: dict[str, Metric] = field(default_factory=dict)
     # Losses and metrics that give one number for a batch, so that all its rows count, and layers

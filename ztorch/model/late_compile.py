@@ -10,12 +10,13 @@ import numpy as np
 
 from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
-from ztorch.feed.row_shapes import stream_targets, total_rows
+from ztorch.feed.row_shapes import stream_part, total_rows
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
 from ztorch.layers.naming import port
 from ztorch.losses import TargetSpec
+from ztorch.model.function_graphs import StepData
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
 from ztorch.model.step_functions import own_functions
@@ -52,6 +53,7 @@ class LateCompile:
         self.targets: dict[str, TargetSpec] | None = None  # that no loss describes; None: unknown
         self.needs_targets = False  # before it evaluates or trains
         self.batches: tuple[int, ...] = ()  # batch sizes of such steps
+        self.step_data = StepData()  # the form of the data of such steps
         self._compiled: Any = None  # the data it is compiled for
 
     def keep(self) -> None:
@@ -60,7 +62,7 @@ class LateCompile:
 
     @property
     def _known(self) -> Any:
-        return dict(self.sizes), self.batches, self.targets
+        return dict(self.sizes), self.batches, self.targets, self.step_data
 
     @property
     def follows_data(self) -> bool:
@@ -97,8 +99,12 @@ class LateCompile:
         if not needed <= {*self.batches} or batch_size != self.batches[-1]:
             self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
 
-    def hold_given_targets(self, x: Any, y: Any) -> None:
-        """Records the form of the targets of a custom step."""
+    def hold_given_targets(self, x: Any, y: Any, weighted: bool) -> None:
+        """Records the form of the data of a custom step. `weighted` is whether weights are passed
+        beside x; batches may contain them, too."""
+        self.step_data = StepData(
+            self.step_data.weights or weighted or stream_part(x, 2) is not None,
+            isinstance(x, (list, tuple)) or stream_part(x, 0) is not None)
         if self.arguments["loss"] is None:
             self.targets = target_specs(x, y)
         elif self.targets is None:
@@ -115,7 +121,7 @@ class LateCompile:
         form."""
         if not self.takes_any(model):
             return
-        y = y if y is not None else stream_targets(x)
+        y = y if y is not None else stream_part(x, 1)
         if y is not None and not isinstance(y, Mapping):
             several = len(model.output_names) > 1 and isinstance(y, (list, tuple))
             y = dict(zip(model.output_names, y, strict=False)) if several else {"": y}
@@ -142,12 +148,12 @@ class LateCompile:
             arguments["batch_size"] = tuple(sorted({*self.batches, *more}))
         if predicts or self.targets is None:
             return arguments
-        return {**arguments, "targets": self.targets}
+        return {**arguments, "targets": self.targets, "step_data": self.step_data}
 
 
 def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
     """The shapes and dtypes of targets that no loss describes: of y, or of the batches of x."""
-    y = y if y is not None else stream_targets(x)
+    y = y if y is not None else stream_part(x, 1)
     if y is None:
         return {}
     named = y if isinstance(y, Mapping) else {"": y}

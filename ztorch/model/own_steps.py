@@ -66,8 +66,8 @@ class OwnSteps(Network, abstract=True):
         """A step of `fit`. A class may override it.
 
         Args:
-            data: `(x, y)`, or x if there are no targets. `compute_loss` and `compute_metrics` apply
-                the weights of rows.
+            data: `(x, y)`, or `(x, y, sample_weight)` if rows have weights, or x if there are no
+                targets. `compute_loss` and `compute_metrics` apply the weights of rows anyway.
 
         Returns:
             Scalars by name. The history holds their means over the batches, weighted by the rows of

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 # The arguments of compile that each function of another batch size needs.
-_NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights", "targets"),
-           "evaluate": ("loss", "metrics", "loss_weights", "targets"), "predict": ()}
+_NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights", "targets", "step_data"),
+           "evaluate": ("loss", "metrics", "loss_weights", "targets", "step_data"),
+           "predict": ()}
 _TRAINING = _NEEDED["train"]
 
 

@@ -47,13 +47,16 @@ class TracedStep:
     # -- arguments of the method -------------------------------------------------------------------
 
     def data(self) -> Any:
-        """x, or (x, y) if there are targets: tensors, or lists and dicts of tensors as declared."""
+        """x, or (x, y) if there are targets, or (x, y, weights) if there are weights, too, each
+        tensors, or lists and dicts of tensors as declared; or (x,), as `step_data` says."""
         model, batch = self.graphs.model, self.batch
         x = _as_called(model, batch.x)
         y: Any = batch.y.get("", dict(batch.y))
         if isinstance(y, dict) and model.outputs_are == "list" and list(y) == model.output_names:
             y = list(y.values())
-        return (x, y) if batch.y else x
+        form = self.graphs.step_data
+        weights = (batch.weights.own,) if form.weights else ()
+        return (x, y, *weights) if batch.y else (x,) if form.in_tuple else x
 
     # -- loss and metrics --------------------------------------------------------------------------
 

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ztorch.dispatch import is_tensor
 from ztorch.errors import ConfigError
+from ztorch.graph.op import as_value
 from ztorch.graph.value import Value, layer_scope
 from ztorch.metrics import Metric
 from ztorch.runtime.spec import SUMS
@@ -90,6 +94,8 @@ def logged(logs: Any, method: str, kept: dict[str, Metric],
                           "{'loss': loss}")
     scores: Scores = {}
     for name, x in logs.items():
+        if isinstance(x, (int, float, np.number)) or is_tensor(x):  # the same in each step
+            x = as_value(np.asarray(x, np.float32))
         if isinstance(x, Result):
             scores |= x.scores
         elif isinstance(x, Value) and x in read:

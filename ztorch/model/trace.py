@@ -21,6 +21,7 @@ from ztorch.layers.own_policy import rounding_of
 from ztorch.losses import TargetSpec
 from ztorch.model.bucket_graphs import BucketGraphs, BucketTracer
 from ztorch.model.declaration import declaration_of, texts_of
+from ztorch.model.function_graphs import PLAIN, StepData
 from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
@@ -40,11 +41,13 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
           metrics: Any = (), dtype_: Any = "float32", seed: int | None = None,
           loss_weights: Any = None, decode: bool | int = False, sizes: Any = None,
           targets: Mapping[str, TargetSpec] | None = None,
-          weighted: Mapping[str, int] | None = None) -> TracedModel:
+          weighted: Mapping[str, int] | None = None,
+          step_data: StepData = PLAIN) -> TracedModel:
     """The functions of a model for each bucket of sizes; arguments as those of `Model.compile`. All
     functions share the model's states. `targets` are those of a custom step that no loss
     describes; None: they are not known, and without a loss there is no such step. `weighted` are
-    the axes of steps that weights have, by output, where an output has separate weights."""
+    the axes of steps that weights have, by output, where an output has separate weights.
+    `step_data` is the form of the data of custom steps."""
     open_sizes = sizes_of(model, sizes)
     single = {name: 1 for name, axis in open_sizes.items() if axis == (1,)}  # these never vary
     buckets = Buckets({BATCH: ascending("batch_size", batch_size), **{
@@ -68,7 +71,7 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
     tracer = BucketTracer(
         model, buckets, single, states, optimizer,
         lambda outputs, fed: objectives_of(model, outputs, loss_of, metrics, loss_weights, fed),
-        own, targets or {}, weighted or {})
+        own, targets or {}, weighted or {}, step_data)
     longest = {name: axis[-1] for name, axis in open_sizes.items()}
     with products_of(rounding):
         first, *others = buckets

@@ -52,9 +52,10 @@ class Verbs:
         return True
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
-                     batch_size: int | None = None, split: float = 0.0) -> None:
-        """Passes the data and the function of the first call to a model that waits for data. A
-        program does not wait."""
+                     batch_size: int | None = None, split: float = 0.0,
+                     weighted: bool = False) -> None:
+        """Passes data, whether they have weights beside x, and the function of a first call to a
+        model that waits for data. A program does not wait."""
 
     def size_for(self, x: Any, function: str) -> int | None:
         """The batch size that one call on all rows of x needs; None: that of `compile`. A program
@@ -160,10 +161,11 @@ class Verbs:
         x, validation_data = can_be_looked_at(x), can_be_looked_at(validation_data)
         as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
-        self.learn_shapes(x, y, "train", batch_size, validation_split)
+        self.learn_shapes(x, y, "train", batch_size, validation_split,
+                          bool(sample_weight is not None or class_weight))
         if isinstance(validation_data, (tuple, list)) and validation_data:
-            self.learn_shapes(validation_data[0], validation_data[1] if len(validation_data) > 1
-                              else None, "evaluate", batch_size)
+            first, second, weights = (*validation_data, None, None)[:3]
+            self.learn_shapes(first, second, "evaluate", batch_size, 0.0, weights is not None)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight), validation_data)
@@ -191,8 +193,7 @@ class Verbs:
                 compiled sizes; a model compiles other sizes on first use.
                 Default: `None`.
             sample_weight: The weight of each row, as in `fit`. Default: `None`.
-            verbose: 0 prints nothing, 1 a progress bar, 2 one line; "auto" means 1 on a terminal
-                and 2 elsewhere. Default: `"auto"`.
+            verbose: As in `fit`. Default: `"auto"`.
             steps: Number of batches to measure; None: all. Default: `None`.
             return_dict: Whether to return the scores by name. Default: `False`.
             callbacks: One or more callbacks, whose `on_test` hooks are called. Default: `None`.
@@ -220,7 +221,7 @@ class Verbs:
         x = can_be_looked_at(x)
         as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
-        self.learn_shapes(x, y, "evaluate", batch_size)
+        self.learn_shapes(x, y, "evaluate", batch_size, weighted=sample_weight is not None)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
@@ -258,7 +259,7 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x, y, "train")
+        self.learn_shapes(x, y, "train", weighted=bool(sample_weight is not None or class_weight))
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
@@ -291,7 +292,7 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x, y, "evaluate")
+        self.learn_shapes(x, y, "evaluate", weighted=sample_weight is not None)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
