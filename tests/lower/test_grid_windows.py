@@ -95,6 +95,12 @@ CASES: list[tuple[Make, tuple, DType, str, Limits]] = [
      "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(1) patch(2, 8, 8)", TWO),
     (same, (IMAGES, (3, 3, 64, 128)), bf16,
      "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(3) patch(1, 4, 32)", TWO),
+    (same, (IMAGES, KERNEL), f16,  # a patch for each team, the last two behind the images
+     "tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(2, 8, 4)", TWO),
+    (same, ((1, 8, 16, 64), (3, 3, 64, 128)), bf16,  # a cluster of which half the patches are
+     "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=2) taps(1) patch(8, 8)", with_units(4)),
+    (valid, ((3, 10, 10, 64), KERNEL), f16,  # two teams share a patch
+     "tile(rows=256, columns=64) stages(2) epilogue(bands=2) cluster(rows=1, columns=1) taps(3) patch(2, 8, 8)", ONE),
     (of_images, (IMAGES, KERNEL), f16,
      "tile(rows=128, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(1, 4, 32)", TWO),
     (of_images, ((2, 6, 5, 128), (3, 3, 64, 128)), bf16,
@@ -227,8 +233,18 @@ def test_a_strip_serves_all_rows_of_a_window() -> None:
     x, w = (8, 56, 56, 64), (3, 3, 64, 64)
     step = step_of(job(same, x, w, d=bf16), with_units(4))
     assert repr(step.schedule) == (
-        "grid_windows tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(3) patch(4, 8, 8)")
-    assert [m.box for m in tile_maps(step.kernel)] == [(64, 8, 4, 10), (64, 32, 1, 1)]
+        "grid_windows tile(rows=256, columns=64) stages(2) epilogue(bands=1) cluster(rows=4, columns=1) taps(3) patch(4, 8, 8)")
+    assert [m.box for m in tile_maps(step.kernel)] == [(64, 8, 4, 10), (64, 16, 1, 1)]
+
+
+def test_a_patch_for_each_team_fills_the_machine() -> None:
+    """392 patches of 64 positions are 131 tiles, for 132 units; patches of 192 positions would be 140. The last tile of
+    the last cluster is empty."""
+    step = step_of(job(same, (32, 28, 28, 128), (3, 3, 128, 128), d=bf16), HOPPER)
+    assert repr(step.schedule) == (
+        "grid_windows tile(rows=192, columns=128) stages(2) epilogue(bands=2) cluster(rows=2, columns=1) taps(3) patch(4, 4, 4)")
+    assert step.kernel.body[0].args[1].number == 132
+    assert [m.box for m in tile_maps(step.kernel)] == [(64, 4, 4, 6), (64, 64, 1, 1)]
 
 
 def test_mixed_precision_rounds_images_once() -> None:

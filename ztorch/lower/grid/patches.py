@@ -65,10 +65,15 @@ class Patch:
 
 @dataclass(frozen=True)
 class WindowTile(RolesTile):
-    """A tile; its `depth` is that of one position of a window."""
+    """A tile: one patch or several; its `depth` is that of one position of a window."""
 
     patch: Patch = Patch({}, None)
     deep: bool = False  # whether positions are steps along k
+
+    @property
+    def patches(self) -> int:
+        """Patches whose positions are the rows of a tile."""
+        return 1 if self.deep else self.rows // self.patch.positions
 
     @property
     def repeats(self) -> int:
@@ -78,18 +83,19 @@ class WindowTile(RolesTile):
     @property
     def left_lines(self) -> int:
         """Lines of a strip of the left operand, all panels together."""
-        panels = self.rows // (self.shape.m * WARPGROUP * self.patch.taps) if self.deep else 1
-        return self.patch.lines * panels
+        return self.patch.lines * self.left_panels
 
     @property
     def left_panels(self) -> int:
         """Panels of a strip of the left operand, each of which is a box."""
-        return self.left_lines // self.patch.lines
+        if self.deep:
+            return self.rows // (self.shape.m * WARPGROUP * self.patch.taps)
+        return self.patches
 
     @property
     def panels_shared(self) -> bool:
         """Whether workgroups that share a strip of the left operand copy whole panels of it."""
-        return self.left_panels % self.cluster_columns == 0
+        return self.deep and self.left_panels % self.cluster_columns == 0
 
     @property
     def shared_part(self) -> tuple[Var, int] | None:
@@ -111,9 +117,10 @@ class WindowTile(RolesTile):
         return (self.left_lines * line + self.repeats * self.right_size) * self.shape.of.bytes
 
     def down(self, w: WindowAxes) -> int:
-        """The number of tiles below one another."""
+        """The number of tiles below one another. The last ones of a cluster may be empty."""
         if not self.deep:
-            return self.patch.count
+            each = self.patches * self.cluster_rows
+            return math.ceil(self.patch.count / each) * self.cluster_rows
         rows = math.prod(v.extent for v in w.m)
         return math.ceil(rows / self.rows)
 

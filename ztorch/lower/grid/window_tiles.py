@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -106,7 +107,8 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
             continue
         tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
         if grid.compute_units > 1:
-            tile = clustered(tile, tiles, lambda t: _shares(t, w, n), grid)
+            room = math.ceil(tiles / grid.compute_units) * grid.compute_units * tile.down(w) / tiles
+            tile = clustered(tile, tiles, functools.partial(_shares, w=w, n=n, most=room), grid)
         each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
         time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
         if time < (best.cycles if best else math.inf):
@@ -118,25 +120,33 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
 
 def _tried(w: WindowAxes, n: int, shape: MmaShape,
            grid: GridLimits) -> Iterator[GridWindowsSchedule]:
-    """All tiles, each with the patch that covers all positions with the fewest lines, of each depth
-    where positions are steps along k."""
+    """All tiles, each with the best patches of each size. A tile has one patch, or one for each
+    team or for a few teams."""
     tap, team = w.tap(), shape.m * WARPGROUP
     for taps in sorted({1, tap[0].extent if tap else 1}, reverse=True):
         alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
         for rows in alone:
-            patches = _divided(w.spatial) if w.contiguous[0] else _powers(w.spatial, rows)
+            patches = _divided(w.spatial) if w.contiguous[0] else itertools.chain.from_iterable(
+                _powers(w.spatial, rows // n) for n in range(1, rows // team + 1)
+                if rows % (n * team) == 0)
             each = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, 1, taps, patch)
                     for patch in patches)
             tiles = ((tile_of(s, shape, w, grid).patch, s) for s in each
                      if not _refusal(tile_of(s, shape, w, grid), w))
-            depths: dict[int, tuple[float, GridWindowsSchedule]] = {}  # of strips, or one for all
-            for patch, s in tiles:
-                lines = patch.count * (patch.lines + patch.positions + WINDOW_STRIP_LINES)
-                depth = patch.positions if w.contiguous[0] else 0
-                if depth not in depths or lines < depths[depth][0]:
-                    depths[depth] = lines, s
-            yield from (replace(s, tile_columns=c) for _, s in depths.values()
+            yield from (replace(s, tile_columns=c) for s in _best(tiles)
                         for c in WINDOW_COLUMNS if c == WINDOW_COLUMNS[-1] or c < 2 * n)
+
+
+def _best(tiles: Iterable[tuple[Patch, GridWindowsSchedule]]) -> Iterator[GridWindowsSchedule]:
+    """Those whose patches cover all positions with the fewest lines, and with the fewest patches,
+    of each size."""
+    sizes: dict[int, list[tuple[int, int, GridWindowsSchedule]]] = {}
+    for patch, s in tiles:
+        lines = patch.lines + patch.positions + WINDOW_STRIP_LINES
+        sizes.setdefault(patch.positions, []).append((patch.count, lines, s))
+    for group in sizes.values():
+        yield from {min(group, key=lambda x: x[0] * x[1])[2]: None,
+                    min(group, key=lambda x: x[:2])[2]: None}
 
 
 def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
@@ -157,11 +167,12 @@ def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
     yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
 
 
-def _shares(tile: WindowTile, w: WindowAxes, n: int) -> bool:
-    """Whether all tiles of n columns can be assigned to clusters, and each workgroup has whole
-    lines of both strips to copy."""
+def _shares(tile: WindowTile, w: WindowAxes, n: int, most: float = math.inf) -> bool:
+    """Whether all tiles of n columns can be assigned to clusters, at `most` so many below one
+    another, and each workgroup has whole lines of both strips to copy."""
     line, cluster = SWIZZLE_LINE // tile.shape.of.bytes, tile.cluster_rows
-    if tile.down(w) % cluster or math.ceil(n / tile.columns) % tile.cluster_columns:
+    if tile.down(w) % cluster or tile.down(w) > most or (
+            math.ceil(n / tile.columns) % tile.cluster_columns):
         return False
     if tile.cluster_columns > 1 and not tile.panels_shared and tile.shared_part is None:
         return False
@@ -176,7 +187,7 @@ def _shares(tile: WindowTile, w: WindowAxes, n: int) -> bool:
 
 def _refusal(tile: WindowTile, w: WindowAxes) -> str:
     """Why positions cannot be cut into these patches; empty if they can."""
-    patch, line = tile.patch, SWIZZLE_LINE // tile.shape.of.bytes
+    patch, line, team = tile.patch, SWIZZLE_LINE // tile.shape.of.bytes, tile.shape.m * WARPGROUP
     if max(*patch.sizes.values(), patch.sizes[patch.outermost] + patch.reach) > MAX_BOX:
         return f"patch(...): a box has at most {MAX_BOX} elements along an axis"
     if patch.taps > 1 and patch.shift % REPEAT:
@@ -189,7 +200,9 @@ def _refusal(tile: WindowTile, w: WindowAxes) -> str:
         if patch.taps > 1 and tile.rows != patch.taps * line:
             return f"tile(rows=...) must be {patch.taps * line} with {patch.taps} taps"
         return ""
-    return "" if patch.positions == tile.rows else "patch(...) must have tile(rows=...) positions"
+    if patch.positions != tile.rows and (tile.rows % patch.positions or patch.positions % team):
+        return f"patch(...) must have tile(rows=...) positions, or some that teams of {team} share"
+    return ""
 
 
 def refusal(s: GridWindowsSchedule, region: Region, limits: Limits) -> str:

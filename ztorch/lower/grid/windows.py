@@ -73,10 +73,7 @@ class WindowsNest(RolesNest):
         """
         b, tile, (left, right) = self.b, self.cut, self.strips
         shift = self.patch.shift * self.line
-        part = tile.shape.m * WARPGROUP * self.line
-        if tile.deep:
-            part = shift if self.patch.tap else left.panel
-        index = b.add(b.mul(stage, left.size), b.mul(team, part))
+        index = b.add(b.mul(stage, left.size), self._part_of(team))
         other = b.mul(stage, right.size)
         panel = right.panel if tile.columns > self.line else 0
         b.mma_fence()
@@ -91,15 +88,27 @@ class WindowsNest(RolesNest):
                     source_transposed=right.along_k, panel=panel)
         b.mma_commit()
 
+    def _part_of(self, team: Operand) -> Operand:
+        """Where the rows of a team start in a strip of the left operand."""
+        b, tile, panel = self.b, self.cut, self.strips[0].panel
+        rows = tile.shape.m * WARPGROUP
+        if tile.deep:
+            return b.mul(team, self.patch.shift * self.line if self.patch.tap else panel)
+        teams = self.patch.positions // rows  # of a patch
+        if tile.patches == 1:
+            return b.mul(team, rows * self.line)
+        return b.add(b.mul(b.div(team, teams), panel),
+                     b.mul(b.rem(team, teams), rows * self.line))
+
     # -- copies ----------------------------------------------------------------------------------
 
     @contextmanager
-    def along_strips(self, corner: Corner) -> Iterator[Place]:
-        """The start of each strip of a tile, by part."""
+    def along_strips(self, corner: Corner) -> Iterator[tuple[list[Place], Place]]:
+        """The start of each strip of a tile, by part: the rows of each patch, and all others."""
         b, tile, w = self.b, self.cut, self.windows
         batch_number, down, left = corner
-        place: Place = {w.batch: batch_number, **self._rows_at(down),
-                        **_digits(b, left, _sizes(w.n))}
+        rows = [self._rows_at(b.add(b.mul(down, tile.patches), n)) for n in range(tile.patches)]
+        place: Place = {w.batch: batch_number, **_digits(b, left, _sizes(w.n))}
         sizes = self.patch.sizes if tile.deep else dict.fromkeys(w.k[:-1], 1) | {
             w.k[-1]: tile.depth}
         with ExitStack() as loops:
@@ -110,10 +119,10 @@ class WindowsNest(RolesNest):
                 count = math.ceil(v.extent / size)
                 at = loops.enter_context(b.loop(0, count)) if count > 1 else b.const(0, b.index)
                 place[v] = b.mul(at, size)
-            yield place
+            yield rows, place
 
     def _rows_at(self, down: Operand) -> Place:
-        """The start of a tile along m, by part."""
+        """The start of a patch, or of a deep tile, along m, by part."""
         b, tile, w = self.b, self.cut, self.windows
         if not tile.deep:
             sizes = {v: math.ceil(v.extent / n) for v, n in self.patch.sizes.items()}
@@ -127,11 +136,11 @@ class WindowsNest(RolesNest):
         at[w.m[-1]] = b.mul(at[w.m[-1]], self.line)
         return {**at, self.patch.tap: b.const(0, b.index)}
 
-    def copy_strips(self, g: Operand, place: Place, stage: Operand) -> None:
+    def copy_strips(self, g: Operand, places: tuple[list[Place], Place], stage: Operand) -> None:
         b, tile, w = self.b, self.cut, self.windows
-        (left, right), far = w.operands, self.strips[1]
+        (left, right), far, (rows, place) = w.operands, self.strips[1], places
         down, along = member_of(b, tile, g)
-        self._copy_left(left, along, place, stage)
+        self._copy_left(left, along, rows, place, stage)
         for number in range(tile.repeats):
             at = dict(place)
             if self.patch.tap and not tile.deep:
@@ -139,26 +148,29 @@ class WindowsNest(RolesNest):
             begin = b.add(b.mul(stage, far.size), number * tile.right_size)
             self._copy_right(right, down, at, begin, stage)
 
-    def _copy_left(self, left: Boxed, rank: Operand, place: Place, stage: Operand) -> None:
+    def _copy_left(self, left: Boxed, rank: Operand, rows: list[Place], place: Place,
+                   stage: Operand) -> None:
         """Copies the workgroup's share of a strip of the left operand to those that share it:
         panels, or lines of each."""
         b, tile, w, near = self.b, self.cut, self.windows, self.strips[0]
         sharing, panels, lines = tile.sharing(0), tile.left_panels, self.patch.box_lines
         inner = w.m[-1] if tile.deep else w.k[-1]
-        at, to = dict(place), b.mul(stage, near.size)
+        starts, to = [place | start for start in rows], b.mul(stage, near.size)
         if sharing[0] > 1 and tile.panels_shared:
             panels //= sharing[0]
             first = b.mul(rank, panels)
-            at |= _moved(b, place, w.m, b.mul(first, self.line))
+            starts = [at | _moved(b, at, w.m, b.mul(first, self.line)) for at in starts]
             to = b.add(to, b.mul(first, near.panel))
         elif sharing[0] > 1:
             assert tile.shared_part is not None
             v, lines[v] = tile.shared_part
-            at[v] = b.add(place[v], b.mul(rank, lines[v]))
+            starts = [at | {v: b.add(at[v], b.mul(rank, lines[v]))} for at in starts]
             to = b.add(to, b.mul(rank, math.prod(lines.values()) * self.line))
-        for n in range(panels):
-            self._copy_box(left, {inner: self.line, **lines},
-                           at | _moved(b, at, w.m, n * self.line) if n else at, near.name,
+        if tile.deep:
+            starts += [starts[0] | _moved(b, starts[0], w.m, n * self.line)
+                       for n in range(1, panels)]
+        for n, at in enumerate(starts):
+            self._copy_box(left, {inner: self.line, **lines}, at, near.name,
                            b.add(to, n * near.panel), stage, *sharing)
 
     def _copy_right(self, right: Boxed, rank: Operand, place: Place, begin: Operand,
@@ -214,21 +226,30 @@ class WindowsNest(RolesNest):
     def rows_whole(self) -> bool:
         if self.cut.deep:
             return self.m % self.cut.rows == 0
-        return not any(v.extent % n for v, n in self.patch.sizes.items())
+        return not (self._ragged or any(v.extent % n for v, n in self.patch.sizes.items()))
+
+    @property
+    def _ragged(self) -> bool:
+        """Whether the last tiles have patches behind the last position."""
+        return self.cut.down(self.windows) * self.cut.patches > self.patch.count
 
     def row_at(self, first: Operand, line: Operand) -> Operand:
         b, tile, w = self.b, self.cut, self.windows
         if tile.deep and self.patch.tap is None:
             return b.add(b.mul(first, tile.rows), line)
-        start = self._rows_at(first)
         inside = {self.patch.tap: self.patch.taps, w.m[-1]: self.line} if tile.deep else (
             self.patch.sizes)
+        if tile.patches > 1:
+            first = b.add(b.mul(first, tile.patches), b.div(line, self.patch.positions))
+            line = b.rem(line, self.patch.positions)
+        start = self._rows_at(first)
         at = _digits(b, line, {v: n for v, n in inside.items() if v is not None})
         at = {v: b.add(start[v], at[v]) if v in at else start[v] for v in w.m}
         row = _number(b, at, w.m)
         if self.rows_whole or tile.deep:
             return row
-        tests = [b.lt(at[v], v.extent) for v, n in self.patch.sizes.items() if v.extent % n]
+        tests = [b.lt(at[v], v.extent) for v, n in self.patch.sizes.items()
+                 if v.extent % n or (self._ragged and v == self.patch.outermost)]
         return b.select(functools.reduce(b.and_, tests), row, self.m)
 
 
