@@ -51,6 +51,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/cpu/borders.py", "region.restructure(x.shape, axes)", "pass", "lower/test_refusals.py"),
     Fault("lower", "ztorch/lower/grid/attention_tiles.py", "(read + 2 * lines / s.subgroups)", "(read + 3 * lines / s.subgroups)", "lower/test_refusals.py"),
     Fault("lower", "ztorch/lower/grid/attention_tiles.py", "s.subgroups * grid.subgroup <= grid.threads", "s.subgroups * grid.subgroup < grid.threads", "lower/test_refusals.py"),
+    Fault("lower", "ztorch/lower/grid/windows.py", "b.rem(team, teams), rows * self.line", "b.rem(team, teams), 0", "lower/test_grid_windows.py"),
     Fault("lower", "ztorch/lower/grid/window_tiles.py", "lines == tile.depth and", "lines != tile.depth and", "lower/test_refusals.py"),
     Fault("lower", "ztorch/lower/grid/window_tiles.py", "tile.patch.tap is None)", "tile.patch.tap is not None)", "lower/test_refusals.py"),
     Fault("lower", "ztorch/lower/grid/pitches.py", "v.size != rows * columns", "v.size < rows * columns", "lower/test_refusals.py"),
