@@ -101,6 +101,68 @@ def test_one_that_ignores_weights_counts_each_row_once() -> None:
     np.testing.assert_allclose(scores["mine"], program.predict(X).max(-1).mean(), rtol=1e-5)
 
 
+def of_batches(kind: Any, ops: Any) -> list[Any]:
+    """Metrics that ignore weights: the mean of the largest errors of batches, and one that adds an
+    F score to a mean; the same classes of ours and of Keras."""
+
+    class Worst(kind.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="worst")
+            self.total = self.add_weight(name="total", initializer="zeros")
+            self.batches = self.add_weight(name="batches", initializer="zeros")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            self.total.assign_add(ops.max(ops.abs(y_true - y_pred)))
+            self.batches.assign_add(1.0)
+
+        def result(self) -> Any:
+            return self.total / self.batches
+
+    class Composed(kind.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="composed")
+            self.precision = kind.metrics.Precision(thresholds=0.0)
+            self.recall = kind.metrics.Recall(thresholds=0.0)
+            self.size = kind.metrics.Mean()
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            positive = ops.cast(y_true > 0.0, "float32")
+            self.precision.update_state(positive, y_pred, sample_weight)
+            self.recall.update_state(positive, y_pred)
+            self.size.update_state(ops.abs(y_pred))
+
+        def result(self) -> Any:
+            p, r = self.precision.result(), self.recall.result()
+            return 2.0 * p * r / (p + r) + self.size.result()
+
+    return [Worst(), Composed()]
+
+
+def test_metrics_of_whole_batches_and_of_other_metrics_are_those_of_keras() -> None:
+    """21 rows in batches of 8: the last one has 5."""
+    keras = references.keras()
+    x, y = X[:, :2], X[:, 2:3]
+    inputs = zt.Input((2,))
+    ours = zt.Model(inputs, zt.layers.Dense(1)(inputs))
+    theirs = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    theirs.set_weights(ours.get_weights())
+    ours.compile(zt.optimizers.SGD(0.01), "mse", metrics=of_batches(zt, zt.ops))
+    theirs.compile(keras.optimizers.SGD(0.01), "mse", metrics=of_batches(keras, keras.ops))
+    for model in (ours, theirs):
+        model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    mine, other = (model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+                   for model in (ours, theirs))
+    assert set(mine) == {"loss", "worst", "composed"}
+    for name, value in mine.items():
+        np.testing.assert_allclose(value, other[name], rtol=1e-4)
+    metric, reference = of_batches(zt, zt.ops)[1], of_batches(keras, keras.ops)[1]
+    for each in (metric, reference):
+        each.update_state(np.ones_like(y), -y)
+        each.reset_state()
+        each.update_state(y, y + 0.5)
+    np.testing.assert_allclose(float(metric.result()), float(reference.result()), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("update", "error", "message"), [
     (lambda m, y, p, w: m.total.assign(zt.ops.sum(w)), Unsupported,
      r"assigns to its variable 'total'.*self\.total\.assign_add"),

@@ -34,9 +34,14 @@ from ztorch.metrics.curves import (
     SpecificityAtSensitivity,
 )
 from ztorch.metrics.f_scores import F1Score, FBetaScore
-from ztorch.metrics.functions import LossAsMetric, MeanMetricWrapper, MetricFunction
+from ztorch.metrics.functions import (
+    LossAsMetric,
+    LossMetric,
+    MeanMetricWrapper,
+    MetricFunction,
+)
 from ztorch.metrics.mean import Mean, Sum
-from ztorch.metrics.metric import LossMetric, Metric, SumMetric
+from ztorch.metrics.metric import Metric, SumMetric
 from ztorch.metrics.named import get, resolve
 from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
 from ztorch.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU

@@ -11,9 +11,9 @@ from ztorch.dtypes import boolean
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.losses.loss import Loss, called
+from ztorch.losses.loss import Loss, as_target, called, rows
 from ztorch.losses.numbers import on_numbers
-from ztorch.metrics.metric import LossMetric, Metric, Weigh
+from ztorch.metrics.metric import Metric, Weigh
 
 
 class MetricFunction:
@@ -40,6 +40,30 @@ class MetricFunction:
 
     def __repr__(self) -> str:
         return f"<metric function {self.__name__}>"
+
+
+class LossMetric(Metric):
+    """A loss as a metric, such as mse beside a Huber loss.
+
+    Args:
+        loss: A loss, or its name.
+        name: Name in the history. `None` uses the name of the loss. Default: `None`.
+
+    Examples:
+        >>> LossMetric("mse").name
+        'mean_squared_error'
+    """
+
+    def __init__(self, loss: Any, name: str | None = None):
+        self.loss = Loss.get(loss)
+        super().__init__(name or self.loss.name)
+
+    def per_row(self, y_true: Value, y_pred: Value,
+                mean: Callable[[Value], Value] = rows) -> Value:
+        expected = self.loss.target(y_pred.shape, y_pred.dtype)
+        if expected.classes is None or y_true.dtype.is_int:
+            y_true = as_target(y_true, expected)
+        return self.loss.per_row(y_true, y_pred, mean=mean)
 
 
 class LossAsMetric:

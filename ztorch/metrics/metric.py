@@ -10,12 +10,12 @@ import numpy as np
 
 from ztorch.config import Named
 from ztorch.errors import ConfigError, Unsupported
-from ztorch.graph.op import OPS, shape_error
+from ztorch.graph.op import OPS, as_value, shape_error
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value
-from ztorch.losses.loss import Loss, as_target, rows
+from ztorch.losses.loss import rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
-from ztorch.metrics.variables import MetricVariable, reading, updating
+from ztorch.metrics.variables import MetricVariable, inner_sums, reading, updating
 from ztorch.names.keras_calls import without
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 at masked positions
@@ -70,6 +70,12 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         """The name of a metric without a given name."""
         return self.names[0] if self.names else type(self).__name__
 
+    def parts(self) -> dict[str, Metric]:
+        """This metric under "", and the metrics among its attributes, by prefixes of their sums."""
+        inner = {f"{name}.": x for name, x in vars(self).items() if isinstance(x, Metric)}
+        return {"": self, **{f"{name}{more}": part for name, x in inner.items()
+                             for more, part in x.parts().items()}}
+
     def add_weight(self, name: str | None = None, shape: Any = (), initializer: Any = "zeros",
                    dtype: Any = None) -> MetricVariable:
         """Creates a variable that starts at zero, as in Keras.
@@ -109,11 +115,17 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
             y_pred: The predictions.
             sample_weight: The weight of each row; 0 for padding rows. Default: `None`.
         """
+        operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        sums = inner_sums.get()
+        if sums is not None and isinstance(y_pred, Value):  # a metric around it is being traced
+            before = sums.get(self, {})
+            sums[self] = {name: before[name] + x if name in before else x
+                          for name, x in self._sums_of_numbers(*map(as_value, operands)).items()}
+            return
         step = running_step.get()
         if step is not None:
             step.measure(self, y_true, y_pred, sample_weight)
             return
-        operands = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
         if isinstance(y_pred, Value):  # of a function without scores, such as predict
             if all(isinstance(x, Value) for x in operands):
                 self._sums_of_numbers(*operands)  # wrong shapes are errors there, too
@@ -155,6 +167,9 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     def _measured(self) -> Any:
         """The value of the metric as a tensor: of the current batch in a `train_step` or
         `test_step`, otherwise of all numbers since the last `reset_state`."""
+        sums = inner_sums.get()
+        if sums is not None and sums.get(self):
+            return self.of_sums(sums[self])
         step = running_step.get()
         if step is not None:
             return step.measured(self)
@@ -169,9 +184,10 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
 
     def reset_state(self) -> None:
         """Resets the values measured outside of programs. In programs each epoch starts at zero."""
-        self.totals = {}
-        for variable in self.variables:
-            variable.assign(0.0)
+        for part in self.parts().values():
+            part.totals = {}
+            for variable in part.variables:
+                variable.assign(0.0)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Adds a batch, and returns the metric of all batches so far: `update_state` and `result`.
@@ -274,27 +290,3 @@ def labels_of(y_true: Value, y_pred: Value) -> Value:
         raise shape_error("a metric of classes needs one label for each prediction; got",
                           y_true.shape, y_pred.shape)
     return OPS.cast(OPS.reshape(y_true, y_pred.shape[:-1]), "int32")
-
-
-class LossMetric(Metric):
-    """A loss as a metric, such as mse beside a Huber loss.
-
-    Args:
-        loss: A loss, or its name.
-        name: Name in the history. `None` uses the name of the loss. Default: `None`.
-
-    Examples:
-        >>> LossMetric("mse").name
-        'mean_squared_error'
-    """
-
-    def __init__(self, loss: Any, name: str | None = None):
-        self.loss = Loss.get(loss)
-        super().__init__(name or self.loss.name)
-
-    def per_row(self, y_true: Value, y_pred: Value,
-                mean: Callable[[Value], Value] = rows) -> Value:
-        expected = self.loss.target(y_pred.shape, y_pred.dtype)
-        if expected.classes is None or y_true.dtype.is_int:
-            y_true = as_target(y_true, expected)
-        return self.loss.per_row(y_true, y_pred, mean=mean)

@@ -14,8 +14,8 @@ from ztorch.metrics.accuracy import (
     CategoricalAccuracy,
     SparseCategoricalAccuracy,
 )
-from ztorch.metrics.functions import FunctionMetric, LossAsMetric, MetricFunction
-from ztorch.metrics.metric import LossMetric, Metric
+from ztorch.metrics.functions import FunctionMetric, LossAsMetric, LossMetric, MetricFunction
+from ztorch.metrics.metric import Metric
 from ztorch.metrics.updated import as_program_metric
 from ztorch.metrics.weighted import WeightedMetric
 

@@ -6,11 +6,14 @@ The program computes the change of the variables per batch, and an epoch sums th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.graph.batching import repeated, vectorized
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Value, topological
 from ztorch.metrics.metric import Metric, SumMetric, Weigh
@@ -23,17 +26,42 @@ class UpdatedMetric(SumMetric, abstract=True):
     def __init__(self, metric: Metric):
         super().__init__(metric.name)
         self.metric: Any = metric  # its `result` takes no sums
-        self.variables = metric.variables
-        if not self.variables:
+        if not metric.variables and len(metric.parts()) == 1:
             raise ConfigError(f"metric {metric.name!r} has update_state but no variables; create "
                               "some in __init__: self.total = self.add_weight(name='total')")
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         row_weights = weigh(OPS.full((y_pred.shape[0],), 1.0, y_pred.dtype))
         added = self._added(y_true, y_pred, row_weights)
-        weighted = _made_of(row_weights, topological(added.values()))
-        spread = any(v.shape.count(y_pred.shape[0]) > 1 for v in weighted)
-        return added if weighted and not spread else self._added_by_row(y_true, y_pred, weigh)
+        if _weigh_all(row_weights, added.values()):
+            return added
+        return self._by_row(y_true, y_pred, weigh) if self._rows_add_up(y_true, y_pred) else added
+
+    def of_batch(self, y_true: Value, y_pred: Value) -> Value | None:
+        row_weights = OPS.full((y_pred.shape[0],), 1.0, y_pred.dtype)
+        added = self._added(y_true, y_pred, row_weights)
+        if _weigh_all(row_weights, added.values()) or self._rows_add_up(y_true, y_pred):
+            return None
+        return next(iter(added.values()))
+
+    def _rows_add_up(self, y_true: Value, y_pred: Value) -> bool:
+        """Whether three rows add as much to the variables as each of them alone, for random
+        numbers. Rows of a batch can then be left out where `update_state` ignores their weights."""
+        random = np.random.default_rng(0)
+        numbers = [random.integers(0, 2, (3, *v.shape[1:])) if v.dtype.is_int else
+                   random.uniform(0.05, 0.95, (3, *v.shape[1:])) for v in (y_true, y_pred)]
+        whole, *rows = (self._numbers(y_true, y_pred, *(x[part] for x in numbers)) for part in (
+            slice(None), slice(0, 1), slice(1, 2), slice(2, 3)))
+        return all(np.allclose(x, sum(parts), rtol=1e-4, atol=1e-6, equal_nan=True)
+                   for x, *parts in zip(whole, *rows, strict=True))
+
+    def _numbers(self, y_true: Value, y_pred: Value, *numbers: np.ndarray) -> list[np.ndarray]:
+        """What a batch of these numbers adds to the variables."""
+        leaves = [leaf("input", "rows", x.shape, v.dtype)
+                  for v, x in zip((y_true, y_pred), numbers, strict=True)]
+        ones = OPS.full((len(numbers[0]),), 1.0, y_pred.dtype)
+        added = self._added(leaves[0], leaves[1], ones)
+        return evaluate(list(added.values()), dict(zip(leaves, numbers, strict=True)), oracle=True)
 
     def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
         """The sums that a batch adds to the variables."""
@@ -44,11 +72,11 @@ class UpdatedMetric(SumMetric, abstract=True):
                               "sample_weight) to be a metric of compile; update it in the call of "
                               "a layer or in a step, or pass compile a subclass that takes them"
                               ) from None
-        with adding(self.variables, y_pred.dtype) as added:
+        with adding(self.metric, y_pred.dtype) as added:
             self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
         return added
 
-    def _added_by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
+    def _by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
         """The same, if `update_state` ignores the weights, or multiplies each row by all weights,
         as (batch, 1) by (batch,). Each row is then its own batch, so that padding rows can be left
         out."""
@@ -62,18 +90,20 @@ class UpdatedMetric(SumMetric, abstract=True):
                 for name, x in added.items()}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
-        with totals_of(self.variables, sums):
+        with totals_of(self.metric, sums):
             result = self.metric.result()
             return result.tensor if isinstance(result, MetricVariable) else result
 
 
-def _made_of(x: Value, values: Iterable[Value]) -> set[Value]:
-    """x, and those of the values (in order) that depend on it."""
+def _weigh_all(row_weights: Value, added: Collection[Value]) -> bool:
+    """Whether all sums of a batch depend on the weights of its rows, and none multiplies each row
+    by all weights."""
     dependent: set[Value] = set()
-    for v in values:
-        if v is x or not dependent.isdisjoint(v.args):
+    for v in topological(added):
+        if v is row_weights or not dependent.isdisjoint(v.args):
             dependent.add(v)
-    return dependent
+    spread = any(v.shape.count(row_weights.shape[0]) > 1 for v in dependent)
+    return dependent.issuperset(added) and not spread
 
 
 def as_program_metric(metric: Metric) -> Metric:

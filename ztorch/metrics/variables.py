@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -113,32 +114,52 @@ class _Increased:
         return getattr(self.variable.tensor, name)  # raises the error
 
 
+# The sums of the metrics within a metric that is traced: those of a batch, or their totals.
+inner_sums: ContextVar[dict[Any, dict[str, Any]] | None] = ContextVar("inner_sums", default=None)
+
+
+def variables_of(metric: Any) -> dict[str, MetricVariable]:
+    """The variables of a metric and of the metrics within it, by names that tell them apart."""
+    return {f"{where}{v.name}": v for where, part in metric.parts().items() for v in part.variables}
+
+
 @contextmanager
-def adding(variables: Sequence[MetricVariable], d: DType) -> Iterator[dict[str, Value]]:
-    """In this block, traces the change of the variables by a batch, from zero. The dict (by name)
-    is filled at the end."""
+def adding(metric: Any, d: DType) -> Iterator[dict[str, Value]]:
+    """In this block, traces what a batch adds to the variables of a metric, from zero, and to the
+    sums of metrics within it that have none. The dict (by name) is filled at the end."""
     added: dict[str, Value] = {}
-    before = [v.total for v in variables]
-    for v in variables:
+    variables = variables_of(metric)
+    before = [v.total for v in variables.values()]
+    for v in variables.values():
         v.total, v.updating = constant(np.zeros(v.shape), d), True
+    token = inner_sums.set({})
     try:
         yield added
-        added.update((v.name, v.total) for v in variables)
+        added.update((name, v.total) for name, v in variables.items())
+        sums = inner_sums.get() or {}
+        added.update((f"{where}{key}", x) for where, part in metric.parts().items()
+                     for key, x in sums.get(part, {}).items())
     finally:
-        for v, total in zip(variables, before, strict=True):
+        inner_sums.reset(token)
+        for v, total in zip(variables.values(), before, strict=True):
             v.total, v.updating = total, False
 
 
 @contextmanager
-def totals_of(variables: Sequence[MetricVariable], totals: Mapping[str, Value]) -> Iterator[None]:
-    """In this block, variables have these totals, for tracing a result."""
-    before = [v.total for v in variables]
-    for v in variables:
-        v.total = totals[v.name]
+def totals_of(metric: Any, totals: Mapping[str, Value]) -> Iterator[None]:
+    """In this block, a metric and those within it have these totals, for tracing a result."""
+    variables = variables_of(metric)
+    before = [v.total for v in variables.values()]
+    for name, v in variables.items():
+        v.total = totals[name]
+    token = inner_sums.set({part: {name.removeprefix(where): x for name, x in totals.items()
+                                   if where and name.startswith(where)}
+                            for where, part in metric.parts().items()})
     try:
         yield
     finally:
-        for v, total in zip(variables, before, strict=True):
+        inner_sums.reset(token)
+        for v, total in zip(variables.values(), before, strict=True):
             v.total = total
 
 
@@ -149,11 +170,12 @@ def updating(update_state: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(update_state)
     def updated(self: Any, *args: Any, **keywords: Any) -> None:
         traced = [x for x in (*args, *keywords.values()) if isinstance(x, Value)]
-        if not self.variables or not traced or any(v.updating for v in self.variables):
+        within = inner_sums.get() is not None  # the metric is being traced, or one around it
+        if within or not traced or not (self.variables or len(self.parts()) > 1):
             update_state(self, *args, **keywords)
         elif (step := running_step.get()) is not None:
             d = next((x.dtype for x in traced if x.dtype.is_float), f32)
-            with adding(self.variables, d) as added:
+            with adding(self, d) as added:
                 update_state(self, *args, **keywords)
             step.add(self, **added)
 
@@ -167,8 +189,8 @@ def reading(result: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(result)
     def measured(self: Any, *args: Any, **keywords: Any) -> Any:
         step = running_step.get()
-        if step is None or not self.variables or args or keywords or any(
-                isinstance(v.total, Value) for v in self.variables):
+        if step is None or args or keywords or inner_sums.get() is not None or not (
+                self.variables or len(self.parts()) > 1):
             return result(self, *args, **keywords)
         return step.measured(self)
 

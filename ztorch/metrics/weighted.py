@@ -44,6 +44,10 @@ class WeightedMetric(SumMetric):
         sums: dict[str, Value] = self.metric.batch_sums(y_true, y_pred, weigh)
         return sums
 
+    def of_batch(self, y_true: Value, y_pred: Value) -> Value | None:
+        of_batch: Value | None = self.metric.of_batch(y_true, y_pred)
+        return of_batch
+
     def result(self, sums: Mapping[str, Value]) -> Value:
         total: Value = self.metric.of_sums(sums)
         return total

@@ -18,7 +18,8 @@ from ztorch.layers.network import Network
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.losses.loss import Loss, rows
 from ztorch.metrics import Metric, SumMetric
-from ztorch.metrics.metric import LossMetric, Weigh
+from ztorch.metrics.functions import LossMetric
+from ztorch.metrics.metric import Weigh
 from ztorch.metrics.weighted import WeightedMetric
 from ztorch.model.objectives import Objective
 from ztorch.runtime.spec import SUMS
