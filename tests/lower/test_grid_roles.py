@@ -62,6 +62,11 @@ CASES: list[tuple[Make, tuple, DType, str]] = [  # at ragged edges, all ways rou
      "tile(rows=128, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=2)"),
     (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((2, 72, 512), (2, 72, 264)), f16,
      "tile(rows=128, columns=192) stages(2) epilogue(bands=2) cluster(rows=2, columns=2)"),
+    # clusters with empty tiles below, beside, and in each of three batches
+    (plain, ((192, 72), (72, 136)), f16, "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=4, columns=1)"),
+    (transposed, ((128, 72), (128, 72)), bf16, "tile(rows=128, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=2)"),
+    (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((3, 72, 64), (3, 72, 128)), f16,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1)"),
     # float32 truncated to tf32, along k
     (transposed, ((72, 100), (136, 100)), f32, "tile(rows=64, columns=64) stages(3) epilogue(bands=2) cluster(rows=1, columns=1)"),
     (lambda a, b: ops.matmul(a[:, :69], ops.transpose(b[:131, :69])), ((200, 72), (136, 72)), f32,
@@ -207,9 +212,10 @@ def test_what_no_product_can_have(schedule: str, why: str) -> None:
 
 @pytest.mark.parametrize("make", [plain, transposed])
 def test_proposals_are_legal(make: Make) -> None:
-    """Clusters among them, where a share of a strip would not be whole lines, or tiles are odd in number."""
-    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 4), (1088, 1024, 512, 1), (1024, 1024, 64, 1),
-                             (256, 4096, 1024, 4), (512, 1024, 128, 1), (128, 8192, 1024, 2)):
+    """Clusters among them: none of one panel, and empty tiles where they take no further round, not for 41 tiles in three
+    columns."""
+    for m, n, k, cluster in ((512, 512, 512, 1), (1024, 1024, 512, 4), (1088, 1024, 512, 4), (5248, 768, 512, 2),
+                             (1024, 1024, 64, 1), (256, 4096, 1024, 4), (512, 1024, 128, 1), (128, 8192, 1024, 2)):
         one = job(make, (m, k), (k, n) if make is plain else (n, k), d=f16)
         key, schedule = next((s.key, repr(s.schedule)) for s in plan_of(one.alone("j"), HOPPER)[0].steps
                              if s.schedule.kind == "grid_roles")

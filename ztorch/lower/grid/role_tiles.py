@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ztorch.dtypes import f16
+from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
@@ -60,6 +61,13 @@ class RolesTile(AsyncTile):
     @property
     def cluster(self) -> int:
         return self.cluster_rows * self.cluster_columns
+
+    def count(self, product: Value) -> int:
+        """The number of tiles of a product, with empty ones of the last clusters."""
+        *batch, m, n = product.shape
+        down, along = self.cluster_rows, self.cluster_columns
+        return (math.prod(batch) * math.ceil(m / self.rows / down) * down
+                * math.ceil(n / self.columns / along) * along)
 
     def sharing(self, side: int) -> tuple[int, int]:
         """How many workgroups share a strip of an operand, and the distance of their numbers."""
@@ -159,23 +167,23 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1, 1), cut[0], grid)
     # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
     if grid.compute_units > 1 and k > tile.depth:
-        down, along = math.ceil(product.shape[-2] / rows), math.ceil(product.shape[-1] / columns)
-        tiles = math.prod(product.shape[:-2]) * down * along
-        tile = clustered(tile, tiles, lambda t: _shares(t, *product.shape[-2:]), grid)
+        tile = clustered(tile, lambda t: t.count(product), _shares, grid)
     staged = _staged(tile, grid, k)
     return None if staged is None else GridRolesSchedule(
         rows, columns, staged.stages, staged.bands, tile.cluster_rows, tile.cluster_columns)
 
 
-def clustered(tile: Staged, tiles: int, shares: Callable[[Staged], bool],
+def clustered(tile: Staged, count: Callable[[Staged], int], shares: Callable[[Staged], bool],
               grid: GridLimits) -> Staged:
     """The same in the clusters that read the fewest bytes from the shared cache, of those that can
-    share strips and take no more rounds of so many tiles than workgroups alone."""
-    def rounds(cluster: int) -> int:
-        return math.ceil(tiles / (cluster * clusters_at_once(grid, cluster)))
+    share strips and take no more rounds than workgroups alone. `count` is the number of tiles, with
+    empty ones of the last clusters."""
+    def rounds(t: Staged) -> int:
+        return math.ceil(count(t) / (t.cluster * clusters_at_once(grid, t.cluster)))
 
-    fit = [replace(tile, cluster_rows=down, cluster_columns=along) for down, along in CLUSTERS
-           if rounds(down * along) <= rounds(1) or down * along == 2]
+    each = [replace(tile, cluster_rows=down, cluster_columns=along) for down, along in CLUSTERS]
+    fit = [t for t in each if rounds(t) <= rounds(tile) or (
+        t.cluster == 2 and count(t) == count(tile))]
     return min(filter(shares, fit), default=tile,
                key=lambda t: t.rows / t.cluster_columns + t.columns / t.cluster_rows)
 
@@ -193,16 +201,14 @@ def clusters_at_once(grid: GridLimits, cluster: int) -> int:
     return max(1, grid.compute_units // GPC_UNITS * (GPC_UNITS // cluster))
 
 
-def _shares(tile: RolesTile, m: int, n: int) -> bool:
-    """Whether all tiles of m rows and n columns can be assigned to clusters, and each workgroup has
-    whole panels of a strip to copy, or lines of them. One panel is not worth sharing."""
+def _shares(tile: RolesTile) -> bool:
+    """Whether each workgroup of a cluster has whole panels of a strip to copy, or lines of them.
+    One panel is not worth sharing."""
     repeat = SWIZZLE_REPEAT // SWIZZLE_LINE
-    return all(cluster == 1 or (
-        math.ceil(extent / length) % cluster == 0 and other > tile.depth and not (
-            tile.depth % (cluster * repeat) or other % (cluster * repeat)))
-        for cluster, extent, length, other in (
-            (tile.cluster_rows, m, tile.rows, tile.columns),
-            (tile.cluster_columns, n, tile.columns, tile.rows)))
+    return all(cluster == 1 or (length > tile.depth and not (
+        tile.depth % (cluster * repeat) or length % (cluster * repeat)))
+        for cluster, length in ((tile.cluster_rows, tile.columns),
+                                (tile.cluster_columns, tile.rows)))
 
 
 class StripBox(NamedTuple):
@@ -247,18 +253,17 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     tile = tile_of(s, cut[0], limits.grid)
     if why := refusal_team(tile, limits):
         return why
-    return refusal_cluster(tile, _shares(tile, *product_of(region).shape[-2:]))
+    return refusal_cluster(tile, _shares(tile))
 
 
 def refusal_cluster(tile: RolesTile, shares: bool) -> str:
-    """Why workgroups cannot be in such clusters; empty if they can. `shares`: all tiles can, and
-    each workgroup has whole lines to copy."""
+    """Why workgroups cannot be in such clusters; empty if they can. `shares`: each workgroup has
+    whole lines to copy."""
     down, along = tile.cluster_rows, tile.cluster_columns
     if (down, along) in ((1, 1), *CLUSTERS) and shares:
         return ""
     return (f"cluster(rows={down}, columns={along}) must be 1 x 1 or one of "
-            f"{', '.join(f'{a} x {b}' for a, b in CLUSTERS)}, and divide the tiles below and "
-            "beside one another and the lines of their strips")
+            f"{', '.join(f'{a} x {b}' for a, b in CLUSTERS)}, and divide the lines of strips")
 
 
 def refusal_team(tile: RolesTile, limits: Limits) -> str:

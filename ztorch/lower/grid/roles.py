@@ -72,8 +72,8 @@ class Raster:
         """`down` is the number of tiles below one another, `step` the difference of their numbers.
         """
         self.tile, self.step = tile, step
-        self.down = down // tile.cluster_rows
-        self.along = math.ceil(product.shape[-1] / tile.columns) // tile.cluster_columns
+        self.down = math.ceil(down / tile.cluster_rows)
+        self.along = math.ceil(product.shape[-1] / tile.columns / tile.cluster_columns)
         self.count = math.prod(product.shape[:-2]) * self.down * self.along
         self.raster_rows = max(n for n in range(1, RASTER_ROWS + 1) if self.down % n == 0)
 
@@ -220,6 +220,14 @@ class RolesNest(AsyncStrips):
             release(elected)
             at, batch = self.batch_index(batch_number)
             self.tile_epilogue(bands, self.passed, at, batch, row, column, t, store)
+
+    @property
+    def rows_whole(self) -> bool:
+        return self.m % (self.roles.rows * self.roles.cluster_rows) == 0
+
+    def inside_columns(self, column: Operand) -> Operand | None:
+        whole = self.n % (self.roles.columns * self.roles.cluster_columns) == 0
+        return None if whole else self.b.lt(column, self.n)
 
     def meet(self) -> None:
         self.b.team_barrier(self.tile.threads)

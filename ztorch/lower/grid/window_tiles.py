@@ -105,10 +105,11 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
         tile = tile_of(s, shape, w, grid)
         if tile.used > tile.registers.more or tile.threads + tile.team_threads > grid.threads:
             continue
-        tiles = tile.down(w) * math.ceil(n / tile.columns) * batch
+        along = math.ceil(n / tile.columns) * batch
+        tiles = tile.down(w) * along
         if grid.compute_units > 1:
-            room = math.ceil(tiles / grid.compute_units) * grid.compute_units * tile.down(w) / tiles
-            tile = clustered(tile, tiles, functools.partial(_shares, w=w, n=n, most=room), grid)
+            count = functools.partial(_count, w=w, along=along)
+            tile = clustered(tile, count, functools.partial(_shares, w=w, n=n), grid)
         each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
         time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
         if time < (best.cycles if best else math.inf):
@@ -167,12 +168,16 @@ def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
     yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
 
 
-def _shares(tile: WindowTile, w: WindowAxes, n: int, most: float = math.inf) -> bool:
-    """Whether all tiles of n columns can be assigned to clusters, at `most` so many below one
-    another, and each workgroup has whole lines of both strips to copy."""
+def _count(tile: WindowTile, w: WindowAxes, along: int) -> int:
+    """The number of tiles, of which `along` are beside one another or in other products."""
+    return tile.down(w) * along
+
+
+def _shares(tile: WindowTile, w: WindowAxes, n: int) -> bool:
+    """Whether all tiles of n columns can be assigned to clusters, and each workgroup has whole
+    lines of both strips to copy."""
     line, cluster = SWIZZLE_LINE // tile.shape.of.bytes, tile.cluster_rows
-    if tile.down(w) % cluster or tile.down(w) > most or (
-            math.ceil(n / tile.columns) % tile.cluster_columns):
+    if tile.down(w) % cluster or math.ceil(n / tile.columns) % tile.cluster_columns:
         return False
     if tile.cluster_columns > 1 and not tile.panels_shared and tile.shared_part is None:
         return False
